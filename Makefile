@@ -1,0 +1,60 @@
+# Two commands for everybody: `make quickstart` and `make test`. Both make .venv first.
+#
+# On a machine with a GPU: `make TORCH=torch quickstart` installs the newest torch build for it
+# instead of the tested version.
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+ifeq ($(TORCH),torch==2.13.0)
+CONSTRAINTS := constraints.txt
+else
+# another torch decides about itself; everything else stays as tested
+CONSTRAINTS := .venv/constraints.txt
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help install quickstart test test-slow check format conformance clean
+
+help:  ## list the commands
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
+
+$(INSTALLED): setup.cfg pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	grep -v '^torch==' constraints.txt > .venv/constraints.txt
+	$(BIN)/python -m pip install -c $(CONSTRAINTS) "$(TORCH)"
+	$(BIN)/python -m pip install -c $(CONSTRAINTS) -e ".[dev]"
+	touch $@
+
+install: $(INSTALLED)  ## make .venv and install the project with the tested versions
+
+quickstart: $(INSTALLED)  ## train on the built-in sample, about a minute on two cores; writes ./minbert
+	$(BIN)/accelerate launch finetune.py
+
+test: $(INSTALLED)  ## run the tests; no network but for the installation
+	$(BIN)/python -m pytest
+
+test-slow: $(INSTALLED)  ## run the tests that take longer, too
+	$(BIN)/python -m pytest -m "not cuda and not realdata and not conformance"
+
+check: $(INSTALLED)  ## format, lint, types, import contracts, conventions of transformers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/modeling_minbert/test_conventions.py
+
+format: $(INSTALLED)  ## write the format and the fixes that ruff knows
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+conformance: $(INSTALLED)  ## run transformers' own model tests on every class; downloads them once
+	folder=$$($(BIN)/python tests/conformance/fetch.py) && PYTHONPATH=$$folder \
+	$(BIN)/python -m pytest -m conformance \
+	-o strict_markers=false -W default --disable-warnings tests/conformance/suite.py
+
+clean:  ## remove the environment, caches and the quickstart's output
+	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache minbert *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
