@@ -1,0 +1,35 @@
+"""minBERT: configuration and models; the import registers them with the Auto classes."""
+
+from .configuration_minbert import MinBertConfig, MinBertTask
+from .modeling_minbert import (
+    MinBertForMaskedLM,
+    MinBertForNextSentencePrediction,
+    MinBertForNSP,
+    MinBertForPreTraining,
+    MinBertForQuestionAnswering,
+    MinBertForSequenceClassification,
+    MinBertForTokenClassification,
+    MinBertModel,
+    MinBertPreTrainedModel,
+)
+from .modeling_minbert_multitask import MinBertForMultiTask
+from .registration import register
+
+__version__ = "0.1.0"
+
+register()
+
+__all__ = [
+    "MinBertConfig",
+    "MinBertForMaskedLM",
+    "MinBertForMultiTask",
+    "MinBertForNSP",
+    "MinBertForNextSentencePrediction",
+    "MinBertForPreTraining",
+    "MinBertForQuestionAnswering",
+    "MinBertForSequenceClassification",
+    "MinBertForTokenClassification",
+    "MinBertModel",
+    "MinBertPreTrainedModel",
+    "MinBertTask",
+]

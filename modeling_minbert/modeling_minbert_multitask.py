@@ -1,0 +1,396 @@
+# Copyright 2026 The minBERT authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""minBERT for several tasks: one encoder, and a named head for every task.
+
+Shapes: B batch (rows), N sequences (B, or 2B for separate pairs), L tokens of a sequence, D hidden
+size, K logits of a row.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AutoTokenizer
+from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.utils import logging
+from transformers.utils.generic import can_return_tuple
+
+from .configuration_minbert import MinBertConfig, MinBertTask
+from .modeling_minbert import MinBertModel, MinBertPreTrainedModel
+
+# More batches than this show a progress bar.
+QUIET_BATCHES = 15
+
+Row = tuple[str, ...]  # a sentence, or two
+
+
+def pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
+    """Make one vector of each sequence.
+
+    Args:
+        hidden: Encoder output, (N, L, D).
+        mask: 1 for real tokens, 0 for padding, (N, L); None if all are real.
+        pooling: `cls`, `mean` or `max`; special tokens count as tokens.
+
+    Returns:
+        (N, D), in the dtype of `hidden`. A sequence without a real token gives zeros under `mean`.
+
+    Source: Reimers and Gurevych 2019, section 3.
+    """
+    if pooling == "cls":
+        return hidden[:, 0]
+    if mask is None:
+        return hidden.mean(dim=1) if pooling == "mean" else hidden.amax(dim=1)
+    real = mask.unsqueeze(-1).bool()
+    if pooling == "max":
+        return hidden.masked_fill(~real, torch.finfo(hidden.dtype).min).amax(dim=1)
+    total = hidden.masked_fill(~real, 0).sum(dim=1)
+    return total / real.sum(dim=1).clamp(min=1).to(hidden.dtype)
+
+
+class MinBertTaskHead(nn.Module):
+    """One task of `MinBertForMultiTask`: from pooled vectors to logits, and its loss."""
+
+    def __init__(self, config: MinBertConfig, task: MinBertTask) -> None:
+        super().__init__()
+        self.task = task
+        self.score_range = task.score_range or (0, 1)  # paraphrase labels are in [0, 1] already
+        width = 3 * config.hidden_size if task.head == "concat" else config.hidden_size
+        self.dropout = nn.Dropout(task.dropout)
+        self.dense = nn.Linear(width, config.hidden_size) if task.head == "mlp" else None
+        self.out = nn.Linear(width, task.num_logits) if task.head != "cosine" else None
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        """Score the vectors of a batch.
+
+        Args:
+            pooled: (B, D), or (B, 2, D) for separate pairs.
+
+        Returns:
+            (B, K): logits, or cosines in [-1, 1] for the cosine head.
+        """
+        pooled = self.dropout(pooled)
+        if self.task.pair_encoding == "separate":
+            u, v = pooled.unbind(dim=1)
+            if self.task.head == "cosine":
+                return F.cosine_similarity(u, v, dim=-1).unsqueeze(-1)
+            pooled = torch.cat([u, v, (u - v).abs()], dim=-1)
+        if self.dense is not None:
+            pooled = self.dropout(torch.tanh(self.dense(pooled)))
+        return pooled if self.out is None else self.out(pooled)
+
+    def to_logits(self, scores: Tensor) -> Tensor:
+        """Turn what `forward` gave, (B, K), into logits.
+
+        A cosine is scaled, unless it is the prediction itself (similarity with MSE).
+        """
+        task = self.task
+        if task.head != "cosine" or (task.problem_type == "similarity" and task.loss == "mse"):
+            return scores
+        return task.cosine_scale * (scores - task.threshold)
+
+    def loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Compute the mean loss of a batch.
+
+        Args:
+            scores: What `forward` gave, (B, K).
+            labels: (B,): class ids, 0/1 for a paraphrase, or similarity scores within their range.
+
+        Raises:
+            ValueError: If there is not one label for each row.
+        """
+        if labels.shape != scores.shape[:1]:
+            raise ValueError(
+                f"labels of shape {tuple(labels.shape)}, expected ({scores.shape[0]},): one a row"
+            )
+        scores = scores.float()
+        if self.task.loss == "cross_entropy":
+            return F.cross_entropy(scores, labels.long())
+        low, high = self.score_range
+        scores, target = scores.squeeze(-1), (labels.float() - low) / (high - low)
+        if self.task.loss == "bce":
+            return F.binary_cross_entropy_with_logits(self.to_logits(scores), target)
+        if self.task.loss == "mse":
+            return F.mse_loss(scores, target)
+        return torch.where(target > 0.5, 1 - scores, F.relu(scores - self.task.margin)).mean()
+
+    def decode(self, logits: Tensor) -> Tensor:
+        """Turn logits (B, K) into predictions (B,): class ids, 0/1, or scores within the range."""
+        if self.task.problem_type == "classification":
+            return logits.argmax(dim=-1)
+        logits = logits.squeeze(-1)
+        if self.task.problem_type == "paraphrase":
+            return (logits > 0).long()
+        low, high = self.score_range
+        unit = torch.sigmoid(logits) if self.task.loss == "bce" else logits.clamp(0, 1)
+        return low + unit * (high - low)
+
+
+class MinBertForMultiTask(MinBertPreTrainedModel):
+    """One encoder with any number of named heads, described in `config.tasks`.
+
+    A step computes one task. Sentences of a separate pair come as (B, 2, L), as the choices of a
+    multiple-choice model do, and go through the encoder in one call.
+
+    `from_pretrained(folder_of_a_bert, tasks={...})` puts new heads on a checkpoint;
+    `from_pretrained(folder)` restores a saved model with its tasks, label names and score ranges.
+    """
+
+    _auto_class = "AutoModelForSequenceClassification"
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: MinBertConfig) -> None:
+        super().__init__(config)
+        config.describe_default_task()
+        self.bert = MinBertModel(config)
+        # Sorted, as the file of the configuration is: a new model and a loaded one have their
+        # parameters, and thus the state of an optimizer, in the same order.
+        tasks = sorted(config.tasks or {})
+        self.heads = nn.ModuleDict(
+            {name: MinBertTaskHead(config, config.task(name)) for name in tasks}
+        )
+        self._tokenizer: Any = None
+        self.post_init()
+
+    @can_return_tuple  # type: ignore[untyped-decorator]
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        task: str | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutput:
+        """Compute one task.
+
+        Ids and masks are (B, L), or (B, 2, L) for a `task` with separate pairs (their hidden states
+        come as 2B sequences). `labels` (B,) are class ids, 0/1 for a paraphrase, or similarity
+        scores within their range. Without the name of a `task` it is `config.default_task`.
+
+        Returns:
+            `logits` (B, K), K = 1 for paraphrase and similarity, and, with labels, the mean `loss`
+            over the rows.
+
+        Raises:
+            ValueError: If there is no such task, or a shape does not fit it.
+        """
+        name = task or str(self.config.default_task)
+        spec = self.config.task(name)
+        separate = spec.pair_encoding == "separate"
+        _check_shape(input_ids if inputs_embeds is None else inputs_embeds[..., 0], name, separate)
+        inputs: tuple[Tensor | None, ...]
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        if separate:
+            inputs = tuple(None if tensor is None else tensor.flatten(0, 1) for tensor in inputs)
+        outputs = self.bert(*inputs, **kwargs)
+        pooled = _pool_outputs(outputs, inputs[1], spec.pooling)
+        head: Any = self.heads[name]
+        scores = head(pooled.unflatten(0, (-1, 2)) if separate else pooled)
+        loss = None if labels is None else head.loss(scores, labels)
+        return SequenceClassifierOutput(
+            loss, head.to_logits(scores), outputs.hidden_states, outputs.attentions
+        )
+
+    def save_as_bert(self, save_directory: str | os.PathLike[str]) -> None:
+        """Save the encoder as a plain `bert`; BERT has no class for the heads.
+
+        Args:
+            save_directory: The folder; made if it is not there. The tokenizer is not written.
+        """
+        self.bert.save_as_bert(save_directory)
+
+    def decode(self, task: str, logits: Tensor) -> Tensor:
+        """Turn logits of a task into predictions.
+
+        Args:
+            task: Name of the task.
+            logits: (B, K).
+
+        Returns:
+            (B,): class ids, 0/1 for a paraphrase, or scores within the range of the task.
+        """
+        self.config.task(task)  # names the known tasks if it is none of them
+        head: Any = self.heads[task]
+        return head.decode(torch.as_tensor(logits))
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of `predict` and `encode`: that of the checkpoint, or the one assigned."""
+        if self._tokenizer is None:
+            if not self.name_or_path:
+                raise ValueError("this model came from no checkpoint: set model.tokenizer first")
+            self._tokenizer = AutoTokenizer.from_pretrained(self.name_or_path)
+        return self._tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def predict(
+        self,
+        task: str,
+        sentences: Sequence[str] | Sequence[tuple[str, str]],
+        *,
+        batch_size: int = 32,
+        show_progress: bool | None = None,
+    ) -> list[dict[str, Any]]:
+        """Predict a task for sentences or pairs of sentences.
+
+        Args:
+            task: Name of the task.
+            sentences: Sentences, or pairs (first, second) for a pair task.
+            batch_size: Rows of a batch.
+            show_progress: Whether to show a progress bar; None shows it for long lists.
+
+        Returns:
+            One dictionary a row, in the order given: `label` and `score` (its probability in
+            [0, 1]), or only `score` (within the range of the task) for a similarity.
+
+        Raises:
+            TypeError: If `sentences` is one string.
+            ValueError: If there is no such task, or a row has not as many sentences as it reads.
+        """
+        spec = self.config.task(task)
+
+        def compute(rows: list[Row]) -> Tensor:
+            return self(**self._tokenize(rows, spec.pair_encoding), task=task).logits
+
+        rows = _check_rows(sentences, task, 1 if spec.pair_encoding is None else 2)
+        logits = self._in_batches(compute, rows, spec.num_logits, batch_size, show_progress)
+        predictions = self.decode(task, logits).tolist()
+        if spec.problem_type == "similarity":
+            return [{"score": prediction} for prediction in predictions]
+        if spec.problem_type == "paraphrase":
+            probabilities = torch.cat([torch.sigmoid(-logits), torch.sigmoid(logits)], dim=-1)
+        else:
+            probabilities = logits.softmax(dim=-1)
+        names = spec.labels or []
+        return [
+            {"label": names[prediction], "score": row[prediction]}
+            for prediction, row in zip(predictions, probabilities.tolist(), strict=True)
+        ]
+
+    def encode(
+        self,
+        sentences: Sequence[str],
+        *,
+        pooling: str = "mean",
+        normalize: bool = False,
+        batch_size: int = 32,
+        show_progress: bool | None = None,
+    ) -> Tensor:
+        """Embed sentences.
+
+        Args:
+            sentences: The sentences.
+            pooling: `cls`, `pooler`, `mean` or `max`.
+            normalize: Whether to scale the vectors to length 1.
+            batch_size: Sentences of a batch.
+            show_progress: Whether to show a progress bar; None shows it for long lists.
+
+        Returns:
+            Float32 vectors on the CPU, (number of sentences, D), in the order given.
+
+        Raises:
+            TypeError: If `sentences` is one string.
+            ValueError: If `pooling` is unknown, or a row is not a sentence.
+        """
+        if pooling not in ("cls", "pooler", "mean", "max"):
+            raise ValueError(f"pooling={pooling!r} must be one of cls, pooler, mean, max")
+
+        def compute(rows: list[Row]) -> Tensor:
+            batch = self._tokenize(rows, None)
+            return _pool_outputs(self.bert(**batch), batch["attention_mask"], pooling)
+
+        rows = _check_rows(sentences, "encode", 1)
+        width = self.config.hidden_size
+        vectors = self._in_batches(compute, rows, width, batch_size, show_progress)
+        return F.normalize(vectors, dim=-1) if normalize else vectors
+
+    def _in_batches(
+        self,
+        compute: Callable[[list[Row]], Tensor],
+        rows: Sequence[Row],
+        width: int,
+        batch_size: int,
+        show_progress: bool | None,
+    ) -> Tensor:
+        """Compute (rows, width) values, the longest rows first, without dropout or gradients."""
+        if batch_size < 1:
+            raise ValueError(f"batch_size={batch_size} must be at least 1")
+        order = sorted(range(len(rows)), key=lambda index: -sum(map(len, rows[index])))
+        starts = range(0, len(order), batch_size)
+        hide = len(starts) <= QUIET_BATCHES if show_progress is None else not show_progress
+        results = torch.empty(len(rows), width)
+        training = [module for module in self.modules() if module.training]
+        self.eval()
+        try:
+            with torch.no_grad():  # not inference_mode: people may train on the vectors
+                for start in logging.tqdm(starts, disable=hide, unit="batch"):
+                    indices = order[start : start + batch_size]
+                    results[indices] = compute([rows[index] for index in indices]).float().cpu()
+        finally:
+            for module in training:  # one by one: a frozen encoder may have been in eval mode
+                module.training = True
+        return results
+
+    def _tokenize(self, rows: list[Row], pair_encoding: str | None) -> dict[str, Tensor]:
+        """Tokenize rows of one or two sentences to (B, L), or (B, 2, L) for separate pairs."""
+        separate = pair_encoding == "separate"
+        # Column by column, which is how a tokenizer takes pairs.
+        texts = [[text for row in rows for text in row]] if separate else zip(*rows, strict=True)
+        batch = self.tokenizer(
+            *map(list, texts),
+            padding=True,
+            truncation=True,
+            max_length=self.config.max_position_embeddings,
+            return_token_type_ids=True,
+            return_tensors="pt",
+        ).to(self.device)
+        return {
+            key: value.unflatten(0, (-1, 2)) if separate else value for key, value in batch.items()
+        }
+
+
+def _check_shape(ids: Tensor | None, task: str, separate: bool) -> None:
+    if ids is not None and (ids.dim() != 2 + separate or (separate and ids.shape[1] != 2)):
+        expected = "(batch, 2, length)" if separate else "(batch, length)"
+        raise ValueError(f"task {task!r} takes input of shape {expected}, got {tuple(ids.shape)}")
+
+
+def _pool_outputs(outputs: Any, mask: Tensor | None, pooling: str | None) -> Tensor:
+    if pooling is None or pooling == "pooler":
+        return outputs.pooler_output
+    return pool(outputs.last_hidden_state, mask, pooling)
+
+
+def _check_rows(sentences: Sequence[Any], task: str, wanted: int) -> list[Row]:
+    """Make each row a tuple of `wanted` sentences."""
+    if isinstance(sentences, str):
+        raise TypeError(f"{task}: pass a list of sentences, not one string")
+    rows = [tuple(row) if isinstance(row, tuple | list) else (row,) for row in sentences]
+    for index, row in enumerate(rows):
+        if len(row) != wanted or not all(isinstance(text, str) for text in row):
+            count = "a sentence" if wanted == 1 else "a pair of sentences"
+            raise ValueError(f"{task}: row {index} must be {count}, got {sentences[index]!r}")
+    return rows
+
+
+__all__ = ["MinBertForMultiTask", "MinBertTaskHead", "pool"]

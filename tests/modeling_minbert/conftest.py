@@ -1,0 +1,45 @@
+"""What the tests of the models share: a tokenizer, tasks of every kind, and a multi-task model."""
+
+import pytest
+import torch
+from transformers import BertTokenizer
+
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+
+WORDS = ["a", "bird", "cat", "dog", "far", "in", "is", "mat", "not", "on", "ran", "sang", "sat"]
+WORDS += ["the", "tree", "very", "was", "well"]
+
+
+@pytest.fixture
+def tokenizer(tiny_sizes):
+    """Return a BERT tokenizer whose vocabulary fits ``tiny_sizes``."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    assert len(pieces) <= tiny_sizes["vocab_size"]
+    return BertTokenizer(vocab={piece: index for index, piece in enumerate(pieces)})
+
+
+@pytest.fixture
+def tasks():
+    """Return a task of every problem type and pair encoding; the first one is not first by name."""
+    return {
+        "tone": {"problem_type": "classification", "labels": ["down", "level", "up"]},
+        "same": {"problem_type": "paraphrase"},
+        "near": {"problem_type": "similarity", "score_range": [1, 5], "pair_encoding": "separate"},
+        "echo": {"problem_type": "paraphrase", "pair_encoding": "separate", "head": "concat"},
+    }
+
+
+@pytest.fixture
+def build_multitask(tiny_sizes):
+    """Return a function that makes a multi-task model in evaluation mode, no two weights alike."""
+
+    def build(tasks, **settings):
+        torch.manual_seed(0)
+        config = MinBertConfig(**tiny_sizes, tasks=tasks, initializer_range=0.2, **settings)
+        model = MinBertForMultiTask(config).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        return model
+
+    return build

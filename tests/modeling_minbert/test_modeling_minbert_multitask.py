@@ -1,0 +1,356 @@
+"""Every legal head computes its formula, on the encoder that all tasks share."""
+
+import copy
+import io
+import itertools
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.testing import assert_close
+from transformers import BertConfig, BertForSequenceClassification
+
+from modeling_minbert.configuration_minbert import HEADS, LOSSES
+
+LABELS = ["down", "level", "up"]
+LOW, HIGH = 1, 5
+POOLINGS = ["cls", "pooler", "mean", "max"]
+
+
+def legal_tasks():
+    """Return every legal combination of problem, pair encoding, head and loss."""
+    problems = {
+        "classification": {"labels": LABELS},
+        "paraphrase": {},
+        "similarity": {"score_range": [LOW, HIGH]},
+    }
+    found = []
+    for (problem, more), pairs in itertools.product(problems.items(), HEADS):
+        if pairs is None and problem != "classification":
+            continue
+        for head in HEADS[pairs]:
+            for loss in LOSSES.get((problem, head == "cosine"), ()):
+                chosen = {"pair_encoding": pairs, "head": head, "loss": loss}
+                found.append({"problem_type": problem, **more, **chosen})
+    return found
+
+
+TASKS = legal_tasks()
+
+
+def name_of(task):
+    """Return a test id such as ``similarity-separate-cosine-mse``."""
+    keys = ("problem_type", "pair_encoding", "head", "loss")
+    return "-".join(task[key] or "single" for key in keys)
+
+
+every_task = pytest.mark.parametrize("task", TASKS, ids=name_of)
+every_pooling = pytest.mark.parametrize("pooling", POOLINGS)
+
+
+def make_batch(tiny_batch, task, rows=4):
+    """Return inputs and labels of a task; separate pairs pad the two sentences differently."""
+    if task.get("pair_encoding") == "separate":
+        swap = torch.tensor([2, 4, 1, 0, 3])
+        batch = {key: torch.stack([value, value[swap]], dim=1) for key, value in tiny_batch.items()}
+        batch["token_type_ids"] = torch.zeros_like(batch["input_ids"])
+    else:
+        batch = tiny_batch
+    batch = {key: value[:rows] for key, value in batch.items()}
+    labels = {
+        "classification": torch.tensor([2, 0, 1, 1, 2]),
+        "paraphrase": torch.tensor([1.0, 0.0, 0.0, 1.0, 1.0]),
+        "similarity": torch.tensor([1.0, 2.5, 5.0, 4.25, 3.0]),
+    }[task["problem_type"]]
+    return batch, labels[:rows]
+
+
+def reference_vector(model, pooling, input_ids, attention_mask, token_type_ids):
+    """Encode one sequence without its padding, and pool by the definition."""
+    length = int(attention_mask.sum())
+    outputs = model.bert(input_ids[None, :length], token_type_ids=token_type_ids[None, :length])
+    states = outputs.last_hidden_state[0]
+    return {
+        "cls": states[0],
+        "pooler": torch.tanh(model.bert.pooler.dense(states[0])),
+        "mean": sum(states) / length,
+        "max": states.max(dim=0).values,
+    }[pooling]
+
+
+def reference_vectors(model, pooling, batch):
+    """Encode every sequence of a batch by itself: (N, D)."""
+    flat = [batch[key].flatten(0, -2) for key in ("input_ids", "attention_mask", "token_type_ids")]
+    return torch.stack([reference_vector(model, pooling, *row) for row in zip(*flat, strict=True)])
+
+
+def reference_logits(model, task, vectors):
+    """Return the logits (B, K) of heads that have a last linear layer."""
+    head = model.heads["mine"]
+    if task["head"] == "concat":
+        u, v = vectors[::2], vectors[1::2]
+        vectors = torch.cat([u, v, (u - v).abs()], dim=1)
+    elif task["head"] == "mlp":
+        vectors = torch.tanh(F.linear(vectors, head.dense.weight, head.dense.bias))
+    return F.linear(vectors, head.out.weight, head.out.bias)
+
+
+def reference_loss(model, task, vectors, labels):
+    """Return the loss, written with torch's own loss functions."""
+    u, v = vectors[::2], vectors[1::2]
+    unit = (labels - LOW) / (HIGH - LOW) if task["problem_type"] == "similarity" else labels
+    if task["loss"] == "cosine_embedding":
+        return F.cosine_embedding_loss(u, v, 2 * labels - 1, margin=0.2)
+    if task["head"] == "cosine":
+        prediction = F.cosine_similarity(u, v)
+        if task["loss"] == "bce":
+            prediction = 7 * (prediction - 0.4)
+    else:
+        prediction = reference_logits(model, task, vectors)
+        if task["loss"] == "cross_entropy":
+            return F.cross_entropy(prediction, labels)
+        prediction = prediction[:, 0]
+    if task["loss"] == "bce":
+        return F.binary_cross_entropy_with_logits(prediction, unit)
+    return F.mse_loss(prediction, unit)
+
+
+@every_task
+@every_pooling
+def test_the_loss_is_the_formula(build_multitask, tiny_batch, task, pooling):
+    numbers = {"margin": 0.2, "cosine_scale": 7, "threshold": 0.4}
+    model = build_multitask({"mine": task | numbers | {"pooling": pooling}})
+    batch, labels = make_batch(tiny_batch, task)
+
+    actual = model(**batch, labels=labels).loss
+
+    vectors = reference_vectors(model, pooling, batch)
+    assert_close(actual, reference_loss(model, task, vectors, labels), atol=1e-5, rtol=1e-5)
+
+
+@every_task
+def test_the_gradient_reaches_the_encoder_and_that_head_only(build_multitask, tiny_batch, task):
+    model = build_multitask({"mine": task, "other": task})
+    batch, labels = make_batch(tiny_batch, task)
+
+    model(**batch, labels=labels, task="mine").loss.backward()
+
+    reached = {key for key, weight in model.named_parameters() if weight.grad is not None}
+    every = {key for key, _ in model.named_parameters()}
+    pooler = {key for key in every if ".pooler." in key}
+    unused = set() if model.config.task("mine").pooling == "pooler" else pooler
+    assert reached == {key for key in every if not key.startswith("heads.other.")} - unused
+
+
+@every_task
+def test_sixteen_rows_can_be_learnt_by_heart(build_multitask, tiny_sizes, task):
+    settings = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = build_multitask({"mine": task | {"dropout": 0.0}}, **settings).train()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    shape = (16, 2, 5) if task["pair_encoding"] == "separate" else (16, 5)
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(5, tiny_sizes["vocab_size"], shape, generator=generator)
+    labels = torch.arange(16) % (3 if task["problem_type"] == "classification" else 2)
+    if task["problem_type"] == "similarity":
+        labels = torch.where(labels == 1, HIGH, LOW)  # the ends: there both losses can reach zero
+
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for _ in range(100):
+        optimizer.zero_grad()
+        loss = model(ids, labels=labels).loss
+        loss.backward()
+        optimizer.step()
+        if loss < 0.01:
+            break
+
+    assert loss < 0.02
+    decoded = model.decode("mine", model.eval()(ids).logits).float()
+    near = 0.45 * (HIGH - LOW) if task["problem_type"] == "similarity" else 0
+    assert_close(decoded, labels.float(), atol=near, rtol=0)
+    still = {key for key, value in model.state_dict().items() if torch.equal(value, before[key])}
+    uses_pooler = model.config.task("mine").pooling == "pooler"
+    assert still == (set() if uses_pooler else {key for key in before if ".pooler." in key})
+
+
+@every_task
+def test_a_batch_of_one_is_a_row_of_a_larger_batch(build_multitask, tiny_batch, task):
+    model = build_multitask({"mine": task})
+    batch, labels = make_batch(tiny_batch, task)
+
+    together = model(**batch).logits
+    alone = model(**{key: value[:1] for key, value in batch.items()}, labels=labels[:1])
+
+    assert together.shape == (4, 3 if task["problem_type"] == "classification" else 1)
+    assert_close(alone.logits, together[:1], atol=1e-5, rtol=1e-5)
+    assert alone.loss.isfinite()
+    assert model.decode("mine", alone.logits).shape == (1,)
+
+
+@every_task
+def test_decoding_stays_in_range(build_multitask, task):
+    model = build_multitask({"mine": task})
+    width = 3 if task["problem_type"] == "classification" else 1
+    logits = 10 * torch.randn(101, width, generator=torch.Generator().manual_seed(0))
+
+    decoded = model.decode("mine", logits.numpy())
+
+    assert decoded.shape == (101,)
+    if task["problem_type"] == "similarity":
+        assert decoded.min() >= LOW
+        assert decoded.max() <= HIGH
+        assert decoded.min() < 2 < 4 < decoded.max()
+    else:
+        assert set(decoded.tolist()) == set(range(max(width, 2)))
+
+
+def test_a_paraphrase_is_a_cosine_above_the_threshold(build_multitask, tiny_batch):
+    task = {"problem_type": "paraphrase", "pair_encoding": "separate", "head": "cosine"}
+    model = build_multitask({"mine": task | {"threshold": 0.9}})
+    batch, _ = make_batch(tiny_batch, task)
+
+    decoded = model.decode("mine", model(**batch).logits)
+
+    u, v = reference_vectors(model, "mean", batch).unflatten(0, (-1, 2)).unbind(dim=1)
+    assert decoded.tolist() == (F.cosine_similarity(u, v) > 0.9).long().tolist()
+
+
+@pytest.mark.parametrize("name", ["tone", "same", "near", "echo"])
+def test_a_step_calls_the_encoder_once(build_multitask, tiny_batch, tasks, name):
+    model = build_multitask(tasks)
+    calls = []
+    model.bert.encoder.register_forward_hook(lambda *_: calls.append(1))
+    batch, _ = make_batch(tiny_batch, tasks[name])
+
+    model(**batch, task=name)
+
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("name", ["near", "echo"])
+def test_separate_pairs_do_not_see_each_other(build_multitask, tiny_batch, tasks, name):
+    model = build_multitask({"mine": tasks[name]})
+    batch, _ = make_batch(tiny_batch, tasks[name])
+    first, second = ({key: value[:, i] for key, value in batch.items()} for i in (0, 1))
+
+    joined = model(**batch).logits
+
+    u, v = (model.bert(**side).last_hidden_state for side in (first, second))
+    masks = (first["attention_mask"][..., None], second["attention_mask"][..., None])
+    u, v = ((x * m).sum(dim=1) / m.sum(dim=1) for x, m in zip((u, v), masks, strict=True))
+    head = model.heads["mine"]
+    assert_close(joined, head.to_logits(head(torch.stack([u, v], dim=1))), atol=1e-5, rtol=1e-5)
+
+
+def test_a_joint_task_is_bert_s_sequence_classification(build_multitask, tiny_sizes, tiny_batch):
+    model = build_multitask({"mine": {"problem_type": "classification", "labels": LABELS}})
+    bert = BertForSequenceClassification(BertConfig(**tiny_sizes, num_labels=3)).eval()
+    state = model.state_dict()
+    bert.load_state_dict({key.replace("heads.mine.out", "classifier"): state[key] for key in state})
+    labels = torch.tensor([0, 1, 2, 1, 0])
+
+    actual, expected = model(**tiny_batch, labels=labels), bert(**tiny_batch, labels=labels)
+
+    assert_close(actual.logits, expected.logits, atol=1e-5, rtol=1e-5)
+    assert_close(actual.loss, expected.loss, atol=1e-5, rtol=1e-5)
+
+
+def test_the_default_task_is_the_first_one_given(build_multitask, tiny_batch, tasks):
+    model = build_multitask(tasks)
+
+    assert_close(model(**tiny_batch).logits, model(**tiny_batch, task="tone").logits)
+
+
+def test_the_order_of_the_tasks_does_not_change_the_weights(build_multitask, tasks):
+    forwards = build_multitask(tasks)
+    backwards = build_multitask(dict(reversed(tasks.items())), default_task="tone")
+
+    assert list(forwards.state_dict()) == list(backwards.state_dict())
+    assert_close(forwards.state_dict(), backwards.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(3,), (4, 1), (4, 3)])
+def test_labels_of_a_wrong_shape_are_refused(build_multitask, tiny_batch, tasks, shape):
+    model = build_multitask(tasks)
+    batch, _ = make_batch(tiny_batch, tasks["tone"])
+
+    with pytest.raises(ValueError, match=r"expected \(4,\): one a row"):
+        model(**batch, labels=torch.zeros(shape, dtype=torch.long))
+
+
+def test_inputs_of_a_wrong_shape_are_refused(build_multitask, tasks):
+    model = build_multitask(tasks)
+    one, three = torch.ones(4, 7, dtype=torch.long), torch.ones(4, 3, 7, dtype=torch.long)
+
+    with pytest.raises(
+        ValueError, match=r"'near' takes input of shape \(batch, 2, length\), got \(4, 7\)"
+    ):
+        model(one, task="near")
+    with pytest.raises(ValueError, match=r"\(batch, 2, length\), got \(4, 3, 7\)"):
+        model(three, task="near")
+    with pytest.raises(ValueError, match=r"'tone' takes input of shape \(batch, length\)"):
+        model(three, task="tone")
+    with pytest.raises(ValueError, match="unknown task 'nli'; known tasks: tone, same, near, echo"):
+        model(one, task="nli")
+    with pytest.raises(ValueError, match="exactly one of input_ids and inputs_embeds"):
+        model()
+
+
+@pytest.mark.parametrize("name", ["tone", "near"])
+def test_embeddings_may_replace_ids(build_multitask, tiny_batch, tasks, name):
+    model = build_multitask({"mine": tasks[name]})
+    batch, _ = make_batch(tiny_batch, tasks[name])
+
+    expected = model(**batch).logits
+    embeds = model.get_input_embeddings()(batch.pop("input_ids"))
+
+    assert_close(model(**batch, inputs_embeds=embeds).logits, expected)
+
+
+def test_dropout_before_the_head_is_on_in_training_only(build_multitask, tiny_batch, tasks):
+    settings = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = build_multitask({"mine": tasks["tone"] | {"dropout": 0.5}}, **settings)
+
+    expected = model(**tiny_batch).logits
+
+    assert_close(model(**tiny_batch).logits, expected)
+    assert not torch.allclose(model.train()(**tiny_batch).logits, expected)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_activation_checkpointing_changes_no_gradient(build_multitask, tiny_batch, tasks, every):
+    plain = build_multitask(tasks).train()
+    saving = copy.deepcopy(plain)
+    saving.activation_checkpointing_enable(every_n_layers=every)
+    batch, labels = make_batch(tiny_batch, tasks["near"])
+
+    for model in (plain, saving):
+        torch.manual_seed(3)  # the same dropout
+        model(**batch, labels=labels, task="near").loss.backward()
+
+    assert [layer.gradient_checkpointing for layer in saving.bert.encoder.layer] == [
+        True,
+        every == 1,
+    ]
+    for (key, expected), actual in zip(plain.named_parameters(), saving.parameters(), strict=True):
+        assert (actual.grad is None) == (expected.grad is None), key
+        if expected.grad is not None:
+            assert_close(actual.grad, expected.grad, msg=f"gradient of {key}")
+
+
+def torch_roundtrip(model):
+    """Pickle a whole model, as ``torch.save`` does."""
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, torch_roundtrip])
+def test_a_copy_computes_the_same(build_multitask, tiny_batch, tasks, tokenizer, duplicate):
+    model = build_multitask(tasks)
+    model.tokenizer = tokenizer
+    twin = duplicate(model)
+
+    assert_close(twin(**tiny_batch).logits, model(**tiny_batch).logits)
+    assert twin.predict("tone", ["the cat"]) == model.predict("tone", ["the cat"])
+    assert twin.heads["tone"].out.weight is not model.heads["tone"].out.weight

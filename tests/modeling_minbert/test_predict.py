@@ -1,0 +1,253 @@
+"""`predict`, `encode` and the pipelines of transformers give people what they asked for, in order."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+from transformers import pipeline
+
+from modeling_minbert import (
+    MinBertForMaskedLM,
+    MinBertForMultiTask,
+    MinBertForTokenClassification,
+    MinBertModel,
+)
+
+SENTENCES = ["the cat sat", "a dog", "the bird sang in the tree", "", "a cat is not a dog"]
+PAIRS = list(zip(SENTENCES, SENTENCES[1:] + SENTENCES[:1], strict=True))
+
+
+@pytest.fixture
+def model(build_multitask, tasks, tokenizer):
+    """Return a model of all tasks with a tokenizer."""
+    model = build_multitask(tasks)
+    model.tokenizer = tokenizer
+    return model
+
+
+@pytest.fixture
+def folder(model, tokenizer, tmp_path):
+    """Return a folder with the model and its tokenizer."""
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("task", "row"), [("tone", "the cat sat"), ("same", ("a dog", "a cat"))])
+def test_a_prediction_names_the_label_and_its_probability(model, tokenizer, task, row):
+    (prediction,) = model.predict(task, [row])
+
+    texts = [row] if isinstance(row, str) else row
+    logits = model(**tokenizer(*texts, return_tensors="pt"), task=task).logits[0].detach()
+    if task == "same":
+        logits = torch.cat([torch.zeros(1), logits])  # a sigmoid is a softmax against zero
+    probabilities = logits.softmax(dim=-1)
+    labels = model.config.task(task).labels
+    assert prediction["label"] == labels[probabilities.argmax()]
+    assert prediction["score"] == pytest.approx(probabilities.max().item(), abs=1e-5)
+
+
+def test_a_similarity_is_a_score_in_the_range_of_the_task(model, tokenizer):
+    scores = [prediction["score"] for prediction in model.predict("near", PAIRS)]
+
+    vectors = model.encode(SENTENCES, pooling="mean", normalize=True)
+    cosines = (vectors * vectors.roll(-1, dims=0)).sum(dim=1)
+    assert scores == pytest.approx((1 + 4 * cosines.clamp(0, 1)).tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 32])
+@pytest.mark.parametrize(("task", "rows"), [("tone", SENTENCES), ("same", PAIRS), ("echo", PAIRS)])
+def test_predictions_come_in_order_whatever_the_batches(model, task, rows, batch_size):
+    alone = [model.predict(task, [row])[0] for row in rows]
+
+    together = model.predict(task, rows, batch_size=batch_size)
+
+    assert [row["label"] for row in together] == [row["label"] for row in alone]
+    scores = [row["score"] for row in alone]
+    assert [row["score"] for row in together] == pytest.approx(scores, abs=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "pooler", "mean", "max"])
+def test_vectors_come_in_order_whatever_the_batches(model, tokenizer, pooling):
+    vectors = model.encode(SENTENCES, pooling=pooling, batch_size=2)
+
+    assert vectors.shape == (5, 33)
+    assert vectors.dtype == torch.float32
+    for sentence, vector in zip(SENTENCES, vectors, strict=True):
+        outputs = model.bert(**tokenizer(sentence, return_tensors="pt"))
+        states = outputs.last_hidden_state[0]
+        expected = {
+            "cls": states[0],
+            "pooler": outputs.pooler_output[0],
+            "mean": states.mean(dim=0),
+            "max": states.amax(dim=0),
+        }[pooling]
+        assert_close(vector, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_normalized_vectors_have_length_one(model):
+    assert_close(model.encode(SENTENCES, normalize=True).norm(dim=1), torch.ones(5))
+
+
+def test_vectors_can_be_trained_on(model):
+    vectors = model.encode(SENTENCES)
+    probe = torch.nn.Linear(33, 1)
+
+    probe(vectors).sum().backward()
+
+    assert not vectors.requires_grad
+    assert probe.weight.grad is not None
+    assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_nothing_gives_nothing(model):
+    assert model.predict("tone", []) == []
+    assert model.predict("near", []) == []
+    assert model.encode([]).shape == (0, 33)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_training_mode_of_every_module_comes_back(model, broken):
+    model.train()
+    model.bert.embeddings.eval()  # as in a frozen part
+    before = [module.training for module in model.modules()]
+    seen = []
+    hook = model.bert.encoder.register_forward_hook(lambda module, *_: seen.append(module.training))
+
+    if broken:
+        model.bert.encoder.register_forward_hook(lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError) as error:  # holds the traceback and its frames
+            model.encode(SENTENCES)
+        assert error.value is not None
+    else:
+        model.encode(SENTENCES)
+    hook.remove()
+
+    assert seen == [False]
+    assert [module.training for module in model.modules()] == before
+
+
+def test_long_lists_show_a_progress_bar(model, capsys):
+    model.encode(SENTENCES, batch_size=1)
+    model.encode(SENTENCES * 4, batch_size=1, show_progress=False)
+    assert "batch" not in capsys.readouterr().err
+
+    model.encode(SENTENCES * 4, batch_size=1)
+    model.encode(SENTENCES, show_progress=True)
+    assert capsys.readouterr().err.count("100%") == 2
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "error", "message"),
+    [
+        ("tone", "the cat", TypeError, "tone: pass a list of sentences, not one string"),
+        ("tone", [("a", "b")], ValueError, "row 0 must be a sentence"),
+        ("tone", ["a", None], ValueError, "row 1 must be a sentence, got None"),
+        ("tone", ["a", float("nan")], ValueError, "row 1 must be a sentence, got nan"),
+        ("same", [("a", "b"), "cd"], ValueError, "row 1 must be a pair of sentences, got 'cd'"),
+        ("near", [("a", "b", "c")], ValueError, "row 0 must be a pair of sentences"),
+        ("near", [("a", 1)], ValueError, "row 0 must be a pair of sentences"),
+        ("nli", ["a"], ValueError, "unknown task 'nli'; known tasks: tone, same, near, echo"),
+    ],
+)
+def test_what_is_no_row_of_the_task_is_refused(model, task, rows, error, message):
+    with pytest.raises(error, match=message):
+        model.predict(task, rows)
+
+
+def test_impossible_settings_are_refused(model):
+    with pytest.raises(ValueError, match="pooling='first' must be one of cls, pooler, mean, max"):
+        model.encode(SENTENCES, pooling="first")
+    with pytest.raises(ValueError, match="batch_size=-1 must be at least 1"):
+        model.encode(SENTENCES, batch_size=-1)
+    with pytest.raises(TypeError, match="pass a list of sentences"):
+        model.encode("the cat")
+
+
+def test_a_long_text_is_cut_to_the_positions(model):
+    words = ["cat"] * 40
+
+    assert_close(model.encode([" ".join(words)]), model.encode([" ".join(words[:15])]))
+    assert len(model.predict("same", [(" ".join(words), "a dog")])) == 1
+
+
+def test_the_tokenizer_is_that_of_the_checkpoint(model, folder):
+    loaded = MinBertForMultiTask.from_pretrained(folder)
+
+    assert_close(loaded.encode(SENTENCES), model.encode(SENTENCES))
+    assert loaded.predict("same", PAIRS) == model.predict("same", PAIRS)
+
+
+def test_a_model_of_no_checkpoint_asks_for_a_tokenizer(build_multitask, tasks):
+    with pytest.raises(ValueError, match=r"set model\.tokenizer first"):
+        build_multitask(tasks).encode(["a"])
+
+
+def test_a_tokenizer_file_with_fixed_padding_pads_to_the_longest(model, folder):
+    backend = model.tokenizer.backend_tokenizer
+    backend.enable_truncation(max_length=4)
+    backend.enable_padding(length=12)
+    backend.save(str(folder / "tokenizer.json"))
+    loaded = MinBertForMultiTask.from_pretrained(folder)
+    lengths = []
+    loaded.bert.register_forward_hook(
+        lambda *call: lengths.append(call[2].last_hidden_state.shape[1])
+    )
+
+    loaded.encode(["the cat sat on the mat", "a dog"])
+
+    assert lengths == [8]
+
+
+def test_text_classification_names_the_labels_of_the_default_task(model, folder):
+    classify = pipeline("text-classification", str(folder))
+
+    outputs = classify(SENTENCES)
+
+    assert type(classify.model) is MinBertForMultiTask
+    expected = model.predict("tone", SENTENCES)
+    assert [row["label"] for row in outputs] == [row["label"] for row in expected]
+    scores = [row["score"] for row in expected]
+    assert [row["score"] for row in outputs] == pytest.approx(scores, abs=1e-5)
+
+
+def test_text_classification_gives_the_probability_of_a_paraphrase(model, folder):
+    loaded = MinBertForMultiTask.from_pretrained(folder, default_task="same")
+    classify = pipeline("text-classification", loaded, tokenizer=model.tokenizer)
+
+    (output,) = classify([{"text": "a dog", "text_pair": "a cat"}])
+
+    (expected,) = model.predict("same", [("a dog", "a cat")])
+    yes = expected["score"] if expected["label"] == "paraphrase" else 1 - expected["score"]
+    assert output == {"label": "paraphrase", "score": pytest.approx(yes, abs=1e-5)}
+
+
+def test_feature_extraction_gives_the_states_of_the_encoder(model, folder):
+    extract = pipeline("feature-extraction", str(folder))
+
+    (states,) = extract("the cat sat", return_tensors=True)
+
+    assert type(extract.model) is MinBertModel
+    batch = model.tokenizer("the cat sat", return_tensors="pt")
+    assert_close(states, model.bert(**batch).last_hidden_state[0])
+
+
+def test_fill_mask_and_token_classification_run(tiny_config, tokenizer):
+    config = tiny_config
+    fill = pipeline("fill-mask", MinBertForMaskedLM(config).eval(), tokenizer=tokenizer)
+    tag = pipeline(
+        "token-classification", MinBertForTokenClassification(config).eval(), tokenizer=tokenizer
+    )
+
+    filled = fill("the [MASK] sat", top_k=3)
+    tags = tag("the cat sat")
+
+    assert len(filled) == 3
+    assert all(row["sequence"].endswith("sat") for row in filled)
+    assert [row["word"] for row in tags] == ["the", "cat", "sat"]
+    assert {row["entity"] for row in tags} <= {"LABEL_0", "LABEL_1"}
+
+
+@pytest.fixture
+def tiny_config(tiny_sizes):
+    """Return the configuration of a tiny model without tasks."""
+    return MinBertModel.config_class(**tiny_sizes)
