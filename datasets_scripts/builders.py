@@ -1,0 +1,155 @@
+"""The `datasets` builders: the official files and the user's own, and the sample."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+from datasets.exceptions import DatasetGenerationError
+
+from .progress import progress_bars
+from .readers import check_file, read_records
+from .rows import RowFormat
+from .sample import generate_rows
+
+# `datasets` does not see code edits, so the code is a part of the name of the cache folder.
+SOURCES = ("builders.py", "readers.py", "rows.py", "sample.py", "sample_words.py")
+LARGE_FILES = 20_000_000  # bytes; smaller ones are built before a progress bar could be read
+
+
+@dataclass
+class FileRowsConfig(datasets.BuilderConfig):  # type: ignore[misc]
+    """Files of a task and how to read them.
+
+    Args:
+        files: Path by split.
+        stamps: Size and time of change by split, so that an edited file is read again.
+        row_format: How records become rows.
+        delimiter: Separator of delimited files; None takes it from the suffix.
+    """
+
+    files: dict[str, str] | None = None
+    stamps: dict[str, tuple[int, int]] | None = None
+    row_format: RowFormat | None = None
+    delimiter: str | None = None
+
+
+class FileRows(datasets.GeneratorBasedBuilder):  # type: ignore[misc]
+    """Rows of CSV, TSV, JSON-lines or Parquet files; bad rows are kept and marked."""
+
+    BUILDER_CONFIG_CLASS = FileRowsConfig
+
+    def _info(self) -> datasets.DatasetInfo:
+        return datasets.DatasetInfo(features=self.config.row_format.features)
+
+    def _split_generators(
+        self,
+        dl_manager: datasets.DownloadManager,  # noqa: ARG002  (the base class passes it)
+    ) -> list[datasets.SplitGenerator]:
+        return [
+            datasets.SplitGenerator(name=split, gen_kwargs={"path": path, "split": split})
+            for split, path in self.config.files.items()
+        ]
+
+    def _generate_examples(self, path: str, split: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        row_format: RowFormat = self.config.row_format
+        columns = row_format.required_columns(split)
+        records = read_records(path, columns, delimiter=self.config.delimiter)
+        for number, record in enumerate(records):
+            yield number, row_format.to_row(record, number, split)
+
+
+@dataclass
+class SampleRowsConfig(datasets.BuilderConfig):  # type: ignore[misc]
+    """Which sample to generate.
+
+    Args:
+        dataset: ``sample_sst``, ``sample_quora`` or ``sample_sts``.
+        row_format: How records become rows.
+    """
+
+    dataset: str = ""
+    row_format: RowFormat | None = None
+
+
+class SampleRows(datasets.GeneratorBasedBuilder):  # type: ignore[misc]
+    """Rows of the built-in sample."""
+
+    BUILDER_CONFIG_CLASS = SampleRowsConfig
+
+    def _info(self) -> datasets.DatasetInfo:
+        return datasets.DatasetInfo(features=self.config.row_format.features)
+
+    def _split_generators(
+        self,
+        dl_manager: datasets.DownloadManager,  # noqa: ARG002  (the base class passes it)
+    ) -> list[datasets.SplitGenerator]:
+        return [
+            datasets.SplitGenerator(name=split, gen_kwargs={"rows": rows})
+            for split, rows in generate_rows(self.config.dataset).items()
+        ]
+
+    def _generate_examples(
+        self, rows: list[dict[str, Any]]
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        for number, row in enumerate(rows):
+            yield number, {"id": str(number), **row, "line": number + 1, "problem": ""}
+
+
+def build_file_rows(
+    files: dict[str, str], row_format: RowFormat, *, delimiter: str | None, cache_dir: str | None
+) -> datasets.DatasetDict:
+    """Build or re-use the rows of a task's files, bad rows included.
+
+    Raises:
+        ValueError: If a file cannot be read.
+        FileNotFoundError: If a file is missing.
+    """
+    for path in files.values():
+        check_file(path)
+    stats = {split: Path(path).stat() for split, path in files.items()}
+    builder = FileRows(
+        cache_dir=cache_dir,
+        dataset_name="minbert_files",
+        hash=_hash_sources(),
+        files={split: str(Path(path).resolve()) for split, path in files.items()},
+        stamps={split: (stat.st_size, stat.st_mtime_ns) for split, stat in stats.items()},
+        row_format=row_format,
+        delimiter=delimiter,
+    )
+    return _build(builder, is_large=sum(stat.st_size for stat in stats.values()) > LARGE_FILES)
+
+
+def build_sample_rows(
+    dataset: str, row_format: RowFormat, *, cache_dir: str | None
+) -> datasets.DatasetDict:
+    """Build or re-use the rows of a generated sample."""
+    builder = SampleRows(
+        cache_dir=cache_dir,
+        dataset_name="minbert_sample",
+        hash=_hash_sources(),
+        dataset=dataset,
+        row_format=row_format,
+    )
+    return _build(builder, is_large=False)
+
+
+def _build(builder: datasets.GeneratorBasedBuilder, *, is_large: bool) -> datasets.DatasetDict:
+    with progress_bars(shown=is_large):
+        try:
+            builder.download_and_prepare()
+        except DatasetGenerationError as error:
+            # The reader's own message is the one that a user can act on.
+            if isinstance(error.__cause__, ValueError | OSError):
+                raise error.__cause__ from None
+            raise
+        return builder.as_dataset()
+
+
+def _hash_sources() -> str:
+    digest = hashlib.sha256()
+    for name in SOURCES:
+        digest.update(Path(__file__).with_name(name).read_bytes())
+    return digest.hexdigest()[:16]

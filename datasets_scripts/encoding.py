@@ -1,0 +1,165 @@
+"""Turn rows into tokens, and train a WordPiece vocabulary."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import datasets
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from transformers import BertTokenizer, PreTrainedTokenizerBase
+
+from .progress import progress_bars
+
+PAIR_ENCODINGS = ("joint", "separate")
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+LONG_MAP = 20_000  # rows; fewer are encoded before a progress bar could be read
+
+
+def encode_rows(
+    rows: datasets.Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    problem_type: str,
+    pair_encoding: str | None,
+    max_length: int,
+) -> datasets.Dataset:
+    """Encode sentences as tokens; padding and masks are the collator's work.
+
+    Args:
+        rows: Rows with id, sentence1, sentence2 (pairs only) and label (if labelled).
+        tokenizer: Tokenizer of the model.
+        problem_type: ``classification``, ``paraphrase`` or ``similarity``.
+        pair_encoding: ``joint`` puts both sentences into one sequence, the longer one losing
+            tokens first; ``separate`` keeps two sequences; None for single sentences.
+        max_length: Tokens of a sequence at most, special tokens included.
+
+    Returns:
+        Rows with id, input_ids and token_type_ids (two lists each for a separate pair), length
+        (tokens, of the longer sequence) and labels (if labelled).
+
+    Raises:
+        ValueError: If ``pair_encoding`` does not fit the rows.
+    """
+    is_pair = "sentence2" in rows.column_names
+    allowed = PAIR_ENCODINGS if is_pair else (None,)
+    if pair_encoding not in allowed:
+        kind = "pairs" if is_pair else "single sentences"
+        raise ValueError(
+            f"pair_encoding={pair_encoding!r}, but the rows are {kind}; allowed: "
+            f"{', '.join(map(repr, allowed))}"
+        )
+    is_separate = pair_encoding == "separate"
+    encode = _encode_separate if is_separate else _encode_joint
+    kwargs = {"tokenizer": tokenizer, "max_length": max_length}
+    # A first call sets the tokenizer's truncation. Done here, its state and with it the name of
+    # the cached result are the same in every run.
+    tokenizer("", truncation=True, max_length=max_length, padding=False)
+    features = _make_features(
+        is_separate=is_separate,
+        label=None if "label" not in rows.column_names else _label_type(problem_type),
+    )
+    with progress_bars(shown=len(rows) > LONG_MAP):
+        return rows.map(
+            encode,
+            batched=True,
+            fn_kwargs=kwargs,
+            remove_columns=[name for name in rows.column_names if name != "id"],
+            features=features,
+            desc="encode",
+        )
+
+
+def train_wordpiece(texts: Iterable[str], vocab_size: int) -> BertTokenizer:
+    """Train a lower-cased WordPiece vocabulary; the same texts give the same vocabulary.
+
+    Args:
+        texts: Sentences or paragraphs.
+        vocab_size: Tokens of the vocabulary, the five special ones included.
+
+    Raises:
+        ValueError: If the vocabulary cannot even hold the characters of the texts.
+    """
+    texts = list(texts)
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # noqa: S106  (no password)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    characters = {
+        character
+        for text in texts
+        for character in tokenizer.normalizer.normalize_str(text)
+        if not character.isspace()
+    }
+    # The trainer numbers "##x" pieces in the order of a hash map that differs from run to run,
+    # and breaks ties by number. Declared first, they have fixed numbers.
+    pieces = sorted(f"##{character}" for character in characters)
+    smallest = len(SPECIAL_TOKENS) + len(pieces) + len(characters)
+    if vocab_size < smallest:
+        raise ValueError(
+            f"vocab_size={vocab_size} is too small for the {len(characters)} characters of the "
+            f"texts; at least {smallest} tokens are needed"
+        )
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size, special_tokens=[*SPECIAL_TOKENS, *pieces], show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer, length=len(texts))
+    return BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=True)
+
+
+def _make_features(*, is_separate: bool, label: str | None) -> datasets.Features:
+    ids = datasets.List(datasets.Value("int32"))
+    types = datasets.List(datasets.Value("int8"))
+    features = {
+        "id": datasets.Value("string"),
+        "input_ids": datasets.List(ids) if is_separate else ids,
+        "token_type_ids": datasets.List(types) if is_separate else types,
+        "length": datasets.Value("int32"),
+    }
+    if label is not None:
+        features["labels"] = datasets.Value(label)
+    return datasets.Features(features)
+
+
+def _label_type(problem_type: str) -> str:
+    return "int64" if problem_type == "classification" else "float32"
+
+
+def _encode_joint(
+    batch: dict[str, list[Any]], tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> dict[str, list[Any]]:
+    encoded = _tokenize(tokenizer, batch["sentence1"], batch.get("sentence2"), max_length)
+    encoded["length"] = [len(ids) for ids in encoded["input_ids"]]
+    return encoded | _labels(batch)
+
+
+def _encode_separate(
+    batch: dict[str, list[Any]], tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> dict[str, list[Any]]:
+    first = _tokenize(tokenizer, batch["sentence1"], None, max_length)
+    second = _tokenize(tokenizer, batch["sentence2"], None, max_length)
+    encoded: dict[str, list[Any]] = {
+        key: [list(pair) for pair in zip(first[key], second[key], strict=True)] for key in first
+    }
+    encoded["length"] = [max(map(len, pair)) for pair in encoded["input_ids"]]
+    return encoded | _labels(batch)
+
+
+def _tokenize(
+    tokenizer: PreTrainedTokenizerBase,
+    first: list[str],
+    second: list[str] | None,
+    max_length: int,
+) -> dict[str, list[Any]]:
+    # Padding and truncation are said aloud: a tokenizer.json can carry its own.
+    encoded = tokenizer(
+        first,
+        second,
+        padding=False,
+        truncation="longest_first",
+        max_length=max_length,
+        return_attention_mask=False,
+        return_token_type_ids=True,
+    )
+    return {"input_ids": encoded["input_ids"], "token_type_ids": encoded["token_type_ids"]}
+
+
+def _labels(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    return {"labels": batch["label"]} if "label" in batch else {}

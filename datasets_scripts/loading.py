@@ -1,0 +1,181 @@
+"""Load a task: build its rows, report the bad ones, keep the usable ones."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import datasets
+
+from .builders import build_file_rows, build_sample_rows
+from .catalog import DATASETS
+from .hub import convert_hub_rows, find_hub_labels, read_hub
+from .readers import read_records
+from .rows import RowFormat, infer_labels
+from .task import TaskData
+
+logger = logging.getLogger(__name__)
+
+MAX_ROWS_LISTED = 20
+MAX_ROWS_IN_ERROR = 3
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that cannot be used.
+
+    Args:
+        file: Path of the file, or ``hub_id:split``.
+        line: Line on which the row begins, from 1 (in Parquet and on the Hub: the row).
+        reason: What is wrong with it.
+    """
+
+    file: str
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class LoadedTask:
+    """The usable rows of a task.
+
+    Args:
+        name: Name of the task.
+        problem_type: ``classification``, ``paraphrase`` or ``similarity``.
+        labels: Names of the classes of a classification task, else None.
+        score_range: Lowest and highest score of a similarity task, else None.
+        splits: Rows by split: train, validation and, where there is one, test. Columns: id,
+            sentence1, sentence2 (pairs only), label (absent in an unlabelled test split).
+        bad_rows: The rows that were left out.
+    """
+
+    name: str
+    problem_type: str
+    labels: tuple[str, ...] | None
+    score_range: tuple[float, float] | None
+    splits: dict[str, datasets.Dataset]
+    bad_rows: list[BadRow]
+
+
+def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask:
+    """Load the rows of a task from its files, the Hub, or the built-in sample.
+
+    Args:
+        data: What to load, from ``TaskData.from_recipe``.
+        cache_dir: Folder for the built rows; None takes the one of `datasets`.
+
+    Raises:
+        ValueError: If a file or a dataset cannot be read, lacks a column, or has too many bad
+            rows.
+        OSError: If a file is missing or the Hub cannot be reached.
+    """
+    cache = None if cache_dir is None else str(cache_dir)
+    row_format, rows = _read(data, cache)
+    splits: dict[str, datasets.Dataset] = {}
+    bad_rows: list[BadRow] = []
+    for split, split_rows in rows.items():
+        file = data.files.get(split, f"{data.hub_id or data.dataset}:{split}")
+        splits[split], bad = _keep_usable(split_rows, file, data.max_bad_rows)
+        bad_rows += bad
+    _log_bad_rows(data.name, bad_rows)
+    return LoadedTask(
+        name=data.name,
+        problem_type=row_format.problem_type,
+        labels=row_format.labels,
+        score_range=row_format.score_range,
+        splits=splits,
+        bad_rows=bad_rows,
+    )
+
+
+def _read(data: TaskData, cache_dir: str | None) -> tuple[RowFormat, datasets.DatasetDict]:
+    """Read every row of a task, bad ones included."""
+    if data.hub_id is not None:
+        splits = read_hub(data, cache_dir)
+        labels = data.labels
+        if data.problem_type == "classification" and labels is None:
+            labels = find_hub_labels(data, splits)
+        row_format = _make_format(data, labels)
+        return row_format, convert_hub_rows(splits, row_format)
+    if not data.files:
+        row_format = _make_format(data, data.labels)
+        return row_format, build_sample_rows(str(data.dataset), row_format, cache_dir=cache_dir)
+    # The course's files are called .csv and are tab-separated.
+    delimiter = "\t" if data.dataset in DATASETS else None
+    row_format = _make_format(data, data.labels or _infer_file_labels(data, delimiter))
+    return row_format, build_file_rows(
+        data.files, row_format, delimiter=delimiter, cache_dir=cache_dir
+    )
+
+
+def _infer_file_labels(data: TaskData, delimiter: str | None) -> tuple[str, ...] | None:
+    if data.problem_type != "classification":
+        return None
+    column = str(data.label_column)
+    needed = (*(data.text_columns or ()), column)
+    records = read_records(data.files["train"], needed, delimiter=delimiter)
+    return infer_labels(record.values.get(column) for record in records)
+
+
+def _make_format(data: TaskData, labels: tuple[str, ...] | None) -> RowFormat:
+    if data.problem_type == "classification" and len(labels or ()) < 2:
+        raise ValueError(
+            f"task {data.name!r}: the training rows hold the labels {list(labels or ())}, at "
+            f"least two are needed; check label_column={data.label_column!r}"
+        )
+    return RowFormat(
+        problem_type=str(data.problem_type),
+        text_columns=data.text_columns or (),
+        label_column=str(data.label_column),
+        id_column=data.id_column,
+        labels=labels,
+        score_range=data.score_range,
+    )
+
+
+def _keep_usable(
+    rows: datasets.Dataset, file: str, max_bad_rows: float
+) -> tuple[datasets.Dataset, list[BadRow]]:
+    """Part the usable rows from the bad ones; only test rows may still have no label."""
+    problems: list[str] = rows["problem"][:]
+    unlabelled = [label is None for label in rows["label"][:]]
+    is_unlabelled = all(
+        missing for missing, problem in zip(unlabelled, problems, strict=True) if not problem
+    )
+    if not is_unlabelled:
+        problems = [
+            problem or ("no label, though other rows have one" if missing else "")
+            for missing, problem in zip(unlabelled, problems, strict=True)
+        ]
+    lines: list[int] = rows["line"][:]
+    bad = [
+        BadRow(file, line, problem)
+        for line, problem in zip(lines, problems, strict=True)
+        if problem
+    ]
+    _check_share(file, bad, len(problems), max_bad_rows)
+    if bad:
+        rows = rows.select([place for place, problem in enumerate(problems) if not problem])
+    return rows.remove_columns(["line", "problem", *(["label"] if is_unlabelled else [])]), bad
+
+
+def _check_share(file: str, bad: list[BadRow], num_rows: int, max_bad_rows: float) -> None:
+    if len(bad) < num_rows and len(bad) <= max_bad_rows * num_rows:
+        return
+    shown = "; ".join(f"line {row.line}: {row.reason}" for row in bad[:MAX_ROWS_IN_ERROR])
+    raise ValueError(
+        f"{file}: {len(bad)} of {num_rows} rows cannot be used, max_bad_rows={max_bad_rows:g} "
+        f"tolerates {int(max_bad_rows * num_rows)}; the first are: {shown}; correct the file or "
+        "raise max_bad_rows"
+    )
+
+
+def _log_bad_rows(name: str, bad_rows: list[BadRow]) -> None:
+    for row in bad_rows[:MAX_ROWS_LISTED]:
+        logger.warning("%s", row)
+    if len(bad_rows) > MAX_ROWS_LISTED:
+        logger.warning("... and %d more", len(bad_rows) - MAX_ROWS_LISTED)
+    if bad_rows:
+        logger.warning("task %r: left out %d rows that cannot be used", name, len(bad_rows))

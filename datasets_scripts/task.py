@@ -1,0 +1,226 @@
+"""What a recipe says about the data of a task, checked and with the defaults filled in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from .catalog import DATASETS, Columns, DatasetRow
+from .values import convert_value
+
+PROBLEM_TYPES = ("classification", "paraphrase", "similarity")
+FILE_KEYS = ("train_file", "validation_file", "test_file")
+FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+# The names that the course gives to its splits.
+OFFICIAL_SPLITS = {
+    "train_file": "train",
+    "validation_file": "dev",
+    "test_file": "test-student",
+}
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """The data of one task; ``from_recipe`` makes it from the keys of a recipe.
+
+    Args:
+        name: Name of the task.
+        dataset: A built-in dataset, or ``owner/name`` on the Hub.
+        data_dir: Folder of the local files.
+        hub_id: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder laid out
+            like a dataset of the Hub.
+        problem_type: ``classification``, ``paraphrase`` or ``similarity``.
+        train_file: Path of the training rows: CSV, TSV, JSON lines or Parquet, by suffix.
+        validation_file: Path of the validation rows.
+        test_file: Path of the test rows, which may be unlabelled.
+        text_columns: One or two columns with the sentences.
+        label_column: Column with the class, 0/1 or the score.
+        id_column: Column with the row id; without it a column ``id``, else the row's number.
+        labels: Names of the classes; without it they are read from the training rows.
+        score_range: Lowest and highest score of a similarity task.
+        max_bad_rows: Share of unusable rows of a split that is tolerated, in [0, 1].
+    """
+
+    name: str
+    dataset: str | None = None
+    data_dir: str | None = None
+    hub_id: str | None = None
+    problem_type: str | None = None
+    train_file: str | None = None
+    validation_file: str | None = None
+    test_file: str | None = None
+    text_columns: tuple[str, ...] | None = None
+    label_column: str | None = None
+    id_column: str | None = None
+    labels: tuple[str, ...] | None = None
+    score_range: tuple[float, float] | None = None
+    max_bad_rows: float = 0.01
+
+    @classmethod
+    def from_recipe(
+        cls, name: str, mapping: Mapping[str, Any], data_dir: str | Path | None = None
+    ) -> "TaskData":
+        """Check the data keys of a task and fill in what is known about its dataset.
+
+        Args:
+            name: Name of the task.
+            mapping: The data keys of the task, as parsed from YAML.
+            data_dir: Folder for the built-in datasets of tasks that name no folder themselves.
+
+        Raises:
+            ValueError: If a key or a value is unknown, missing, or contradicts another one.
+        """
+        known = [field.name for field in fields(cls) if field.name != "name"]
+        if unknown := sorted(set(mapping) - set(known)):
+            raise ValueError(
+                f"task {name!r}: unknown data keys {unknown}; known keys: {', '.join(known)}"
+            )
+        given = {key: value for key, value in mapping.items() if value is not None}
+        data = cls(name, **{key: convert_value(name, key, value) for key, value in given.items()})
+        _check_one_source(data)
+        if data.dataset in DATASETS:
+            return _fill_built_in(data, given.keys(), None if data_dir is None else str(data_dir))
+        if data.dataset is not None:
+            data = _dataset_to_hub_id(data)
+        data = _join_data_dir(data)
+        _check_own(data)
+        return data
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether a row holds two sentences."""
+        return self.text_columns is not None and len(self.text_columns) == 2
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The declared files by split: train, validation, test."""
+        paths = {key.removesuffix("_file"): getattr(self, key) for key in FILE_KEYS}
+        return {split: path for split, path in paths.items() if path is not None}
+
+
+def _check_one_source(data: TaskData) -> None:
+    """Refuse a task that names no source of rows, or several."""
+    files = [key for key in FILE_KEYS if getattr(data, key) is not None]
+    given = [key for key in ("dataset", "hub_id") if getattr(data, key) is not None]
+    if len(given) + bool(files) != 1:
+        found = ", ".join(given + files) or "none of them"
+        raise ValueError(
+            f"task {data.name!r}: give exactly one source of rows, 'dataset' (built-in or "
+            f"owner/name), 'hub_id', or 'train_file' and 'validation_file'; found {found}"
+        )
+
+
+def _fill_built_in(data: TaskData, given: Any, data_dir: str | None) -> TaskData:
+    row = DATASETS[str(data.dataset)]
+    where = f"task {data.name!r}: dataset {data.dataset!r}"
+    if fixed := sorted(set(given) - {"dataset", "data_dir", "max_bad_rows"}):
+        raise ValueError(
+            f"{where} is built in and knows its {', '.join(fixed)}; leave these keys out, or "
+            "declare your own files instead of the dataset"
+        )
+    filled = replace(
+        data, problem_type=row.problem_type, labels=row.labels, score_range=row.score_range
+    )
+    if row.file_pattern is None:
+        if data.data_dir is not None:
+            raise ValueError(f"{where} is generated and reads no files; leave data_dir out")
+        columns = Columns(("sentence1",) if row.labels else ("sentence1", "sentence2"), "label")
+        return _with_columns(filled, columns)
+    folder = data.data_dir or data_dir
+    if folder is not None:
+        return _with_official_files(filled, row, Path(folder))
+    if row.hub_id is None or row.hub_columns is None:
+        raise ValueError(
+            f"{where} has no copy on the Hub; give data_dir, the folder that holds "
+            f"{row.file_pattern.format(split='train')}"
+        )
+    return _with_columns(replace(filled, hub_id=row.hub_id), row.hub_columns)
+
+
+def _with_columns(data: TaskData, columns: Columns) -> TaskData:
+    return replace(
+        data, text_columns=columns.text, label_column=columns.label, id_column=columns.id
+    )
+
+
+def _with_official_files(data: TaskData, row: DatasetRow, folder: Path) -> TaskData:
+    paths = {
+        key: folder / str(row.file_pattern).format(split=split)
+        for key, split in OFFICIAL_SPLITS.items()
+    }
+    if not paths["test_file"].is_file():
+        del paths["test_file"]
+    files = {key: str(path) for key, path in paths.items()}
+    data = replace(data, data_dir=str(folder), **files)  # type: ignore[arg-type]
+    return data if row.columns is None else _with_columns(data, row.columns)
+
+
+def _dataset_to_hub_id(data: TaskData) -> TaskData:
+    if "/" not in str(data.dataset):
+        raise ValueError(
+            f"task {data.name!r}: unknown dataset {data.dataset!r}; known datasets: "
+            f"{', '.join(DATASETS)}; a dataset of the Hub is written owner/name"
+        )
+    return replace(data, hub_id=data.dataset)
+
+
+def _join_data_dir(data: TaskData) -> TaskData:
+    if data.data_dir is None:
+        return data
+    if data.hub_id is not None:
+        raise ValueError(
+            f"task {data.name!r}: data_dir={data.data_dir!r} means nothing for {data.hub_id!r}, "
+            "which is read from the Hub; leave data_dir out"
+        )
+    joined = {
+        key: str(Path(data.data_dir) / getattr(data, key))
+        for key in FILE_KEYS
+        if getattr(data, key) is not None
+    }
+    return replace(data, **joined)  # type: ignore[arg-type]
+
+
+def _check_own(data: TaskData) -> None:
+    """Check what a user must say about rows that are not built in."""
+    where = f"task {data.name!r}"
+    if data.problem_type not in PROBLEM_TYPES:
+        raise ValueError(
+            f"{where}: problem_type={data.problem_type!r}; needed is one of "
+            f"{', '.join(PROBLEM_TYPES)}"
+        )
+    for key in ("text_columns", "label_column"):
+        if getattr(data, key) is None:
+            raise ValueError(f"{where}: {key} is missing; name the columns of your rows")
+    if data.hub_id is None:
+        _check_files(data)
+    _check_shape(data)
+
+
+def _check_files(data: TaskData) -> None:
+    for key in ("train_file", "validation_file"):
+        if getattr(data, key) is None:
+            raise ValueError(f"task {data.name!r}: {key} is missing; only test_file is optional")
+    for path in data.files.values():
+        if Path(path).suffix.lower() not in FILE_SUFFIXES:
+            raise ValueError(
+                f"task {data.name!r}: cannot tell the format of {path!r}; known suffixes: "
+                f"{', '.join(FILE_SUFFIXES)}"
+            )
+
+
+def _check_shape(data: TaskData) -> None:
+    """Check columns, labels and range against the problem type."""
+    where = f"task {data.name!r}: problem_type {data.problem_type!r}"
+    allowed = (1, 2) if data.problem_type == "classification" else (2,)
+    columns = data.text_columns or ()
+    if len(columns) not in allowed:
+        wanted = " or ".join(map(str, allowed))
+        raise ValueError(f"{where} takes {wanted} text_columns, got {list(columns)}")
+    if data.problem_type == "similarity" and data.score_range is None:
+        raise ValueError(f"{where} needs score_range: [low, high], such as [0, 5]")
+    if data.problem_type != "similarity" and data.score_range is not None:
+        raise ValueError(f"{where} has no scores; leave score_range out")
+    if data.problem_type != "classification" and data.labels is not None:
+        raise ValueError(f"{where} has no named labels; leave labels out")
+    if data.labels is not None and len(data.labels) < 2:
+        raise ValueError(f"{where} needs at least two labels, got {list(data.labels)}")

@@ -1,0 +1,55 @@
+"""Convert the values of a recipe to the types that `TaskData` holds."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+
+def convert_value(name: str, key: str, value: Any) -> Any:
+    """Bring a value of a recipe into the type of its field in ``TaskData``.
+
+    Raises:
+        ValueError: If it is of another kind; the message names the task, the key and the value.
+    """
+    where = f"task {name!r}: {key}={value!r}"
+    if key == "text_columns":
+        value = (value,) if isinstance(value, str) else value
+        return _convert_names(where, value)
+    if key == "labels":
+        return _convert_names(where, value)
+    if key == "score_range":
+        return _convert_range(where, value)
+    if key == "max_bad_rows":
+        if not _is_number(value) or not 0 <= value <= 1:
+            raise ValueError(f"{where}: a share of rows in [0, 1] is needed, such as 0.01")
+        return float(value)
+    if isinstance(value, str | Path) and str(value):
+        return str(value)
+    raise ValueError(f"{where}: text is needed; quote it if YAML reads it as something else")
+
+
+def _convert_names(where: str, value: Any) -> tuple[str, ...]:
+    is_list = isinstance(value, list | tuple) and value
+    # YAML reads a bare `yes` or `no` as a boolean, which would become the label "True".
+    if not is_list or any(
+        isinstance(item, bool) or not isinstance(item, str | int) for item in value
+    ):
+        raise ValueError(
+            f"{where}: a list of names is needed; put names such as 'yes' and 'no' in quotes"
+        )
+    names = tuple(str(item) for item in value)
+    if len(set(names)) < len(names):
+        raise ValueError(f"{where}: a name stands twice; each must be given once")
+    return names
+
+
+def _convert_range(where: str, value: Any) -> tuple[float, float]:
+    is_pair = isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_number, value))
+    if not is_pair or not value[0] < value[1]:
+        raise ValueError(f"{where}: two numbers [low, high] with low < high are needed")
+    return float(value[0]), float(value[1])
+
+
+def _is_number(value: Any) -> bool:
+    is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_numeric and math.isfinite(value)

@@ -1,0 +1,189 @@
+"""`encode_rows` against the tokenizer called by hand, and the WordPiece trainer."""
+
+import json
+
+import datasets
+import pytest
+from transformers import AutoTokenizer
+
+from datasets_scripts import encode_rows, train_wordpiece
+
+TEXTS = [
+    "The quick brown fox jumps over the lazy dog.",
+    "A quick dog sleeps; the fox does not.",
+    "Why does the dog sleep?",
+] * 5
+LONG = "the quick brown fox jumps over the lazy dog"
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_wordpiece(TEXTS, 120)
+
+
+@pytest.fixture
+def padded_tokenizer(tmp_path, tokenizer):
+    """A tokenizer whose file carries a fixed padding and truncation, as some on the Hub do."""
+    tokenizer.save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    state = json.loads(path.read_text())
+    state["padding"] = {
+        "strategy": {"Fixed": 9},
+        "direction": "Right",
+        "pad_to_multiple_of": None,
+        "pad_id": 0,
+        "pad_type_id": 0,
+        "pad_token": "[PAD]",
+    }
+    state["truncation"] = {
+        "direction": "Right",
+        "max_length": 9,
+        "strategy": "LongestFirst",
+        "stride": 0,
+    }
+    path.write_text(json.dumps(state))
+    return AutoTokenizer.from_pretrained(tmp_path)
+
+
+@pytest.fixture
+def pairs():
+    return datasets.Dataset.from_dict(
+        {
+            "id": ["a", "b"],
+            "sentence1": ["the fox", LONG],
+            "sentence2": ["why does the dog sleep?", "a dog"],
+            "label": [0, 1],
+        }
+    )
+
+
+def encode(rows, tokenizer, pair_encoding, problem_type="paraphrase", max_length=64):
+    return encode_rows(
+        rows,
+        tokenizer,
+        problem_type=problem_type,
+        pair_encoding=pair_encoding,
+        max_length=max_length,
+    )
+
+
+def test_joint_pair_is_one_sequence_with_two_segments(pairs, tokenizer):
+    row = encode(pairs, tokenizer, "joint")[0]
+
+    expected = tokenizer("the fox", "why does the dog sleep?")
+    assert row["input_ids"] == expected["input_ids"]
+    assert row["token_type_ids"] == expected["token_type_ids"]
+    assert 1 in row["token_type_ids"]
+    assert row["length"] == len(expected["input_ids"])
+
+
+def test_separate_pair_is_two_sequences(pairs, tokenizer):
+    row = encode(pairs, tokenizer, "separate")[1]
+
+    expected = [tokenizer(LONG), tokenizer("a dog")]
+    assert row["input_ids"] == [one["input_ids"] for one in expected]
+    assert row["token_type_ids"] == [one["token_type_ids"] for one in expected]
+    assert row["length"] == len(expected[0]["input_ids"])
+
+
+def test_single_sentence(pairs, tokenizer):
+    rows = pairs.remove_columns("sentence2")
+
+    row = encode(rows, tokenizer, None, "classification")[0]
+
+    assert row == {
+        "id": "a",
+        "input_ids": tokenizer("the fox")["input_ids"],
+        "token_type_ids": [0, 0, 0, 0],
+        "length": 4,
+        "labels": 0,
+    }
+
+
+def test_joint_pair_is_cut_at_the_longer_sentence(pairs, tokenizer):
+    row = encode(pairs, tokenizer, "joint", max_length=8)[1]
+
+    words = tokenizer.convert_ids_to_tokens(row["input_ids"])
+    assert words == ["[CLS]", "the", "quick", "brown", "[SEP]", "a", "dog", "[SEP]"]
+
+
+def test_separate_sentences_are_cut_each(pairs, tokenizer):
+    row = encode(pairs, tokenizer, "separate", max_length=6)[1]
+
+    assert [len(ids) for ids in row["input_ids"]] == [6, 4]
+    assert row["input_ids"][0][-1] == tokenizer.sep_token_id
+
+
+@pytest.mark.parametrize("pair_encoding", ["joint", "separate"])
+def test_padding_and_truncation_of_the_tokenizer_file_do_not_count(
+    pairs, tokenizer, padded_tokenizer, pair_encoding
+):
+    rows = encode(pairs, padded_tokenizer, pair_encoding)
+
+    assert padded_tokenizer.is_fast
+    assert rows.to_dict() == encode(pairs, tokenizer, pair_encoding).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("problem_type", "kind"),
+    [("classification", "int64"), ("paraphrase", "float32"), ("similarity", "float32")],
+)
+def test_labels_have_the_type_of_the_loss(pairs, tokenizer, problem_type, kind):
+    rows = encode(pairs, tokenizer, "joint", problem_type)
+
+    assert rows.features["labels"] == datasets.Value(kind)
+    assert rows["labels"][:] == [0, 1]
+
+
+def test_unlabelled_rows_stay_unlabelled(pairs, tokenizer):
+    rows = encode(pairs.remove_columns("label"), tokenizer, "joint")
+
+    assert rows.column_names == ["id", "input_ids", "token_type_ids", "length"]
+
+
+@pytest.mark.parametrize("pair_encoding", [None, "both"])
+def test_a_pair_needs_a_known_encoding(pairs, tokenizer, pair_encoding):
+    with pytest.raises(ValueError, match="but the rows are pairs; allowed: 'joint', 'separate'"):
+        encode(pairs, tokenizer, pair_encoding)
+
+
+def test_a_single_sentence_has_no_pair_encoding(pairs, tokenizer):
+    with pytest.raises(ValueError, match="'joint', but the rows are single sentences"):
+        encode(pairs.remove_columns("sentence2"), tokenizer, "joint")
+
+
+def test_encoding_twice_reads_the_cache(tmp_path, tokenizer):
+    rows = datasets.Dataset.from_generator(
+        lambda: iter([{"id": "a", "sentence1": "the fox"}]), cache_dir=str(tmp_path)
+    )
+    first = encode(rows, tokenizer, None, "classification")
+
+    second = encode(rows, tokenizer, None, "classification")
+
+    assert first.cache_files == second.cache_files != []
+
+
+def test_common_words_are_known(tokenizer):
+    assert tokenizer.tokenize("The DOG") == ["the", "dog"]
+    assert tokenizer.unk_token_id not in tokenizer("the quick brown fox")["input_ids"]
+
+
+def test_saved_tokenizer_loads_with_equal_ids_and_segments(tmp_path, tokenizer):
+    tokenizer.save_pretrained(tmp_path)
+
+    reloaded = AutoTokenizer.from_pretrained(tmp_path)
+
+    assert dict(reloaded("The fox", "a dog?")) == dict(tokenizer("The fox", "a dog?"))
+    assert 1 in reloaded("The fox", "a dog?")["token_type_ids"]
+
+
+def test_the_same_texts_give_the_same_vocabulary():
+    # The order inside the library's trainer changes from call to call, not only per process.
+    first, *others = [train_wordpiece(TEXTS, 90).get_vocab() for _ in range(4)]
+
+    assert others == [first] * 3
+
+
+def test_too_small_a_vocabulary_is_refused():
+    with pytest.raises(ValueError, match=r"vocab_size=10 is too small .* at least \d+ tokens"):
+        train_wordpiece(TEXTS, 10)
