@@ -1,0 +1,27 @@
+"""Fixtures of the trainer tests."""
+
+import gc
+from functools import partial
+
+import pytest
+
+from tests.trainers import tiny
+
+
+@pytest.fixture(scope="session", autouse=True)
+def frozen_imports():
+    """Keep what is imported out of garbage collection, which every training begins with."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture
+def train_rows():
+    """Encoded training rows of three tasks."""
+    return {task: tiny.make_rows(task, size) for task, size in tiny.SIZES.items()}
+
+
+@pytest.fixture
+def make_trainer(tmp_path):
+    """Build trainers that write into the same temporary folder."""
+    return partial(tiny.make_trainer, tmp_path / "run")

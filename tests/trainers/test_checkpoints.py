@@ -1,0 +1,94 @@
+"""What a killed run leaves behind, and where the next one goes on."""
+
+import json
+import logging
+
+import pytest
+
+from trainers import last_complete_checkpoint
+
+
+@pytest.fixture
+def run(make_trainer, tmp_path):
+    """A run with the checkpoints 2 and 4."""
+    make_trainer(max_steps=4, save_strategy="steps", save_steps=2).train()
+    return tmp_path / "run"
+
+
+def cut(path, size):
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def shard(folder, files):
+    """Rename the weights of a checkpoint to the only shard of an index that names ``files``."""
+    (folder / "model.safetensors").rename(folder / "one.safetensors")
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": dict(enumerate(files))}))
+
+
+def test_the_newest_checkpoint_is_found(run):
+    assert last_complete_checkpoint(run, 1) == str(run / "checkpoint-4")
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda folder: (folder / "trainer_state.json").unlink(), "trainer_state.json is missing"),
+        (lambda folder: (folder / "optimizer.pt").unlink(), "optimizer.pt is missing"),
+        (lambda folder: (folder / "scheduler.pt").unlink(), "scheduler.pt is missing"),
+        (lambda folder: (folder / "rng_state.pth").unlink(), "rng_state.pth is missing"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors is missing"),
+        (
+            lambda folder: cut(folder / "trainer_state.json", 50),
+            "trainer_state.json cannot be read",
+        ),
+        (lambda folder: cut(folder / "optimizer.pt", 1000), "optimizer.pt is cut off"),
+        (lambda folder: cut(folder / "rng_state.pth", 0), "rng_state.pth is cut off"),
+        (lambda folder: cut(folder / "model.safetensors", 5000), "model.safetensors is cut off"),
+        (lambda folder: cut(folder / "model.safetensors", 100), "model.safetensors is cut off"),
+        (lambda folder: cut(folder / "model.safetensors", 3), "model.safetensors is cut off"),
+        (lambda folder: (folder / "rng_state_1.pth").touch(), "not written by 1 process"),
+        (
+            lambda folder: shard(folder, ["one.safetensors", "two.safetensors"]),
+            "two.safetensors is",
+        ),
+        (
+            lambda folder: shard(folder, []) or cut(folder / "model.safetensors.index.json", 5),
+            "index",
+        ),
+    ],
+)
+def test_a_damaged_checkpoint_is_skipped_with_its_reason(run, damage, reason, caplog):
+    damage(run / "checkpoint-4")
+
+    with caplog.at_level(logging.WARNING):
+        found = last_complete_checkpoint(run, 1)
+
+    assert found == str(run / "checkpoint-2")
+    assert f"skipping {run / 'checkpoint-4'}: " in caplog.text
+    assert reason in caplog.text
+
+
+def test_weights_in_shards_are_complete(run):
+    shard(run / "checkpoint-4", ["one.safetensors", "one.safetensors"])
+
+    assert last_complete_checkpoint(run, 1) == str(run / "checkpoint-4")
+
+
+def test_steps_are_compared_as_numbers(run):
+    (run / "checkpoint-4").rename(run / "checkpoint-10")
+    (run / "checkpoint-x").mkdir()
+
+    assert last_complete_checkpoint(run, 1) == str(run / "checkpoint-10")
+
+
+def test_every_rank_needs_its_random_state(run, caplog):
+    with caplog.at_level(logging.WARNING):
+        found = last_complete_checkpoint(run, 2)
+
+    assert found is None
+    assert "rng_state_0.pth is missing" in caplog.text
+
+
+def test_a_folder_without_checkpoints_has_none(tmp_path):
+    assert last_complete_checkpoint(tmp_path / "none", 1) is None

@@ -1,0 +1,140 @@
+"""Metrics against scikit-learn and scipy, and what sums them up."""
+
+import logging
+
+import numpy as np
+import pytest
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import accuracy_score, f1_score
+from transformers import EvalPrediction
+
+from trainers import PRIMARY_METRIC, aggregates, standard_error, task_metrics
+
+RANDOM = np.random.default_rng(3)
+
+
+def test_classification_equals_scikit_learn():
+    logits = RANDOM.normal(size=(53, 5)).astype(np.float32)
+    labels = RANDOM.integers(0, 5, size=53)
+
+    metrics = task_metrics("classification")(EvalPrediction(logits, labels))
+
+    decided = logits.argmax(1)
+    assert metrics == {
+        "accuracy": accuracy_score(labels, decided),
+        "macro_f1": f1_score(labels, decided, average="macro"),
+    }
+
+
+def test_paraphrase_equals_scikit_learn():
+    logits = RANDOM.normal(size=(53, 1)).astype(np.float32)
+    labels = RANDOM.integers(0, 2, size=53).astype(np.float32)
+
+    metrics = task_metrics("paraphrase")(EvalPrediction(logits, labels))
+
+    decided = logits[:, 0] > 0
+    assert metrics == {
+        "accuracy": accuracy_score(labels, decided),
+        "f1": f1_score(labels, decided),
+        "macro_f1": f1_score(labels, decided, average="macro"),
+    }
+
+
+def test_similarity_equals_scipy():
+    logits = RANDOM.normal(size=(53, 1)).astype(np.float32)
+    labels = (logits[:, 0] + RANDOM.normal(size=53)).astype(np.float32)
+
+    metrics = task_metrics("similarity")(EvalPrediction(logits, labels))
+
+    assert metrics["pearson"] == pytest.approx(pearsonr(logits[:, 0], labels).statistic, abs=1e-6)
+    assert metrics["spearman"] == pytest.approx(spearmanr(logits[:, 0], labels).statistic)
+
+
+def test_a_metric_can_be_computed_again():
+    compute = task_metrics("classification")
+    right = EvalPrediction(np.eye(3), np.arange(3))
+    wrong = EvalPrediction(np.eye(3), np.arange(3)[::-1])
+
+    assert [compute(one)["accuracy"] for one in (right, wrong, right)] == [
+        1,
+        pytest.approx(1 / 3),
+        1,
+    ]
+
+
+@pytest.mark.parametrize("logits", [np.ones((7, 1)), np.full((7, 1), np.nan), np.ones((1, 1))])
+def test_an_undefined_correlation_is_zero_with_a_warning(logits, caplog):
+    with caplog.at_level(logging.WARNING):
+        metrics = task_metrics("similarity")(EvalPrediction(logits, np.arange(len(logits))))
+
+    assert metrics == {"pearson": 0.0, "spearman": 0.0}
+    assert "pearson is not defined" in caplog.text
+
+
+@pytest.mark.parametrize("logit", [-1.0, 1.0])
+def test_constant_decisions_give_numbers(logit):
+    labels = np.zeros(4)
+
+    metrics = task_metrics("paraphrase")(EvalPrediction(np.full((4, 1), logit), labels))
+
+    assert np.isfinite(list(metrics.values())).all()
+
+
+def test_every_problem_type_has_its_primary_metric():
+    logits = {
+        "classification": np.eye(2),
+        "paraphrase": np.eye(2)[:, :1],
+        "similarity": [[0.0], [1.0]],
+    }
+
+    for kind, name in PRIMARY_METRIC.items():
+        assert name in task_metrics(kind)(EvalPrediction(np.asarray(logits[kind]), np.arange(2)))
+
+
+def test_aggregates_follow_their_formulas():
+    values = aggregates(
+        {
+            "sst": ("classification", 0.5),
+            "quora": ("paraphrase", 0.8),
+            "sts": ("similarity", 0.6),
+        }
+    )
+
+    assert values == {
+        "mean": pytest.approx((0.5 + 0.8 + 0.6) / 3),
+        "leaderboard": pytest.approx((0.5 + 0.8 + (0.6 + 1) / 2) / 3),
+    }
+
+
+def test_the_standard_error_of_an_accuracy_is_the_binomial_one():
+    logits = np.asarray([[1.0], [1.0], [1.0], [-1.0]])
+
+    assert standard_error("paraphrase", logits, np.ones(4)) == pytest.approx(
+        (0.75 * 0.25 / 4) ** 0.5
+    )
+
+
+def test_the_standard_error_of_a_correlation_is_close_to_theory_and_reproducible():
+    left = RANDOM.normal(size=(2000, 1))
+    right = left[:, 0] + RANDOM.normal(size=2000)
+
+    error = standard_error("similarity", left, right)
+
+    # Fisher: (1 - r^2) / sqrt(N) for normal data
+    assert error == pytest.approx((1 - 0.5) / 2000**0.5, rel=0.15)
+    assert error == standard_error("similarity", left, right)
+
+
+def test_a_standard_error_needs_rows():
+    with pytest.raises(ValueError, match="no rows"):
+        standard_error("similarity", np.ones((0, 1)), [])
+
+
+def test_unknown_problem_types_are_refused():
+    with pytest.raises(ValueError, match="problem_type='tagging'; expected one of classification"):
+        task_metrics("tagging")
+
+
+def test_no_tasks_cannot_be_summed_up():
+    with pytest.raises(ValueError, match="no tasks to aggregate"):
+        aggregates({})

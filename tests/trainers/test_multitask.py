@@ -1,0 +1,397 @@
+"""The trainer: gradients, losses, evaluation, and runs that go on as if nothing had happened."""
+
+import pytest
+import torch
+from transformers import TrainerCallback
+
+from tests.trainers.tiny import PROBLEM_TYPES, SIZES, make_model, make_rows
+from trainers import AggregateEarlyStopping, TaskTraining, last_complete_checkpoint
+from trainers.multitask import exponential_factor
+
+
+class Spy(TrainerCallback):
+    """Note the gradients of every optimizer step, and every report of an evaluation."""
+
+    def __init__(self):
+        self.gradients = []
+        self.reports = []
+
+    def on_pre_optimizer_step(self, *_, model, **__):
+        self.gradients.append(
+            {
+                name: parameter.grad.clone()
+                for name, parameter in model.named_parameters()
+                if parameter.grad is not None
+            }
+        )
+
+    def on_evaluate(self, *_, metrics, **__):
+        self.reports.append(metrics)
+
+
+def one_task(task, count=32):
+    return {
+        "train_dataset": {task: make_rows(task, count)},
+        "eval_dataset": {task: make_rows(task, 5)},
+        "problem_types": {task: PROBLEM_TYPES[task]},
+    }
+
+
+def gradients(make_trainer, **arguments):
+    spy = Spy()
+    make_trainer(callbacks=[spy], max_steps=1, max_grad_norm=0, **arguments).train()
+    return spy.gradients[0]
+
+
+@pytest.mark.parametrize("task", list(PROBLEM_TYPES))
+def test_four_micro_batches_give_the_gradient_of_the_big_batch(make_trainer, task):
+    big = gradients(make_trainer, own=one_task(task), per_device_train_batch_size=16)
+    small = gradients(
+        make_trainer,
+        own=one_task(task),
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=4,
+    )
+
+    torch.testing.assert_close(small, big)
+
+
+def test_a_loss_weight_scales_the_gradient_and_not_the_logged_loss(make_trainer):
+    def run(weight):
+        spy = Spy()
+        own = one_task("pairs") | {"task_training": {"pairs": TaskTraining(loss_weight=weight)}}
+        trainer = make_trainer(callbacks=[spy], own=own, max_steps=1, max_grad_norm=0)
+        trainer.train()
+        return spy.gradients[0], trainer.state.log_history[0]
+
+    plain, plain_log = run(1.0)
+    weighted, weighted_log = run(3.0)
+
+    torch.testing.assert_close(weighted, {name: 3 * value for name, value in plain.items()})
+    assert weighted_log["loss_pairs"] == plain_log["loss_pairs"] == pytest.approx(plain_log["loss"])
+    assert weighted_log["loss"] == pytest.approx(3 * plain_log["loss"])
+
+
+def test_a_task_has_its_own_batch_size(make_trainer):
+    trainer = make_trainer(own={"task_training": {"pairs": TaskTraining(batch_size=7)}})
+
+    assert trainer.train_sampler.batch_sizes == {"moods": 4, "pairs": 7, "scores": 4}
+
+
+def test_the_log_has_the_mean_loss_of_each_task_since_the_last_log(make_trainer):
+    each = make_trainer(logging_steps=1, num_train_epochs=1)
+    each.train()
+    sums = make_trainer(logging_steps=6, num_train_epochs=1)
+    sums.train()
+
+    single = [entry["loss_moods"] for entry in each.state.log_history if "loss_moods" in entry]
+    first = sums.state.log_history[0]
+    assert first["loss_moods"] == pytest.approx((single[0] + single[1]) / 2)
+    assert {key for key in first if key.startswith("loss_")} == {f"loss_{t}" for t in SIZES}
+    assert first["loss"] == pytest.approx(sum(first[f"loss_{task}"] for task in SIZES) / 3)
+
+
+def test_the_learning_rate_falls_by_gamma_after_every_epoch(make_trainer):
+    trainer = make_trainer(own={"exponential_lr_gamma": 0.5, "stop": 5}, num_train_epochs=3)
+
+    trainer.train()
+
+    rates = [entry["learning_rate"] for entry in trainer.state.log_history if "loss" in entry]
+    assert rates == [0.01] * 5 + [0.005] * 5 + [0.0025] * 5
+
+
+def test_gamma_counts_optimizer_steps(make_trainer):
+    trainer = make_trainer(
+        own={"exponential_lr_gamma": 0.5, "stop": 5},
+        gradient_accumulation_steps=2,
+        num_train_epochs=2,
+    )
+
+    trainer.train()
+
+    rates = [entry["learning_rate"] for entry in trainer.state.log_history if "loss" in entry]
+    assert rates == [0.01] * 3 + [0.005] * 3
+
+
+def test_gamma_comes_on_top_of_the_warmup():
+    factors = [
+        exponential_factor(step, gamma=0.5, steps_per_epoch=4, warmup_steps=2) for step in range(9)
+    ]
+
+    assert factors == [0, 0.5, 1, 1, 0.5, 0.5, 0.5, 0.5, 0.25]
+
+
+def test_evaluate_reports_every_task_and_the_aggregates(make_trainer):
+    spy = Spy()
+    trainer = make_trainer(callbacks=[spy])
+
+    metrics = trainer.evaluate()
+
+    accuracy, pearson = metrics["eval_moods_accuracy"], metrics["eval_scores_pearson"]
+    total = accuracy + metrics["eval_pairs_accuracy"]
+    assert metrics["eval_mean"] == pytest.approx((total + pearson) / 3)
+    assert metrics["eval_leaderboard"] == pytest.approx((total + (pearson + 1) / 2) / 3)
+    assert {"eval_pairs_f1", "eval_moods_macro_f1", "eval_scores_spearman"} <= set(metrics)
+    assert spy.reports[-1] == metrics
+    assert ["eval_mean" in report for report in spy.reports] == [False, False, False, True]
+
+
+def test_evaluation_leaves_the_random_state_as_it_was(make_trainer):
+    trainer = make_trainer()
+    before = torch.get_rng_state()
+
+    trainer.evaluate()
+    trainer.predict_task("pairs", make_rows("pairs", 5))
+
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_another_task_than_those_of_the_trainer_cannot_be_evaluated(make_trainer):
+    with pytest.raises(
+        ValueError, match=r"needs a mapping from task to dataset; known tasks: moods"
+    ):
+        make_trainer().evaluate(make_rows("moods", 3))
+
+
+@pytest.mark.parametrize("task", list(PROBLEM_TYPES))
+@pytest.mark.parametrize("labelled", [True, False])
+def test_logits_come_in_the_order_of_the_rows(make_trainer, task, labelled):
+    trainer = make_trainer(per_device_eval_batch_size=4)
+    rows = make_rows(task, 11)
+    given = rows if labelled else rows.remove_columns("labels")
+
+    logits = trainer.predict_task(task, given)
+
+    single = [
+        trainer.model(
+            task=task,
+            input_ids=batch["input_ids"],
+            attention_mask=batch["attention_mask"],
+            token_type_ids=batch["token_type_ids"],
+        ).logits[0]
+        for batch in (trainer.data_collator([{"task": task, **row}]) for row in rows)
+    ]
+    torch.testing.assert_close(torch.from_numpy(logits), torch.stack(single).detach())
+
+
+@pytest.mark.parametrize(
+    ("task", "count", "message"),
+    [
+        ("moods", 0, "no rows to predict for task 'moods'"),
+        ("x", 1, "unknown task 'x'; known tasks"),
+    ],
+)
+def test_predictions_need_a_known_task_and_rows(make_trainer, task, count, message):
+    with pytest.raises(ValueError, match=message):
+        make_trainer().predict_task(task, make_rows("moods", 3).select(range(count)))
+
+
+class Plateau(AggregateEarlyStopping):
+    """Early stopping that notes how often it counted."""
+
+    counted = 0
+
+    def check_metric_value(self, *args):
+        self.counted += 1
+        super().check_metric_value(*args)
+
+
+def test_early_stopping_follows_an_aggregate(make_trainer, caplog):
+    stopping = Plateau(early_stopping_patience=2)
+    trainer = make_trainer(
+        callbacks=[stopping],
+        own={"stop": 3},
+        learning_rate=0.0,
+        num_train_epochs=9,
+        eval_strategy="epoch",
+        save_strategy="best",
+        metric_for_best_model="leaderboard",
+        load_best_model_at_end=True,
+    )
+
+    trainer.train()
+
+    assert stopping.counted == 3  # one sets the mark, two do not pass it
+    assert trainer.state.global_step == 9
+    assert trainer.state.best_global_step == 3
+    assert "early stopping" not in caplog.text
+
+
+def test_the_best_model_is_loaded_at_the_end(make_trainer):
+    trainer = make_trainer(
+        own={"stop": 6},
+        num_train_epochs=4,
+        eval_strategy="epoch",
+        save_strategy="epoch",
+        metric_for_best_model="mean",
+        load_best_model_at_end=True,
+    )
+
+    trainer.train()
+
+    means = [entry["eval_mean"] for entry in trainer.state.log_history if "eval_mean" in entry]
+    assert trainer.evaluate()["eval_mean"] == pytest.approx(max(means))
+
+
+def weights(trainer):
+    return {name: value.clone() for name, value in trainer.model.state_dict().items()}
+
+
+RESUMABLE = {
+    "dropout": 0.2,
+    "own": {"stop": 6, "exponential_lr_gamma": 0.9},
+    "save_strategy": "steps",
+    "save_steps": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "checkpoints"),
+    [
+        # within the first epoch, at its end, within the second
+        ({}, (2, 6, 8)),
+        ({"gradient_accumulation_steps": 4, "save_steps": 1}, (1, 2, 3)),
+        ({"train_sampling_strategy": "group_by_length"}, (8,)),
+        ({"eval_strategy": "epoch"}, (2, 6, 8)),
+        (
+            {
+                "eval_strategy": "steps",
+                "eval_steps": 1,
+                "metric_for_best_model": "mean",
+                "load_best_model_at_end": True,
+            },
+            (2, 8),
+        ),
+    ],
+    ids=["plain", "accumulation", "grouped", "evaluation", "best"],
+)
+def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(
+    make_trainer, tmp_path, options, checkpoints
+):
+    whole = make_trainer(**(RESUMABLE | options))
+    whole.train()
+    expected = weights(whole)
+
+    for step in checkpoints:
+        resumed = make_trainer(**(RESUMABLE | options))
+        resumed.train(resume_from_checkpoint=str(tmp_path / "run" / f"checkpoint-{step}"))
+
+        assert resumed.state.global_step == whole.state.global_step
+        torch.testing.assert_close(weights(resumed), expected, rtol=0, atol=0)
+
+
+def test_a_run_that_was_over_takes_no_step_more(make_trainer, tmp_path):
+    options = RESUMABLE | {
+        "max_steps": 4,
+        "own": {"stop": 6},
+        "lr_scheduler_type": "constant",
+    }
+    whole = make_trainer(**options)
+    whole.train()
+
+    resumed = make_trainer(**options)
+    resumed.train(resume_from_checkpoint=last_complete_checkpoint(tmp_path / "run", 1))
+
+    assert resumed.state.global_step == 4
+    torch.testing.assert_close(weights(resumed), weights(whole), rtol=0, atol=0)
+
+
+def test_early_stopping_remembers_over_a_restart(make_trainer, tmp_path):
+    options = {
+        "own": {"stop": 3},
+        "learning_rate": 0.0,
+        "num_train_epochs": 9,
+        "eval_strategy": "epoch",
+        "save_strategy": "epoch",
+        "metric_for_best_model": "mean",
+        "load_best_model_at_end": True,
+    }
+    make_trainer(callbacks=[AggregateEarlyStopping(2)], **options).train()
+    steps = []
+
+    for checkpoint in ("checkpoint-6", "checkpoint-9"):
+        resumed = make_trainer(callbacks=[AggregateEarlyStopping(2)], **options)
+        resumed.train(resume_from_checkpoint=str(tmp_path / "run" / checkpoint))
+        steps.append(resumed.state.global_step)
+
+    assert steps == [9, 9]
+
+
+def test_same_seed_same_run_and_another_seed_another_run(make_trainer):
+    def run(seed):
+        trainer = make_trainer(dropout=0.2, seed=seed, max_steps=4)
+        trainer.train()
+        return weights(trainer)["bert.pooler.dense.weight"]
+
+    assert torch.equal(run(1), run(1))
+    assert not torch.equal(run(1), run(2))
+
+
+def test_unused_heads_are_looked_for_unless_the_user_says_no(make_trainer):
+    automatic = make_trainer(activation_checkpointing=True)
+    told = make_trainer(ddp_find_unused_parameters=False)
+
+    assert automatic.args.ddp_find_unused_parameters is True
+    assert told.args.ddp_find_unused_parameters is False
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"eval_dataset": {"moods": make_rows("moods", 3)}}, "evaluation data is for moods; expec"),
+        ({"problem_types": {"moods": "classification"}}, "training data is for moods, pairs, sco"),
+        ({"task_training": {"nope": TaskTraining()}}, "task_training names nope; known tasks: moo"),
+        ({"exponential_lr_gamma": 0.0}, "exponential_lr_gamma=0.0; expected in"),
+        ({"exponential_lr_gamma": 1.5}, "exponential_lr_gamma=1.5; expected in"),
+        ({"stop": "never"}, "stop='never'"),
+    ],
+)
+def test_tasks_and_settings_must_fit(make_trainer, own, message):
+    with pytest.raises(ValueError, match=message):
+        make_trainer(own=own)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"metric_for_best_model": "accuracy"},
+            "expected one of mean, leaderboard, moods_accuracy",
+        ),
+        ({"train_sampling_strategy": "sequential"}, "'sequential' is not supported"),
+        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor=0.1 is not supported"),
+        ({"auto_find_batch_size": True}, "auto_find_batch_size=True"),
+        ({"accelerator_config": {"dispatch_batches": True}}, "would mix tasks"),
+    ],
+)
+def test_arguments_that_do_not_go_with_several_tasks_are_refused(make_trainer, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make_trainer(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: rows.select([]), "the training set of task 'pairs' is empty"),
+        (lambda rows: rows.remove_columns("labels"), "training set of task 'pairs' has no labels"),
+    ],
+)
+def test_training_rows_are_needed(make_trainer, train_rows, change, message):
+    rows = train_rows | {"pairs": change(train_rows["pairs"])}
+
+    with pytest.raises(ValueError, match=message):
+        make_trainer(own={"train_dataset": rows})
+
+
+def test_training_without_training_data_is_refused(make_trainer):
+    trainer = make_trainer(own={"train_dataset": None})
+
+    with pytest.raises(ValueError, match="training needs a train_dataset"):
+        trainer.train()
+
+
+def test_a_model_that_takes_loss_keywords_is_still_scaled(make_trainer):
+    model = make_model()
+    model.accepts_loss_kwargs = True
+
+    assert make_trainer(model=model).model_accepts_loss_kwargs is False

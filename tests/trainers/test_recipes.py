@@ -1,0 +1,174 @@
+"""Recipes and flags: what is read, and how mistakes are named."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+from transformers import TrainingArguments
+
+from trainers import parse_recipe
+
+
+@dataclass
+class OwnArguments:
+    """Fields of every kind that a script of ours has."""
+
+    tasks: dict[str, dict[str, Any]] | None = None
+    only: list[str] | None = None
+    stop: str = "shortest"
+    gamma: float | None = None
+    mode: Literal["finetune", "frozen"] = "finetune"
+
+
+@pytest.fixture
+def parse(tmp_path):
+    """Parse a recipe given as text, with flags."""
+
+    def parse(text, *flags):
+        path = tmp_path / "recipe.yaml"
+        path.write_text(text, encoding="utf-8")
+        argv = [str(path), "--use_cpu", *flags]
+        return parse_recipe([OwnArguments, TrainingArguments], argv)
+
+    return parse
+
+
+def test_a_recipe_fills_every_dataclass(parse):
+    text = """
+    tasks:
+      sst: {dataset: sst, loss_weight: 1e-1}
+      mine: {train_file: a.tsv, labels: ["no", "yes"]}
+    only: [sst]
+    learning_rate: 2e-5
+    num_train_epochs: 3
+    eval_strategy: no
+    bf16: false
+    """
+
+    own, args = parse(text)
+
+    assert own.tasks["sst"] == {"dataset": "sst", "loss_weight": 0.1}
+    assert own.tasks["mine"]["labels"] == ["no", "yes"]
+    assert own.only == ["sst"]
+    assert args.learning_rate == 2e-5
+    assert args.num_train_epochs == 3.0
+    assert args.eval_strategy == "no"
+    assert args.use_cpu is True
+
+
+def test_flags_win_over_the_recipe(parse):
+    own, args = parse("max_steps: 5\nstop: longest\n", "--max_steps", "7", "--stop=300")
+
+    assert (args.max_steps, own.stop) == (7, "300")
+
+
+def test_a_number_in_the_place_of_text_becomes_text(parse):
+    own, _ = parse("stop: 300\n")
+
+    assert own.stop == "300"
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--full_determinism"], True),
+        (["--full_determinism", "true"], True),
+        (["--full_determinism", "false"], False),
+        ([], False),
+    ],
+)
+def test_booleans_need_no_value(parse, flags, expected):
+    _, args = parse("{max_steps: 1}", *flags)
+
+    assert args.full_determinism is expected
+
+
+def test_optional_booleans_need_no_value_either(parse):
+    _, args = parse("{max_steps: 1}", "--ddp_find_unused_parameters", "--max_steps", "2")
+
+    assert args.ddp_find_unused_parameters is True
+
+
+def test_tasks_can_be_given_as_a_flag(parse):
+    own, _ = parse("{max_steps: 1}", "--tasks", "{sst: {batch_size: 8}}", "--only", "sst", "sts")
+
+    assert own.tasks == {"sst": {"batch_size": 8}}
+    assert own.only == ["sst", "sts"]
+
+
+def test_anchors_and_merges_work(parse):
+    own, _ = parse("tasks:\n  a: &a {dataset: sst}\n  b: {<<: *a, batch_size: 4}\n")
+
+    assert own.tasks["b"] == {"dataset": "sst", "batch_size": 4}
+
+
+def test_no_recipe_takes_the_default_one(tmp_path):
+    path = tmp_path / "quickstart.yaml"
+    path.write_text("stop: longest\n")
+
+    (own,) = parse_recipe([OwnArguments], ["--gamma", "0.9"], default_recipe=path)
+    (plain,) = parse_recipe([OwnArguments], [])
+
+    assert (own.stop, own.gamma) == ("longest", 0.9)
+    assert plain == OwnArguments()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lerning_rate: 1", r"recipe.yaml: unknown key 'lerning_rate'; did you mean learning_rate"),
+        ("1: 2", "unknown key 1"),
+        ("learning_rate: fast", "learning_rate='fast'; expected float"),
+        ("learning_rate: [1]", r"learning_rate=\[1\]; expected float"),
+        ("max_steps: 1.5", "max_steps=1.5; expected int"),
+        ("max_steps: true", "max_steps=True; expected int"),
+        ("bf16: maybe", "bf16='maybe'; expected bool"),
+        ("bf16: 3", "bf16=3; expected bool"),
+        ("use_cpu: null", "use_cpu=None; expected bool"),
+        ("mode: frosen", "mode='frosen'; expected 'finetune' or 'frozen'"),
+        ("only: sst", "only='sst'; expected .*list"),
+        ("only: [[sst]]", "only="),
+        ("tasks: [sst]", "tasks="),
+        ("eval_strategy: never", "never is not a valid IntervalStrategy"),
+        ("tasks:\n  sst: {}\n  sst: {}\n", r"recipe.yaml:3: duplicate key 'sst'"),
+        ("stop: a\nmode: frozen\nstop: b\n", r"recipe.yaml:3: duplicate key 'stop'"),
+        ("tasks:\n  sst: {]\n", r"recipe.yaml:2: "),
+        ("a: b: c", r"recipe.yaml:1: mapping values are not allowed here"),
+        ("- a", "expected a mapping from keys to values, found a list"),
+        ("", "found nothing"),
+        ("tasks: !!python/object:os.system {}", "could not determine a constructor"),
+    ],
+)
+def test_mistakes_in_a_recipe_are_named(parse, text, message):
+    with pytest.raises(ValueError, match=message):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--lerning_rate", "1"], "unknown flag --lerning_rate; did you mean --learning_rate"),
+        (["--learn", "1"], "unknown flag --learn"),
+        (["--learning_rate", "fast"], "argument --learning_rate.*invalid float value: 'fast'"),
+        (["--max_steps"], "argument --max_steps.*expected one argument"),
+        (["--tasks", "sst"], "'sst' is not a mapping; write it as '{key: value}'"),
+        (["--tasks", "{sst"], "'{sst' is not YAML"),
+        (["second.yaml"], "unexpected argument|Truthy"),
+    ],
+)
+def test_mistakes_in_flags_are_named(parse, flags, message):
+    with pytest.raises(ValueError, match=message):
+        parse("{max_steps: 1}", *flags)
+
+
+def test_a_missing_recipe_is_named():
+    with pytest.raises(FileNotFoundError, match=r"recipe 'nope.yaml' is not a file; expected"):
+        parse_recipe([OwnArguments], ["nope.yaml"])
+
+
+def test_a_recipe_that_is_no_text_is_refused(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_bytes(b"stop: \xff\xfe")
+
+    with pytest.raises(ValueError, match="not a YAML file in UTF-8"):
+        parse_recipe([OwnArguments], [str(path)])

@@ -1,0 +1,115 @@
+"""The table, the plot and the model card of a run."""
+
+import pytest
+from huggingface_hub import ModelCard
+
+from trainers import plot_history, results_table, write_model_card
+
+PROBLEM_TYPES = {"moods": "classification", "my_scores": "similarity"}
+METRICS = {
+    "eval_moods_accuracy": 0.51234,
+    "eval_moods_macro_f1": 0.4,
+    "eval_my_scores_pearson": -0.125,
+    "eval_my_scores_spearman": 0.25,
+    "eval_mean": 0.2,
+    "eval_leaderboard": 0.47,
+}
+HISTORY = [
+    {"step": 1, "loss": 1.0, "loss_moods": 1.2},
+    {"step": 2, "loss": 0.8, "loss_moods": 1.0, "loss_my_scores": 0.6},
+    {"step": 2, "eval_moods_accuracy": 0.5, "eval_moods_loss": 1.0},
+    {"step": 2, "eval_my_scores_pearson": 0.1},
+    {"step": 2, "eval_mean": 0.3, "eval_leaderboard": 0.5},
+    {"step": 2, "train_loss": 0.9},
+]
+TEMPLATE = """---
+{{ card_data }}
+---
+# {{ model_name }}
+
+{{ results }}
+"""
+
+
+def test_the_table_is_markdown_with_the_primary_metric_first():
+    table = results_table(
+        METRICS,
+        PROBLEM_TYPES,
+        standard_errors={"moods": 0.015},
+        rows={"moods": 1101, "my_scores": 9},
+    )
+
+    assert table.splitlines() == [
+        "| task      | metric      |   value | standard error |  rows |",
+        "| --------- | ----------- | ------: | -------------: | ----: |",
+        "| moods     | accuracy    |  0.5123 |         0.0150 | 1,101 |",
+        "| moods     | macro_f1    |  0.4000 |                | 1,101 |",
+        "| my_scores | pearson     | -0.1250 |                |     9 |",
+        "| my_scores | spearman    |  0.2500 |                |     9 |",
+        "| all       | mean        |  0.2000 |                |       |",
+        "| all       | leaderboard |  0.4700 |                |       |",
+    ]
+
+
+def test_the_plot_is_a_png(tmp_path):
+    path = tmp_path / "plots" / "history.png"
+
+    plot_history(HISTORY, path)
+
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert [entry.name for entry in path.parent.iterdir()] == ["history.png"]
+
+
+def test_an_empty_history_cannot_be_plotted(tmp_path):
+    with pytest.raises(ValueError, match="no loss and no evaluation"):
+        plot_history([{"step": 2, "train_loss": 0.9}], tmp_path / "history.png")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_card_reads_back_with_its_numbers(tmp_path):
+    template, path = tmp_path / "template.md", tmp_path / "out" / "README.md"
+    template.write_text(TEMPLATE)
+
+    write_model_card(
+        template,
+        path,
+        model_name="tiny",
+        metrics=METRICS,
+        problem_types=PROBLEM_TYPES,
+        dataset_names={"moods": "SST-5"},
+        card_data={"language": "en", "license": "apache-2.0", "tags": ["minbert"]},
+        template_values={"results": "the table"},
+    )
+
+    card = ModelCard.load(path)
+    found = {(r.dataset_name, r.metric_type): r.metric_value for r in card.data.eval_results}
+    assert found == {
+        ("SST-5", "accuracy"): 0.5123,
+        ("SST-5", "macro_f1"): 0.4,
+        ("my_scores", "pearson"): -0.125,
+        ("my_scores", "spearman"): 0.25,
+    }
+    assert card.data.model_name == "tiny"
+    assert "# tiny\n\nthe table" in card.text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(None, "is not a file"), ("---\nlicense: mit\n---\n# fixed\n", "does not read back")],
+)
+def test_a_template_that_cannot_work_writes_no_card(tmp_path, text, message):
+    template = tmp_path / "template.md"
+    if text:
+        template.write_text(text)
+
+    with pytest.raises(ValueError, match=message):
+        write_model_card(
+            template,
+            tmp_path / "README.md",
+            model_name="tiny",
+            metrics=METRICS,
+            problem_types=PROBLEM_TYPES,
+        )
+
+    assert not (tmp_path / "README.md").exists()

@@ -1,0 +1,251 @@
+"""The order of rows: who sees what, how often, and after a restart."""
+
+import numpy as np
+import pytest
+import torch
+from accelerate import skip_first_batches
+from accelerate.data_loader import BatchSamplerShard, prepare_data_loader
+from torch.utils.data import DataLoader
+
+from trainers import RoundRobinBatchSampler, TaskDataset
+
+SIZES = {"a": 13, "b": 29, "c": 7}
+STARTS = {"a": 0, "b": 13, "c": 42}
+BATCHES = {"a": 2, "b": 3, "c": 1}
+
+
+def task_of(row):
+    return "a" if row < 13 else "b" if row < 42 else "c"
+
+
+def tasks_of(batches):
+    return ["".join(sorted({task_of(row) for row in batch})) for batch in batches]
+
+
+def deal(sampler, ranks):
+    return [list(BatchSamplerShard(sampler, ranks, rank)) for rank in range(ranks)]
+
+
+def stream(sampler, task, epochs):
+    """All rows that a task sees in some epochs, in order."""
+    rows = []
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        rows += [row for batch in sampler for row in batch if task_of(row) == task]
+    return rows
+
+
+def test_the_tasks_take_turns():
+    sampler = RoundRobinBatchSampler(SIZES, BATCHES)
+
+    assert tasks_of(sampler) == ["a", "b", "c"] * 6
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("stop", ["shortest", "longest", 11])
+def test_every_rank_sees_the_same_task_at_every_step(ranks, stop):
+    sampler = RoundRobinBatchSampler(SIZES, BATCHES, num_replicas=ranks, stop=stop)
+
+    tasks = [tasks_of(batches) for batches in deal(sampler, ranks)]
+
+    assert all(len(names) == sampler.steps for names in tasks)
+    assert all(names == tasks[0] for names in tasks)
+    assert set(tasks[0]) == set("abc")
+
+
+def test_ranks_share_no_row_within_a_pass():
+    sampler = RoundRobinBatchSampler(SIZES, BATCHES, num_replicas=2)
+
+    first, second = ({row for batch in batches for row in batch} for batches in deal(sampler, 2))
+
+    assert not first & second
+
+
+@pytest.mark.parametrize("by_length", [False, True])
+def test_two_ranks_see_the_rows_of_one_rank_with_twice_the_batch(by_length):
+    lengths = {task: list(range(size)) for task, size in SIZES.items()} if by_length else None
+    twice = {task: 2 * size for task, size in BATCHES.items()}
+    two = RoundRobinBatchSampler(SIZES, BATCHES, num_replicas=2, lengths=lengths)
+    one = RoundRobinBatchSampler(SIZES, twice, lengths=lengths)
+
+    joined = [left + right for left, right in zip(*deal(two, 2), strict=True)]
+
+    assert joined == list(one)
+
+
+def test_batches_are_always_full():
+    sampler = RoundRobinBatchSampler(SIZES, {"a": 5, "b": 4, "c": 9}, stop="longest")
+
+    sizes = {task: set() for task in SIZES}
+    for batch in sampler:
+        sizes[task_of(batch[0])].add(len(batch))
+
+    assert sizes == {"a": {5}, "b": {4}, "c": {9}}
+
+
+@pytest.mark.parametrize("by_length", [False, True])
+@pytest.mark.parametrize("task", list(SIZES))
+def test_each_row_comes_once_per_pass(task, by_length):
+    lengths = {name: np.arange(size) % 5 for name, size in SIZES.items()} if by_length else None
+    sampler = RoundRobinBatchSampler(SIZES, BATCHES, num_replicas=2, lengths=lengths)
+
+    rows = stream(sampler, task, epochs=20)
+
+    size, start = SIZES[task], STARTS[task]
+    passes = [rows[first : first + size] for first in range(0, len(rows) - size + 1, size)]
+    assert len(passes) >= 2
+    assert all(sorted(rows) == list(range(start, start + size)) for rows in passes)
+    assert passes[0] != passes[1]
+
+
+def test_epochs_and_seeds_differ_and_are_reproducible():
+    def order(seed, epoch):
+        sampler = RoundRobinBatchSampler(SIZES, BATCHES, seed=seed)
+        sampler.set_epoch(epoch)
+        return list(sampler)
+
+    assert order(0, 1) == order(0, 1)
+    assert order(0, 0) != order(0, 1)
+    assert order(0, 0) != order(1, 0)
+
+
+def test_iterating_leaves_the_global_random_state_alone():
+    before = (torch.get_rng_state().tolist(), np.random.get_state()[1].tolist())  # noqa: NPY002
+
+    list(RoundRobinBatchSampler(SIZES, BATCHES))
+
+    after = (torch.get_rng_state().tolist(), np.random.get_state()[1].tolist())  # noqa: NPY002
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    ("stop", "steps"),
+    [
+        ("shortest", {"a": 3, "b": 3, "c": 3}),  # 13 // 4, 29 // 6, 7 // 2
+        ("longest", {"a": 5, "b": 5, "c": 5}),  # ceil(29 / 6)
+        (8, {"a": 3, "b": 3, "c": 2}),
+    ],
+)
+def test_shares_are_exact(stop, steps):
+    sampler = RoundRobinBatchSampler(SIZES, BATCHES, num_replicas=2, stop=stop)
+
+    shares = sampler.shares()
+
+    counted = tasks_of(batch for index, batch in enumerate(sampler) if index % 2 == 0)
+    assert {task: share.steps for task, share in shares.items()} == steps
+    assert {task: counted.count(task) for task in SIZES} == steps
+    assert shares["a"].rows == steps["a"] * 4
+    assert shares["a"].passes == pytest.approx(steps["a"] * 4 / 13)
+    assert sum(share.share for share in shares.values()) == pytest.approx(1)
+    assert len(sampler) == len(list(sampler)) == 2 * sum(steps.values())
+
+
+def test_a_set_smaller_than_one_batch_still_gives_a_round():
+    sampler = RoundRobinBatchSampler({"a": 3, "b": 50}, {"a": 8, "b": 8})
+
+    batches = list(sampler)
+
+    assert [len(batch) for batch in batches] == [8, 8]
+    assert set(batches[0]) == {0, 1, 2}
+
+
+def test_describe_shows_a_line_per_task():
+    sampler = RoundRobinBatchSampler({"a": 13, "bee": 2900}, {"a": 2, "bee": 3}, num_replicas=2)
+
+    lines = sampler.describe().splitlines()
+
+    assert lines[0].split() == [
+        "task", "rows", "batch", "steps/epoch", "rows/epoch", "passes/epoch", "share",
+    ]  # fmt: skip
+    assert lines[2].split() == ["bee", "2,900", "2", "x", "3", "3", "18", "0.006", "50.0%"]
+
+
+def test_length_groups_keep_padding_low_and_order_random():
+    lengths = np.random.default_rng(0).integers(5, 60, size=1000)
+    grouped = RoundRobinBatchSampler({"a": 1000}, {"a": 8}, lengths={"a": lengths}, stop=400)
+    plain = RoundRobinBatchSampler({"a": 1000}, {"a": 8}, stop=400)
+
+    def padding(batches):
+        return sum(lengths[batch].max() * len(batch) - lengths[batch].sum() for batch in batches)
+
+    longest = [lengths[batch].max() for batch in grouped]
+    assert padding(grouped) < 0.15 * padding(plain)
+    assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.15
+
+
+class Recorder(RoundRobinBatchSampler):
+    """A sampler that notes with which epoch it was read."""
+
+    def __iter__(self):
+        self.read = self.epoch
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_epoch_arrives_through_accelerate(ranks, resumed, train_rows):
+    dataset = TaskDataset(train_rows)
+    sampler = Recorder(dataset.sizes, dict.fromkeys(dataset.sizes, 2), num_replicas=ranks)
+    dataset.register_sampler(sampler)
+    loader = prepare_data_loader(
+        DataLoader(dataset, batch_sampler=sampler, collate_fn=list),
+        num_processes=ranks,
+        process_index=ranks - 1,
+    )
+    if resumed:
+        loader = skip_first_batches(loader, 3)
+
+    loader.set_epoch(4)
+    next(iter(loader))
+
+    assert sampler.read == 4
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_skipping_gives_the_rest_of_the_epoch_and_reads_no_skipped_row(ranks, train_rows):
+    read = []
+
+    class Reader(TaskDataset):
+        def __getitems__(self, indices):
+            read.append(list(indices))
+            return super().__getitems__(indices)
+
+    dataset = Reader(train_rows)
+    sampler = RoundRobinBatchSampler(
+        dataset.sizes, dict.fromkeys(dataset.sizes, 2), num_replicas=ranks
+    )
+    dataset.register_sampler(sampler)
+    loader = prepare_data_loader(
+        DataLoader(dataset, batch_sampler=sampler, collate_fn=list),
+        num_processes=ranks,
+        process_index=ranks - 1,
+    )
+    loader.set_epoch(2)
+    list(loader)
+    whole, read[:] = read[:], []
+
+    rest = skip_first_batches(loader, 5)
+    rest.set_epoch(2)
+    list(rest)
+
+    assert read == whole[5:]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sizes": {}}, "no tasks"),
+        ({"sizes": {"a": 0}}, "task 'a' has 0 training rows"),
+        ({"batch_sizes": {"a": 0}}, "batch size of task 'a' is 0"),
+        ({"batch_sizes": {}}, "batch size of task 'a' is None"),
+        ({"stop": "often"}, "stop='often'; expected 'shortest', 'longest' or a number of steps"),
+        ({"stop": 0}, "stop=0"),
+        ({"stop": True}, "stop=True"),
+        ({"num_replicas": 0}, "num_replicas=0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"lengths": {"a": [1]}}, "task 'a' has 9 rows but 1 lengths"),
+    ],
+)
+def test_bad_values_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        RoundRobinBatchSampler(**({"sizes": {"a": 9}, "batch_sizes": {"a": 2}} | changes))

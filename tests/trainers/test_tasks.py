@@ -1,0 +1,30 @@
+"""The training keys of a task."""
+
+import pytest
+
+from trainers import TaskTraining
+
+
+def test_defaults_leave_a_task_as_it_is():
+    assert TaskTraining() == TaskTraining(batch_size=None, loss_weight=1.0)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"batch_size": 0},
+        {"batch_size": 1.5},
+        {"batch_size": "8"},
+        {"batch_size": True},
+        {"loss_weight": 0},
+        {"loss_weight": -1.0},
+        {"loss_weight": float("nan")},
+        {"loss_weight": "1"},
+        {"loss_weight": True},
+    ],
+)
+def test_bad_values_are_refused_by_name(values):
+    (name, value) = next(iter(values.items()))
+
+    with pytest.raises(ValueError, match=f"{name}={value!r}; expected"):
+        TaskTraining(**values)

@@ -1,0 +1,87 @@
+"""A tiny model with three tasks, encoded rows for it, and a trainer. No tokenizer, no files."""
+
+from functools import cache
+
+import datasets
+import numpy as np
+import torch
+from transformers import TrainingArguments
+
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from trainers import MultiTaskTrainer
+
+PROBLEM_TYPES = {"moods": "classification", "pairs": "paraphrase", "scores": "similarity"}
+SIZES = {"moods": 40, "pairs": 100, "scores": 30}
+VOCABULARY = 23
+
+
+def make_model(dropout=0.0):
+    torch.manual_seed(0)
+    tasks = {
+        "moods": {"problem_type": "classification", "labels": ["bad", "so-so", "good"]},
+        "pairs": {"problem_type": "paraphrase"},
+        "scores": {
+            "problem_type": "similarity",
+            "score_range": [0, 5],
+            "pair_encoding": "separate",
+            "head": "concat",
+        },
+    }
+    config = MinBertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=29,
+        max_position_embeddings=17,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        tasks={name: {**task, "dropout": dropout} for name, task in tasks.items()},
+    )
+    return MinBertForMultiTask(config)
+
+
+@cache
+def make_rows(task, count, seed=0):
+    """Encoded rows of a task, as the loaders give them, with columns that training leaves out."""
+    generator = np.random.default_rng((seed, count))
+    lengths = generator.integers(3, 12, size=count).tolist()
+    ids = [generator.integers(1, VOCABULARY, size=length).tolist() for length in lengths]
+    types = [[0] * length for length in lengths]
+    if task == "scores":
+        shorter = [generator.integers(1, VOCABULARY, size=3).tolist() for _ in lengths]
+        ids = [list(pair) for pair in zip(ids, shorter, strict=True)]
+        types = [[[0] * len(sequence) for sequence in pair] for pair in ids]
+    labels = {
+        "moods": generator.integers(0, 3, size=count).tolist(),
+        "pairs": generator.integers(0, 2, size=count).astype(float).tolist(),
+        "scores": generator.uniform(0, 5, size=count).tolist(),
+    }[task]
+    columns = {"input_ids": ids, "token_type_ids": types, "labels": labels, "length": lengths}
+    names = [f"{task}-{row}" for row in range(count)]
+    return datasets.Dataset.from_dict({"id": names, **columns})
+
+
+def make_trainer(output_dir, *, dropout=0.0, model=None, callbacks=None, own=None, **arguments):
+    """Build a trainer; ``own`` are arguments of ours, the others are those of the library."""
+    defaults = {
+        "output_dir": str(output_dir),
+        "per_device_train_batch_size": 4,
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "learning_rate": 0.01,
+        "num_train_epochs": 2,
+    }
+    data = {
+        "train_dataset": {task: make_rows(task, size) for task, size in SIZES.items()},
+        "eval_dataset": {task: make_rows(task, 11, seed=1) for task in SIZES},
+        "problem_types": PROBLEM_TYPES,
+    }
+    return MultiTaskTrainer(
+        model or make_model(dropout),
+        TrainingArguments(**(defaults | arguments)),
+        callbacks=callbacks,
+        **(data | (own or {})),
+    )

@@ -1,0 +1,99 @@
+"""Find the last checkpoint that a killed run left whole."""
+
+import json
+import logging
+import os
+import zipfile
+from pathlib import Path
+
+from transformers.trainer_callback import TrainerState
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
+
+logger = logging.getLogger(__name__)
+
+
+def last_complete_checkpoint(output_dir: str | os.PathLike[str], world_size: int) -> str | None:
+    """Find the newest checkpoint from which a run can go on.
+
+    The Trainer writes weights, optimizer, scheduler, random states and, last, its own state
+    straight into the folder of the checkpoint; a run that is killed meanwhile leaves a folder that
+    looks like a checkpoint. Such folders are skipped with a log warning that says what is wrong.
+
+    Args:
+        output_dir: Folder of the run.
+        world_size: Number of processes that will go on; each needs its random state.
+
+    Returns:
+        Path of the checkpoint, or None if there is none.
+    """
+    prefix = f"{PREFIX_CHECKPOINT_DIR}-"
+    folders = [
+        folder
+        for folder in Path(output_dir).glob(f"{prefix}*")
+        if folder.is_dir() and folder.name.removeprefix(prefix).isdigit()
+    ]
+    for folder in sorted(folders, key=lambda path: -int(path.name.removeprefix(prefix))):
+        problem = checkpoint_problem(folder, world_size)
+        if problem is None:
+            return str(folder)
+        logger.warning("skipping %s: %s", folder, problem)
+    return None
+
+
+def checkpoint_problem(folder: Path, world_size: int) -> str | None:
+    """Say what keeps a run from going on from ``folder``, or None."""
+    ranks = ["rng_state.pth"]
+    if world_size > 1:
+        ranks = [f"rng_state_{rank}.pth" for rank in range(world_size)]
+    for name in ("trainer_state.json", "optimizer.pt", "scheduler.pt", *ranks):
+        if not (folder / name).is_file():
+            return f"{name} is missing"
+    if len(list(folder.glob("rng_state*.pth"))) != world_size:
+        return f"it was not written by {world_size} process(es)"
+    for path in [*folder.glob("*.pt"), *folder.glob("*.pth"), *folder.glob("*.bin")]:
+        # torch.save writes a zip file, whose directory comes last
+        if not zipfile.is_zipfile(path):
+            return f"{path.name} is cut off"
+    try:
+        TrainerState.load_from_json(str(folder / "trainer_state.json"))
+    except (ValueError, TypeError) as error:
+        return f"trainer_state.json cannot be read ({error})"
+    return _weights_problem(folder)
+
+
+def _weights_problem(folder: Path) -> str | None:
+    names = [SAFE_WEIGHTS_NAME]
+    index = folder / SAFE_WEIGHTS_INDEX_NAME
+    if index.is_file():
+        try:
+            names = sorted(
+                set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+            )
+        except (ValueError, KeyError):
+            return f"{index.name} cannot be read"
+    for name in names:
+        if not (folder / name).is_file():
+            return f"{name} is missing"
+        if not _is_whole_safetensors(folder / name):
+            return f"{name} is cut off"
+    return None
+
+
+def _is_whole_safetensors(path: Path) -> bool:
+    """Compare the size of a file with what its header announces.
+
+    Source: the format description of safetensors: 8 bytes with the length of the header, the
+    header in JSON, the data.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        header_size = int.from_bytes(file.read(8), "little")
+        if size < 8 + header_size:
+            return False
+        try:
+            header = json.loads(file.read(header_size))
+        except ValueError:
+            return False
+    ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+    return size == 8 + header_size + max(ends, default=0)

@@ -1,0 +1,32 @@
+"""Write a whole file or nothing: a killed run leaves no half-written result."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replaced_when_done(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a temporary path beside ``path``; it takes the place of ``path`` if the block succeeds.
+
+    Args:
+        path: The file to write; missing folders are made.
+
+    Yields:
+        Where to write. It has the suffix of ``path``.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.stem}-{os.getpid()}{target.suffix}")
+    try:
+        yield temporary
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write ``text`` as UTF-8 with newlines as they are."""
+    with replaced_when_done(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")

@@ -1,0 +1,203 @@
+"""Metrics of a task, and what stands for all tasks together.
+
+They go through the ``evaluate`` library, as modules of our own: those of ``evaluate.load`` live on
+the Hub and need the network.
+"""
+
+import logging
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import datasets
+import evaluate
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import accuracy_score, f1_score
+from transformers import EvalPrediction
+
+logger = logging.getLogger(__name__)
+
+# The metric that stands for a task in the aggregates.
+PRIMARY_METRIC = {"classification": "accuracy", "paraphrase": "accuracy", "similarity": "pearson"}
+METRIC_NAMES = {
+    "classification": ("accuracy", "macro_f1"),
+    "paraphrase": ("accuracy", "f1", "macro_f1"),
+    "similarity": ("pearson", "spearman"),
+}
+AGGREGATES = ("mean", "leaderboard")
+
+
+class _TaskMetric(evaluate.Metric):  # type: ignore[misc]
+    """Predictions and references of one type; the docstring of a subclass describes it."""
+
+    dtype = "int64"
+
+    def _info(self) -> evaluate.MetricInfo:
+        value = datasets.Value(self.dtype)
+        return evaluate.MetricInfo(
+            description=self.__doc__,
+            citation="",
+            inputs_description="",
+            features=datasets.Features({"predictions": value, "references": value}),
+        )
+
+
+class ClassificationMetric(_TaskMetric):
+    """Accuracy and macro F1 of class indices."""
+
+    def _compute(self, predictions: list[int], references: list[int]) -> dict[str, float]:
+        macro = f1_score(references, predictions, average="macro", zero_division=0)
+        return {"accuracy": accuracy_score(references, predictions), "macro_f1": macro}
+
+
+class ParaphraseMetric(ClassificationMetric):
+    """Accuracy, F1 of the paraphrases and macro F1 of 0 and 1."""
+
+    def _compute(self, predictions: list[int], references: list[int]) -> dict[str, float]:
+        f1 = f1_score(references, predictions, zero_division=0)
+        return {"f1": f1, **super()._compute(predictions, references)}
+
+
+class SimilarityMetric(_TaskMetric):
+    """Pearson and Spearman correlation of scores."""
+
+    dtype = "float64"
+
+    def _compute(self, predictions: list[float], references: list[float]) -> dict[str, float]:
+        return {
+            "pearson": _correlation("pearson", predictions, references),
+            "spearman": _correlation("spearman", predictions, references),
+        }
+
+
+METRICS = {
+    "classification": ClassificationMetric,
+    "paraphrase": ParaphraseMetric,
+    "similarity": SimilarityMetric,
+}
+
+
+def task_metrics(problem_type: str) -> Callable[[EvalPrediction], dict[str, float]]:
+    """Build the ``compute_metrics`` of a task.
+
+    Args:
+        problem_type: A key of ``PRIMARY_METRIC``.
+
+    Returns:
+        A function of logits (N, K) and labels (N,) that gives the metrics of ``METRIC_NAMES``.
+
+    Raises:
+        ValueError: If the problem type is unknown.
+    """
+    metric = METRICS[_known(problem_type)](keep_in_memory=True)
+
+    def compute(prediction: EvalPrediction) -> dict[str, float]:
+        references = np.asarray(prediction.label_ids)
+        predictions = decide(problem_type, prediction.predictions)
+        values = metric.compute(
+            predictions=predictions, references=references.astype(predictions.dtype)
+        )
+        return {name: float(values[name]) for name in METRIC_NAMES[problem_type]}
+
+    return compute
+
+
+def decide(problem_type: str, logits: Any) -> NDArray[Any]:
+    """Turn logits (N, K) into what a metric compares with the labels, (N,).
+
+    A class index, 1 for a paraphrase (logit > 0) and 0 otherwise, or a score as it is: correlations
+    do not depend on its scale.
+    """
+    values = np.asarray(logits[0] if isinstance(logits, tuple) else logits)
+    if problem_type == "classification":
+        return values.argmax(axis=-1)
+    if problem_type == "paraphrase":
+        return (values[:, 0] > 0).astype(np.int64)
+    return values[:, 0].astype(np.float64)
+
+
+def aggregates(primary: Mapping[str, tuple[str, float]]) -> dict[str, float]:
+    """Sum up all tasks in one number.
+
+    Args:
+        primary: Problem type and value of the primary metric of each task.
+
+    Returns:
+        ``mean``, the mean of the values; and ``leaderboard``, the mean after a correlation r in
+        [-1, 1] became (r + 1) / 2, as on the leaderboard of Stanford CS 224N's default project.
+
+    Raises:
+        ValueError: If there is no task.
+    """
+    if not primary:
+        raise ValueError("no tasks to aggregate; expected at least one")
+    values = [value for _, value in primary.values()]
+    scaled = [
+        (value + 1) / 2 if kind == "similarity" else value for kind, value in primary.values()
+    ]
+    return {"mean": float(np.mean(values)), "leaderboard": float(np.mean(scaled))}
+
+
+def standard_error(
+    problem_type: str, logits: Any, labels: Any, *, resamples: int = 1000, seed: int = 0
+) -> float:
+    """Estimate the standard error of the primary metric over the choice of the rows.
+
+    Args:
+        problem_type: A key of ``PRIMARY_METRIC``.
+        logits: Outputs of the model, (N, K).
+        labels: (N,).
+        resamples: Bootstrap samples for a correlation.
+        seed: Of the bootstrap.
+
+    Returns:
+        sqrt(p (1 - p) / N) for an accuracy p, the bootstrap standard error for a correlation.
+
+    Raises:
+        ValueError: If the problem type is unknown or there are no rows.
+    """
+    predictions = decide(_known(problem_type), logits)
+    references = np.asarray(labels)
+    if not len(references):
+        raise ValueError("no rows; a standard error needs at least one")
+    if problem_type != "similarity":
+        accuracy = float(np.mean(predictions == references))
+        return float(np.sqrt(accuracy * (1 - accuracy) / len(references)))
+    generator = np.random.default_rng(seed)
+    values = []
+    for _ in range(resamples):
+        rows = generator.integers(len(references), size=len(references))
+        values.append(_pearson(predictions[rows], references[rows]))
+    return float(np.nanstd(values))
+
+
+def _known(problem_type: str) -> str:
+    if problem_type not in METRICS:
+        raise ValueError(f"problem_type={problem_type!r}; expected one of {', '.join(METRICS)}")
+    return problem_type
+
+
+def _pearson(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
+    """Correlate without the checks of scipy; 0 if one side is constant."""
+    left, right = left - left.mean(), right - right.mean()
+    norm = np.sqrt((left @ left) * (right @ right))
+    return float(left @ right / norm) if norm > 0 else 0.0
+
+
+def _correlation(name: str, predictions: list[float], references: list[float]) -> float:
+    """Correlate; 0 with a log warning where it is not defined."""
+    function = pearsonr if name == "pearson" else spearmanr
+    value = np.nan
+    if len(predictions) > 1:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # constant input: said below, once
+            value = float(function(predictions, references).statistic)
+    if not np.isfinite(value):
+        logger.warning(
+            "%s is not defined for constant, non-finite or fewer than two values; reported as 0.0",
+            name,
+        )
+        return 0.0
+    return value

@@ -1,0 +1,338 @@
+"""The Trainer for several tasks: order, loss weights, evaluation and reporting.
+
+The model owns the loss of each task; the Trainer of transformers owns the loop, the optimizer and
+the checkpoints.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import datasets
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch.utils.data import DataLoader
+from transformers import (
+    Trainer,
+    TrainingArguments,
+)
+
+from .checks import check_arguments, check_tasks
+from .data import TaskCollator, TaskDataset, longest_first, read_lengths
+from .metrics import PRIMARY_METRIC, aggregates, task_metrics
+from .samplers import RoundRobinBatchSampler
+from .tasks import TaskTraining
+
+
+class MultiTaskTrainer(Trainer):
+    """Train one model on several tasks, one task per step.
+
+    Checkpoints hold all that a run needs to go on as if it had not been stopped: the order of rows
+    is a function of (seed, epoch), evaluation leaves the random state as it was, and the state of
+    the callbacks is restored.
+
+    Args:
+        model: A model whose ``forward`` takes ``task`` and returns the loss of that task.
+        args: Arguments of the Trainer.
+        train_dataset: Encoded rows of each task, in the order of the round robin.
+        eval_dataset: Encoded rows of the same tasks.
+        problem_types: Problem type of each task: classification, paraphrase or similarity.
+        task_training: Batch size and loss weight where a task differs from the default.
+        stop: When an epoch ends; see ``RoundRobinBatchSampler``.
+        exponential_lr_gamma: Multiply the learning rate by this after every epoch, in (0, 1], in
+            the place of ``lr_scheduler_type``. Warmup stays.
+        kwargs: Other arguments of ``Trainer``.
+
+    Raises:
+        ValueError: If tasks do not match, a training set is empty, ``metric_for_best_model`` is no
+            metric of these tasks, or an argument asks for what this trainer does not do.
+    """
+
+    # the loss of a batch is a mean over its rows: divide it by the number of micro-batches
+    loss_is_scaled_for_ga = False
+
+    def __init__(
+        self,
+        model: nn.Module,
+        args: TrainingArguments,
+        *,
+        problem_types: Mapping[str, str],
+        train_dataset: Mapping[str, datasets.Dataset] | None = None,
+        eval_dataset: Mapping[str, datasets.Dataset] | None = None,
+        task_training: Mapping[str, TaskTraining] | None = None,
+        stop: Literal["shortest", "longest"] | int = "shortest",
+        exponential_lr_gamma: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        given = {"training": train_dataset, "evaluation": eval_dataset}
+        check_tasks(problem_types, given, task_training or {})
+        check_arguments(args, problem_types)
+        if exponential_lr_gamma is not None and not 0 < exponential_lr_gamma <= 1:
+            raise ValueError(f"exponential_lr_gamma={exponential_lr_gamma!r}; expected in (0, 1]")
+        if args.ddp_find_unused_parameters is None:
+            # only one head has a gradient at a step, also with activation checkpointing, for which
+            # the Trainer would turn this off
+            args.ddp_find_unused_parameters = True
+        args.restore_callback_states_from_checkpoint = True
+        if kwargs.get("data_collator") is None:
+            kwargs["data_collator"] = TaskCollator(_pad_token_id(model, kwargs))
+        self.problem_types = dict(problem_types)
+        self.task_training = {
+            task: (task_training or {}).get(task, TaskTraining()) for task in problem_types
+        }
+        self.exponential_lr_gamma = exponential_lr_gamma
+        self._metrics = {task: task_metrics(kind) for task, kind in problem_types.items()}
+        self._train_rows = None if train_dataset is None else TaskDataset(train_dataset)
+        super().__init__(
+            model=model,
+            args=args,
+            train_dataset=self._train_rows,
+            eval_dataset=None if eval_dataset is None else dict(eval_dataset),
+            **kwargs,
+        )
+        self.model_accepts_loss_kwargs = False
+        self.train_sampler: RoundRobinBatchSampler | None = None
+        if train_dataset is not None and self._train_rows is not None:
+            self.train_sampler = self._make_sampler(train_dataset, stop)
+            # the dataset is told the epoch and passes it on
+            self._train_rows.register_sampler(self.train_sampler)
+        self._loss_sums = torch.zeros(len(self.problem_types), device=self.args.device)
+        self._loss_counts = np.zeros(len(self.problem_types), dtype=np.int64)
+
+    # Data
+
+    def _make_sampler(
+        self,
+        train_dataset: Mapping[str, datasets.Dataset],
+        stop: Literal["shortest", "longest"] | int,
+    ) -> RoundRobinBatchSampler:
+        """Build the sampler from the arguments."""
+        args = self.args
+        lengths = None
+        if args.train_sampling_strategy == "group_by_length":
+            lengths = {
+                task: read_lengths(task, dataset, args.length_column_name)
+                for task, dataset in train_dataset.items()
+            }
+        return RoundRobinBatchSampler(
+            {task: len(dataset) for task, dataset in train_dataset.items()},
+            {
+                task: (self.task_training[task].batch_size or args.per_device_train_batch_size)
+                * max(1, args.n_gpu)
+                for task in train_dataset
+            },
+            num_replicas=args.world_size,
+            seed=args.seed if args.data_seed is None else args.data_seed,
+            stop=stop,
+            lengths=lengths,
+        )
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """Load the batches that ``train_sampler`` chooses."""
+        if self._train_rows is None or self.train_sampler is None:
+            raise ValueError("training needs a train_dataset; this trainer was built without one")
+        loader = DataLoader(
+            self._train_rows, batch_sampler=self.train_sampler, **self._loader_options()
+        )
+        return self.accelerator.prepare(loader)
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
+        """Load the rows of a ``TaskDataset`` in their order."""
+        options = self._loader_options() | {"persistent_workers": False}
+        loader = DataLoader(eval_dataset, batch_size=self.args.eval_batch_size, **options)
+        return self.accelerator.prepare(loader)
+
+    def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
+        """Load the rows of a ``TaskDataset`` in their order."""
+        return self.get_eval_dataloader(test_dataset)
+
+    def _loader_options(self) -> dict[str, Any]:
+        args = self.args
+        return {
+            "collate_fn": self.data_collator,
+            "num_workers": args.dataloader_num_workers,
+            # without an accelerator pinning does nothing but warn
+            "pin_memory": args.dataloader_pin_memory and torch.accelerator.is_available(),
+            "prefetch_factor": args.dataloader_prefetch_factor,
+            "persistent_workers": args.dataloader_persistent_workers,
+        }
+
+    # Training
+
+    def describe_training(self) -> str:
+        """Show the exact share of every task in an epoch, as a table."""
+        return self.train_sampler.describe() if self.train_sampler is not None else "no training"
+
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ) -> LRScheduler:
+        """Build the exponential decay per epoch if asked for, else the schedule of ``args``."""
+        optimizer = optimizer or self.optimizer
+        gamma = self.exponential_lr_gamma
+        if gamma is None or optimizer is None or self.train_sampler is None or self.lr_scheduler:
+            return super().create_scheduler(num_training_steps, optimizer)
+        factor = partial(
+            exponential_factor,
+            gamma=gamma,
+            steps_per_epoch=math.ceil(
+                self.train_sampler.steps / self.args.gradient_accumulation_steps
+            ),
+            warmup_steps=self.args.get_warmup_steps(num_training_steps),
+        )
+        self.lr_scheduler = LambdaLR(optimizer, factor)
+        self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """Weight the loss of the task in training, and add it up unweighted for the logs."""
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        if model.training:
+            task = inputs["task"]
+            position = list(self.problem_types).index(task)
+            self._loss_sums[position] += loss.detach().mean()
+            self._loss_counts[position] += 1
+            loss = loss * self.task_training[task].loss_weight
+        return (loss, outputs) if return_outputs else loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add ``loss_<task>``, the mean over ranks and steps since the last log of the loss."""
+        if "loss" in logs:
+            sums = self.accelerator.reduce(self._loss_sums, reduction="mean").tolist()
+            for task, total, count in zip(self.problem_types, sums, self._loss_counts, strict=True):
+                if count:
+                    logs[f"loss_{task}"] = total / int(count)
+            self._loss_sums.zero_()
+            self._loss_counts[:] = 0
+        super().log(logs, start_time)
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        """Run an epoch, unless the run that is resumed was over: Trainer would do one more step."""
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        if not self.control.should_training_stop:
+            super()._run_epoch(*args, **kwargs)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        """Save the random state of every rank before any rank goes on.
+
+        ``trainer_state.json`` comes next: where it is, the checkpoint is whole, and the one before
+        may be deleted.
+        """
+        super()._save_rng_state(output_dir)
+        self.accelerator.wait_for_everyone()
+
+    # Evaluation
+
+    def evaluate(
+        self,
+        eval_dataset: Any = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> dict[str, float]:
+        """Evaluate every task with its own metrics, then all of them together.
+
+        Args:
+            eval_dataset: Encoded, labelled rows of each task; None takes those of the trainer.
+            ignore_keys: Outputs of the model that are no predictions.
+            metric_key_prefix: Begins every name.
+
+        Returns:
+            ``<prefix>_<task>_<metric>`` for all tasks, ``<prefix>_mean`` and
+            ``<prefix>_leaderboard``.
+
+        Raises:
+            ValueError: If there is no evaluation set, or not one per task name.
+        """
+        tasks = self.eval_dataset if eval_dataset is None else eval_dataset
+        if not isinstance(tasks, Mapping) or not set(tasks) <= set(self.problem_types):
+            raise ValueError(
+                "evaluate() needs a mapping from task to dataset; known tasks: "
+                f"{', '.join(self.problem_types)}"
+            )
+        metrics: dict[str, float] = {}
+        primary = {}
+        for task, dataset in tasks.items():
+            prefix = f"{metric_key_prefix}_{task}"
+            metrics |= self._evaluate_task(task, dataset, ignore_keys, prefix)
+            kind = self.problem_types[task]
+            primary[task] = (kind, metrics[f"{prefix}_{PRIMARY_METRIC[kind]}"])
+        summary = {
+            f"{metric_key_prefix}_{name}": value for name, value in aggregates(primary).items()
+        }
+        metrics |= summary
+        self.log(summary)
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
+        return metrics
+
+    def _evaluate_task(
+        self, task: str, dataset: datasets.Dataset, ignore_keys: list[str] | None, prefix: str
+    ) -> dict[str, float]:
+        """Evaluate one task; the random state afterwards is the one before."""
+        rows, _ = longest_first(task, dataset, self.args.length_column_name)
+        self.compute_metrics = self._metrics[task]
+        try:
+            with torch.random.fork_rng(devices=[]):  # a loader draws a seed when it starts
+                return super().evaluate(rows, ignore_keys, prefix)
+        finally:
+            self.compute_metrics = None
+
+    def predict_task(self, task: str, dataset: datasets.Dataset) -> NDArray[np.float32]:
+        """Compute the logits of a task.
+
+        Args:
+            task: Its name.
+            dataset: Encoded rows, labelled or not.
+
+        Returns:
+            Logits in the order of the rows, (N, K).
+
+        Raises:
+            ValueError: If the task is unknown or there are no rows.
+        """
+        if task not in self.problem_types:
+            raise ValueError(f"unknown task {task!r}; known tasks: {', '.join(self.problem_types)}")
+        if not len(dataset):
+            raise ValueError(f"no rows to predict for task {task!r}")
+        rows, order = longest_first(task, dataset, self.args.length_column_name)
+        with torch.random.fork_rng(devices=[]):
+            predictions = self.predict(rows).predictions
+        logits = predictions[0] if isinstance(predictions, tuple) else predictions
+        ordered = np.empty_like(logits)
+        ordered[order] = logits
+        return ordered
+
+    # Hub
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Keep the card that a run has written; else let the Trainer write one."""
+        if not (Path(str(self.args.output_dir)) / "README.md").is_file():
+            super().create_model_card(*args, **kwargs)
+
+
+def exponential_factor(
+    step: int, *, gamma: float, steps_per_epoch: int, warmup_steps: int
+) -> float:
+    """Scale the learning rate: a linear warmup times one factor ``gamma`` per finished epoch."""
+    warmup = min(1.0, step / warmup_steps) if warmup_steps else 1.0
+    return warmup * gamma ** (step // steps_per_epoch)
+
+
+def _pad_token_id(model: nn.Module, options: Mapping[str, Any]) -> int:
+    tokenizer = options.get("processing_class")
+    token = getattr(tokenizer, "pad_token_id", None)
+    if token is None:
+        token = getattr(getattr(model, "config", None), "pad_token_id", None)
+    return token or 0

@@ -1,0 +1,49 @@
+"""Prediction files in the format of the course project."""
+
+import math
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from .files import write_text
+
+# Source: Stanford CS 224N default final project, evaluation.py. "Similiary" is part of the format.
+HEADERS = {
+    "classification": "id \t Predicted_Sentiment \n",
+    "paraphrase": "id \t Predicted_Is_Paraphrase \n",
+    "similarity": "id \t Predicted_Similiary \n",
+}
+
+
+def write_predictions(
+    path: str | os.PathLike[str],
+    ids: Sequence[str],
+    predictions: Sequence[float],
+    problem_type: str,
+) -> None:
+    """Write one line per row, ``id , prediction``; the whole file or nothing.
+
+    Args:
+        path: File to write; one that is there is replaced.
+        ids: Name of each row, (N,).
+        predictions: A class index, 0 or 1 for a paraphrase, or a score per row, (N,).
+        problem_type: Decides the header and how a prediction is written: ``3``, ``1.0``, ``2.75``.
+
+    Raises:
+        ValueError: If the problem type is unknown, the numbers of ids and predictions differ, or a
+            prediction is not a finite number.
+    """
+    if problem_type not in HEADERS:
+        raise ValueError(f"problem_type={problem_type!r}; expected one of {', '.join(HEADERS)}")
+    if len(ids) != len(predictions):
+        raise ValueError(f"{len(ids)} ids but {len(predictions)} predictions; expected one each")
+    lines = [HEADERS[problem_type]]
+    for name, prediction in zip(ids, predictions, strict=True):
+        value = float(prediction)
+        if not math.isfinite(value):
+            raise ValueError(f"the prediction of row {name!r} is {value}; expected a finite number")
+        # float32 prints the shortest digits that tell scores of the model apart
+        text = str(int(value)) if problem_type == "classification" else str(np.float32(value))
+        lines.append(f"{name} , {text} \n")
+    write_text(path, "".join(lines))

@@ -1,0 +1,244 @@
+"""A recipe: a YAML file of defaults, and flags of the command line on top of it."""
+
+import difflib
+import os
+import re
+import types
+from argparse import SUPPRESS, Action, ArgumentTypeError
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+
+import yaml
+from transformers import HfArgumentParser
+
+
+class _RecipeLoader(yaml.SafeLoader):
+    """YAML with the numbers and booleans of YAML 1.2, and without duplicate keys.
+
+    In YAML 1.1, which PyYAML reads, ``no`` is a boolean (as in ``eval_strategy: no``) and ``2e-5``
+    is a string.
+    """
+
+    # a copy: add_implicit_resolver and the change below must not reach other users of yaml
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        first: [(tag, regexp) for tag, regexp in resolvers if not tag.endswith((":bool", ":float"))]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Build a mapping, unless a key is there twice."""
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                continue
+            if key_node.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"duplicate key {key_node.value!r}", problem_mark=key_node.start_mark
+                )
+            seen.add(key_node.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+_RecipeLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+_RecipeLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(
+        r"^(?:[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+    ),
+    list("-+0123456789."),
+)
+
+
+class _Parser(HfArgumentParser):
+    """A parser that raises ValueError where argparse would print usage and exit."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+
+def parse_recipe(
+    argument_classes: Sequence[type],
+    argv: Sequence[str],
+    *,
+    default_recipe: str | os.PathLike[str] | None = None,
+) -> tuple[Any, ...]:
+    """Fill dataclasses from a recipe file and from flags, which win.
+
+    Args:
+        argument_classes: Dataclasses; their fields are the keys of the recipe and the flags.
+        argv: ``[recipe.yaml] [--flag value ...]``. A flag whose field is a mapping takes YAML, or
+            names of the recipe's keys there, as in ``--tasks sst,sts``, which drops the others.
+        default_recipe: Recipe to take if ``argv`` does not begin with one.
+
+    Returns:
+        An instance of every class.
+
+    Raises:
+        FileNotFoundError: If the recipe is not there.
+        ValueError: If the recipe is not YAML, has duplicate or unknown keys or a value of a wrong
+            type, or if a flag is wrong.
+    """
+    flags = list(argv)
+    path = flags.pop(0) if flags and not flags[0].startswith("-") else default_recipe
+    classes: list[Any] = list(argument_classes)
+    parser = _Parser(classes, allow_abbrev=False)
+    actions = {
+        action.dest: action for action in reversed(parser._actions) if action.default != SUPPRESS
+    }
+    hints = _type_hints(argument_classes)
+    recipe = {} if path is None else _read(Path(path))
+    _check_known(path, recipe, hints)
+    for name, action in actions.items():
+        _extend(action, hints[name], recipe.get(name))
+    for name, value in recipe.items():
+        actions[name].required = False
+        recipe[name] = _convert(path, name, value, hints[name], actions[name])
+    parser.set_defaults(**recipe)
+    parsed: tuple[Any, ...] = parser.parse_args_into_dataclasses(
+        flags, return_remaining_strings=True, look_for_args_file=False
+    )
+    *instances, rest = parsed
+    if rest:
+        _refuse(rest, parser)
+    return tuple(instances)
+
+
+def _type_hints(argument_classes: Iterable[type]) -> dict[str, Any]:
+    hints: dict[str, Any] = {}
+    for kind in argument_classes:
+        types_of_kind = get_type_hints(kind)
+        hints |= {field.name: types_of_kind[field.name] for field in fields(kind) if field.init}
+    return hints
+
+
+def _extend(action: Action, hint: Any, value: Any) -> None:
+    """Let every boolean be given without a value, and every mapping as YAML or names of its keys.
+
+    Args:
+        action: What the parser does with a flag.
+        hint: Type of the field.
+        value: What the recipe says.
+    """
+    options = _options(hint)
+    if bool in options and action.nargs is None and action.const is None:
+        action.nargs, action.const = "?", True
+    if any((get_origin(option) or option) is dict for option in options) and str not in options:
+        action.type = partial(_mapping, recipe=value)
+
+
+def _mapping(text: str, recipe: Any) -> dict[Any, Any]:
+    """Read a mapping from the command line, or take a part of that of the recipe."""
+    try:
+        value = yaml.load(text, _RecipeLoader)  # noqa: S506  a safe loader
+    except yaml.YAMLError as error:
+        raise ArgumentTypeError(f"{text!r} is not YAML") from error
+    if isinstance(value, dict):
+        return value
+    if not isinstance(recipe, dict):
+        raise ArgumentTypeError(f"{text!r} is not a mapping; write it as '{{key: value}}'")
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in recipe]:
+        known = ", ".join(map(str, recipe))
+        raise ArgumentTypeError(f"the recipe has no {unknown}; it has {known}")
+    return {name: recipe[name] for name in names}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read a recipe; errors name the file and the line."""
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"recipe {str(path)!r} is not a file; expected [recipe.yaml] [--flag value ...]"
+        )
+    try:
+        recipe = yaml.load(path.read_text(encoding="utf-8"), _RecipeLoader)  # noqa: S506  a safe loader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        raise ValueError(f"{path}{line}: {error.problem or error.context}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not a YAML file in UTF-8: {error}") from error
+    if not isinstance(recipe, dict):
+        found = "nothing" if recipe is None else f"a {type(recipe).__name__}"
+        raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
+            f"{path}: expected a mapping from keys to values, found {found}"
+        )
+    return recipe
+
+
+def _check_known(path: Any, recipe: Mapping[Any, Any], known: Iterable[str]) -> None:
+    known = list(known)
+    for key in recipe:
+        if key not in known:
+            raise ValueError(f"{path}: unknown key {key!r}{_hint(str(key), known)}")
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    matches = difflib.get_close_matches(name, list(known), n=2)
+    return f"; did you mean {' or '.join(matches)}?" if matches else ""
+
+
+def _refuse(rest: Sequence[str], parser: _Parser) -> NoReturn:
+    """Say what is wrong with the first argument that no flag took."""
+    first = rest[0].split("=")[0]
+    if not first.startswith("-"):
+        raise ValueError(f"unexpected argument {first!r}; a recipe is the first argument")
+    known = [f"--{action.dest}" for action in parser._actions]
+    raise ValueError(f"unknown flag {first}{_hint(first, known)}")
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _convert(path: Any, name: str, value: Any, hint: Any, action: Action) -> Any:
+    """Check the type of a value; text is read as on the command line."""
+    if _fits(hint, value):
+        return float(value) if type(value) is int and _options(hint)[0] is float else value
+    if str in _options(hint) and type(value) in (int, float):
+        return str(value)
+    if isinstance(value, str) and callable(action.type) and action.nargs != "+":
+        try:
+            converted = action.type(value)
+        except (ValueError, TypeError, ArgumentTypeError) as error:
+            raise ValueError(f"{path}: {name}={value!r}; expected {_name(hint)}") from error
+        if not action.choices or converted in action.choices:
+            return converted
+    raise ValueError(f"{path}: {name}={value!r}; expected {_name(hint)}")
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    """Say whether a value out of YAML is of the type of a field."""
+    origin = get_origin(hint) or hint
+    if origin in (Union, types.UnionType):
+        return any(_fits(option, value) for option in get_args(hint))
+    if origin is Literal:
+        return value in get_args(hint)
+    if origin is Any or hint is Any:
+        return True
+    if isinstance(origin, type) and issubclass(origin, Enum):
+        return value in [member.value for member in origin]
+    if origin is list:
+        return isinstance(value, list) and all(
+            _fits(option, item) for option in get_args(hint) for item in value
+        )
+    if isinstance(value, bool) or origin is bool:
+        return isinstance(value, bool) and origin is bool
+    return isinstance(value, (int, float) if origin is float else origin)
+
+
+def _name(hint: Any) -> str:
+    if hint is type(None):
+        return "null"
+    options = _options(hint)
+    if len(options) > 1:
+        return " or ".join(_name(option) for option in options)
+    if get_origin(hint) is Literal:
+        return " or ".join(map(repr, get_args(hint)))
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)

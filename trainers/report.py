@@ -1,0 +1,209 @@
+"""What a run leaves for people: a table, plots and a model card."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from .files import replaced_when_done, write_text
+from .metrics import AGGREGATES, METRIC_NAMES, PRIMARY_METRIC
+
+# Names of the Hub for what a task is: https://huggingface.co/tasks
+HUB_TASKS = {
+    "classification": "text-classification",
+    "paraphrase": "text-classification",
+    "similarity": "sentence-similarity",
+}
+
+MEAN = "mean of all tasks"
+
+
+def results_table(
+    metrics: Mapping[str, float],
+    problem_types: Mapping[str, str],
+    *,
+    standard_errors: Mapping[str, float] | None = None,
+    rows: Mapping[str, int] | None = None,
+    prefix: str = "eval",
+) -> str:
+    """Show the metrics of every task and the aggregates as a Markdown table.
+
+    Args:
+        metrics: What ``MultiTaskTrainer.evaluate`` returned.
+        problem_types: Problem type of each task.
+        standard_errors: Standard error of the primary metric of each task.
+        rows: Number of evaluation rows of each task.
+        prefix: Begins every name in ``metrics``.
+
+    Returns:
+        Lines of equal width; the primary metric of a task comes first.
+    """
+    lines = [("task", "metric", "value", "standard error", "rows")]
+    for task, kind in problem_types.items():
+        for name in METRIC_NAMES[kind]:
+            error = (standard_errors or {}).get(task) if name == PRIMARY_METRIC[kind] else None
+            count = (rows or {}).get(task)
+            lines.append(
+                (
+                    task,
+                    name,
+                    f"{metrics[f'{prefix}_{task}_{name}']:.4f}",
+                    "" if error is None else f"{error:.4f}",
+                    "" if count is None else f"{count:,}",
+                )
+            )
+    lines += [
+        ("all", name, f"{metrics[f'{prefix}_{name}']:.4f}", "", "")
+        for name in AGGREGATES
+        if f"{prefix}_{name}" in metrics
+    ]
+    return _markdown(lines)
+
+
+def _markdown(lines: Sequence[Sequence[str]]) -> str:
+    """Align a table whose first two columns are text and whose others are numbers."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rule = [
+        "-" * width if column < 2 else "-" * (width - 1) + ":"
+        for column, width in enumerate(widths)
+    ]
+    return "\n".join(
+        "| "
+        + " | ".join(
+            cell.ljust(width) if column < 2 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        + " |"
+        for line in (lines[0], rule, *lines[1:])
+    )
+
+
+def plot_history(log_history: Sequence[Mapping[str, float]], path: str | os.PathLike[str]) -> None:
+    """Plot the training loss and the primary metric of each task over the steps.
+
+    Args:
+        log_history: ``trainer.state.log_history``.
+        path: PNG file to write.
+
+    Raises:
+        ValueError: If the history has neither a loss nor an evaluation.
+    """
+    losses = _series(log_history, "loss_", ("",))
+    scores = _series(log_history, "eval_", sorted(set(PRIMARY_METRIC.values())))
+    scores |= {MEAN: _points(log_history, "eval_mean")}
+    if not losses and not any(scores.values()):
+        raise ValueError("the log has no loss and no evaluation to plot; log at least once")
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    _draw(left, losses, "Training loss per task", "loss (unweighted)")
+    _draw(right, scores, "Evaluation per task", "accuracy or Pearson correlation")
+    with replaced_when_done(Path(path).with_suffix(".png")) as temporary:
+        figure.savefig(temporary, dpi=150)
+
+
+def _points(history: Sequence[Mapping[str, float]], key: str) -> list[tuple[float, float]]:
+    return [(entry["step"], entry[key]) for entry in history if key in entry]
+
+
+def _series(
+    history: Sequence[Mapping[str, float]], prefix: str, metrics: Sequence[str]
+) -> dict[str, list[tuple[float, float]]]:
+    """Collect (step, value) by what is left of a key without prefix and metric: the task."""
+    series: dict[str, list[tuple[float, float]]] = {}
+    for key in dict.fromkeys(key for entry in history for key in entry):
+        for metric in metrics:
+            suffix = f"_{metric}" if metric else ""
+            if key.startswith(prefix) and key.endswith(suffix):
+                task = key.removeprefix(prefix).removesuffix(suffix)
+                label = f"{task} ({metric})" if metric else task
+                series[label] = _points(history, key)
+    return series
+
+
+def _draw(
+    axes: Axes, series: Mapping[str, Sequence[tuple[float, float]]], title: str, label: str
+) -> None:
+    for name, points in series.items():
+        if points:
+            steps, values = zip(*points, strict=True)
+            (line,) = axes.plot(steps, values, label=name, marker="o", markersize=3)
+            if name == MEAN:
+                line.set(color="black", linestyle="--")
+    axes.set(title=title, xlabel="optimizer steps", ylabel=label)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    if axes.lines:
+        axes.legend()
+
+
+def write_model_card(
+    template_path: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    model_name: str,
+    metrics: Mapping[str, float],
+    problem_types: Mapping[str, str],
+    dataset_names: Mapping[str, str] | None = None,
+    card_data: Mapping[str, Any] | None = None,
+    template_values: Mapping[str, Any] | None = None,
+) -> None:
+    """Fill the template with the numbers of a run; the results go into the metadata too.
+
+    Args:
+        template_path: Jinja template of a model card with ``{{ card_data }}`` as its metadata.
+        path: Card to write.
+        model_name: Name in the ``model-index``.
+        metrics: What ``MultiTaskTrainer.evaluate`` returned.
+        problem_types: Problem type of each task.
+        dataset_names: Data set of each task; a task that is not named counts as its own.
+        card_data: Other metadata: language, license, base_model, tags and so on.
+        template_values: Other names in the template.
+
+    Raises:
+        ValueError: If the template is missing or the card does not read back as it was written.
+    """
+    if not Path(template_path).is_file():
+        raise ValueError(f"the template {str(template_path)!r} of the model card is not a file")
+    results = _eval_results(metrics, problem_types, dataset_names or {})
+    data = ModelCardData(model_name=model_name, eval_results=results, **(card_data or {}))
+    card = ModelCard.from_template(
+        data, template_path=str(template_path), model_name=model_name, **(template_values or {})
+    )
+    read_back: Any = ModelCard(str(card)).data
+    if {_key(result) for result in read_back.eval_results or []} != {
+        _key(result) for result in results
+    }:
+        raise ValueError(f"{template_path}: the metadata of the card does not read back; check it")
+    write_text(path, str(card))
+
+
+def _eval_results(
+    metrics: Mapping[str, float],
+    problem_types: Mapping[str, str],
+    dataset_names: Mapping[str, str],
+) -> list[EvalResult]:
+    return [
+        EvalResult(
+            task_type=HUB_TASKS[kind],
+            task_name=task,
+            dataset_type=dataset_names.get(task, task),
+            dataset_name=dataset_names.get(task, task),
+            dataset_split="validation",
+            metric_type=name,
+            metric_name=name,
+            metric_value=round(metrics[f"eval_{task}_{name}"], 4),
+        )
+        for task, kind in problem_types.items()
+        for name in METRIC_NAMES[kind]
+    ]
+
+
+def _key(result: EvalResult) -> tuple[Any, ...]:
+    return (result.dataset_name, result.task_name, result.metric_type, result.metric_value)
