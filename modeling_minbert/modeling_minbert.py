@@ -31,7 +31,7 @@ V vocabulary, K labels.
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 import transformers
@@ -50,7 +50,12 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
-from transformers.utils.generic import ModelOutput, can_return_tuple, merge_with_config_defaults
+from transformers.utils.generic import (
+    ModelOutput,
+    TransformersKwargs,
+    can_return_tuple,
+    merge_with_config_defaults,
+)
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_minbert import MinBertConfig
@@ -312,8 +317,8 @@ class MinBertPreTrainedModel(PreTrainedModel):
     _input_embed_layer = "word_embeddings"
     _no_split_modules = ["MinBertEmbeddings", "MinBertLayer"]
     _can_record_outputs = {"hidden_states": MinBertLayer, "attentions": MinBertSelfAttention}
-    # One encoder serves all heads: the heads that a class does not have are no surprise.
-    _keys_to_ignore_on_load_unexpected = [r"^(cls|heads|classifier|qa_outputs)\."]
+    # One encoder serves all heads: the parts that a class does not have are no surprise.
+    _keys_to_ignore_on_load_unexpected = [r"^(bert\.)?(cls|heads|classifier|qa_outputs|pooler)\."]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -370,8 +375,8 @@ class MinBertModel(MinBertPreTrainedModel):
         self.pooler = MinBertPooler(config) if add_pooling_layer else None
         self.post_init()
 
-    @merge_with_config_defaults  # type: ignore[untyped-decorator]
-    @capture_outputs  # type: ignore[untyped-decorator]
+    @merge_with_config_defaults
+    @capture_outputs
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -379,7 +384,7 @@ class MinBertModel(MinBertPreTrainedModel):
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
         """Encode a batch of sequences.
 
@@ -433,7 +438,7 @@ class MinBertForMaskedLM(MinBertPreTrainedModel):
         self.cls.predictions.decoder = new_embeddings
         self.cls.predictions.bias = new_embeddings.bias
 
-    @can_return_tuple  # type: ignore[untyped-decorator]
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -442,7 +447,7 @@ class MinBertForMaskedLM(MinBertPreTrainedModel):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedLMOutput:
         """Score the vocabulary at every token.
 
@@ -474,7 +479,7 @@ class MinBertForNSP(MinBertPreTrainedModel):
         self.cls = MinBertPreTrainingHeads(config, masked_lm=False)
         self.post_init()
 
-    @can_return_tuple  # type: ignore[untyped-decorator]
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -483,7 +488,7 @@ class MinBertForNSP(MinBertPreTrainedModel):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> NextSentencePredictorOutput:
         """Classify pairs; `labels` (B,) are 0 where B follows A, 1 where it is a random sentence.
 
@@ -528,7 +533,7 @@ class MinBertForPreTraining(MinBertPreTrainedModel):
     get_output_embeddings = MinBertForMaskedLM.get_output_embeddings
     set_output_embeddings = MinBertForMaskedLM.set_output_embeddings
 
-    @can_return_tuple  # type: ignore[untyped-decorator]
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -538,7 +543,7 @@ class MinBertForPreTraining(MinBertPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         next_sentence_label: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> MinBertForPreTrainingOutput:
         """Do what `MinBertForMaskedLM` and `MinBertForNSP` do, on one pass of the encoder.
 
@@ -577,7 +582,7 @@ class MinBertForSequenceClassification(MinBertPreTrainedModel):
         self.dropout, self.classifier = _classifier(config)
         self.post_init()
 
-    @can_return_tuple  # type: ignore[untyped-decorator]
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -586,7 +591,7 @@ class MinBertForSequenceClassification(MinBertPreTrainedModel):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput:
         """Classify sequences or pairs.
 
@@ -624,7 +629,7 @@ class MinBertForTokenClassification(MinBertPreTrainedModel):
         self.dropout, self.classifier = _classifier(config)
         self.post_init()
 
-    @can_return_tuple  # type: ignore[untyped-decorator]
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -633,7 +638,7 @@ class MinBertForTokenClassification(MinBertPreTrainedModel):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> TokenClassifierOutput:
         """Classify every token; `labels` (B, L) are class ids, -100 where nothing is predicted.
 
@@ -662,7 +667,7 @@ class MinBertForQuestionAnswering(MinBertPreTrainedModel):
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
-    @can_return_tuple  # type: ignore[untyped-decorator]
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -672,7 +677,7 @@ class MinBertForQuestionAnswering(MinBertPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> QuestionAnsweringModelOutput:
         """Score every token as the first and the last of the answer.
 

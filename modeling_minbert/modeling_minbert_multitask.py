@@ -19,7 +19,7 @@ size, K logits of a row.
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from transformers import AutoTokenizer
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import logging
-from transformers.utils.generic import can_return_tuple
+from transformers.utils.generic import TransformersKwargs, can_return_tuple
 
 from .configuration_minbert import MinBertConfig, MinBertTask
 from .modeling_minbert import MinBertModel, MinBertPreTrainedModel
@@ -166,7 +166,7 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         self._tokenizer: Any = None
         self.post_init()
 
-    @can_return_tuple  # type: ignore[untyped-decorator]
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -176,7 +176,7 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         task: str | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput:
         """Compute one task.
 

@@ -1,0 +1,324 @@
+"""Any BERT checkpoint loads in one call, and what is saved loads again, here and as BERT."""
+
+import json
+
+import pytest
+import torch
+import transformers
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch.testing import assert_close
+from transformers import BertForSequenceClassification, BertModel
+
+import modeling_minbert
+from modeling_minbert import MinBertConfig, MinBertForMaskedLM, MinBertForMultiTask, MinBertModel
+
+CLASSES = {
+    "MinBertModel": "BertModel",
+    "MinBertForMaskedLM": "BertForMaskedLM",
+    "MinBertForNSP": "BertForNextSentencePrediction",
+    "MinBertForPreTraining": "BertForPreTraining",
+    "MinBertForSequenceClassification": "BertForSequenceClassification",
+    "MinBertForTokenClassification": "BertForTokenClassification",
+    "MinBertForQuestionAnswering": "BertForQuestionAnswering",
+}
+# the kinds of checkpoints that there are, tiny: name -> what differs from ``tiny_sizes``
+KINDS = {
+    "cased": {"vocab_size": 29},
+    "uncased": {},
+    "multilingual": {"vocab_size": 119, "pad_token_id": 3},
+    "chinese": {"vocab_size": 21, "type_vocab_size": 3},
+    "large": {"hidden_size": 52, "num_hidden_layers": 3, "num_attention_heads": 4},
+    "relu": {"hidden_act": "relu", "layer_norm_eps": 1e-5, "max_position_embeddings": 7},
+}
+
+every_class = pytest.mark.parametrize("name", CLASSES)
+
+
+def build(name, sizes):
+    """Make a model of a stock or own class, in evaluation mode, no two weights alike."""
+    torch.manual_seed(0)
+    model_class = getattr(modeling_minbert, name, None) or getattr(transformers, name)
+    model = model_class(model_class.config_class(**sizes, initializer_range=0.2)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def load(model_class, folder, **settings):
+    """Load a model and check that no key is missing, unexpected or of another size."""
+    model, report = model_class.from_pretrained(folder, output_loading_info=True, **settings)
+    assert not any(report.values()), report
+    return model.eval()
+
+
+def assert_same_outputs(first, second, batch):
+    expected = second(**batch)
+    for key, actual in first(**batch).items():
+        assert_close(actual, expected[key], atol=1e-5, rtol=1e-5)
+
+
+def rewrite(folder, rename):
+    """Rename the keys of a saved checkpoint."""
+    state = load_file(folder / "model.safetensors")
+    renamed = {rename(key): value for key, value in state.items()}
+    save_file(renamed, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def old_names(key):
+    """Return a key as the first BERT checkpoints have it."""
+    for today, then in (("weight", "gamma"), ("bias", "beta")):
+        key = key.replace(f"LayerNorm.{today}", f"LayerNorm.{then}")
+    return key
+
+
+@pytest.fixture
+def folder(tiny_sizes, tmp_path):
+    """Return a folder with a tiny BERT with the heads of pre-training."""
+    build("BertForPreTraining", tiny_sizes).save_pretrained(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_bert_loads_in_one_call(tiny_sizes, tiny_batch, tmp_path, kind):
+    bert = build("BertForPreTraining", tiny_sizes | KINDS[kind])
+    bert.save_pretrained(tmp_path)
+    batch = {**tiny_batch, "input_ids": tiny_batch["input_ids"] % 21}
+
+    assert_same_outputs(load(modeling_minbert.MinBertForPreTraining, tmp_path), bert, batch)
+    assert_same_outputs(load(MinBertModel, tmp_path), bert.bert, batch)
+
+
+@every_class
+def test_every_class_loads_its_bert_and_its_own(tiny_sizes, tiny_batch, tmp_path, name):
+    model_class = getattr(modeling_minbert, name)
+    bert = build(CLASSES[name], tiny_sizes)
+    bert.save_pretrained(tmp_path / "bert")
+
+    model = load(model_class, tmp_path / "bert")
+    model.save_pretrained(tmp_path / "own")
+
+    assert_same_outputs(model, bert, tiny_batch)
+    assert_same_outputs(load(model_class, tmp_path / "own"), bert, tiny_batch)
+
+
+def test_an_encoder_saved_alone_loads_into_every_model(tiny_sizes, tiny_batch, tasks, tmp_path):
+    bert = build("BertModel", tiny_sizes)
+    bert.save_pretrained(tmp_path)  # its keys have no `bert.` before them
+
+    model = MinBertForMultiTask.from_pretrained(tmp_path, tasks=tasks).eval()
+
+    assert_same_outputs(model.bert, bert, tiny_batch)
+    assert_same_outputs(load(MinBertModel, tmp_path), bert, tiny_batch)
+
+
+@pytest.mark.parametrize("model_class", [MinBertModel, MinBertForMaskedLM])
+def test_the_first_checkpoints_load(folder, tiny_batch, model_class):
+    expected = load(model_class, folder)
+    rewrite(folder, old_names)
+    state = load_file(folder / "model.safetensors")
+    state["bert.embeddings.position_ids"] = torch.arange(17)[None]
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    del config["model_type"]
+    (folder / "config.json").write_text(json.dumps(config))
+
+    assert any(key.endswith("LayerNorm.gamma") for key in state)
+    assert_same_outputs(load(model_class, folder), expected, tiny_batch)
+
+
+def test_a_checkpoint_without_pooler_loads(tiny_sizes, tiny_batch, tmp_path):
+    bert = build("BertForMaskedLM", tiny_sizes)
+    bert.save_pretrained(tmp_path)
+
+    assert_same_outputs(load(MinBertForMaskedLM, tmp_path), bert, tiny_batch)
+    model, report = MinBertModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert report["missing_keys"] == {"pooler.dense.weight", "pooler.dense.bias"}
+    assert model.pooler.dense.weight.std() < 0.5  # new, not uninitialised memory
+    assert model.pooler.dense.bias.abs().max() == 0
+
+
+def test_new_heads_are_initialised(folder, tasks):
+    model = MinBertForMultiTask.from_pretrained(folder, tasks=tasks)
+
+    for head in (model.heads["tone"].out, model.heads["echo"].out):
+        assert 0.01 < head.weight.std() < 0.4
+        assert head.bias.abs().max() == 0
+
+
+def test_a_sharded_checkpoint_loads(tiny_sizes, tiny_batch, tmp_path):
+    bert = build("BertForPreTraining", tiny_sizes)
+    bert.save_pretrained(tmp_path, max_shard_size="20KB")
+
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    assert_same_outputs(load(modeling_minbert.MinBertForPreTraining, tmp_path), bert, tiny_batch)
+
+
+@pytest.mark.parametrize("name", ["MinBertModel", "MinBertForPreTraining", "MinBertForMultiTask"])
+def test_a_saved_folder_has_today_s_names_and_every_key(folder, tasks, name):
+    rewrite(folder, old_names)
+    more = {"tasks": tasks} if name == "MinBertForMultiTask" else {}
+    model = getattr(modeling_minbert, name).from_pretrained(folder, **more)
+
+    model.save_pretrained(folder / "again")
+    state = load_file(folder / "again" / "model.safetensors")
+
+    # as the Trainer does on resume: read the file, rename nothing
+    report = model.load_state_dict(state, strict=False)
+    assert not any(key.endswith(("gamma", "beta")) for key in state)
+    assert not report.unexpected_keys
+    assert set(report.missing_keys) <= set(model.all_tied_weights_keys)
+
+
+def test_a_multi_task_checkpoint_restores_everything(build_multitask, tiny_batch, tasks, tmp_path):
+    model = build_multitask(tasks)
+    model.save_pretrained(tmp_path)
+
+    loaded = load(MinBertForMultiTask, tmp_path)
+
+    assert loaded.config.tasks == model.config.tasks
+    assert loaded.config.id2label == {0: "down", 1: "level", 2: "up"}
+    assert loaded.heads["near"].score_range == [1, 5]
+    assert_close(loaded.state_dict(), model.state_dict(), rtol=0, atol=0)
+    assert_same_outputs(loaded, model, tiny_batch)
+
+
+def test_a_multi_task_checkpoint_takes_new_tasks(build_multitask, tiny_batch, tasks, tmp_path):
+    model = build_multitask(tasks)
+    model.save_pretrained(tmp_path)
+
+    new = {"mine": {"problem_type": "classification", "labels": ["no", "yes"]}}
+    loaded = MinBertForMultiTask.from_pretrained(tmp_path, tasks=new).eval()
+
+    assert list(loaded.heads) == ["mine"]
+    assert loaded.config.id2label == {0: "no", 1: "yes"}
+    assert_same_outputs(loaded.bert, model.bert, tiny_batch)
+
+
+def test_two_classes_on_a_multi_task_checkpoint_survive_saving(build_multitask, tasks, tmp_path):
+    build_multitask(tasks).save_pretrained(tmp_path / "multi")
+    model_class = modeling_minbert.MinBertForSequenceClassification
+
+    model = model_class.from_pretrained(tmp_path / "multi", num_labels=2)
+    model.save_pretrained(tmp_path / "two")
+
+    assert load(model_class, tmp_path / "two").classifier.weight.shape == (2, 33)
+
+
+@every_class
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_save_as_bert_gives_equal_outputs(tiny_sizes, tiny_batch, tmp_path, name, dtype):
+    model = build(name, tiny_sizes).to(dtype)
+
+    model.save_as_bert(tmp_path)
+    bert = load(getattr(transformers, CLASSES[name]), tmp_path)
+    by_auto_class = load(getattr(transformers, model._auto_class), tmp_path)
+
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "bert"
+    assert "tasks" not in bert.config.to_dict()
+    assert bert.dtype == dtype
+    assert type(by_auto_class) is type(bert)
+    assert_close(bert.state_dict(), model.state_dict(), rtol=0, atol=0)
+    assert_same_outputs(model, bert, tiny_batch)
+
+
+def test_save_as_bert_keeps_weights_that_were_loaded_in_another_precision(tiny_sizes, tmp_path):
+    build("MinBertModel", tiny_sizes).half().save_pretrained(tmp_path / "half")
+    model = MinBertModel.from_pretrained(tmp_path / "half").float()
+    with torch.no_grad():
+        model.pooler.dense.weight.add_(1e-5)  # lost in float16
+
+    model.save_as_bert(tmp_path / "bert")
+
+    saved = load(BertModel, tmp_path / "bert").state_dict()
+    assert_close(saved, model.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["MinBertForMaskedLM", "MinBertForPreTraining"])
+def test_resized_embeddings_stay_tied(tiny_sizes, tiny_batch, tmp_path, name):
+    model = build(name, tiny_sizes)
+    model.resize_token_embeddings(37)
+
+    model.save_as_bert(tmp_path / "bert")
+    model.save_pretrained(tmp_path / "own")
+
+    bert = load(getattr(transformers, CLASSES[name]), tmp_path / "bert")
+    own = load(type(model), tmp_path / "own")
+    for loaded in (model, own, bert):
+        head = loaded.cls.predictions
+        assert head.decoder.weight is loaded.get_input_embeddings().weight
+        assert head.decoder.bias is head.bias
+        assert head.bias.shape == (37,)
+        assert_same_outputs(loaded, model, tiny_batch)
+
+
+def test_a_multi_task_model_gives_its_encoder(build_multitask, tiny_batch, tasks, tmp_path):
+    model = build_multitask(tasks)
+
+    model.save_as_bert(tmp_path)
+
+    assert_same_outputs(load(BertModel, tmp_path), model.bert, tiny_batch)
+
+
+def test_an_encoder_without_pooler_is_saved_as_one(tiny_sizes, tiny_batch, tmp_path):
+    model = build("MinBertForMaskedLM", tiny_sizes).bert
+
+    model.save_as_bert(tmp_path)
+
+    bert = load(BertModel, tmp_path, add_pooling_layer=False)
+    assert_close(bert(**tiny_batch).last_hidden_state, model(**tiny_batch).last_hidden_state)
+
+
+def test_stock_bert_can_go_on_with_our_classifier(tiny_sizes, tmp_path):
+    names = {0: "down", 1: "level", 2: "up"}
+    sizes = {**tiny_sizes, "id2label": names}
+
+    build("MinBertForSequenceClassification", sizes).save_as_bert(tmp_path)
+
+    assert load(BertForSequenceClassification, tmp_path).config.id2label == names
+
+
+def test_a_sequence_longer_than_the_positions_is_refused(tiny_sizes):
+    model = build("MinBertModel", tiny_sizes)
+
+    with pytest.raises(ValueError, match="18 tokens is longer than max_position_embeddings=17"):
+        model(torch.ones(1, 18, dtype=torch.long))
+
+
+def test_positions_may_be_given(tiny_sizes, tiny_batch):
+    model, bert = build("MinBertModel", tiny_sizes), build("BertModel", tiny_sizes)
+    batch = {**tiny_batch, "position_ids": torch.arange(16, 9, -1)[None]}
+
+    assert_same_outputs(model, bert, batch)
+
+
+def test_a_vocabulary_of_another_size_is_refused(folder):
+    with pytest.raises(RuntimeError, match="mismatch"):
+        MinBertModel.from_pretrained(folder, vocab_size=37)
+
+
+def test_a_truncated_file_is_refused(folder):
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+
+    with pytest.raises(SafetensorError):
+        MinBertModel.from_pretrained(folder)
+
+
+def test_a_model_of_no_tasks_says_how_to_give_them(folder):
+    with pytest.raises(ValueError, match=r"config\.tasks is empty: describe at least one task"):
+        MinBertForMultiTask.from_pretrained(folder)
+
+
+def test_every_weight_and_buffer_that_a_checkpoint_lacks_is_initialised(tiny_sizes, tmp_path):
+    config = MinBertConfig(**tiny_sizes)
+    MinBertForMaskedLM(config).save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    save_file({"nothing": torch.zeros(1)}, file, metadata={"format": "pt"})
+
+    model = MinBertForMaskedLM.from_pretrained(tmp_path)
+
+    assert model.bert.embeddings.position_ids.tolist() == [list(range(17))]
+    assert all(weight.abs().max() < 1.01 for weight in model.parameters())
+    assert model.cls.predictions.bias.abs().max() == 0

@@ -1,0 +1,144 @@
+"""A saved folder carries its code: it loads where this package is not installed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from torch.testing import assert_close
+
+import modeling_minbert
+from modeling_minbert import MinBertConfig
+
+# class -> does it take tasks; each is found through its own Auto class
+NAMES = [
+    "MinBertModel",
+    "MinBertForMaskedLM",
+    "MinBertForNSP",
+    "MinBertForPreTraining",
+    "MinBertForSequenceClassification",
+    "MinBertForTokenClassification",
+    "MinBertForQuestionAnswering",
+    "MinBertForMultiTask",
+]
+
+# One process for all classes: importing transformers takes longer than all the rest.
+SCRIPT = """
+import importlib.util, json, sys
+import torch, transformers
+
+assert importlib.util.find_spec("modeling_minbert") is None
+folders, ids, out = json.loads(sys.argv[1]), torch.tensor(json.loads(sys.argv[2])), sys.argv[3]
+results = {}
+for name, (auto_class, folder) in folders.items():
+    auto = getattr(transformers, auto_class)
+    model = auto.from_pretrained(folder, trust_remote_code=True).eval()
+    assert type(model).__name__ == name, type(model)
+    assert type(model.config).__name__ == "MinBertConfig"
+    again = f"{out}/{name}"
+    model.save_pretrained(again)
+    reloaded = auto.from_pretrained(again, trust_remote_code=True).eval()
+    encoder = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True).eval()
+    assert type(encoder).__name__ == "MinBertModel", type(encoder)
+    with torch.no_grad():
+        results[name] = [list(each(ids).to_tuple()) for each in (model, reloaded, encoder)]
+config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
+results["tasks"] = config.tasks
+tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+results["tokenizer"] = [type(tokenizer).__name__, dict(tokenizer("the cat", "a dog"))]
+results["prediction"] = model.predict("tone", ["the cat sat"])
+torch.save(results, f"{out}/results.pt")
+"""
+
+
+@pytest.fixture
+def folders(tiny_sizes, tasks, tokenizer, tmp_path):
+    """Return a saved model of every class and its folder, by class name."""
+    saved = {}
+    for name in NAMES:
+        torch.manual_seed(0)
+        more = {"tasks": tasks} if name == "MinBertForMultiTask" else {}
+        model = getattr(modeling_minbert, name)(MinBertConfig(**tiny_sizes, **more)).eval()
+        model.save_pretrained(tmp_path / name)
+        saved[name] = (model, tmp_path / name)
+    tokenizer.save_pretrained(tmp_path / "MinBertForMultiTask")
+    return saved
+
+
+def test_a_fresh_process_loads_every_class_without_the_package(folders, tokenizer, tasks, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    ids = torch.tensor([[2, 8, 9, 10, 3], [2, 7, 6, 5, 3]])
+    places = {name: (model._auto_class, str(path)) for name, (model, path) in folders.items()}
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment["HF_MODULES_CACHE"] = str(tmp_path / "modules")
+    script = f"import sys; sys.path[:] = {packages_without_this_project()!r}\n{SCRIPT}"
+
+    run = subprocess.run(
+        [sys.executable, "-I", "-c", script, json.dumps(places), str(ids.tolist()), str(elsewhere)],
+        cwd=elsewhere, env=environment, capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
+
+    assert run.returncode == 0, run.stderr[-3000:]
+    results = torch.load(elsewhere / "results.pt")
+    for name, (model, _) in folders.items():
+        expected = list(model(ids).to_tuple())
+        remote, reloaded, encoder = results[name]
+        assert_close(remote, expected)
+        assert_close(reloaded, expected)
+        assert_close(encoder[0], model.base_model(ids).last_hidden_state)
+    assert results["tasks"] == folders["MinBertForMultiTask"][0].config.tasks
+    assert results["tokenizer"] == ["BertTokenizer", dict(tokenizer("the cat", "a dog"))]
+    assert results["prediction"][0]["label"] in tasks["tone"]["labels"]
+    written_again = {path.name for path in (elsewhere / "MinBertForMultiTask").glob("*.py")}
+    assert written_again == {path.name for path in folders["MinBertForMultiTask"][1].glob("*.py")}
+
+
+def packages_without_this_project():
+    """Return the import path of this interpreter without the checkout, wherever it is listed."""
+    project = Path(modeling_minbert.__file__).parents[1]
+    return [entry for entry in sys.path if entry and Path(entry).resolve() != project]
+
+
+def test_with_the_package_no_trust_is_asked(folders):
+    for name, (model, folder) in folders.items():
+        loaded = getattr(transformers, model._auto_class).from_pretrained(folder)
+
+        assert type(loaded) is getattr(modeling_minbert, name)
+        assert type(transformers.AutoConfig.from_pretrained(folder)) is MinBertConfig
+        assert type(transformers.AutoModel.from_pretrained(folder)) is modeling_minbert.MinBertModel
+
+
+def test_every_folder_names_every_auto_class(folders):
+    for model, folder in folders.values():
+        auto_map = json.loads((folder / "config.json").read_text())["auto_map"]
+
+        assert auto_map[model._auto_class].split(".")[1] == type(model).__name__
+        assert len(auto_map) == len(NAMES)  # the configuration, and two classes share one
+        for place in auto_map.values():
+            assert (folder / f"{place.split('.')[0]}.py").is_file()
+
+
+def test_a_folder_with_only_a_vocabulary_gives_segment_ids(folders, tokenizer):
+    _, folder = folders["MinBertModel"]
+    words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)
+    (folder / "vocab.txt").write_text("\n".join(words))
+
+    loaded = transformers.AutoTokenizer.from_pretrained(folder)
+
+    assert type(loaded) is transformers.BertTokenizer
+    assert loaded("the cat", "a dog")["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1]
+
+
+def test_registering_again_changes_nothing(folders):
+    from modeling_minbert.registration import register
+
+    register()
+
+    model, folder = folders["MinBertForMultiTask"]
+    loaded = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    assert type(loaded) is type(model)
