@@ -6,34 +6,40 @@ Without arguments it is the quickstart. Flags are the fields of `FinetuneArgumen
 `TrainingArguments`; they win over the recipe.
 """
 
-import json
-import logging
+import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from importlib.metadata import version
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from datasets import Dataset
-from safetensors import SafetensorError
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from datasets_scripts import LoadedTask, TaskData, encode_rows, load_task, train_wordpiece
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertTask
 from trainers import (
-    AggregateEarlyStopping,
+    FinetuneArguments,
     MultiTaskTrainer,
+    RunFacts,
     TaskTraining,
+    asks_to_resume,
     check_output_dir,
+    deal_keys,
+    describe_settings,
     evaluate_run,
     find_checkpoint,
     finish_run,
+    load_pretrained,
+    named_errors,
     parse_recipe,
     readable_errors,
+    speak_once,
+    split_argv,
     start_run,
-    write_model_card,
+    use_all_cores,
+    write_card,
     write_results,
 )
 
@@ -41,113 +47,86 @@ HERE = Path(__file__).parent
 QUICKSTART = HERE / "recipes" / "quickstart.yaml"
 
 
-@dataclass
-class FinetuneArguments:
-    """What a recipe says beside `TrainingArguments`."""
+@dataclass(frozen=True)
+class RecipeTask:
+    """A task of the recipe, dealt to those who read its keys: data, head and training."""
 
-    tasks: dict[str, Any] = field(metadata={"help": "Task name to its keys; see the README."})
-    model_name_or_path: str | None = field(
-        default=None, metadata={"help": "A bert or minbert checkpoint; none for a new model."}
-    )
-    model_config: dict[str, Any] | None = field(
-        default=None, metadata={"help": "Fields of MinBertConfig for a new model."}
-    )
-    data_dir: str | None = field(
-        default=None, metadata={"help": "Folder with the official files of the built-in datasets."}
-    )
-    max_length: int = field(default=128, metadata={"help": "Tokens of a sequence at most."})
-    mode: Literal["finetune", "frozen"] = field(
-        default="finetune", metadata={"help": "Train all weights, or only the heads."}
-    )
-    stop: str = field(
-        default="longest",
-        metadata={"help": "When an epoch ends: shortest, longest, or a number of steps."},
-    )
-    exponential_lr_gamma: float | None = field(
-        default=None, metadata={"help": "Factor on the learning rate after every epoch."}
-    )
-    early_stopping_patience: int | None = field(
-        default=None, metadata={"help": "Evaluations without a better metric before stopping."}
-    )
-    overwrite_output_dir: bool = field(
-        default=False, metadata={"help": "Whether the folder may lose another run."}
-    )
+    data: TaskData
+    head: dict[str, Any]
+    training: TaskTraining
+
+    @classmethod
+    def from_recipe(cls, name: str, keys: Any, data_dir: str | None) -> "RecipeTask":
+        """Check the keys of a task.
+
+        Raises:
+            ValueError: If a key is unknown or a value is refused.
+        """
+        kinds = (TaskData, MinBertTask, TaskTraining)
+        data, head, training = deal_keys(f"task {name!r}", keys, kinds)
+        try:
+            task_training = TaskTraining(**training)
+        except ValueError as error:
+            raise ValueError(f"task {name!r}: {error}") from None
+        # What data and head both have to know comes from the data.
+        own = {key: value for key, value in head.items() if key not in data}
+        return cls(TaskData.from_recipe(name, data, data_dir), own, task_training)
+
+    @property
+    def source(self) -> str:
+        """Name of the data."""
+        return self.data.hub_id or self.data.dataset or Path(str(self.data.train_file)).name
+
+    def describe_head(self, rows: LoadedTask) -> dict[str, Any]:
+        """Complete the head by what the rows say."""
+        is_pair = "sentence2" in rows.splits["train"].column_names
+        found = {"labels": rows.labels, "score_range": rows.score_range}
+        return {
+            "pair_encoding": "joint" if is_pair else None,
+            **self.head,
+            "problem_type": rows.problem_type,
+            **{key: list(values) for key, values in found.items() if values is not None},
+        }
 
 
-def split_task(
-    name: str, keys: Any, data_dir: str | None
-) -> tuple[TaskData, dict[str, Any], TaskTraining]:
-    """Deal the keys of a task in a recipe to data, head and training.
+@dataclass(frozen=True)
+class Run:
+    """What a run is made of.
 
-    Raises:
-        ValueError: If a key is unknown or a value is refused.
+    Args:
+        trainer: The trainer, with model and tokenizer.
+        encoded: By task and split, the encoded rows.
+        facts: What one must know to repeat it.
     """
-    data_keys, head_keys, training_keys = (
-        {entry.name for entry in fields(kind)} for kind in (TaskData, MinBertTask, TaskTraining)
-    )
-    known = (data_keys | head_keys | training_keys) - {"name"}
-    unknown = sorted(set(keys) - known) if isinstance(keys, Mapping) else [keys]
-    if unknown:
-        raise ValueError(
-            f"task {name!r}: unknown keys {unknown}; known: {', '.join(sorted(known))}"
-        )
-    data = TaskData.from_recipe(
-        name, {key: keys[key] for key in keys if key in data_keys}, data_dir
-    )
-    head = {key: keys[key] for key in keys if key in head_keys - data_keys}
-    try:
-        training = TaskTraining(**{key: keys[key] for key in keys if key in training_keys})
-    except ValueError as error:
-        raise ValueError(f"task {name!r}: {error}") from None
-    return data, head, training
 
-
-def describe_head(head: dict[str, Any], task: LoadedTask) -> dict[str, Any]:
-    """Complete the head of a task by what its data says."""
-    is_pair = "sentence2" in task.splits["train"].column_names
-    described = {"pair_encoding": "joint" if is_pair else None, **head}
-    described["problem_type"] = task.problem_type
-    if task.labels is not None:
-        described["labels"] = list(task.labels)
-    if task.score_range is not None:
-        described["score_range"] = list(task.score_range)
-    return described
+    trainer: MultiTaskTrainer
+    encoded: dict[str, dict[str, Dataset]]
+    facts: RunFacts
 
 
 def load_tokenizer(
     arguments: FinetuneArguments, tasks: Mapping[str, LoadedTask]
 ) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of the checkpoint, or train one on the training texts of a new model."""
-    if arguments.model_name_or_path is None:
+    """Load the tokenizer of the checkpoint, or train one on the training texts of a new model.
+
+    Raises:
+        ValueError: If the checkpoint has none.
+    """
+    path = arguments.model_name_or_path
+    if path is None:
         train = [task.splits["train"] for task in tasks.values()]
         columns = [rows[name] for rows in train for name in rows.column_names if "sentence" in name]
         vocab_size = (arguments.model_config or {}).get("vocab_size", MinBertConfig.vocab_size)
         return train_wordpiece((text for column in columns for text in column), vocab_size)
-    tokenizer = AutoTokenizer.from_pretrained(arguments.model_name_or_path)
+    tokenizer = load_pretrained(AutoTokenizer, path)
+    if len(tokenizer) <= len(tokenizer.all_special_ids):  # what AutoTokenizer makes of no files
+        raise ValueError(
+            f"model_name_or_path={path!r} has no tokenizer; add its tokenizer.json or vocab.txt"
+        )
     # Checkpoints of sentence-transformers bake both into tokenizer.json.
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.backend_tokenizer.no_truncation()
     return tokenizer
-
-
-def load_checkpoint(path: str, heads: dict[str, Any]) -> MinBertForMultiTask:
-    """Load a checkpoint; only heads and the pooler may be new.
-
-    Raises:
-        ValueError: If its weights are damaged, of another size, or not those of an encoder.
-    """
-    try:
-        loaded: Any = MinBertForMultiTask.from_pretrained(
-            path, tasks=heads, dtype=torch.float32, output_loading_info=True
-        )
-    except (RuntimeError, SafetensorError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"{path}: the weights cannot be loaded ({reason})") from None
-    model, info = loaded
-    replaceable = ("heads.", "bert.pooler.")
-    if lost := [key for key in info["missing_keys"] if not key.startswith(replaceable)]:
-        raise ValueError(f"{path} has no weights for {len(lost)} tensors, such as {min(lost)}")
-    return model
 
 
 def load_model(
@@ -159,22 +138,24 @@ def load_model(
         ValueError: If sizes, checkpoint and tokenizer do not fit together.
     """
     path = arguments.model_name_or_path
-    if path is not None and arguments.model_config:
-        raise ValueError("model_config is for a new model; leave it or model_name_or_path out")
     if path is None:
         sizes = {**(arguments.model_config or {}), "vocab_size": len(tokenizer)}
-        known = {entry.name for entry in fields(MinBertConfig)}
+        known = {entry.name for entry in fields(MinBertConfig)} - {"tasks"}
         if unknown := sorted(set(sizes) - known):
-            raise ValueError(
-                f"model_config: unknown keys {unknown}; known: {', '.join(sorted(known))}"
-            )
+            raise ValueError(f"model_config: unknown keys {unknown}; known: {sorted(known)}")
         model = MinBertForMultiTask(MinBertConfig(**sizes, tasks=heads))
     else:
-        model = load_checkpoint(path, heads)
+        model = load_pretrained(
+            MinBertForMultiTask,
+            path,
+            replaceable=("heads.", "bert.pooler."),
+            tasks=heads,
+            dtype=torch.float32,
+        )
     if len(tokenizer) > model.config.vocab_size:
         raise ValueError(
-            f"{path}: the tokenizer has {len(tokenizer)} tokens, but the model only "
-            f"{model.config.vocab_size}"
+            f"model_name_or_path={path!r}: the tokenizer has {len(tokenizer)} tokens, but the "
+            f"model only {model.config.vocab_size}; take the tokenizer of this model"
         )
     if not 8 <= arguments.max_length <= model.config.max_position_embeddings:
         raise ValueError(
@@ -182,8 +163,23 @@ def load_model(
             f"{model.config.max_position_embeddings} positions of the model"
         )
     if arguments.mode == "frozen":
-        model.bert.requires_grad_(requires_grad=False)
+        freeze_encoder(model)
     return model
+
+
+def freeze_encoder(model: MinBertForMultiTask) -> None:
+    """Leave only the heads to be trained.
+
+    Raises:
+        ValueError: If a head has no weights.
+    """
+    model.bert.requires_grad_(requires_grad=False)
+    for name, head in model.heads.items():
+        if not list(head.parameters()):
+            raise ValueError(
+                f"task {name!r}: mode='frozen' trains heads only, and a cosine head has no "
+                "weights; use head: concat"
+            )
 
 
 def encode(
@@ -202,145 +198,94 @@ def encode(
     }
 
 
-def parse_stop(stop: str) -> Any:
-    """Read a stop policy; the sampler checks it."""
-    return int(stop) if stop.isdigit() else stop
-
-
-def make_trainer(
-    arguments: FinetuneArguments, training_arguments: TrainingArguments
-) -> tuple[MultiTaskTrainer, dict[str, LoadedTask], dict[str, dict[str, Dataset]]]:
-    """Load everything that a run needs.
-
-    Returns:
-        The trainer; the loaded tasks; by task and split, the encoded rows.
-    """
-    split = {
-        name: split_task(name, keys, arguments.data_dir) for name, keys in arguments.tasks.items()
+def prepare_run(
+    arguments: FinetuneArguments, training_arguments: TrainingArguments, argv: list[str]
+) -> Run:
+    """Load everything that a run needs; nothing is written."""
+    recipe_path, _ = split_argv(argv, QUICKSTART)
+    recipe = {
+        name: RecipeTask.from_recipe(name, keys, arguments.data_dir)
+        for name, keys in arguments.tasks.items()
     }
+    callbacks = arguments.make_callbacks(training_arguments)
+    if arguments.model_name_or_path is not None:
+        load_pretrained(MinBertConfig, arguments.model_name_or_path)  # a wrong one fails at once
     set_seed(training_arguments.seed)  # new heads are drawn before the Trainer sets it
     with training_arguments.main_process_first(desc="load the data"):
-        tasks = {name: load_task(data) for name, (data, _, _) in split.items()}
+        tasks = {name: load_task(task.data) for name, task in recipe.items()}
     tokenizer = load_tokenizer(arguments, tasks)
-    heads = {name: describe_head(head, tasks[name]) for name, (_, head, _) in split.items()}
+    heads = {name: task.describe_head(tasks[name]) for name, task in recipe.items()}
     model = load_model(arguments, heads, tokenizer)
     with training_arguments.main_process_first(desc="encode the data"):
         encoded = {
             name: encode(arguments, task, model.config.task(name), tokenizer)
             for name, task in tasks.items()
         }
-    patience = arguments.early_stopping_patience
-    trainer = MultiTaskTrainer(
-        model,
-        training_arguments,
-        problem_types={name: task.problem_type for name, task in tasks.items()},
-        train_dataset={name: splits["train"] for name, splits in encoded.items()},
-        eval_dataset={name: splits["validation"] for name, splits in encoded.items()},
-        task_training={name: training for name, (_, _, training) in split.items()},
-        stop=parse_stop(arguments.stop),
-        exponential_lr_gamma=arguments.exponential_lr_gamma,
-        processing_class=tokenizer,
-        callbacks=None if patience is None else [AggregateEarlyStopping(patience)],
+    advice = "check the network, log in with `hf auth login`, or train without it"
+    with named_errors("push_to_hub", advice):
+        trainer = MultiTaskTrainer(
+            model,
+            training_arguments,
+            problem_types={name: task.problem_type for name, task in tasks.items()},
+            train_dataset={name: splits["train"] for name, splits in encoded.items()},
+            eval_dataset={name: splits["validation"] for name, splits in encoded.items()},
+            task_training={name: task.training for name, task in recipe.items()},
+            stop=arguments.parse_stop(),
+            exponential_lr_gamma=arguments.exponential_lr_gamma,
+            processing_class=tokenizer,
+            callbacks=callbacks,
+        )
+    facts = RunFacts(
+        command=shlex.join(["accelerate", "launch", "finetune.py", *argv]),
+        recipe=Path(str(recipe_path)).read_text(encoding="utf-8"),
+        model_name_or_path=arguments.model_name_or_path,
+        data={name: task.source for name, task in recipe.items()},
+        bad_rows={name: [str(row) for row in task.bad_rows] for name, task in tasks.items()},
     )
-    return trainer, tasks, encoded
+    return Run(trainer, encoded, facts)
 
 
-def report(
-    trainer: MultiTaskTrainer,
-    tasks: Mapping[str, LoadedTask],
-    encoded: Mapping[str, Mapping[str, Dataset]],
-    about: dict[str, Any],
-) -> None:
+def report(run: Run) -> None:
     """Evaluate the trained model, print the table, and write results and model card."""
-    results, predictions = evaluate_run(trainer, encoded)
-    if not trainer.is_world_process_zero():
+    results, predictions = evaluate_run(run.trainer, run.encoded)
+    if not run.trainer.is_world_process_zero():
         return
-    folder = Path(str(trainer.args.output_dir))
-    about |= {
-        "seed": trainer.args.seed,
-        "epochs": trainer.state.epoch,
-        "steps": trainer.state.global_step,
-        "bad_rows": {name: [str(row) for row in task.bad_rows] for name, task in tasks.items()},
-        "versions": {name: version(name) for name in ("torch", "transformers", "accelerate")},
-    }
-    ids = {(name, split): list(tasks[name].splits[split]["id"]) for name, split in predictions}
-    write_results(folder, results, predictions, ids, trainer=trainer, about=about)
+    write_results(run.trainer, run.encoded, results, predictions, run.facts)
+    write_card(HERE / "model_card.md", run.trainer, run.encoded, results, run.facts)
     for split, found in results.items():
-        print(f"\n{split}\n{found.table(trainer.problem_types)}")
-    validation = results["validation"]
-    write_model_card(
-        HERE / "model_card.md",
-        folder / "README.md",
-        model_name=folder.resolve().name,
-        metrics={f"eval_{name}": value for name, value in validation.metrics.items()},
-        problem_types=trainer.problem_types,
-        dataset_names={name: about["data"][name] for name in tasks},
-        card_data={
-            "library_name": "transformers",
-            "language": "en",
-            "license": "apache-2.0",
-            "base_model": about["model_name_or_path"],
-            "tags": ["minbert", "multi-task"],
-        },
-        template_values={
-            **about,
-            "results": "\n\n".join(
-                f"{split}:\n\n{found.table(trainer.problem_types)}"
-                for split, found in results.items()
-            ),
-            "tasks": about.pop("heads"),
-            "rows": {
-                name: {split: len(rows) for split, rows in task.splits.items()}
-                for name, task in tasks.items()
-            },
-        },
-    )
+        print(f"\n{split}\n{found.table(run.trainer.problem_types)}")
 
 
 def main(argv: list[str] | None = None) -> None:
     """Fine-tune, evaluate, predict, save and, if asked for, push."""
     argv = sys.argv[1:] if argv is None else argv
-    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     with readable_errors("finetune.py"):
         arguments, training_arguments = parse_recipe(
             (FinetuneArguments, TrainingArguments), argv, default_recipe=QUICKSTART
         )
+        speak_once(training_arguments)
+        use_all_cores(training_arguments)
         output_dir = training_arguments.output_dir
-        resume = (training_arguments.resume_from_checkpoint or "false").lower() != "false"
-        settings = json.loads(
-            json.dumps({**training_arguments.to_dict(), **asdict(arguments)}, default=str)
+        asked = training_arguments.resume_from_checkpoint
+        resume = asks_to_resume(asked)
+        settings = describe_settings(training_arguments, asdict(arguments))
+        check_output_dir(
+            output_dir, settings, resume=resume, overwrite=arguments.overwrite_output_dir
         )
-        checkpoint = find_checkpoint(
-            output_dir, training_arguments.resume_from_checkpoint, training_arguments.world_size
-        )
-        is_main = training_arguments.process_index == 0
-        if is_main:
-            check_output_dir(
-                output_dir, settings, resume=resume, overwrite=arguments.overwrite_output_dir
-            )
-        trainer, tasks, encoded = make_trainer(arguments, training_arguments)
-        if is_main:
+        checkpoint = find_checkpoint(output_dir, asked, training_arguments.world_size)
+        run = prepare_run(arguments, training_arguments, argv)
+        if run.trainer.is_world_process_zero():
             start_run(output_dir, settings, resume=resume)
-            print(trainer.describe_training())
-    trainer.train(resume_from_checkpoint=checkpoint)
-    trainer.save_model(output_dir, _internal_call=True)
-    about = {
-        "command": " ".join(["accelerate launch finetune.py", *argv]),
-        "heads": trainer.accelerator.unwrap_model(trainer.model).config.tasks,
-        "model_name_or_path": arguments.model_name_or_path,
-        "data": {name: describe_source(keys) for name, keys in arguments.tasks.items()},
-    }
-    report(trainer, tasks, encoded, about)
-    if training_arguments.push_to_hub:
-        with readable_errors("finetune.py"):
-            trainer.push_to_hub()
-    if is_main:
+            print(run.trainer.describe_training())
+    run.trainer.train(resume_from_checkpoint=checkpoint)
+    run.trainer.save_model(output_dir, _internal_call=True)
+    report(run)
+    if run.trainer.is_world_process_zero():
         finish_run(output_dir)
-
-
-def describe_source(keys: Mapping[str, Any]) -> str:
-    """Name the data of a task."""
-    return str(keys.get("dataset") or keys.get("hub_id") or Path(keys["train_file"]).name)
+    if training_arguments.push_to_hub:
+        advice = "the run is whole; push again with --resume_from_checkpoint true --push_to_hub"
+        with readable_errors("finetune.py"), named_errors("push_to_hub", advice):
+            run.trainer.push_to_hub()
 
 
 if __name__ == "__main__":

@@ -232,11 +232,22 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
 
     @property
     def tokenizer(self) -> Any:
-        """The tokenizer of `predict` and `encode`: that of the checkpoint, or the one assigned."""
+        """The tokenizer of `predict` and `encode`: that of the checkpoint, or the one assigned.
+
+        Raises:
+            ValueError: If none was assigned and the checkpoint has none.
+        """
         if self._tokenizer is None:
             if not self.name_or_path:
                 raise ValueError("this model came from no checkpoint: set model.tokenizer first")
-            self._tokenizer = AutoTokenizer.from_pretrained(self.name_or_path)
+            # Without the configuration it would be read again, and trust asked for again.
+            self._tokenizer = AutoTokenizer.from_pretrained(self.name_or_path, config=self.config)
+            if len(self._tokenizer) <= len(self._tokenizer.all_special_ids):
+                self._tokenizer = None
+                raise ValueError(
+                    f"{self.name_or_path} has no tokenizer: set model.tokenizer, or add its "
+                    "tokenizer.json or vocab.txt"
+                )
         return self._tokenizer
 
     @tokenizer.setter

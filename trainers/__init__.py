@@ -2,25 +2,33 @@
 
 The map: ``tasks`` (what a recipe says about training a task), ``data`` (rows to batches),
 ``samplers`` (which task at which step), ``metrics`` (per task and over all tasks), ``multitask``
-(the trainer), ``checkpoints`` (what can be resumed), ``recipes`` (a YAML file plus flags),
-``predictions`` and ``report`` (what a run leaves behind), ``files`` (whole files or nothing).
+(the trainer), ``checkpoints`` (what can be resumed), ``arguments`` and ``recipes`` (a YAML file
+plus flags), ``pretrained`` (strict loading), ``runs`` (the folder of a run), ``results``,
+``predictions`` and ``report`` (what it leaves behind), ``errors`` (for people), ``files`` (whole
+files or nothing).
 """
 
+from .arguments import FinetuneArguments
 from .callbacks import AggregateEarlyStopping
 from .checkpoints import last_complete_checkpoint
 from .data import TaskCollator, TaskDataset
+from .errors import named_errors, readable_errors
 from .metrics import PRIMARY_METRIC, aggregates, standard_error, task_metrics
 from .multitask import MultiTaskTrainer
 from .predictions import write_predictions
-from .recipes import parse_recipe
+from .pretrained import load_pretrained
+from .recipes import deal_keys, parse_recipe, split_argv
 from .report import plot_history, results_table, write_model_card
-from .results import Results, evaluate_run, write_results
+from .results import Results, RunFacts, evaluate_run, write_card, write_results
 from .runs import (
+    asks_to_resume,
     check_output_dir,
+    describe_settings,
     find_checkpoint,
     finish_run,
-    readable_errors,
+    speak_once,
     start_run,
+    use_all_cores,
 )
 from .samplers import RoundRobinBatchSampler
 from .tasks import TaskTraining
@@ -28,25 +36,36 @@ from .tasks import TaskTraining
 __all__ = [
     "PRIMARY_METRIC",
     "AggregateEarlyStopping",
+    "FinetuneArguments",
     "MultiTaskTrainer",
     "Results",
     "RoundRobinBatchSampler",
+    "RunFacts",
     "TaskCollator",
     "TaskDataset",
     "TaskTraining",
     "aggregates",
+    "asks_to_resume",
     "check_output_dir",
+    "deal_keys",
+    "describe_settings",
     "evaluate_run",
     "find_checkpoint",
     "finish_run",
     "last_complete_checkpoint",
+    "load_pretrained",
+    "named_errors",
     "parse_recipe",
     "plot_history",
     "readable_errors",
     "results_table",
+    "speak_once",
+    "split_argv",
     "standard_error",
     "start_run",
     "task_metrics",
+    "use_all_cores",
+    "write_card",
     "write_model_card",
     "write_predictions",
     "write_results",

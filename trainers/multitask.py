@@ -88,6 +88,12 @@ class MultiTaskTrainer(Trainer):
         self.exponential_lr_gamma = exponential_lr_gamma
         self._metrics = {task: task_metrics(kind) for task, kind in problem_types.items()}
         self._train_rows = None if train_dataset is None else TaskDataset(train_dataset)
+        self.train_sampler: RoundRobinBatchSampler | None = None
+        if train_dataset is not None and self._train_rows is not None:
+            # before the Trainer makes the output folder, for a sampler that is refused
+            self.train_sampler = self._make_sampler(args, train_dataset, stop)
+            # the dataset is told the epoch and passes it on
+            self._train_rows.register_sampler(self.train_sampler)
         super().__init__(
             model=model,
             args=args,
@@ -96,11 +102,6 @@ class MultiTaskTrainer(Trainer):
             **kwargs,
         )
         self.model_accepts_loss_kwargs = False
-        self.train_sampler: RoundRobinBatchSampler | None = None
-        if train_dataset is not None and self._train_rows is not None:
-            self.train_sampler = self._make_sampler(train_dataset, stop)
-            # the dataset is told the epoch and passes it on
-            self._train_rows.register_sampler(self.train_sampler)
         self._loss_sums = torch.zeros(len(self.problem_types), device=self.args.device)
         self._loss_counts = np.zeros(len(self.problem_types), dtype=np.int64)
 
@@ -108,11 +109,11 @@ class MultiTaskTrainer(Trainer):
 
     def _make_sampler(
         self,
+        args: TrainingArguments,
         train_dataset: Mapping[str, datasets.Dataset],
         stop: Literal["shortest", "longest"] | int,
     ) -> RoundRobinBatchSampler:
         """Build the sampler from the arguments."""
-        args = self.args
         lengths = None
         if args.train_sampling_strategy == "group_by_length":
             lengths = {

@@ -85,8 +85,7 @@ def parse_recipe(
         ValueError: If the recipe is not YAML, has duplicate or unknown keys or a value of a wrong
             type, or if a flag is wrong.
     """
-    flags = list(argv)
-    path = flags.pop(0) if flags and not flags[0].startswith("-") else default_recipe
+    path, flags = split_argv(argv, default_recipe)
     classes: list[Any] = list(argument_classes)
     parser = _Parser(classes, allow_abbrev=False)
     actions = {
@@ -108,6 +107,42 @@ def parse_recipe(
     if rest:
         _refuse(rest, parser)
     return tuple(instances)
+
+
+def split_argv(
+    argv: Sequence[str], default_recipe: str | os.PathLike[str] | None = None
+) -> tuple[str | os.PathLike[str] | None, list[str]]:
+    """Part the recipe, which is the first argument or the default one, from the flags."""
+    if argv and not argv[0].startswith("-"):
+        return argv[0], list(argv[1:])
+    return default_recipe, list(argv)
+
+
+def deal_keys(where: str, keys: Any, kinds: Sequence[type]) -> tuple[dict[str, Any], ...]:
+    """Deal the keys of a mapping in a recipe to the dataclasses that read them.
+
+    Args:
+        where: What the mapping describes, for errors.
+        keys: The mapping; a key may be for several readers.
+        kinds: The dataclasses.
+
+    Returns:
+        A mapping for every dataclass.
+
+    Raises:
+        ValueError: If it is no mapping, or no dataclass knows a key.
+    """
+    if not isinstance(keys, dict):
+        raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
+            f"{where}: expected keys and values, as in {{dataset: sst}}, found {keys!r}"
+        )
+    names = [{field.name for field in fields(kind)} - {"name"} for kind in kinds]
+    known = sorted(set().union(*names))
+    for key in keys:
+        if key not in known:
+            hint = _hint(str(key), known)
+            raise ValueError(f"{where}: unknown key {key!r}{hint}; known keys: {', '.join(known)}")
+    return tuple({key: keys[key] for key in keys if key in kind} for kind in names)
 
 
 def _type_hints(argument_classes: Iterable[type]) -> dict[str, Any]:

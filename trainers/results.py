@@ -1,9 +1,10 @@
-"""What a finished run found: metrics, predictions and plots, computed once and written down."""
+"""What a finished run found, computed once and written down: metrics, predictions, plot, card."""
 
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from .files import write_text
 from .metrics import PRIMARY_METRIC, aggregates, standard_error, task_metrics
 from .multitask import MultiTaskTrainer
 from .predictions import write_predictions
-from .report import plot_history, results_table
+from .report import plot_history, results_table, write_model_card
 
+# What decides about the numbers beside this project.
+LIBRARIES = ("torch", "transformers", "accelerate", "datasets")
 # Names of the splits in file names of predictions, as in the course project.
 FILE_SPLITS = {"validation": "dev", "test": "test"}
 
@@ -27,7 +30,7 @@ class Results:
     """Metrics of one split.
 
     Args:
-        metrics: ``<task>_<metric>`` for all tasks, and the aggregates.
+        metrics: ``<task>_<metric>``, and the aggregates if all tasks have labels.
         standard_errors: Standard error of the primary metric of each task.
         rows: Number of labelled rows of each task.
     """
@@ -44,6 +47,29 @@ class Results:
             standard_errors=self.standard_errors,
             rows=self.rows,
         )
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What one must know of a run to judge and to repeat it.
+
+    Args:
+        command: The command line.
+        recipe: The text of the recipe.
+        model_name_or_path: The checkpoint at the start; None for new weights.
+        data: Name of the data of each task.
+        bad_rows: The rows of each task that were left out, and why.
+        versions: Versions of the libraries.
+    """
+
+    command: str
+    recipe: str
+    model_name_or_path: str | None
+    data: dict[str, str]
+    bad_rows: dict[str, list[str]]
+    versions: dict[str, str] = field(
+        default_factory=lambda: {name: version(name) for name in LIBRARIES}
+    )
 
 
 def evaluate_run(
@@ -92,37 +118,101 @@ def _summarize(
         metrics |= {f"{task}_{name}": value for name, value in values.items()}
         errors[task] = standard_error(kind, logits, labels)
         primary[task] = (kind, values[PRIMARY_METRIC[kind]])
-    metrics |= aggregates(primary)
+    if len(primary) == len(problem_types):  # a mean of some tasks would pass for that of all
+        metrics |= aggregates(primary)
     return Results(metrics, errors, {task: len(labels) for task, (_, labels) in labelled.items()})
 
 
 def write_results(
-    output_dir: str | os.PathLike[str],
+    trainer: MultiTaskTrainer,
+    encoded: Mapping[str, Mapping[str, datasets.Dataset]],
     results: Mapping[str, Results],
     predictions: Mapping[tuple[str, str], NDArray[Any]],
-    ids: Mapping[tuple[str, str], list[str]],
-    *,
-    trainer: MultiTaskTrainer,
-    about: Mapping[str, Any],
+    facts: RunFacts,
 ) -> None:
-    """Write ``metrics.json``, the predictions and the plot of the training.
+    """Write ``metrics.json``, the predictions and the plot of the training to the output folder.
 
     Args:
-        output_dir: Folder of the run.
+        trainer: The trainer, for its history.
+        encoded: By task and split, the encoded rows with their ids.
         results: Results by split.
         predictions: Predictions by (task, split).
-        ids: Row ids by (task, split).
-        trainer: The trainer, for its history.
-        about: What else ``metrics.json`` says of the run: seed, versions, command.
+        facts: What else ``metrics.json`` says.
     """
-    folder = Path(output_dir)
+    folder = Path(str(trainer.args.output_dir))
     for (task, split), values in predictions.items():
         write_predictions(
             folder / "predictions" / f"{task}-{FILE_SPLITS[split]}-output.csv",
-            ids[task, split],
+            encoded[task][split]["id"][:],
             values.tolist(),
             trainer.problem_types[task],
         )
-    content = {split: asdict(found) for split, found in results.items()} | dict(about)
+    content = {split: asdict(found) for split, found in results.items()}
+    content |= asdict(facts) | _describe_training(trainer)
     write_text(folder / "metrics.json", json.dumps(content, indent=2) + "\n")
     plot_history(trainer.state.log_history, folder / "history.png")
+
+
+def write_card(
+    template_path: str | os.PathLike[str],
+    trainer: MultiTaskTrainer,
+    encoded: Mapping[str, Mapping[str, datasets.Dataset]],
+    results: Mapping[str, Results],
+    facts: RunFacts,
+) -> None:
+    """Fill the model card with the data, the recipe and the numbers of a run.
+
+    Args:
+        template_path: Jinja template of the card.
+        trainer: The trainer; the card goes to its output folder as ``README.md``.
+        encoded: By task and split, the encoded rows.
+        results: Results by split.
+        facts: What else the card says.
+    """
+    folder = Path(str(trainer.args.output_dir))
+    start = facts.model_name_or_path
+    write_model_card(
+        template_path,
+        folder / "README.md",
+        model_name=folder.resolve().name,
+        metrics={f"eval_{name}": value for name, value in results["validation"].metrics.items()},
+        problem_types=trainer.problem_types,
+        dataset_names=_tell_apart(facts.data),
+        card_data={
+            "library_name": "transformers",
+            "pipeline_tag": "text-classification",
+            # The Hub knows its own models, not the folders of this machine.
+            "base_model": start if start is not None and not Path(start).exists() else None,
+            "tags": ["minbert", "multi-task"],
+        },
+        template_values={
+            **asdict(facts),
+            **_describe_training(trainer),
+            "path": trainer.args.hub_model_id or trainer.args.output_dir,
+            "results": "\n\n".join(
+                f"{split}:\n\n{found.table(trainer.problem_types)}"
+                for split, found in results.items()
+            ),
+            "rows": {
+                task: {split: len(rows) for split, rows in splits.items()}
+                for task, splits in encoded.items()
+            },
+        },
+    )
+
+
+def _tell_apart(data: Mapping[str, str]) -> dict[str, str]:
+    """Add the task where two have the same data: a model index merges results of one data set."""
+    names = list(data.values())
+    return {
+        task: name if names.count(name) == 1 else f"{name} ({task})" for task, name in data.items()
+    }
+
+
+def _describe_training(trainer: MultiTaskTrainer) -> dict[str, Any]:
+    return {
+        "seed": trainer.args.seed,
+        "steps": trainer.state.global_step,
+        "epochs": trainer.state.epoch,
+        "tasks": trainer.accelerator.unwrap_model(trainer.model).config.tasks,
+    }

@@ -1,16 +1,17 @@
-"""The life of a run: its folder, its settings, and errors that a user can act on."""
+"""The life of a run: its settings, its folder, and who of its processes speaks."""
 
 import json
+import logging
 import os
 import shutil
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
+import datasets
+import torch
+import transformers
+from transformers import TrainingArguments
 
 from .checkpoints import checkpoint_problem, last_complete_checkpoint
 from .files import write_text
@@ -32,30 +33,51 @@ FREE_SETTINGS = {
     "hub_model_id",
     "hub_strategy",
     "hub_token",
+    "hub_always_push",
+    "hub_revision",
     "hub_private_repo",
     "save_total_limit",
     "local_rank",
 }
 
 
-@contextmanager
-def readable_errors(program: str) -> Iterator[None]:
-    """Turn errors about what a user gave into one line on stderr and exit status 2.
+def speak_once(args: TrainingArguments) -> None:
+    """Silence logs and progress bars of all processes but the first one."""
+    level = logging.WARNING if args.process_index == 0 else logging.ERROR
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=level)
+    logging.getLogger("huggingface_hub").propagate = False  # it prints by itself
+    if args.process_index != 0:
+        datasets.disable_progress_bars()
+        transformers.utils.logging.disable_progress_bar()
+        transformers.utils.logging.set_verbosity_error()
 
-    To be wrapped around what reads and checks a user's input, not around training: an error there
-    is a bug, and its traceback is wanted.
+
+def use_all_cores(args: TrainingArguments) -> None:
+    """Compute on all cores where there is no accelerator.
+
+    ``accelerate launch`` sets OMP_NUM_THREADS to 1 unless it is told otherwise, and one process
+    then leaves the other cores idle. Its ``--num_cpu_threads_per_process`` above 1 stays as it is.
+    """
+    launched = "ACCELERATE_MIXED_PRECISION" in os.environ  # the launcher always sets it
+    if args.device.type == "cpu" and launched and os.environ.get("OMP_NUM_THREADS") == "1":
+        processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // processes))
+
+
+def describe_settings(args: TrainingArguments, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Collect what a run is made from, as JSON can hold it.
 
     Args:
-        program: Name that begins the line.
+        args: Arguments of the Trainer.
+        own: All other arguments.
     """
-    try:
-        yield
-    except (ValueError, OSError, StrictDataclassError, SafetensorError) as error:
-        cause = error.__cause__ if isinstance(error, StrictDataclassError) else None
-        rank = os.environ.get("RANK", "0")
-        where = program if rank == "0" else f"{program} (rank {rank})"
-        print(f"{where}: error: {cause or error}", file=sys.stderr)  # noqa: T201  the message
-        raise SystemExit(2) from None
+    settings: dict[str, Any] = json.loads(json.dumps({**args.to_dict(), **own}, default=str))
+    return settings
+
+
+def asks_to_resume(resume_from_checkpoint: str | None) -> bool:
+    """Say whether ``--resume_from_checkpoint`` asks for anything."""
+    return (resume_from_checkpoint or "false").lower() != "false"
 
 
 def find_checkpoint(
@@ -75,10 +97,9 @@ def find_checkpoint(
         FileNotFoundError: If the folder that was named is not there.
         ValueError: If it does not hold a whole checkpoint of `world_size` processes.
     """
-    asked = (resume_from_checkpoint or "false").lower()
-    if asked == "false":
+    if not asks_to_resume(resume_from_checkpoint):
         return None
-    if asked == "true":
+    if str(resume_from_checkpoint).lower() == "true":
         return last_complete_checkpoint(output_dir, world_size)
     folder = Path(str(resume_from_checkpoint))
     if not folder.is_dir():
@@ -122,13 +143,16 @@ def check_output_dir(
 def start_run(
     output_dir: str | os.PathLike[str], settings: Mapping[str, Any], *, resume: bool
 ) -> None:
-    """Take the folder: note the settings, and without `resume` drop the checkpoints of before."""
+    """Take the folder: note the settings, and without `resume` drop the checkpoints of before.
+
+    Predictions of before are dropped, too: they may be of tasks that this run has not.
+    """
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     _write_run(folder, settings, finished=False)
     if not resume:
-        for checkpoint in folder.glob("checkpoint-*"):
-            shutil.rmtree(checkpoint)
+        for old in [*folder.glob("checkpoint-*"), *folder.glob("predictions")]:
+            shutil.rmtree(old)
 
 
 def finish_run(output_dir: str | os.PathLike[str]) -> None:

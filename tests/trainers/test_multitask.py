@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from tests.trainers.tiny import PROBLEM_TYPES, SIZES, make_model, make_rows
+from tests.trainers.tiny import CHECKPOINTING, PROBLEM_TYPES, SIZES, make_model, make_rows
 from trainers import AggregateEarlyStopping, TaskTraining, last_complete_checkpoint
 from trainers.multitask import exponential_factor
 
@@ -328,7 +328,7 @@ def test_same_seed_same_run_and_another_seed_another_run(make_trainer):
 
 
 def test_unused_heads_are_looked_for_unless_the_user_says_no(make_trainer):
-    automatic = make_trainer(activation_checkpointing=True)
+    automatic = make_trainer(**{CHECKPOINTING: True})
     told = make_trainer(ddp_find_unused_parameters=False)
 
     assert automatic.args.ddp_find_unused_parameters is True

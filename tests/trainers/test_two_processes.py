@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.trainers.tiny import CHECKPOINTING
 from trainers import last_complete_checkpoint
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = {
     "own": {"stop": 8},
     "gradient_accumulation_steps": 2,
-    "activation_checkpointing": True,
+    CHECKPOINTING: True,
     "save_strategy": "steps",
     "save_steps": 5,
     "per_device_train_batch_size": 3,

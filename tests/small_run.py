@@ -1,0 +1,117 @@
+"""A recipe with three small tasks in files of its own; a run of it takes seconds."""
+
+import json
+import random
+from pathlib import Path
+
+import yaml
+
+GOOD, BAD = ("fine", "lovely", "warm"), ("dull", "bleak", "cold")
+THINGS = ("garden", "river", "story", "window", "song")
+SPLITS = {"train": 24, "dev": 9, "test": 5}
+
+
+def write_tsv(path, header, rows):
+    """Write a tab-separated file."""
+    lines = ["\t".join(map(str, row)) for row in (header, *rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def make_rows(split):
+    """Make the rows of a split: (id, sentence, another one, is the word the same)."""
+    generator = random.Random(split)
+    for number in range(SPLITS[split]):
+        first, second = (generator.choice((GOOD, BAD)) for _ in "ab")
+        thing = generator.choice(THINGS)
+        words = generator.choice(first), generator.choice(second)
+        yield (
+            f"{split}{number}",
+            f"the {thing} is {words[0]}",
+            f"this {thing} was {words[1]}",
+            first is second,
+            first is GOOD,
+        )
+
+
+def write_files(folder):
+    """Write moods (unlabelled test rows), pairs (no test rows) and scores (JSON lines)."""
+    for split in SPLITS:
+        rows = list(make_rows(split))
+        moods = [(name, text, "good" if good else "bad") for name, text, _, _, good in rows]
+        header = ("id", "text", "mood")
+        if split == "test":
+            header, moods = header[:2], [row[:2] for row in moods]
+        write_tsv(folder / f"moods-{split}.tsv", header, moods)
+        pairs = [(name, first, second, int(same)) for name, first, second, same, _ in rows]
+        write_tsv(folder / f"pairs-{split}.tsv", ("id", "a", "b", "same"), pairs)
+        scores = [
+            {"id": name, "a": first, "b": second, "score": 1 + 3 * same + (number % 4) / 4}
+            for number, (name, first, second, same, _) in enumerate(rows)
+        ]
+        text = "".join(json.dumps(row) + "\n" for row in scores)
+        (folder / f"scores-{split}.jsonl").write_text(text, encoding="utf-8")
+
+
+def make_recipe(folder):
+    """Return the recipe of the three tasks, to be changed by a test."""
+
+    def files(name, suffix):
+        keys = {"train": "train_file", "dev": "validation_file", "test": "test_file"}
+        return {key: str(folder / f"{name}-{split}.{suffix}") for split, key in keys.items()}
+
+    pairs = files("pairs", "tsv")
+    del pairs["test_file"]
+    return {
+        "tasks": {
+            "moods": {
+                "problem_type": "classification",
+                "text_columns": ["text"],
+                "label_column": "mood",
+                "pooling": "mean",
+                "batch_size": 6,
+                **files("moods", "tsv"),
+            },
+            "pairs": {
+                "problem_type": "paraphrase",
+                "text_columns": ["a", "b"],
+                "label_column": "same",
+                "loss_weight": 0.5,
+                **pairs,
+            },
+            "scores": {
+                "problem_type": "similarity",
+                "text_columns": ["a", "b"],
+                "label_column": "score",
+                "score_range": [0, 5],
+                "pair_encoding": "separate",
+                **files("scores", "jsonl"),
+            },
+        },
+        "model_config": {
+            "vocab_size": 150,
+            "hidden_size": 12,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 3,
+            "intermediate_size": 29,
+            "max_position_embeddings": 32,
+        },
+        "max_length": 17,
+        "output_dir": str(folder / "out"),
+        "stop": "3",
+        "num_train_epochs": 2,
+        "per_device_train_batch_size": 4,
+        "learning_rate": 0.01,
+        "logging_steps": 1,
+        "eval_strategy": "epoch",
+        "save_strategy": "epoch",
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "report_to": "none",
+    }
+
+
+def write_recipe(folder, recipe):
+    """Write a recipe; returns its path."""
+    path = Path(folder) / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
+    return str(path)

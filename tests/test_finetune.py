@@ -1,0 +1,268 @@
+"""finetune.py from a recipe to a folder that others can use."""
+
+import itertools
+import json
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer, TrainingArguments
+
+import finetune
+from modeling_minbert import MinBertForMultiTask, MinBertModel
+from tests import small_run
+from trainers import FinetuneArguments, parse_recipe
+
+TASKS = ("moods", "pairs", "scores")
+
+
+def train(folder, recipe, *flags):
+    """Run finetune.py; returns what it printed."""
+    printed = StringIO()
+    with redirect_stdout(printed):
+        finetune.main([small_run.write_recipe(folder, recipe), *flags])
+    return printed.getvalue()
+
+
+def read_weights(folder):
+    return load_file(Path(folder) / "model.safetensors")
+
+
+def read_log(folder):
+    (last,) = sorted(Path(folder).glob("checkpoint-*"))[-1:]
+    return json.loads((last / "trainer_state.json").read_text())["log_history"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Write the rows."""
+    folder = tmp_path_factory.mktemp("files")
+    small_run.write_files(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recipe(files):
+    """Return a recipe of six steps whose learning rate decays."""
+    return small_run.make_recipe(files) | {"exponential_lr_gamma": 0.5}
+
+
+@pytest.fixture(scope="module")
+def run(files, recipe):
+    """Run the recipe once; returns the folder and what was printed."""
+    printed = train(files, recipe)
+    return files / "out", printed
+
+
+@pytest.fixture(scope="module")
+def metrics(run):
+    """Read metrics.json."""
+    return json.loads((run[0] / "metrics.json").read_text())
+
+
+def test_every_task_and_both_aggregates_are_measured(metrics):
+    found = metrics["validation"]["metrics"]
+
+    assert set(found) == {
+        "moods_accuracy",
+        "moods_macro_f1",
+        "pairs_accuracy",
+        "pairs_f1",
+        "pairs_macro_f1",
+        "scores_pearson",
+        "scores_spearman",
+        "mean",
+        "leaderboard",
+    }
+    assert torch.tensor(list(found.values())).isfinite().all()
+    assert metrics["validation"]["rows"] == dict.fromkeys(TASKS, 9)
+
+
+def test_test_rows_with_labels_are_measured_too(metrics):
+    assert metrics["test"]["rows"] == {"scores": 5}
+    assert set(metrics["test"]["metrics"]) == {"scores_pearson", "scores_spearman"}
+
+
+def test_metrics_say_what_the_run_was(metrics):
+    assert metrics["seed"] == 42
+    assert metrics["steps"] == 6
+    assert metrics["data"]["moods"] == "moods-train.tsv"
+    assert metrics["command"].startswith("accelerate launch finetune.py ")
+    assert metrics["tasks"]["scores"]["score_range"] == [0, 5]
+    assert metrics["bad_rows"] == {task: [] for task in TASKS}
+
+
+@pytest.mark.parametrize(
+    ("task", "split"),
+    [("moods", "dev"), ("moods", "test"), ("pairs", "dev"), ("scores", "dev"), ("scores", "test")],
+)
+def test_predictions_name_the_rows_in_order(run, task, split):
+    path = run[0] / "predictions" / f"{task}-{split}-output.csv"
+
+    lines = path.read_text().splitlines()[1:]
+
+    ids = [line.split(" , ")[0] for line in lines]
+    assert ids == [f"{split}{number}" for number in range(small_run.SPLITS[split])]
+
+
+def test_there_are_no_predictions_without_rows(run):
+    assert len(list((run[0] / "predictions").iterdir())) == 5
+
+
+def test_the_card_holds_numbers_data_command_and_recipe(run, metrics):
+    text = (run[0] / "README.md").read_text()
+
+    card = ModelCard(text)
+
+    found = {(result.task_name, result.metric_type): result for result in card.data.eval_results}
+    expected = metrics["validation"]["metrics"]["pairs_accuracy"]
+    assert found["pairs", "accuracy"].metric_value == round(expected, 4)
+    assert found["pairs", "accuracy"].dataset_name == "pairs-train.tsv"
+    assert len(found) == 7
+    assert metrics["command"] in text
+    assert "learning_rate: 0.01" in text
+    assert "| moods | moods-train.tsv | 24 / 9 / 5 | 0 | classification | single sentence " in text
+    assert f'from_pretrained("{run[0]}", trust_remote_code=True)' in text
+
+
+def test_the_card_has_no_blank_line_in_a_table_and_no_two_in_a_row(run):
+    lines = (run[0] / "README.md").read_text().split("\n")
+
+    assert lines[-1] == ""
+    assert not any(a == b == "" for a, b in itertools.pairwise(lines))
+    starts = [row for row, line in enumerate(lines) if line.startswith("|") and not lines[row - 1]]
+    assert len(starts) == 3
+
+
+def test_the_plot_is_there(run):
+    assert (run[0] / "history.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_shares_are_printed_before_and_the_table_after(run):
+    printed = run[1]
+
+    assert "1 x 6" in printed
+    assert printed.index("passes/epoch") < printed.index("leaderboard")
+
+
+def test_the_folder_predicts_without_further_arguments(run):
+    model = MinBertForMultiTask.from_pretrained(run[0])
+
+    (mood,) = model.predict("moods", ["the garden is warm"])
+    (score,) = model.predict("scores", [("the river is cold", "this river was dull")])
+
+    assert mood["label"] in {"good", "bad"}
+    assert 0 <= score["score"] <= 5
+
+
+def test_the_folder_gives_encoder_and_tokenizer(run):
+    encoder = AutoModel.from_pretrained(run[0])
+    tokenizer = AutoTokenizer.from_pretrained(run[0])
+
+    states = encoder(**tokenizer(["the song is dull"], return_tensors="pt")).last_hidden_state
+
+    assert isinstance(encoder, MinBertModel)
+    assert states.shape[-1] == 12
+
+
+def test_the_loss_of_every_task_is_logged(run):
+    logged = {key for entry in read_log(run[0]) for key in entry}
+
+    assert {f"loss_{task}" for task in TASKS} <= logged
+
+
+def test_the_learning_rate_falls_by_gamma_after_every_epoch(run):
+    rates = [entry["learning_rate"] for entry in read_log(run[0]) if "learning_rate" in entry]
+
+    assert rates == [0.01] * 3 + [0.005] * 3
+
+
+@pytest.mark.parametrize(("seed", "is_equal"), [("42", True), ("43", False)])
+def test_the_seed_decides_about_the_weights(run, files, recipe, seed, is_equal):
+    folder = files / f"seed-{seed}"
+
+    train(files, recipe, "--output_dir", str(folder), "--seed", seed)
+
+    found, expected = read_weights(folder), read_weights(run[0])
+    equal = [torch.equal(found[name], expected[name]) for name in expected]
+    assert all(equal) == is_equal
+
+
+def test_frozen_trains_the_heads_only(run, files, recipe):
+    folder = files / "frozen"
+    # a cosine head has no weights
+    tasks = recipe["tasks"] | {"scores": recipe["tasks"]["scores"] | {"head": "concat"}}
+    start = {"model_name_or_path": str(run[0]), "model_config": {}, "mode": "frozen"}
+
+    train(files, recipe | start | {"tasks": tasks}, "--output_dir", str(folder))
+
+    before, after = read_weights(run[0]), read_weights(folder)
+    same = {name for name in after if name in before and torch.equal(before[name], after[name])}
+    assert same == {name for name in after if not name.startswith("heads.")}
+
+
+def test_early_stopping_stops_when_nothing_gets_better(files, recipe):
+    folder = files / "early"
+    own = {
+        "learning_rate": 0.0,
+        "num_train_epochs": 20,
+        "load_best_model_at_end": True,
+        "metric_for_best_model": "mean",
+        "early_stopping_patience": 2,
+    }
+
+    train(files, recipe | own, "--output_dir", str(folder), "--tasks", "moods")
+
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["epochs"] == 3.0
+    assert list(metrics["tasks"]) == ["moods"]
+
+
+def prepare(files, recipe, *flags):
+    """Build the run of a recipe, without training."""
+    argv = [small_run.write_recipe(files, recipe), *flags]
+    arguments = parse_recipe((FinetuneArguments, TrainingArguments), argv)
+    return finetune.prepare_run(*arguments, argv)
+
+
+def test_a_task_has_its_own_batch_size_and_loss_weight(files, recipe):
+    trainer = prepare(files, recipe).trainer
+
+    assert trainer.train_sampler.batch_sizes == {"moods": 6, "pairs": 4, "scores": 4}
+    assert trainer.task_training["pairs"].loss_weight == 0.5
+
+
+@pytest.mark.parametrize(("stop", "steps"), [("5", 5), ("shortest", 12), ("longest", 18)])
+def test_stop_ends_an_epoch(files, recipe, stop, steps):
+    trainer = prepare(files, recipe, "--stop", stop).trainer
+
+    assert trainer.train_sampler.steps == steps
+
+
+def test_tasks_on_the_command_line_choose_from_the_recipe(files, recipe):
+    run = prepare(files, recipe, "--tasks", "scores,moods")
+
+    assert list(run.encoded) == ["scores", "moods"]
+
+
+def test_a_sample_task_goes_with_own_files(files, recipe):
+    tasks = recipe["tasks"] | {"sample": {"dataset": "sample_sst"}}
+    sizes = recipe["model_config"] | {"vocab_size": 1000}
+
+    run = prepare(files, recipe | {"tasks": tasks, "model_config": sizes})
+
+    assert run.trainer.problem_types["sample"] == "classification"
+    assert run.facts.data["sample"] == "sample_sst"
+
+
+def test_the_same_run_may_be_repeated(run, files, recipe):
+    before = read_weights(run[0])
+
+    train(files, recipe)
+
+    after = read_weights(run[0])
+    assert all(torch.equal(before[name], after[name]) for name in before)

@@ -1,0 +1,422 @@
+"""What a user gets wrong: one line that names the place and the way out, and nothing written."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import GPT2Config, GPT2LMHeadModel, RobertaConfig, RobertaModel
+
+import finetune
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from tests import small_run
+from trainers import describe_settings, finish_run, start_run
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """Return a recipe that works, with its files."""
+    small_run.write_files(tmp_path)
+    return small_run.make_recipe(tmp_path)
+
+
+@pytest.fixture
+def refused(tmp_path, recipe, capsys):
+    """Run a recipe that is refused; returns the line."""
+
+    def refused(*flags, path=None):
+        folder = Path(recipe["output_dir"])
+        before = read_tree(folder)
+        argv = [path or small_run.write_recipe(tmp_path, recipe), *flags]
+        with pytest.raises(SystemExit) as exited:
+            finetune.main(argv)
+        captured = capsys.readouterr()
+        assert exited.value.code == 2
+        assert read_tree(folder) == before
+        return only_error(captured.err)
+
+    return refused
+
+
+def only_error(text):
+    """Return the one line that is an error; it is the last one and there is no traceback."""
+    lines = text.strip().splitlines()
+    assert lines[-1].startswith("finetune.py: error: ")
+    assert sum("error" in line.lower() for line in lines) == 1
+    assert "Traceback" not in text
+    return lines[-1]
+
+
+def read_tree(folder):
+    """Return what is in a folder, or None if there is none."""
+    if not folder.exists():
+        return None
+    paths = [folder, *folder.rglob("*")]
+    return {str(path): path.read_bytes() if path.is_file() else None for path in paths}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lerning_rate": 1}, "unknown key 'lerning_rate'; did you mean learning_rate"),
+        ({"learning_rate": "abc"}, "learning_rate='abc'; expected float"),
+        ({"mode": "x"}, "mode='x'; expected 'finetune' or 'frozen'"),
+        ({"tasks": {}}, "tasks is empty; name at least one"),
+        ({"tasks": ["sst"]}, r"tasks=\['sst'\]; expected dict"),
+        ({"tasks": "moods"}, "tasks='moods'; expected dict"),
+        ({"tasks": {1: {"dataset": "sample_sst"}}}, "tasks: 1 is no name; put it in quotes"),
+        ({"tasks": {"sst": "sample_sst"}}, "task 'sst': expected keys and values"),
+        ({"tasks": {"sst": None}}, "task 'sst': expected keys and values"),
+        ({"mode": "frozen"}, "task 'scores': mode='frozen' trains heads only.*use head: concat"),
+        ({"max_length": 0}, "max_length=0 must be from 8 to the 32 positions"),
+        ({"max_length": 33}, "max_length=33 must be from 8 to the 32 positions"),
+        ({"per_device_train_batch_size": 0}, "batch"),
+        ({"stop": "banana"}, "stop='banana'; expected 'shortest', 'longest' or a number"),
+        ({"stop": 0}, "stop=0; expected 'shortest', 'longest' or a number"),
+        ({"metric_for_best_model": "nonsense"}, "metric_for_best_model='nonsense'; expected one"),
+        ({"early_stopping_patience": 2}, "early_stopping_patience=2 needs load_best_model_at_end"),
+        ({"early_stopping_patience": 0}, "early_stopping_patience=0 must be 1 or more"),
+        ({"exponential_lr_gamma": 2}, r"exponential_lr_gamma=2.0; expected in \(0, 1\]"),
+        ({"model_config": {"hiden_size": 12}}, "model_config: unknown keys .*'hiden_size'"),
+        ({"model_config": {"hidden_size": 13}}, "hidden_size=13 is not divisible by"),
+        ({"model_config": {"vocab_size": 7}}, "vocab_size=7 is too small"),
+        ({"model_name_or_path": "user/model"}, "'user/model' brings its own sizes"),
+        ({"load_best_model_at_end": True, "save_strategy": "no"}, "requires the save and eval"),
+        ({"length_column_name": "x", "train_sampling_strategy": "group_by_length"}, "column 'x'"),
+    ],
+)
+def test_values_of_a_recipe(recipe, refused, change, message):
+    recipe |= change
+
+    assert_matches(refused(), message)
+
+
+def assert_matches(line, message):
+    """Compare with a helpful report."""
+    assert re.search(message, line), line
+
+
+@pytest.mark.parametrize(
+    ("task", "change", "message"),
+    [
+        ("moods", {"pooling": "first"}, "task 'moods': .*first"),
+        ("moods", {"colour": 1}, "task 'moods': unknown key 'colour'; known keys: batch_size"),
+        ("moods", {"batch_size": 0}, "task 'moods': batch_size=0; expected a whole number"),
+        ("moods", {"loss_weight": -1}, "task 'moods': loss_weight=-1; expected a number > 0"),
+        ("moods", {"head": "cosine"}, "task 'moods': head='cosine' does not fit"),
+        ("moods", {"pair_encoding": "joint"}, "pair_encoding='joint', but the rows are single"),
+        ("moods", {"text_columns": ["sentence"]}, "moods-train.tsv: no column .'sentence'"),
+        (
+            "moods",
+            {"labels": ["good", "awful"]},
+            "moods-train.tsv: .*'bad' is not among the labels",
+        ),
+        (
+            "scores",
+            {"score_range": [3, 5]},
+            "scores-train.jsonl: .*out of range; allowed is 3 to 5",
+        ),
+        ("pairs", {"train_file": "gone.tsv"}, "gone.tsv: there is no such file; check the path"),
+        ("pairs", {"problem_type": "regression"}, "task 'pairs': problem_type='regression'"),
+        ("pairs", {"dataset": "quora"}, "task 'pairs': give exactly one source of rows"),
+    ],
+)
+def test_keys_of_a_task(recipe, refused, task, change, message):
+    recipe["tasks"][task] |= change
+
+    assert_matches(refused(), message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "pairs-train.tsv: the file is empty"),
+        ("id\ta\tb\tsame\n", "pairs-train.tsv: the file has no rows"),
+        ("id,a,b,same\n1,x,y,0\n", "pairs-train.tsv: no column .* the file is comma-separated"),
+        ("id\ta\tb\tsame\n1\tx\ty\t2\n", "pairs-train.tsv: .*line 2: label '2' is out of range"),
+        ("id\ta\tb\n1\tx\ty\n", r"pairs-train.tsv: no column \['same'\]"),
+    ],
+)
+def test_files_that_cannot_be_used(recipe, refused, text, message):
+    Path(recipe["tasks"]["pairs"]["train_file"]).write_text(text)
+
+    assert_matches(refused("--tasks", "pairs"), message)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--tasks", "moods,quora"], r"has no \['quora'\]; it has moods, pairs, scores"),
+        (["--lerning_rate", "1"], "unknown flag --lerning_rate; did you mean --learning_rate"),
+        (["--resume_from_checkpoint", "gone"], "resume_from_checkpoint='gone' is no folder"),
+        (["--resume_from_checkpoint", "."], "resume_from_checkpoint='.' cannot be used: .*missing"),
+    ],
+)
+def test_flags(refused, flags, message):
+    assert_matches(refused(*flags), message)
+
+
+def test_a_missing_recipe(refused):
+    assert_matches(refused(path="gone.yaml"), "recipe 'gone.yaml' is not a file")
+
+
+def test_a_task_that_is_there_twice(tmp_path, refused):
+    path = tmp_path / "twice.yaml"
+    path.write_text("tasks:\n  sst: {dataset: sample_sst}\n  sst: {dataset: sample_sst}\n")
+
+    assert_matches(refused(path=str(path)), "twice.yaml:3: duplicate key 'sst'")
+
+
+# Checkpoints
+
+
+@pytest.fixture
+def checkpoint(tmp_path, recipe):
+    """Write a whole checkpoint of two tasks, and let the recipe start from it."""
+    sizes = recipe.pop("model_config")
+    tasks = {
+        "moods": {"problem_type": "classification", "labels": ["bad", "good"], "pooling": "mean"},
+        "pairs": {"problem_type": "paraphrase"},
+    }
+    folder = tmp_path / "checkpoint"
+    MinBertForMultiTask(MinBertConfig(**sizes, tasks=tasks)).save_pretrained(folder)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "garden", "fine"]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    recipe["model_name_or_path"] = str(folder)
+    return folder
+
+
+def change_weights(folder, change):
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    change(weights)
+    save_file(weights, path, metadata={"format": "pt"})
+
+
+def drop_a_layer(weights):
+    for name in [name for name in weights if ".layer.1." in name]:
+        del weights[name]
+
+
+def drop_the_encoder(weights):
+    for name in [name for name in weights if name.startswith("bert.encoder")]:
+        del weights[name]
+
+
+def widen_the_embeddings(weights):
+    weights["bert.embeddings.word_embeddings.weight"] = torch.zeros(17, 12)
+
+
+def add_a_class(weights):
+    weights["heads.moods.out.weight"] = torch.zeros(3, 12)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (drop_a_layer, "checkpoint' has no weights for 16 tensors, such as bert.encoder.layer.1"),
+        (drop_the_encoder, "checkpoint' has no weights for 32 tensors, such as bert.encoder"),
+        (widen_the_embeddings, r"word_embeddings.weight of shape \(17, 12\), .* needs \(150, 12\)"),
+        (add_a_class, r"heads.moods.out.weight of shape \(3, 12\).*give the task another name"),
+    ],
+)
+def test_weights_that_are_not_those_of_the_model(checkpoint, refused, change, message):
+    change_weights(checkpoint, change)
+
+    assert_matches(refused(), message)
+
+
+def test_truncated_weights(checkpoint, refused):
+    path = checkpoint / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+    assert_matches(
+        refused(), "model_name_or_path='.*checkpoint' cannot be loaded: .*; give the fol"
+    )
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_checkpoint_with_a_missing_file(checkpoint, refused, name):
+    (checkpoint / name).unlink()
+
+    assert_matches(
+        refused(), "model_name_or_path='.*checkpoint' cannot be loaded: .*; give the fol"
+    )
+
+
+def test_a_checkpoint_without_a_tokenizer(checkpoint, refused):
+    (checkpoint / "vocab.txt").unlink()
+
+    assert_matches(refused(), "checkpoint' has no tokenizer; add its tokenizer.json or vocab.txt")
+
+
+def test_a_configuration_that_is_not_json(checkpoint, refused):
+    (checkpoint / "config.json").write_text("{")
+
+    assert_matches(
+        refused(), "model_name_or_path='.*checkpoint' cannot be loaded: .*; give the fol"
+    )
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model(checkpoint, refused):
+    with (checkpoint / "vocab.txt").open("a") as file:
+        file.writelines(f"word{number}\n" for number in range(200))
+
+    assert_matches(refused(), "the tokenizer has 207 tokens, but the model only 150")
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (
+            lambda: RobertaModel(
+                RobertaConfig(
+                    vocab_size=31,
+                    hidden_size=12,
+                    num_hidden_layers=1,
+                    num_attention_heads=3,
+                    intermediate_size=29,
+                )
+            ),
+            "roberta",
+        ),
+        (
+            lambda: GPT2LMHeadModel(
+                GPT2Config(
+                    vocab_size=31, n_embd=12, n_layer=1, n_head=3, bos_token_id=1, eos_token_id=2
+                )
+            ),
+            "gpt2",
+        ),
+    ],
+)
+def test_checkpoints_of_another_architecture(tmp_path, recipe, refused, model, name):
+    del recipe["model_config"]
+    folder = tmp_path / name
+    model().save_pretrained(folder)
+
+    line = refused("--model_name_or_path", str(folder))
+
+    assert_matches(line, f"is a '{name}' checkpoint; minBERT loads checkpoints of type 'minbert'")
+
+
+# The output folder
+
+
+def test_a_folder_with_unknown_files(recipe, refused):
+    folder = Path(recipe["output_dir"])
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("years of work")
+
+    assert_matches(
+        refused(), "output_dir='.*' holds files that are no run: choose another --output"
+    )
+
+
+def test_a_folder_that_is_a_file(recipe, refused):
+    Path(recipe["output_dir"]).write_text("a file")
+
+    assert_matches(refused(), "output_dir='.*' is a file; name a folder")
+
+
+def leave_run(recipe, tmp_path, *, finished):
+    """Leave what a run of the recipe leaves that was stopped at its beginning, or at its end."""
+    argv = [small_run.write_recipe(tmp_path, recipe)]
+    kinds = (finetune.FinetuneArguments, finetune.TrainingArguments)
+    arguments, training_arguments = finetune.parse_recipe(kinds, argv)
+    settings = describe_settings(training_arguments, vars(arguments))
+    start_run(recipe["output_dir"], settings, resume=False)
+    if finished:
+        finish_run(recipe["output_dir"])
+
+
+def test_a_folder_with_this_run_unfinished(tmp_path, recipe, refused):
+    leave_run(recipe, tmp_path, finished=False)
+
+    assert_matches(refused(), "holds this run, unfinished: add --resume_from_checkpoint true to go")
+
+
+@pytest.mark.parametrize("flags", [[], ["--resume_from_checkpoint", "true"]])
+def test_a_folder_with_another_run(tmp_path, recipe, refused, flags):
+    leave_run(recipe, tmp_path, finished=True)
+
+    line = refused("--learning_rate", "0.02", *flags)
+
+    assert_matches(line, "another learning_rate: choose another --output_dir, or add --overwrite")
+
+
+# The network
+
+
+def test_no_network_for_a_model(recipe, refused):
+    del recipe["model_config"]
+
+    line = refused("--model_name_or_path", "user/model")
+
+    assert_matches(line, "model_name_or_path='user/model' cannot be loaded: .*; give the folder or")
+
+
+def test_no_network_for_a_dataset(refused):
+    line = refused("--tasks", "{sst: {dataset: sst}}")
+
+    assert_matches(line, "task 'sst': dataset 'SetFit/sst5' cannot be .*data_dir")
+
+
+def test_no_network_to_push_to(refused):
+    line = refused("--push_to_hub", "--hub_model_id", "user/model")
+
+    assert_matches(line, "push_to_hub: .*; check the network, log in")
+
+
+def run_alone(folder, recipe, *flags, launch=False, **environment):
+    """Run finetune.py in a process of its own, where no server answers."""
+    program = ["finetune.py"]
+    if launch:
+        program = ["-m", "accelerate.commands.launch", "--num_processes", "1", *program]
+    return subprocess.run(
+        [sys.executable, *program, small_run.write_recipe(folder, recipe), *flags],
+        cwd=ROOT,
+        env={**os.environ, "HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
+        | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--model_name_or_path", "user/model", "--model_config", "{}"],
+            "'user/model' cannot be l",
+        ),
+        (["--tasks", "{sst: {dataset: sst}}"], "task 'sst': dataset 'SetFit/sst5' cannot be "),
+        (["--push_to_hub", "--hub_token", "hf_none"], "push_to_hub: .*; check the network, log in"),
+        (["--push_to_hub"], "push_to_hub: .*; check the network, log in"),
+    ],
+)
+def test_a_hub_that_refuses_the_connection(tmp_path, recipe, flags, message):
+    done = run_alone(tmp_path, recipe, *flags)
+
+    assert done.returncode == 2
+    assert_matches(only_error(done.stderr), message)
+    assert not Path(recipe["output_dir"]).exists()
+
+
+@pytest.mark.slow
+def test_the_line_is_there_under_accelerate_launch(tmp_path, recipe):
+    done = run_alone(tmp_path, recipe | {"max_length": 1}, launch=True)
+
+    lines = [line for line in done.stderr.splitlines() if line.startswith("finetune.py: error: ")]
+    assert done.returncode != 0
+    assert len(lines) == 1
+    assert "max_length=1 must be from 8 to" in lines[0]
+    assert not Path(recipe["output_dir"]).exists()

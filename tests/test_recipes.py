@@ -1,0 +1,75 @@
+"""Every recipe parses, and its tasks have a head, a metric and rows."""
+
+from pathlib import Path
+
+import pytest
+from transformers import TrainingArguments
+
+import finetune
+from datasets_scripts import load_task
+from modeling_minbert import MinBertConfig
+from trainers import PRIMARY_METRIC, FinetuneArguments, parse_recipe
+from trainers.checks import check_arguments
+
+ROOT = Path(__file__).parents[1]
+RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
+# The sample stands for the official files, which are not part of the project.
+SAMPLES = {
+    "sst": "sample_sst",
+    "cfimdb": "sample_sst",
+    "quora": "sample_quora",
+    "sts": "sample_sts",
+}
+
+
+@pytest.fixture(params=RECIPES, ids=lambda path: path.stem)
+def recipe(request):
+    """Return the path of a recipe."""
+    return request.param
+
+
+def parse(path):
+    argv = [str(path), "--use_cpu"]
+    return parse_recipe((FinetuneArguments, TrainingArguments), argv)
+
+
+def test_there_is_a_recipe_for_every_task():
+    assert {"quickstart", "cs224n", "sst", "quora", "sts", "cfimdb"} <= {
+        path.stem for path in RECIPES
+    }
+
+
+def test_a_recipe_begins_with_what_it_does_and_its_command(recipe):
+    sentence, command = recipe.read_text(encoding="utf-8").splitlines()[:2]
+
+    named = "" if recipe == finetune.QUICKSTART else f" recipes/{recipe.name}"
+    assert sentence.startswith("# ")
+    assert sentence.endswith(".")
+    assert command.startswith(f"# accelerate launch finetune.py{named}")
+
+
+def test_every_task_has_a_metric_that_can_choose_the_best_checkpoint(recipe):
+    arguments, training_arguments = parse(recipe)
+    tasks = {
+        name: finetune.RecipeTask.from_recipe(name, keys, "data")
+        for name, keys in arguments.tasks.items()
+    }
+    problem_types = {name: task.data.problem_type for name, task in tasks.items()}
+
+    check_arguments(training_arguments, problem_types)
+
+    assert set(problem_types.values()) <= set(PRIMARY_METRIC)
+
+
+def test_every_task_has_a_head_and_rows(recipe):
+    arguments, _ = parse(recipe)
+    heads = {}
+
+    for name, keys in arguments.tasks.items():
+        sample = keys | {"dataset": SAMPLES.get(keys["dataset"], keys["dataset"])}
+        task = finetune.RecipeTask.from_recipe(name, sample, None)
+        rows = load_task(task.data)
+        assert all(len(rows.splits[split]) >= 100 for split in ("train", "validation"))
+        heads[name] = task.describe_head(rows)
+
+    assert MinBertConfig(tasks=heads).tasks.keys() == arguments.tasks.keys()

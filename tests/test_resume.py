@@ -1,0 +1,329 @@
+"""A run that was killed and resumed ends with the bits of the run that was not stopped."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tests.runs import (
+    SIZES,
+    TASKS,
+    WORDS,
+    Moment,
+    checkpoints,
+    finetune,
+    read_batches,
+    read_log,
+    read_output,
+    read_state,
+    write_recipe,
+)
+
+RESUME = ("--resume_from_checkpoint", "true")
+# As small as a folder that a kill can leave; every run saves at step 2, 4, ... and epochs have 6.
+LAST = "checkpoint-8"
+BEST = {
+    "eval_strategy": "steps",
+    "eval_steps": 2,
+    "load_best_model_at_end": True,
+    "save_total_limit": 1,
+}
+# Settings of the runs; all have dropout.
+RUNS = {
+    "plain": {},
+    "frequent": {"save_total_limit": 1},
+    "two processes": {"processes": 2},
+    # the loss falls from the start: the last checkpoint is the best, or the first one
+    "best is late": BEST | {"metric_for_best_model": "scores_loss", "learning_rate": 5e-4},
+    "best is early": BEST
+    | {"metric_for_best_model": "scores_loss", "greater_is_better": True, "learning_rate": 5e-4},
+    "bert, two processes": BEST
+    | {"metric_for_best_model": "mean", "model": "bert", "processes": 2, "save_total_limit": 2},
+    "bert": {"model": "bert", "gradient_accumulation_steps": 2, "stop": 9, "save_steps": 1},
+    "schedules": {
+        "exponential_lr_gamma": 0.7,
+        "train_sampling_strategy": "group_by_length",
+        "dataloader_num_workers": 1,
+        "stop": "longest",
+        "num_train_epochs": 1.5,
+        "save_steps": 4,
+        "eval_strategy": "epoch",
+    },
+    "early stopping": {
+        "early_stopping_patience": 2,
+        "eval_strategy": "steps",
+        "eval_steps": 2,
+        "metric_for_best_model": "pairs_loss",
+        "greater_is_better": True,
+        "load_best_model_at_end": True,
+    },
+}
+
+
+def write_bert(folder):
+    """Write a `bert` checkpoint with the names of old: gamma and beta, pooler and all."""
+    from transformers import BertConfig, BertForPreTraining
+
+    from datasets_scripts import train_wordpiece
+
+    tokenizer = train_wordpiece(WORDS, SIZES["vocab_size"])
+    torch.manual_seed(0)
+    model = BertForPreTraining(BertConfig(**SIZES | {"vocab_size": len(tokenizer)}))
+    weights = {}
+    for name, value in model.bert.state_dict().items():
+        old = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+        old = old.replace("LayerNorm.bias", "LayerNorm.beta")
+        # as after training: a LayerNorm that is not restored would show
+        moved = value + 0.1 * torch.randn(value.shape) if "LayerNorm" in name else value
+        weights[f"bert.{old}"] = moved.contiguous()
+    assert any(name.endswith("gamma") for name in weights)
+    folder.mkdir()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    model.config.architectures = ["BertForPreTraining"]
+    model.config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory):
+    """Return a function that gives (recipe, folder, processes) of a run that was not stopped."""
+    done = {}
+
+    def get(name):
+        if name not in done:
+            folder = tmp_path_factory.mktemp("run")
+            settings = dict(RUNS[name])
+            if settings.get("model") is not None:
+                settings["model"] = write_bert(folder / "bert")
+            recipe = write_recipe(folder, **settings)
+            processes = settings.get("processes", 1)
+            output = folder / "whole" / "run"
+            output.parent.mkdir()
+            assert finetune(recipe, output, processes=processes) == 0, read_output(output)
+            done[name] = recipe, output, processes
+        return done[name]
+
+    return get
+
+
+@pytest.fixture
+def output(tmp_path):
+    """The folder of the run that is killed."""
+    return tmp_path / "run"
+
+
+def kill(run, output, moment, *flags):
+    recipe, _, processes = run
+    assert finetune(recipe, output, *flags, processes=processes, moment=moment) == -9, read_output(
+        output
+    )
+
+
+def resume(run, output, *flags):
+    """Resume a run and return what its first process said."""
+    recipe, _, processes = run
+    assert finetune(recipe, output, *RESUME, *flags, processes=processes) == 0, read_output(output)
+    return read_output(output)
+
+
+def assert_same_run(output, whole):
+    """Compare all that a run leaves, but for times, commands and logs of the progress."""
+    names = [path.name for path in checkpoints(output)]
+    assert names == [path.name for path in checkpoints(whole)]
+    for name in (".", *names):
+        left, right = (
+            (folder / name / "model.safetensors").read_bytes() for folder in (output, whole)
+        )
+        assert left == right, f"the weights in {name} differ"
+    for path in sorted((whole / names[-1]).glob("*.pt*")):
+        left, right = (
+            torch.load(folder / names[-1] / path.name, weights_only=False)
+            for folder in (output, whole)
+        )
+        assert_equal(left, right, path.name)
+    assert read_log(output) == read_log(whole)
+    for key in ("best_metric", "best_global_step", "global_step", "epoch"):
+        assert read_state(output)[key] == read_state(whole)[key]
+    predictions = sorted(path.name for path in (whole / "predictions").iterdir())
+    assert len(predictions) == 2 * len(TASKS)
+    for name in predictions:
+        left, right = ((folder / "predictions" / name).read_text() for folder in (output, whole))
+        assert left == right, f"{name} differs"
+    left, right = (
+        json.loads((folder / "metrics.json").read_text())["validation"]
+        for folder in (output, whole)
+    )
+    assert left == right
+
+
+def assert_equal(left, right, where):
+    """Compare tensors and arrays in nested dictionaries and lists, to the bit."""
+    if isinstance(left, dict):
+        assert left.keys() == right.keys(), where
+        for key in left:
+            assert_equal(left[key], right[key], f"{where}, {key}")
+    elif isinstance(left, list | tuple):
+        assert len(left) == len(right), where
+        for index, (one, other) in enumerate(zip(left, right, strict=True)):
+            assert_equal(one, other, f"{where}, {index}")
+    elif hasattr(left, "shape"):
+        same = torch.equal if isinstance(left, torch.Tensor) else lambda a, b: (a == b).all()
+        assert same(left, right), where
+    else:
+        assert left == right, where
+
+
+def test_a_run_killed_in_its_second_epoch_ends_as_if_it_had_not_been(whole_run, output):
+    run = whole_run("plain")
+
+    kill(run, output, Moment(step=9))
+    assert checkpoints(output)[-1].name == LAST
+    resume(run, output)
+
+    assert_same_run(output, run[1])
+    assert len(read_batches(output.parent)) == 18 - 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("step", "redone"), [(1, 18), (2, 18), (4, 16), (7, 12), (18, 2)], ids=str)
+def test_it_may_be_killed_at_any_step(whole_run, output, step, redone):
+    run = whole_run("plain")
+
+    kill(run, output, Moment(step=step))
+    resume(run, output)
+
+    assert_same_run(output, run[1])
+    assert len(read_batches(output.parent)) == redone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("two processes", (3, 9)),
+        ("best is late", (9,)),
+        ("best is early", (9, 15)),
+        ("bert", (4, 8)),
+        ("bert, two processes", (5, 13)),
+        ("schedules", (6, 27)),
+        ("early stopping", (5,)),
+    ],
+)
+def test_it_may_be_killed_again_and_again(whole_run, output, name, steps):
+    run = whole_run(name)
+
+    kill(run, output, Moment(step=steps[0]))
+    for step in steps[1:]:
+        kill(run, output, Moment(step=step), *RESUME)
+    resume(run, output)
+
+    assert_same_run(output, run[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "first", "last"), [("best is late", 18, 18), ("best is early", 2, 2)]
+)
+def test_the_runs_above_have_their_best_checkpoint_where_it_is_said(whole_run, name, first, last):
+    _, whole, _ = whole_run(name)
+
+    assert first <= read_state(whole)["best_global_step"] <= last
+    best = whole / f"checkpoint-{read_state(whole)['best_global_step']}" / "model.safetensors"
+    assert best.read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+def test_the_early_stopped_run_was_stopped(whole_run):
+    _, whole, _ = whole_run("early stopping")
+
+    assert 5 < read_state(whole)["global_step"] < 18
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "moment",
+    [
+        Moment(event="os.mkdir", path=LAST),
+        Moment(event="open", path=f"{LAST}/config.json"),
+        Moment(event="open", path=f"{LAST}/trainer_state.json"),
+        Moment(event="shutil.rmtree", path="checkpoint-6"),
+        Moment(event="os.mkdir", path="run/predictions"),
+    ],
+    ids=["folder", "weights", "state", "deletes the one before", "results"],
+)
+def test_it_may_be_killed_while_it_writes(whole_run, output, moment):
+    run = whole_run("frequent")
+
+    kill(run, output, moment)
+    resume(run, output)
+
+    assert_same_run(output, run[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "trainer_state.json"])
+def test_a_checkpoint_that_was_cut_off_is_skipped(whole_run, output, name):
+    run = whole_run("plain")
+    kill(run, output, Moment(step=9))
+    path = output / LAST / name
+    path.write_bytes(path.read_bytes()[:1000])
+
+    said = resume(run, output)
+
+    assert f"skipping {output / LAST}: {name}" in said
+    assert_same_run(output, run[1])
+    assert len(read_batches(output.parent)) == 18 - 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["plain", "best is early", "early stopping"])
+def test_resuming_a_finished_run_changes_nothing(whole_run, output, name):
+    run = whole_run(name)
+    shutil.copytree(run[1], output)
+
+    resume(run, output)
+
+    assert_same_run(output, run[1])
+    # at its end a run with `save_total_limit: 1` deletes all checkpoints but the best one
+    assert name == "best is early" or read_batches(output.parent) == []
+
+
+@pytest.mark.slow
+def test_a_stopped_run_can_be_moved(whole_run, output):
+    run = whole_run("best is early")
+    kill(run, output.with_name("before"), Moment(event="shutil.rmtree", path="checkpoint-16"))
+    output.with_name("before").rename(output)
+
+    resume(run, output)
+
+    assert_same_run(output, run[1])
+
+
+@pytest.mark.slow
+def test_another_setting_is_refused_and_nothing_is_touched(whole_run, output):
+    run = whole_run("plain")
+    recipe = run[0]
+    kill(run, output, Moment(step=5))
+    before = {path: path.stat().st_mtime_ns for path in output.rglob("*")}
+
+    status = finetune(recipe, output, *RESUME, "--learning_rate", "0.5")
+
+    assert status == 2
+    assert "another learning_rate" in read_output(output)
+    assert "Traceback" not in read_output(output)
+    assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before
+
+
+@pytest.mark.slow
+def test_another_number_of_processes_is_refused(whole_run, output):
+    run = whole_run("plain")
+    kill(run, output, Moment(step=5))
+
+    status = finetune(run[0], output, *RESUME, processes=2)
+
+    assert status == 2
+    assert "process" in read_output(output)
+    assert "Traceback" not in read_output(output)

@@ -1,0 +1,167 @@
+"""Two processes do what one process does with twice the batch."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from safetensors.torch import load_file
+
+from tests.runs import (
+    BATCH_SIZES,
+    ROWS,
+    checkpoints,
+    finetune,
+    read_batches,
+    read_log,
+    read_output,
+    write_recipe,
+)
+
+ROOT = Path(__file__).parents[1]
+# The mean of two gradients rounds otherwise than the gradient of the whole batch: 1e-7, relative.
+# Adam makes it grow where a gradient is nothing but rounding, as that of the biases of the keys,
+# which it divides by its own size: there the weights were 4e-7 apart at the end, losses 6e-7.
+LOSS = 1e-5  # relative
+WEIGHTS = 1e-5  # absolute
+RUNS = {
+    "plain": {},
+    "accumulation over two tasks": {"gradient_accumulation_steps": 2, "stop": 7},
+    "activation checkpointing": {"activation_checkpointing": True},
+    "by length": {"train_sampling_strategy": "group_by_length", "stop": "longest"},
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Return a function that gives the folders of a run of one process and of one of two."""
+    done = {}
+
+    def get(name):
+        if name not in done:
+            folder = tmp_path_factory.mktemp("runs")
+            outputs = [folder / "one" / "run", folder / "two" / "run"]
+            for processes, output in enumerate(outputs, start=1):
+                output.parent.mkdir()
+                recipe = write_settings(folder, processes, name)
+                status = finetune(recipe, output, processes=processes)
+                assert status == 0, read_output(output, processes - 1)
+            done[name] = outputs
+        return done[name]
+
+    return get
+
+
+def write_settings(folder, processes, name):
+    settings = {"num_train_epochs": 2, "max_grad_norm": 0.5} | RUNS[name]
+    return write_recipe(folder, processes=processes, dropout=0.0, **settings)
+
+
+def numbers(log, key):
+    return [entry[key] for entry in log if key in entry]
+
+
+def predictions(output, task):
+    """Ids and predictions of the validation rows of a task."""
+    with (output / "predictions" / f"{task}-dev-output.csv").open() as file:
+        rows = [[cell.strip() for cell in row] for row in csv.reader(file)][1:]
+    return [row[0] for row in rows], [float(row[-1]) for row in rows]
+
+
+def assert_equal_runs(one, two):
+    tasks = [task for task, _ in read_batches(one.parent)]
+    for rank in range(2):
+        batches = read_batches(two.parent, rank)
+        assert [task for task, _ in batches] == tasks
+        assert all(rows == BATCH_SIZES[task] // 2 for task, rows in batches)
+    logs = read_log(one), read_log(two)
+    for key in ("loss", "grad_norm", *(f"loss_{task}" for task in ROWS)):
+        left, right = (numbers(log, key) for log in logs)
+        assert len(left) > 3
+        assert left == pytest.approx(right, rel=LOSS), key
+    weights = [load_file(output / "model.safetensors") for output in (one, two)]
+    assert weights[0].keys() == weights[1].keys()
+    for name, value in weights[0].items():
+        assert (value - weights[1][name]).abs().max() < WEIGHTS, name
+
+
+def assert_equal_results(one, two):
+    for task, (_, rows, _) in ROWS.items():
+        (ids, left), (other_ids, right) = (predictions(output, task) for output in (one, two))
+        assert len(ids) == rows
+        assert ids == other_ids
+        assert left == pytest.approx(right, abs=1e-5)
+    left, right = (
+        json.loads((output / "metrics.json").read_text())["validation"] for output in (one, two)
+    )
+    assert left["rows"] == right["rows"] == {task: rows for task, (_, rows, _) in ROWS.items()}
+    assert left["metrics"] == pytest.approx(right["metrics"], abs=1e-5)
+
+
+def test_two_processes_train_as_one_with_twice_the_batch(runs):
+    one, two = runs("plain")
+
+    assert_equal_runs(one, two)
+    assert_equal_results(one, two)
+    norms = numbers(read_log(one), "grad_norm")
+    assert min(norms) < 0.5 < max(norms)  # some steps are clipped
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in RUNS if name != "plain"])
+def test_so_they_do_with_other_settings(runs, name):
+    one, two = runs(name)
+
+    assert_equal_runs(one, two)
+    assert_equal_results(one, two)
+
+
+@pytest.mark.slow
+def test_activation_checkpointing_changes_no_bit(runs):
+    plain, checkpointed = runs("plain")[1], runs("activation checkpointing")[1]
+
+    left, right = ((run / "model.safetensors").read_bytes() for run in (plain, checkpointed))
+    assert left == right
+
+
+def launch(recipe, output, *flags):
+    """Start finetune.py on two processes as a user does."""
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu"]
+    command += ["--num_processes", "2", "--main_process_port", "0", str(ROOT / "finetune.py")]
+    return subprocess.Popen(
+        [*command, str(recipe), "--output_dir", str(output), *flags],
+        cwd=output.parent,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_a_launched_run_killed_and_resumed_equals_the_others(runs, tmp_path):
+    one, two = runs("plain")
+    recipe, output = write_settings(tmp_path, 2, "plain"), tmp_path / "run"
+
+    with launch(recipe, output) as launcher:
+        said = ""
+        while said.count("loss_") < 9:  # one a step
+            line = launcher.stdout.readline()
+            assert line, said
+            said += line
+        family = psutil.Process(launcher.pid).children(recursive=True)
+        for process in (launcher, *family):
+            process.kill()
+        psutil.wait_procs(family)
+    assert checkpoints(output)[-1].name != checkpoints(two)[-1].name
+    with launch(recipe, output, "--resume_from_checkpoint", "true") as launcher:
+        said = launcher.stdout.read()
+
+    assert launcher.returncode == 0, said
+    left, right = ((run / "model.safetensors").read_bytes() for run in (two, output))
+    assert left == right
+    assert_equal_results(one, output)

@@ -1,0 +1,70 @@
+"""Errors for people."""
+
+import pytest
+from huggingface_hub.errors import StrictDataclassFieldValidationError
+from safetensors import SafetensorError
+
+from trainers import named_errors, readable_errors
+from trainers.errors import CHECKPOINT_ERRORS, HTTPError
+
+
+def make_strict():
+    error = StrictDataclassFieldValidationError("size", ValueError("size=0 must be above 0"))
+    error.__cause__ = ValueError("size=0 must be above 0")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("bad value"), "run.py: error: bad value\n"),
+        (ValueError("two\n  lines\n"), "run.py: error: two lines\n"),
+        (FileNotFoundError("gone.tsv is missing"), "run.py: error: gone.tsv is missing\n"),
+        (HTTPError("no answer"), "run.py: error: no answer\n"),
+        (make_strict(), "run.py: error: size=0 must be above 0\n"),
+    ],
+    ids=["value", "lines", "file", "http", "strict"],
+)
+def test_a_mistake_of_a_user_is_one_line_and_status_2(capsys, error, line):
+    with pytest.raises(SystemExit) as exited, readable_errors("run.py"):
+        raise error
+
+    assert exited.value.code == 2
+    assert capsys.readouterr().err == line
+
+
+def test_other_processes_of_the_machine_say_nothing(capsys, monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "1")
+
+    with pytest.raises(SystemExit), readable_errors("run.py"):
+        raise ValueError
+
+    assert capsys.readouterr().err == ""
+
+
+def test_a_bug_keeps_its_traceback():
+    with pytest.raises(KeyError), readable_errors("run.py"):
+        raise KeyError
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError("We could not connect.\nSee our guide."), "We could not connect"),
+        (SafetensorError("cut off"), "cut off"),
+        (RuntimeError(), "RuntimeError"),
+        (make_strict(), "size=0 must be above 0"),
+    ],
+    ids=["paragraphs", "safetensors", "silent", "strict"],
+)
+def test_an_error_of_a_library_is_put_in_its_place(error, reason):
+    with (
+        pytest.raises(ValueError, match=f"^here: {reason}; do that$"),
+        named_errors("here", "do that", CHECKPOINT_ERRORS),
+    ):
+        raise error
+
+
+def test_errors_that_are_not_those_of_a_library_pass():
+    with pytest.raises(ValueError, match=r"^ours$"), named_errors("here", "do that"):
+        raise ValueError("ours")

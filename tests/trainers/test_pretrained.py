@@ -1,0 +1,59 @@
+"""Strict loading: what ``from_pretrained`` only warns of is refused."""
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from tests.trainers import tiny
+from trainers import load_pretrained
+
+NEW = {"again": {"problem_type": "paraphrase"}}
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Save a model; returns its folder."""
+    folder = tmp_path / "checkpoint"
+    tiny.make_model().save_pretrained(folder)
+    return folder
+
+
+def test_a_whole_checkpoint_is_loaded(checkpoint):
+    config = load_pretrained(MinBertConfig, str(checkpoint))
+    model = load_pretrained(MinBertForMultiTask, str(checkpoint))
+
+    assert config.hidden_size == 12
+    expected = tiny.make_model().state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
+
+
+def test_what_may_be_new_is_new(checkpoint):
+    model = load_pretrained(
+        MinBertForMultiTask, str(checkpoint), replaceable=("heads.",), tasks=NEW
+    )
+
+    assert list(model.heads) == ["again"]
+
+
+def test_what_may_not_be_new_is_named(checkpoint):
+    with pytest.raises(ValueError, match=r"no weights for 2 tensors, such as heads.again.out.bias"):
+        load_pretrained(MinBertForMultiTask, str(checkpoint), tasks=NEW)
+
+
+def test_weights_of_another_shape_are_named(checkpoint):
+    path = checkpoint / "model.safetensors"
+    weights = load_file(path)
+    weights["bert.pooler.dense.bias"] = torch.zeros(5)
+    save_file(weights, path, metadata={"format": "pt"})
+
+    with pytest.raises(ValueError, match=r"bert.pooler.dense.bias of shape \(5,\).*needs \(12,\)"):
+        load_pretrained(MinBertForMultiTask, str(checkpoint))
+
+
+@pytest.mark.parametrize("loader", [MinBertConfig, MinBertForMultiTask])
+def test_a_checkpoint_that_is_not_there_is_named(tmp_path, loader):
+    path = str(tmp_path / "gone")
+
+    with pytest.raises(ValueError, match=r"model_name_or_path='.*gone' cannot be loaded: .*; give"):
+        load_pretrained(loader, path)

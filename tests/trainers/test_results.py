@@ -1,0 +1,100 @@
+"""What a run leaves: computed once, written whole."""
+
+import json
+
+import numpy as np
+import pytest
+from huggingface_hub import ModelCard
+
+from tests.trainers import tiny
+from trainers import RunFacts, evaluate_run, write_card, write_results
+from trainers.results import LIBRARIES
+
+TEMPLATE = "---\n{{ card_data }}\n---\n{{ path }}\n{{ results }}\n{{ rows.pairs.test }}\n"
+
+
+@pytest.fixture
+def encoded():
+    """Return rows of every split; the test rows of one task have no labels."""
+    rows = {task: {"train": tiny.make_rows(task, 12)} for task in tiny.SIZES}
+    for task, splits in rows.items():
+        splits["validation"] = tiny.make_rows(task, 11, seed=1)
+        splits["test"] = tiny.make_rows(task, 7, seed=2)
+    rows["moods"]["test"] = rows["moods"]["test"].remove_columns("labels")
+    return rows
+
+
+@pytest.fixture
+def trainer(make_trainer):
+    """Return a trainer whose log holds one loss."""
+    trainer = make_trainer()
+    trainer.state.log_history = [{"step": 1, "loss_moods": 1.0}]
+    return trainer
+
+
+@pytest.fixture
+def facts():
+    """Return what is known of a run."""
+    return RunFacts(
+        command="accelerate launch finetune.py",
+        recipe="seed: 1",
+        model_name_or_path=None,
+        data=dict.fromkeys(tiny.SIZES, "own"),
+        bad_rows={"moods": ["a.tsv:3: no label"]},
+    )
+
+
+def test_every_held_out_row_is_predicted(trainer, encoded):
+    results, predictions = evaluate_run(trainer, encoded)
+
+    assert {key: len(values) for key, values in predictions.items()} == {
+        (task, split): count
+        for task in tiny.SIZES
+        for split, count in (("validation", 11), ("test", 7))
+    }
+    assert results["test"].rows == {"pairs": 7, "scores": 7}
+    assert set(predictions["pairs", "test"]) <= {0, 1}
+
+
+def test_results_are_the_metrics_of_the_predictions(trainer, encoded):
+    results, predictions = evaluate_run(trainer, encoded)
+
+    labels = np.asarray(encoded["moods"]["validation"]["labels"])
+    accuracy = (predictions["moods", "validation"] == labels).mean()
+    assert results["validation"].metrics["moods_accuracy"] == pytest.approx(accuracy)
+
+
+def test_results_and_history_are_written(trainer, encoded, facts, tmp_path):
+    write_results(trainer, encoded, *evaluate_run(trainer, encoded), facts)
+
+    folder = tmp_path / "run"
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert set(metrics["versions"]) == set(LIBRARIES)
+    assert metrics["bad_rows"] == {"moods": ["a.tsv:3: no label"]}
+    assert set(metrics["tasks"]) == set(tiny.SIZES)
+    assert len(list((folder / "predictions").iterdir())) == 6
+    first = (folder / "predictions" / "moods-test-output.csv").read_text().splitlines()[1]
+    assert first.startswith("moods-0 , ")
+    assert (folder / "history.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("start", "base"), [(None, None), ("owner/bert", "owner/bert"), ("{folder}", None)]
+)
+def test_a_card_names_the_base_model_if_the_hub_has_it(
+    trainer, encoded, facts, tmp_path, start, base
+):
+    template = tmp_path / "template.md"
+    template.write_text(TEMPLATE)
+    start = None if start is None else start.format(folder=tmp_path)
+    known = RunFacts(**{**vars(facts), "model_name_or_path": start})
+
+    write_card(template, trainer, encoded, evaluate_run(trainer, encoded)[0], known)
+
+    text = (tmp_path / "run" / "README.md").read_text()
+    card = ModelCard(text)
+    assert card.data.base_model == base
+    # all tasks have the same data, but none takes the results of another
+    assert {result.task_name for result in card.data.eval_results} == set(tiny.SIZES)
+    assert str(tmp_path / "run") in text
+    assert text.rstrip().endswith("7")

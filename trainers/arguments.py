@@ -1,0 +1,81 @@
+"""What a recipe of ``finetune.py`` says beside ``TrainingArguments``."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from transformers import TrainingArguments
+
+from .callbacks import AggregateEarlyStopping
+
+
+@dataclass
+class FinetuneArguments:
+    """Flags and keys of ``finetune.py``.
+
+    Raises:
+        ValueError: If there are no tasks, or both a checkpoint and sizes of a new model.
+    """
+
+    tasks: dict[str, Any] = field(
+        metadata={"help": "Task name to its keys; as a flag also names of tasks of the recipe."}
+    )
+    model_name_or_path: str | None = field(
+        default=None, metadata={"help": "A bert or minbert checkpoint; none for a new model."}
+    )
+    model_config: dict[str, Any] | None = field(
+        default=None, metadata={"help": "Fields of MinBertConfig for a new model."}
+    )
+    data_dir: str | None = field(
+        default=None, metadata={"help": "Folder with the official files of the built-in datasets."}
+    )
+    max_length: int = field(default=128, metadata={"help": "Tokens of a sequence at most."})
+    mode: Literal["finetune", "frozen"] = field(
+        default="finetune", metadata={"help": "Train all weights, or only the heads."}
+    )
+    stop: str = field(
+        default="longest",
+        metadata={"help": "When an epoch ends: shortest, longest, or a number of steps."},
+    )
+    exponential_lr_gamma: float | None = field(
+        default=None, metadata={"help": "Factor on the learning rate after every epoch."}
+    )
+    early_stopping_patience: int | None = field(
+        default=None, metadata={"help": "Evaluations without a better metric before stopping."}
+    )
+    overwrite_output_dir: bool = field(
+        default=False, metadata={"help": "Whether the folder may lose another run."}
+    )
+
+    def __post_init__(self) -> None:
+        if not self.tasks:
+            raise ValueError("tasks is empty; name at least one, as in {sst: {dataset: sst}}")
+        names: list[Any] = list(self.tasks)  # out of YAML
+        if unnamed := [name for name in names if not isinstance(name, str)]:
+            raise ValueError(f"tasks: {unnamed[0]!r} is no name; put it in quotes")
+        if self.model_name_or_path is not None and self.model_config:
+            raise ValueError(
+                f"model_name_or_path={self.model_name_or_path!r} brings its own sizes; leave it "
+                "out, or give --model_config '{}'"
+            )
+
+    def parse_stop(self) -> Any:
+        """Read the stop policy; the sampler checks it."""
+        return int(self.stop) if self.stop.isdigit() else self.stop
+
+    def make_callbacks(self, args: TrainingArguments) -> list[AggregateEarlyStopping]:
+        """Make the callback for early stopping, if asked for.
+
+        Raises:
+            ValueError: If the patience is no number of evaluations, or no metric is watched.
+        """
+        patience = self.early_stopping_patience
+        if patience is None:
+            return []
+        if patience < 1:
+            raise ValueError(f"early_stopping_patience={patience} must be 1 or more")
+        if not args.load_best_model_at_end:
+            raise ValueError(
+                f"early_stopping_patience={patience} needs load_best_model_at_end: true and a "
+                "metric_for_best_model, such as mean"
+            )
+        return [AggregateEarlyStopping(patience)]
