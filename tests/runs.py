@@ -181,6 +181,8 @@ def run_rank(argv, folder, rank, processes, port, moment):
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
         }
+    # else a worker of a data loader is a child of another fork server and survives the kill
+    multiprocessing.set_start_method("fork", force=True)
     watch(folder / f"rank-{rank}.jsonl", moment if rank == 0 else None)
     import finetune as script
 

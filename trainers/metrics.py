@@ -28,6 +28,8 @@ METRIC_NAMES = {
 }
 AGGREGATES = ("mean", "leaderboard")
 
+Decode = Callable[[NDArray[Any]], Any]
+
 
 class _TaskMetric(evaluate.Metric):  # type: ignore[misc]
     """Predictions and references of one type; the docstring of a subclass describes it."""
@@ -79,11 +81,14 @@ METRICS = {
 }
 
 
-def task_metrics(problem_type: str) -> Callable[[EvalPrediction], dict[str, float]]:
+def task_metrics(
+    problem_type: str, decode: Decode | None = None
+) -> Callable[[EvalPrediction], dict[str, float]]:
     """Build the ``compute_metrics`` of a task.
 
     Args:
         problem_type: A key of ``PRIMARY_METRIC``.
+        decode: How the model turns its logits (N, K) into predictions (N,); None for ``decide``.
 
     Returns:
         A function of logits (N, K) and labels (N,) that gives the metrics of ``METRIC_NAMES``.
@@ -95,7 +100,7 @@ def task_metrics(problem_type: str) -> Callable[[EvalPrediction], dict[str, floa
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         references = np.asarray(prediction.label_ids)
-        predictions = decide(problem_type, prediction.predictions)
+        predictions = decide(problem_type, prediction.predictions, decode)
         values = metric.compute(
             predictions=predictions, references=references.astype(predictions.dtype)
         )
@@ -104,13 +109,17 @@ def task_metrics(problem_type: str) -> Callable[[EvalPrediction], dict[str, floa
     return compute
 
 
-def decide(problem_type: str, logits: Any) -> NDArray[Any]:
+def decide(problem_type: str, logits: Any, decode: Decode | None = None) -> NDArray[Any]:
     """Turn logits (N, K) into what a metric compares with the labels, (N,).
 
-    A class index, 1 for a paraphrase (logit > 0) and 0 otherwise, or a score as it is: correlations
-    do not depend on its scale.
+    What the model says, where it can: the correlation of a score is not that of its logit if a
+    sigmoid lies between them. Else a class index, 1 for a paraphrase (logit > 0) and 0 otherwise,
+    or the logit as the score.
     """
     values = np.asarray(logits[0] if isinstance(logits, tuple) else logits)
+    if decode is not None:
+        decoded = np.asarray(decode(values))
+        return decoded.astype(np.float64 if problem_type == "similarity" else np.int64)
     if problem_type == "classification":
         return values.argmax(axis=-1)
     if problem_type == "paraphrase":
@@ -141,7 +150,13 @@ def aggregates(primary: Mapping[str, tuple[str, float]]) -> dict[str, float]:
 
 
 def standard_error(
-    problem_type: str, logits: Any, labels: Any, *, resamples: int = 1000, seed: int = 0
+    problem_type: str,
+    logits: Any,
+    labels: Any,
+    *,
+    decode: Decode | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
 ) -> float:
     """Estimate the standard error of the primary metric over the choice of the rows.
 
@@ -149,6 +164,7 @@ def standard_error(
         problem_type: A key of ``PRIMARY_METRIC``.
         logits: Outputs of the model, (N, K).
         labels: (N,).
+        decode: As in ``task_metrics``.
         resamples: Bootstrap samples for a correlation.
         seed: Of the bootstrap.
 
@@ -158,7 +174,7 @@ def standard_error(
     Raises:
         ValueError: If the problem type is unknown or there are no rows.
     """
-    predictions = decide(_known(problem_type), logits)
+    predictions = decide(_known(problem_type), logits, decode)
     references = np.asarray(labels)
     if not len(references):
         raise ValueError("no rows; a standard error needs at least one")

@@ -24,7 +24,7 @@ from transformers import (
 
 from .checks import check_arguments, check_tasks
 from .data import TaskCollator, TaskDataset, longest_first, read_lengths
-from .metrics import PRIMARY_METRIC, aggregates, task_metrics
+from .metrics import PRIMARY_METRIC, Decode, aggregates, task_metrics
 from .samplers import RoundRobinBatchSampler
 from .tasks import TaskTraining
 
@@ -37,7 +37,8 @@ class MultiTaskTrainer(Trainer):
     the callbacks is restored.
 
     Args:
-        model: A model whose ``forward`` takes ``task`` and returns the loss of that task.
+        model: A model whose ``forward`` takes ``task`` and returns the loss of that task. If it has
+            ``decode(task, logits)``, metrics are of what that gives.
         args: Arguments of the Trainer.
         train_dataset: Encoded rows of each task, in the order of the round robin.
         eval_dataset: Encoded rows of the same tasks.
@@ -86,7 +87,9 @@ class MultiTaskTrainer(Trainer):
             task: (task_training or {}).get(task, TaskTraining()) for task in problem_types
         }
         self.exponential_lr_gamma = exponential_lr_gamma
-        self._metrics = {task: task_metrics(kind) for task, kind in problem_types.items()}
+        self._metrics = {
+            task: task_metrics(kind, decoder(model, task)) for task, kind in problem_types.items()
+        }
         self._train_rows = None if train_dataset is None else TaskDataset(train_dataset)
         self.train_sampler: RoundRobinBatchSampler | None = None
         if train_dataset is not None and self._train_rows is not None:
@@ -329,6 +332,11 @@ def exponential_factor(
     """Scale the learning rate: a linear warmup times one factor ``gamma`` per finished epoch."""
     warmup = min(1.0, step / warmup_steps) if warmup_steps else 1.0
     return warmup * gamma ** (step // steps_per_epoch)
+
+
+def decoder(model: Any, task: str) -> Decode | None:
+    """Find how a model turns the logits of a task into predictions: by ``decode(task, logits)``."""
+    return partial(model.decode, task) if hasattr(model, "decode") else None
 
 
 def _pad_token_id(model: nn.Module, options: Mapping[str, Any]) -> int:

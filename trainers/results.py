@@ -15,7 +15,7 @@ from transformers import EvalPrediction
 
 from .files import write_text
 from .metrics import PRIMARY_METRIC, aggregates, standard_error, task_metrics
-from .multitask import MultiTaskTrainer
+from .multitask import MultiTaskTrainer, decoder
 from .predictions import write_predictions
 from .report import plot_history, results_table, write_model_card
 
@@ -102,21 +102,24 @@ def evaluate_run(
             if split in splits and "labels" in splits[split].column_names
         }
         if labelled:
-            results[split] = _summarize(labelled, trainer.problem_types)
+            results[split] = _summarize(labelled, trainer.problem_types, model)
     return results, predictions
 
 
 def _summarize(
-    labelled: Mapping[str, tuple[NDArray[Any], NDArray[Any]]], problem_types: Mapping[str, str]
+    labelled: Mapping[str, tuple[NDArray[Any], NDArray[Any]]],
+    problem_types: Mapping[str, str],
+    model: Any,
 ) -> Results:
     metrics: dict[str, float] = {}
     errors = {}
     primary = {}
     for task, (logits, labels) in labelled.items():
         kind = problem_types[task]
-        values = task_metrics(kind)(EvalPrediction(predictions=logits, label_ids=labels))
+        decode = decoder(model, task)
+        values = task_metrics(kind, decode)(EvalPrediction(predictions=logits, label_ids=labels))
         metrics |= {f"{task}_{name}": value for name, value in values.items()}
-        errors[task] = standard_error(kind, logits, labels)
+        errors[task] = standard_error(kind, logits, labels, decode=decode)
         primary[task] = (kind, values[PRIMARY_METRIC[kind]])
     if len(primary) == len(problem_types):  # a mean of some tasks would pass for that of all
         metrics |= aggregates(primary)

@@ -138,3 +138,16 @@ def test_unknown_problem_types_are_refused():
 def test_no_tasks_cannot_be_summed_up():
     with pytest.raises(ValueError, match="no tasks to aggregate"):
         aggregates({})
+
+
+def test_the_model_s_own_predictions_are_measured():
+    logits = np.array([[-4.0], [0.0], [1.0], [6.0]])
+    labels = np.array([0.1, 0.4, 0.9, 1.0])
+
+    def decode(values):
+        return 1 / (1 + np.exp(-values[:, 0]))
+
+    metrics = task_metrics("similarity", decode)(EvalPrediction(logits, labels))
+
+    assert metrics["pearson"] == pytest.approx(pearsonr(decode(logits), labels).statistic)
+    assert metrics["pearson"] != pytest.approx(pearsonr(logits[:, 0], labels).statistic)
