@@ -9,6 +9,7 @@ Without arguments it is the quickstart. Flags are the fields of `FinetuneArgumen
 import shlex
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from trainers import (
     named_errors,
     parse_recipe,
     readable_errors,
+    sole_writer,
     speak_once,
     split_argv,
     start_run,
@@ -256,36 +258,47 @@ def report(run: Run) -> None:
         print(f"\n{split}\n{found.table(run.trainer.problem_types)}")
 
 
+def train(run: Run, checkpoint: str | None) -> None:
+    """Train, and leave in the folder what the run found."""
+    args = run.trainer.args
+    run.trainer.train(resume_from_checkpoint=checkpoint)
+    run.trainer.save_model(args.output_dir, _internal_call=True)
+    report(run)
+    if run.trainer.is_world_process_zero():
+        finish_run(str(args.output_dir))
+    if args.push_to_hub:
+        advice = (
+            f"the run is whole; push it with `hf upload {args.hub_model_id or 'OWNER/NAME'} "
+            f"{args.output_dir} --exclude 'checkpoint-*'`"
+        )
+        with readable_errors("finetune.py"), named_errors("push_to_hub", advice):
+            run.trainer.push_to_hub()
+
+
 def main(argv: list[str] | None = None) -> None:
     """Fine-tune, evaluate, predict, save and, if asked for, push."""
     argv = sys.argv[1:] if argv is None else argv
-    with readable_errors("finetune.py"):
-        arguments, training_arguments = parse_recipe(
-            (FinetuneArguments, TrainingArguments), argv, default_recipe=QUICKSTART
-        )
-        speak_once(training_arguments)
-        use_all_cores(training_arguments)
-        output_dir = training_arguments.output_dir
-        asked = training_arguments.resume_from_checkpoint
-        resume = asks_to_resume(asked)
-        settings = describe_settings(training_arguments, asdict(arguments))
-        check_output_dir(
-            output_dir, settings, resume=resume, overwrite=arguments.overwrite_output_dir
-        )
-        checkpoint = find_checkpoint(output_dir, asked, training_arguments.world_size)
-        run = prepare_run(arguments, training_arguments, argv)
-        if run.trainer.is_world_process_zero():
-            start_run(output_dir, settings, resume=resume)
-            print(run.trainer.describe_training())
-    run.trainer.train(resume_from_checkpoint=checkpoint)
-    run.trainer.save_model(output_dir, _internal_call=True)
-    report(run)
-    if run.trainer.is_world_process_zero():
-        finish_run(output_dir)
-    if training_arguments.push_to_hub:
-        advice = "the run is whole; push again with --resume_from_checkpoint true --push_to_hub"
-        with readable_errors("finetune.py"), named_errors("push_to_hub", advice):
-            run.trainer.push_to_hub()
+    with ExitStack() as stack:
+        with readable_errors("finetune.py"):
+            arguments, training_arguments = parse_recipe(
+                (FinetuneArguments, TrainingArguments), argv, default_recipe=QUICKSTART
+            )
+            speak_once(training_arguments)
+            use_all_cores(training_arguments)
+            output_dir = training_arguments.output_dir
+            asked = training_arguments.resume_from_checkpoint
+            resume = asks_to_resume(asked)
+            settings = describe_settings(training_arguments, asdict(arguments))
+            check_output_dir(
+                output_dir, settings, resume=resume, overwrite=arguments.overwrite_output_dir
+            )
+            checkpoint = find_checkpoint(output_dir, asked, training_arguments.world_size)
+            run = prepare_run(arguments, training_arguments, argv)
+            if run.trainer.is_world_process_zero():
+                stack.enter_context(sole_writer(output_dir))
+                start_run(output_dir, settings, resume=resume)
+                print(run.trainer.describe_training())
+        train(run, checkpoint)
 
 
 if __name__ == "__main__":

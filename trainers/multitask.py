@@ -21,6 +21,7 @@ from transformers import (
     Trainer,
     TrainingArguments,
 )
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .checks import check_arguments, check_tasks
 from .data import TaskCollator, TaskDataset, longest_first, read_lengths
@@ -219,6 +220,18 @@ class MultiTaskTrainer(Trainer):
             self._loss_sums.zero_()
             self._loss_counts[:] = 0
         super().log(logs, start_time)
+
+    def _init_training_state(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
+        """Restore the state; the best checkpoint is looked for where the run is now.
+
+        The state names its folder, and Trainer forgets it if a stopped run was moved meanwhile.
+        """
+        trained: tuple[int, int] = super()._init_training_state(*args, **kwargs)
+        name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
+        best = Path(str(self.args.output_dir)) / name
+        if best.is_dir():
+            self.state.best_model_checkpoint = str(best)
+        return trained
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         """Run an epoch, unless the run that is resumed was over: Trainer would do one more step."""

@@ -4,19 +4,23 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import datasets
 import torch
 import transformers
+from filelock import FileLock, Timeout
 from transformers import TrainingArguments
 
 from .checkpoints import checkpoint_problem, last_complete_checkpoint
 from .files import write_text
 
 RUN_FILE = "run.json"
+# The Trainer does not push what begins with an underscore.
+LOCK_FILE = "_run.lock"
 # Settings that do not change what a run computes.
 FREE_SETTINGS = {
     "resume_from_checkpoint",
@@ -71,7 +75,8 @@ def describe_settings(args: TrainingArguments, own: Mapping[str, Any]) -> dict[s
         args: Arguments of the Trainer.
         own: All other arguments.
     """
-    settings: dict[str, Any] = json.loads(json.dumps({**args.to_dict(), **own}, default=str))
+    content = {**args.to_dict(), **own, "processes": args.world_size}
+    settings: dict[str, Any] = json.loads(json.dumps(content, default=str))
     return settings
 
 
@@ -138,6 +143,27 @@ def check_output_dir(
         raise ValueError(f"output_dir={str(folder)!r} is a file; name a folder")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:
         _check_same_run(folder, settings, resume=resume)
+
+
+@contextmanager
+def sole_writer(output_dir: str | os.PathLike[str]) -> Iterator[None]:
+    """Keep other runs out of the folder; the lock goes with the process, however that ends.
+
+    Raises:
+        ValueError: If another process writes there, such as a worker that outlived its launcher.
+    """
+    folder = Path(output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK_FILE, timeout=0)
+    try:
+        held = lock.acquire()
+    except Timeout:
+        raise ValueError(
+            f"output_dir={str(folder)!r} is being written by another process: wait for it or end "
+            "it (a killed launcher can leave its workers running), or choose another --output_dir"
+        ) from None
+    with held:
+        yield
 
 
 def start_run(
