@@ -6,10 +6,9 @@ Without arguments it is the quickstart. Flags are the fields of `FinetuneArgumen
 `TrainingArguments`; they win over the recipe.
 """
 
-import shlex
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,8 @@ from trainers import (
     asks_to_resume,
     check_output_dir,
     deal_keys,
+    describe_command,
+    describe_recipe,
     describe_settings,
     evaluate_run,
     find_checkpoint,
@@ -118,17 +119,31 @@ def load_tokenizer(
     if path is None:
         train = [task.splits["train"] for task in tasks.values()]
         columns = [rows[name] for rows in train for name in rows.column_names if "sentence" in name]
-        vocab_size = (arguments.model_config or {}).get("vocab_size", MinBertConfig.vocab_size)
-        return train_wordpiece((text for column in columns for text in column), vocab_size)
+        texts = (text for column in columns for text in column)
+        return train_wordpiece(texts, new_config(arguments).vocab_size)
     tokenizer = load_pretrained(AutoTokenizer, path)
     if len(tokenizer) <= len(tokenizer.all_special_ids):  # what AutoTokenizer makes of no files
         raise ValueError(
             f"model_name_or_path={path!r} has no tokenizer; add its tokenizer.json or vocab.txt"
         )
     # Checkpoints of sentence-transformers bake both into tokenizer.json.
-    tokenizer.backend_tokenizer.no_padding()
-    tokenizer.backend_tokenizer.no_truncation()
+    if tokenizer.is_fast:
+        tokenizer.backend_tokenizer.no_padding()
+        tokenizer.backend_tokenizer.no_truncation()
     return tokenizer
+
+
+def new_config(arguments: FinetuneArguments, **more: Any) -> MinBertConfig:
+    """Make the configuration of a new model.
+
+    Raises:
+        ValueError: If a field is unknown or a value is refused.
+    """
+    sizes = {**(arguments.model_config or {}), **more}
+    known = {entry.name for entry in fields(MinBertConfig)}
+    if unknown := sorted(set(sizes) - known):
+        raise ValueError(f"model_config: unknown keys {unknown}; known: {sorted(known)}")
+    return MinBertConfig(**sizes)
 
 
 def load_model(
@@ -140,17 +155,17 @@ def load_model(
         ValueError: If sizes, checkpoint and tokenizer do not fit together.
     """
     path = arguments.model_name_or_path
+    described = MinBertConfig(tasks=heads)
+    reads_pooler = any(described.task(name).pooling == "pooler" for name in heads)
+    # a frozen pooler has to be one that was trained
+    keep_pooler = arguments.mode == "frozen" and reads_pooler
     if path is None:
-        sizes = {**(arguments.model_config or {}), "vocab_size": len(tokenizer)}
-        known = {entry.name for entry in fields(MinBertConfig)} - {"tasks"}
-        if unknown := sorted(set(sizes) - known):
-            raise ValueError(f"model_config: unknown keys {unknown}; known: {sorted(known)}")
-        model = MinBertForMultiTask(MinBertConfig(**sizes, tasks=heads))
+        model = MinBertForMultiTask(new_config(arguments, vocab_size=len(tokenizer), tasks=heads))
     else:
         model = load_pretrained(
             MinBertForMultiTask,
             path,
-            replaceable=("heads.", "bert.pooler."),
+            replaceable=("heads.",) if keep_pooler else ("heads.", "bert.pooler."),
             tasks=heads,
             dtype=torch.float32,
         )
@@ -224,7 +239,8 @@ def prepare_run(
             for name, task in tasks.items()
         }
     advice = "check the network, log in with `hf auth login`, or train without it"
-    with named_errors("push_to_hub", advice):
+    pushing = training_arguments.push_to_hub
+    with named_errors("push_to_hub", advice) if pushing else nullcontext():
         trainer = MultiTaskTrainer(
             model,
             training_arguments,
@@ -238,8 +254,8 @@ def prepare_run(
             callbacks=callbacks,
         )
     facts = RunFacts(
-        command=shlex.join(["accelerate", "launch", "finetune.py", *argv]),
-        recipe=Path(str(recipe_path)).read_text(encoding="utf-8"),
+        command=describe_command(argv),
+        recipe=describe_recipe(str(recipe_path)),
         model_name_or_path=arguments.model_name_or_path,
         data={name: task.source for name, task in recipe.items()},
         bad_rows={name: [str(row) for row in task.bad_rows] for name, task in tasks.items()},

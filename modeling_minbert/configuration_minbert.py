@@ -24,6 +24,7 @@ from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from transformers import BertConfig
+from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
 ProblemType = Literal["classification", "paraphrase", "similarity"]
@@ -157,6 +158,17 @@ class MinBertTask:
                 raise ValueError(f"{name}={getattr(self, name)} is a cosine, it must be in [-1, 1]")
         if self.cosine_scale <= 0:
             raise ValueError(f"cosine_scale={self.cosine_scale} must be above 0")
+
+
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
 
 
 @strict
@@ -317,7 +329,12 @@ class MinBertConfig(PreTrainedConfig):
         return {**config_dict, "model_type": cls.model_type}, kwargs
 
     def validate_heads(self) -> None:
-        """Check that the attention heads divide the width."""
+        """Check that sizes are sizes, and that the attention heads divide the width."""
+        for name in SIZES:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be 1 or more")
+        if self.hidden_act not in ACT2FN:
+            raise ValueError(f"hidden_act={self.hidden_act!r}; known: {', '.join(ACT2FN)}")
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size={self.hidden_size} is not divisible by "

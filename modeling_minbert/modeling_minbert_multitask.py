@@ -47,7 +47,8 @@ def pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
         pooling: `cls`, `mean` or `max`; special tokens count as tokens.
 
     Returns:
-        (N, D), in the dtype of `hidden`. A sequence without a real token gives zeros under `mean`.
+        (N, D), in the dtype of `hidden`. A sequence without a real token gives zeros under `mean`,
+        and the lowest number of the dtype under `max`.
 
     Source: Reimers and Gurevych 2019, section 3.
     """
@@ -87,7 +88,8 @@ class MinBertTaskHead(nn.Module):
         if self.task.pair_encoding == "separate":
             u, v = pooled.unbind(dim=1)
             if self.task.head == "cosine":
-                return F.cosine_similarity(u, v, dim=-1).unsqueeze(-1)
+                # near 1, where good pairs are, half precision would tell few cosines apart
+                return F.cosine_similarity(u.float(), v.float(), dim=-1).unsqueeze(-1)
             pooled = torch.cat([u, v, (u - v).abs()], dim=-1)
         if self.dense is not None:
             pooled = self.dropout(torch.tanh(self.dense(pooled)))
@@ -192,7 +194,10 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
             ValueError: If there is no such task, or a shape does not fit it.
         """
         name = task or str(self.config.default_task)
-        spec = self.config.task(name)
+        if name not in self.heads:
+            self.config.task(name)  # names the known tasks
+        head: Any = self.heads[name]
+        spec: MinBertTask = head.task
         separate = spec.pair_encoding == "separate"
         _check_shape(input_ids if inputs_embeds is None else inputs_embeds[..., 0], name, separate)
         inputs: tuple[Tensor | None, ...]
@@ -201,7 +206,6 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
             inputs = tuple(None if tensor is None else tensor.flatten(0, 1) for tensor in inputs)
         outputs = self.bert(*inputs, **kwargs)
         pooled = _pool_outputs(outputs, inputs[1], spec.pooling)
-        head: Any = self.heads[name]
         scores = head(pooled.unflatten(0, (-1, 2)) if separate else pooled)
         loss = None if labels is None else head.loss(scores, labels)
         return SequenceClassifierOutput(

@@ -266,3 +266,14 @@ def test_the_same_run_may_be_repeated(run, files, recipe):
 
     after = read_weights(run[0])
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_run_too_short_to_log_anything_ends_well(files, recipe):
+    quiet = {"logging_steps": 500, "eval_strategy": "no", "save_strategy": "no"}
+    folder = files / "quiet"
+
+    train(files, recipe | quiet | {"output_dir": str(folder)}, "--max_steps", "1")
+
+    assert json.loads((folder / "run.json").read_text())["finished"] is True
+    assert (folder / "README.md").is_file()
+    assert not (folder / "history.png").exists()

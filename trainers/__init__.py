@@ -23,6 +23,8 @@ from .results import Results, RunFacts, evaluate_run, write_card, write_results
 from .runs import (
     asks_to_resume,
     check_output_dir,
+    describe_command,
+    describe_recipe,
     describe_settings,
     find_checkpoint,
     finish_run,
@@ -49,6 +51,8 @@ __all__ = [
     "asks_to_resume",
     "check_output_dir",
     "deal_keys",
+    "describe_command",
+    "describe_recipe",
     "describe_settings",
     "evaluate_run",
     "find_checkpoint",

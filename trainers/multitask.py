@@ -284,6 +284,8 @@ class MultiTaskTrainer(Trainer):
             metrics |= self._evaluate_task(task, dataset, ignore_keys, prefix)
             kind = self.problem_types[task]
             primary[task] = (kind, metrics[f"{prefix}_{PRIMARY_METRIC[kind]}"])
+        if len(primary) < len(self.problem_types):
+            return metrics  # a mean of some tasks would pass for that of all
         summary = {
             f"{metric_key_prefix}_{name}": value for name, value in aggregates(primary).items()
         }

@@ -153,7 +153,10 @@ def write_results(
     content = {split: asdict(found) for split, found in results.items()}
     content |= asdict(facts) | _describe_training(trainer)
     write_text(folder / "metrics.json", json.dumps(content, indent=2) + "\n")
-    plot_history(trainer.state.log_history, folder / "history.png")
+    if any(
+        key.startswith(("loss_", "eval_")) for entry in trainer.state.log_history for key in entry
+    ):  # a run shorter than logging_steps has nothing to show
+        plot_history(trainer.state.log_history, folder / "history.png")
 
 
 def write_card(

@@ -3,8 +3,10 @@
 import json
 import logging
 import os
+import re
+import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -65,7 +67,9 @@ def use_all_cores(args: TrainingArguments) -> None:
     launched = "ACCELERATE_MIXED_PRECISION" in os.environ  # the launcher always sets it
     if args.device.type == "cpu" and launched and os.environ.get("OMP_NUM_THREADS") == "1":
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // processes))
+        allowed = getattr(os, "sched_getaffinity", None)  # Linux only
+        cores = len(allowed(0)) if allowed else os.cpu_count() or 1
+        torch.set_num_threads(max(1, cores // processes))
 
 
 def describe_settings(args: TrainingArguments, own: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,8 +80,24 @@ def describe_settings(args: TrainingArguments, own: Mapping[str, Any]) -> dict[s
         own: All other arguments.
     """
     content = {**args.to_dict(), **own, "processes": args.world_size}
+    content["task_order"] = list(own.get("tasks") or {})  # the order of the round robin
     settings: dict[str, Any] = json.loads(json.dumps(content, default=str))
     return settings
+
+
+def describe_command(argv: Sequence[str]) -> str:
+    """Write the command of a run as others may see it: without the token of the Hub."""
+    shown = [re.sub(r"^(--hub[_-]token=).*", r"\1<HUB_TOKEN>", word) for word in argv]
+    for index, word in enumerate(argv[:-1]):
+        if word in ("--hub_token", "--hub-token"):
+            shown[index + 1] = "<HUB_TOKEN>"
+    return shlex.join(["accelerate", "launch", "finetune.py", *shown])
+
+
+def describe_recipe(path: str | os.PathLike[str]) -> str:
+    """Read a recipe as others may see it: without the token of the Hub."""
+    text = Path(path).read_text(encoding="utf-8")
+    return re.sub(r"(?m)^(\s*hub_token\s*:).*", r"\1 <HUB_TOKEN>", text)
 
 
 def asks_to_resume(resume_from_checkpoint: str | None) -> bool:
@@ -171,14 +191,17 @@ def start_run(
 ) -> None:
     """Take the folder: note the settings, and without `resume` drop the checkpoints of before.
 
-    Predictions of before are dropped, too: they may be of tasks that this run has not.
+    What was found before is dropped, too: it would pass for that of this run.
     """
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     _write_run(folder, settings, finished=False)
     if not resume:
         for old in [*folder.glob("checkpoint-*"), *folder.glob("predictions")]:
-            shutil.rmtree(old)
+            if old.is_dir():
+                shutil.rmtree(old)
+        for name in ("README.md", "metrics.json", "history.png"):
+            (folder / name).unlink(missing_ok=True)
 
 
 def finish_run(output_dir: str | os.PathLike[str]) -> None:

@@ -11,7 +11,8 @@ class TaskTraining:
 
     Args:
         batch_size: Rows per device and step; None takes ``per_device_train_batch_size``.
-        loss_weight: Factor on the loss of this task in the gradient. Logged losses stay unweighted.
+        loss_weight: Factor on the loss of this task in the gradient. The logs have ``loss_<task>``
+            without it, ``loss`` and ``train_loss`` with it.
 
     Raises:
         ValueError: If a value is of the wrong type or out of range.

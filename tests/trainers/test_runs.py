@@ -12,9 +12,12 @@ from transformers import TrainingArguments
 from trainers import (
     asks_to_resume,
     check_output_dir,
+    describe_command,
+    describe_recipe,
     describe_settings,
     find_checkpoint,
     finish_run,
+    sole_writer,
     speak_once,
     start_run,
 )
@@ -166,3 +169,34 @@ def test_only_the_first_process_speaks(rank, silent):
 
     assert datasets.are_progress_bars_disabled() is silent
     assert (transformers.utils.logging.get_verbosity() == logging.ERROR) is silent
+
+
+def test_the_token_of_the_hub_is_shown_to_nobody(tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("seed: 1\nhub_token: hf_secret\nmax_length: 8\n")
+
+    separate = describe_command(["a.yaml", "--hub_token", "hf_secret", "--seed", "1"])
+    joined = describe_command(["--hub_token=hf_secret"])
+
+    for text in (separate, joined, describe_recipe(recipe)):
+        assert "hf_secret" not in text
+        assert "HUB_TOKEN" in text
+    assert separate.startswith("accelerate launch finetune.py a.yaml --hub_token")
+    assert "max_length: 8" in describe_recipe(recipe)
+
+
+def test_another_order_of_tasks_is_another_run(tmp_path):
+    args = TrainingArguments(output_dir=str(tmp_path / "run"), use_cpu=True)
+
+    first = describe_settings(args, {"tasks": {"a": {}, "b": {}}})
+    second = describe_settings(args, {"tasks": {"b": {}, "a": {}}})
+
+    assert first != second
+
+
+def test_a_folder_has_one_writer(tmp_path):
+    with sole_writer(tmp_path), pytest.raises(ValueError, match="is being written by another"):
+        sole_writer(tmp_path).__enter__()
+
+    with sole_writer(tmp_path):
+        assert (tmp_path / "_run.lock").is_file()
