@@ -76,10 +76,11 @@ def test_a_fresh_process_loads_every_class_without_the_package(folders, tokenize
     places = {name: (model._auto_class, str(path)) for name, (model, path) in folders.items()}
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environment["HF_MODULES_CACHE"] = str(tmp_path / "modules")
+    # -S: an editable installation would be found through its .pth file
     script = f"import sys; sys.path[:] = {packages_without_this_project()!r}\n{SCRIPT}"
 
     run = subprocess.run(
-        [sys.executable, "-I", "-c", script, json.dumps(places), str(ids.tolist()), str(elsewhere)],
+        [sys.executable, "-I", "-S", "-c", script, json.dumps(places), str(ids.tolist()), str(elsewhere)],
         cwd=elsewhere, env=environment, capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
 
