@@ -80,7 +80,7 @@ def test_a_fresh_process_loads_every_class_without_the_package(folders, tokenize
     script = f"import sys; sys.path[:] = {packages_without_this_project()!r}\n{SCRIPT}"
 
     run = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", script, json.dumps(places), str(ids.tolist()), str(elsewhere)],
+        [sys.executable, "-IS", "-c", script, json.dumps(places), str(ids.tolist()), str(elsewhere)],
         cwd=elsewhere, env=environment, capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
 
