@@ -79,10 +79,16 @@ def test_a_fresh_process_loads_every_class_without_the_package(folders, tokenize
     # -S: an editable installation would be found through its .pth file
     script = f"import sys; sys.path[:] = {packages_without_this_project()!r}\n{SCRIPT}"
 
+    arguments = [json.dumps(places), str(ids.tolist()), str(elsewhere)]
     run = subprocess.run(
-        [sys.executable, "-IS", "-c", script, json.dumps(places), str(ids.tolist()), str(elsewhere)],
-        cwd=elsewhere, env=environment, capture_output=True, text=True, check=False, timeout=240,
-    )  # fmt: skip
+        [sys.executable, "-I", "-S", "-c", script, *arguments],
+        cwd=elsewhere,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
 
     assert run.returncode == 0, run.stderr[-3000:]
     results = torch.load(elsewhere / "results.pt")
