@@ -195,6 +195,8 @@ class MinBertConfig(PreTrainedConfig):
         classifier_dropout: Dropout of the sequence and token classifiers; None for
             `hidden_dropout_prob`.
         tie_word_embeddings: Whether the MLM decoder is the word embedding.
+        sparse_prediction: Whether the vocabulary is scored at the labelled tokens alone where
+            labels are given in training, or with a packed batch.
         tasks: Task name to the fields of `MinBertTask`.
         default_task: Name of the task that `forward` computes when it is given none; None for the
             first of `tasks`.
@@ -218,6 +220,7 @@ class MinBertConfig(PreTrainedConfig):
     pad_token_id: int | None = 0
     classifier_dropout: float | int | None = None
     tie_word_embeddings: bool = True
+    sparse_prediction: bool = True
     tasks: dict[str, dict[str, Any]] | None = None
     # A field, because the file does not keep the order of `tasks`.
     default_task: str | None = None
@@ -284,8 +287,8 @@ class MinBertConfig(PreTrainedConfig):
 
     def to_bert(self) -> BertConfig:
         """Return the configuration of a stock BERT of the same sizes and labels."""
-        own = {"tasks", "default_task", "auto_map", "model_type", "architectures"}
-        own.add("transformers_version")
+        own = {"tasks", "default_task", "sparse_prediction"}
+        own |= {"auto_map", "model_type", "architectures", "transformers_version"}
         return BertConfig(**{key: val for key, val in self.to_dict().items() if key not in own})
 
     def task(self, name: str) -> MinBertTask:

@@ -24,8 +24,14 @@ that it never is. Read bottom-up, or begin at the end:
 
 `MinBertForMultiTask`, with any number of named heads, is in `modeling_minbert_multitask.py`.
 
-Shapes: B batch (rows), L tokens of a sequence, D hidden size, H attention heads, d size of a head,
-V vocabulary, K labels.
+All of them take a padded batch (B, L), as BERT does, or a packed one: all sequences one after the
+other in (1, T), `position_ids` that begin anew in each, and their offsets as `cu_seq_lens_q`,
+(N + 1,), with the longest as `max_length_q`. These are the names of `DataCollatorWithFlattening`.
+Inside the encoder there are only real tokens either way, unless the attention implementation is not
+`sdpa`, or every layer is asked for its states.
+
+Shapes: B batch (rows), L tokens of a sequence, N sequences, T real tokens of all of them, M tokens
+whose state is read, D hidden size, H attention heads, d size of a head, V vocabulary, K labels.
 """
 
 import os
@@ -39,7 +45,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.activations import ACT2FN
-from transformers.masking_utils import create_bidirectional_mask
+from transformers.masking_utils import create_bidirectional_mask, packed_sequence_mask_function
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
@@ -56,9 +62,21 @@ from transformers.utils.generic import (
     can_return_tuple,
     merge_with_config_defaults,
 )
+from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import capture_outputs
 
+from .attention_minbert import attend, can_attend
 from .configuration_minbert import MinBertConfig
+from .dropout_minbert import MinBertDropout
+from .packing_minbert import (
+    MinBertSequences,
+    Read,
+    any_at_padding,
+    labels_at,
+    read_labelled,
+    read_padded,
+)
+from .vocabulary_minbert import look_up, reuse_gradient, vocabulary_loss
 
 # Encoder
 
@@ -74,7 +92,7 @@ class MinBertEmbeddings(nn.Module):
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = MinBertDropout(config.hidden_dropout_prob)
         # Not saved, but there: old checkpoints carry this key, and it is then known.
         self.position_ids = nn.Buffer(
             torch.arange(config.max_position_embeddings).expand((1, -1)), persistent=False
@@ -82,26 +100,29 @@ class MinBertEmbeddings(nn.Module):
 
     def forward(
         self,
-        input_ids: Tensor | None,
+        input_ids: Any,
         token_type_ids: Tensor | None,
         position_ids: Tensor | None,
         inputs_embeds: Tensor | None,
     ) -> Tensor:
         if inputs_embeds is None:
-            inputs_embeds = self.word_embeddings(input_ids)  # (B, L, D)
-        length = inputs_embeds.shape[1]
+            inputs_embeds = look_up(input_ids, self.word_embeddings)  # (B, L, D)
         if position_ids is None:
-            if length > self.position_ids.shape[1]:
-                raise ValueError(
-                    f"a sequence of {length} tokens is longer than max_position_embeddings="
-                    f"{self.position_ids.shape[1]}: truncate it when tokenizing"
-                )
+            length = inputs_embeds.shape[1]
+            self.check_length(length)
             position_ids = self.position_ids[:, :length]
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(position_ids)
         segments = self.token_type_embeddings(token_type_ids)
         embeddings = inputs_embeds + segments + self.position_embeddings(position_ids)
         return self.dropout(self.LayerNorm(embeddings))
+
+    def check_length(self, length: int) -> None:
+        if length > self.position_ids.shape[1]:
+            raise ValueError(
+                f"a sequence of {length} tokens is longer than max_position_embeddings="
+                f"{self.position_ids.shape[1]}: truncate it when tokenizing"
+            )
 
 
 def eager_attention_forward(
@@ -137,7 +158,10 @@ def eager_attention_forward(
 
 
 class MinBertSelfAttention(nn.Module):
-    """Multi-head self-attention; the attention interface decides how it is computed."""
+    """Multi-head self-attention, the one place that knows sequences.
+
+    Packed states (T, D) go to `attend`; for others the attention interface decides.
+    """
 
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__()
@@ -150,18 +174,29 @@ class MinBertSelfAttention(nn.Module):
         self.is_causal = False
 
     def forward(
-        self, hidden: Tensor, attention_mask: Tensor | None, **kwargs: Any
+        self,
+        hidden: Tensor,
+        attention_mask: Tensor | None,
+        queries: Tensor | None = None,
+        sequences: MinBertSequences | None = None,
+        select: Tensor | None = None,
+        **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
+        dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
+        query = self.query(hidden if queries is None else queries)
+        key, value = self.key(hidden), self.value(hidden)
+        if sequences is not None:
+            heads = self.config.num_attention_heads
+            context = attend(query, key, value, sequences, heads, select=select, dropout=dropout)
+            return context, None
         split = (*hidden.shape[:-1], -1, self.head_size)
-        query = self.query(hidden).view(split).transpose(1, 2)  # (B, H, L, d)
-        key = self.key(hidden).view(split).transpose(1, 2)
-        value = self.value(hidden).view(split).transpose(1, 2)
-        attend: Callable[..., tuple[Tensor, Tensor | None]] = ALL_ATTENTION_FUNCTIONS.get_interface(
+        query, key, value = (states.view(split).transpose(1, 2) for states in (query, key, value))
+        interface: Callable[..., tuple[Tensor, Tensor | None]]
+        interface = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
-        dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         scaling = self.head_size**-0.5
-        context, probs = attend(
+        context, probs = interface(
             self, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs
         )
         return context.reshape(hidden.shape).contiguous(), probs  # (B, L, D)
@@ -174,7 +209,7 @@ class MinBertAddNorm(nn.Module):
         super().__init__()
         self.dense = nn.Linear(input_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = MinBertDropout(config.hidden_dropout_prob)
 
     def forward(self, hidden: Tensor, residual: Tensor) -> Tensor:
         return self.LayerNorm(self.dropout(self.dense(hidden)) + residual)
@@ -188,9 +223,16 @@ class MinBertAttention(nn.Module):
         self.self = MinBertSelfAttention(config)
         self.output = MinBertAddNorm(config.hidden_size, config)
 
-    def forward(self, hidden: Tensor, attention_mask: Tensor | None, **kwargs: Any) -> Tensor:
-        context, _ = self.self(hidden, attention_mask, **kwargs)
-        return self.output(context, hidden)
+    def forward(
+        self,
+        hidden: Tensor,
+        attention_mask: Tensor | None,
+        select: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        queries = hidden if select is None else hidden.index_select(0, select)
+        context, _ = self.self(hidden, attention_mask, queries, select=select, **kwargs)
+        return self.output(context, queries)
 
 
 class MinBertIntermediate(nn.Module):
@@ -206,7 +248,10 @@ class MinBertIntermediate(nn.Module):
 
 
 class MinBertLayer(GradientCheckpointingLayer):
-    """Attention, then feed-forward, each with residual and norm."""
+    """Attention, then feed-forward, each with residual and norm.
+
+    With `select`, (M,), of packed states (T, D), only the states of these tokens come out.
+    """
 
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__()
@@ -226,9 +271,17 @@ class MinBertEncoder(nn.Module):
         super().__init__()
         self.layer = nn.ModuleList([MinBertLayer(config) for _ in range(config.num_hidden_layers)])
 
-    def forward(self, hidden: Tensor, attention_mask: Tensor | None, **kwargs: Any) -> Tensor:
-        for layer in self.layer:
-            hidden = layer(hidden, attention_mask, **kwargs)
+    def forward(
+        self,
+        hidden: Tensor,
+        attention_mask: Tensor | None,
+        select: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        last = len(self.layer) - 1
+        for index, layer in enumerate(self.layer):
+            chosen = select if index == last else None
+            hidden = layer(hidden, attention_mask, select=chosen, **kwargs)
         return hidden
 
 
@@ -272,6 +325,19 @@ class MinBertLMHead(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         return self.decoder(self.transform(hidden))
 
+    def loss(self, hidden: Tensor, labels: Tensor, num_items: Any = None) -> Tensor:
+        """Compute the cross entropy of labelled tokens alone.
+
+        Args:
+            hidden: Their states, (M, D).
+            labels: Word-piece ids, (M,), -100 for none.
+            num_items: What the sum is divided by; None for the number of labels.
+        """
+        total = vocabulary_loss(self.transform(hidden), self.decoder, labels)
+        if num_items is None:
+            num_items = (labels != -100).sum()
+        return total / num_items
+
 
 class MinBertPreTrainingHeads(nn.Module):
     """One or both heads of pre-training, under BERT's key names."""
@@ -289,9 +355,9 @@ class MinBertPreTrainingHeads(nn.Module):
             self.seq_relationship = nn.Linear(config.hidden_size, 2)
 
 
-def _classifier(config: MinBertConfig) -> tuple[nn.Dropout, nn.Linear]:
+def _classifier(config: MinBertConfig) -> tuple[MinBertDropout, nn.Linear]:
     own = config.classifier_dropout
-    dropout = nn.Dropout(config.hidden_dropout_prob if own is None else own)
+    dropout = MinBertDropout(config.hidden_dropout_prob if own is None else own)
     return dropout, nn.Linear(config.hidden_size, len(config.id2label or {}))
 
 
@@ -314,6 +380,7 @@ class MinBertPreTrainedModel(PreTrainedModel):
     _supports_flex_attn = True
     _supports_attention_backend = True
     _can_compile_fullgraph = True
+    supports_packed_input = True
     _input_embed_layer = "word_embeddings"
     _no_split_modules = ["MinBertEmbeddings", "MinBertLayer"]
     _can_record_outputs = {"hidden_states": MinBertLayer, "attentions": MinBertSelfAttention}
@@ -349,6 +416,17 @@ class MinBertPreTrainedModel(PreTrainedModel):
         kwargs.setdefault("save_original_format", False)
         super().save_pretrained(save_directory, *args, **kwargs)
 
+    def reuse_gradients(self) -> None:
+        """Let backward passes write the gradient of the word embedding into one buffer.
+
+        On the CPU that saves making a fresh matrix of the size of the embedding at every step. It
+        is for a training loop of one process that reads gradients from `weight.grad` alone; see
+        `reuse_gradient`.
+        """
+        weight: Any = self.get_input_embeddings().weight
+        if weight.requires_grad and weight.device.type == "cpu":
+            reuse_gradient(weight)
+
     def save_as_bert(self, save_directory: str | os.PathLike[str]) -> None:
         """Save a folder that transformers loads as a plain `bert`, with equal outputs.
 
@@ -361,6 +439,13 @@ class MinBertPreTrainedModel(PreTrainedModel):
             bert.pooler = None
         bert.load_state_dict(self.state_dict())
         bert.save_pretrained(save_directory)
+
+
+@dataclass
+class MinBertModelOutput(BaseModelOutputWithPooling):
+    """States of the encoder; with `sequences` they are those of the real tokens alone, (T, D)."""
+
+    sequences: MinBertSequences | None = None
 
 
 class MinBertModel(MinBertPreTrainedModel):
@@ -384,34 +469,107 @@ class MinBertModel(MinBertPreTrainedModel):
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
+        read: Read = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutputWithPooling:
+    ) -> MinBertModelOutput:
         """Encode a batch of sequences.
 
         Args:
-            input_ids: Word-piece ids, (B, L).
+            input_ids: Word-piece ids, (B, L); (1, T) of a packed batch.
             attention_mask: 1 for real tokens, 0 for padding, (B, L); None if all are real.
             token_type_ids: Segment ids, (B, L); None for all zero.
             position_ids: Positions, (B, L) or (1, L); None for 0 to L - 1.
             inputs_embeds: Word embeddings in place of `input_ids`, (B, L, D).
-            **kwargs: For the attention and for what to record (`output_hidden_states`, ...).
+            read: Which states the caller reads; for others nothing is computed. None for all, with
+                zeros at paddings; `first` for those of the first tokens, (N, 1, D); a mask of the
+                ids' shape, or positions in a packed batch, for these, (M, D); `tokens` for the real
+                ones, (T, D), if the output has `sequences`; `padded` for what BERT computes.
+            **kwargs: For the attention and for what to record (`output_hidden_states`, ...); the
+                offsets `cu_seq_lens_q` (N + 1,) and `max_length_q` of a packed batch.
 
         Returns:
-            `last_hidden_state` (B, L, D) and `pooler_output` (B, D).
+            `last_hidden_state` (B, L, D), or what is read, and `pooler_output` (N, D).
 
         Raises:
-            ValueError: If not exactly one of `input_ids` and `inputs_embeds` is given, or a
-                sequence is longer than `max_position_embeddings`.
+            ValueError: If not exactly one of `input_ids` and `inputs_embeds` is given, a sequence
+                is longer than `max_position_embeddings`, or offsets do not fit the tokens.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("pass exactly one of input_ids and inputs_embeds")
-        hidden = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
+        inputs = (input_ids, token_type_ids, position_ids, inputs_embeds)
+        sequences = self._find_sequences(inputs, attention_mask, read, kwargs)
+        if sequences is not None:
+            return self._forward_packed(inputs, sequences, read, kwargs)
+        hidden = self.embeddings(*inputs)
         mask = create_bidirectional_mask(
             config=self.config, inputs_embeds=hidden, attention_mask=attention_mask
         )
         hidden = self.encoder(hidden, mask, position_ids=position_ids, **kwargs)
         pooled = self.pooler(hidden) if self.pooler is not None else None
-        return BaseModelOutputWithPooling(last_hidden_state=hidden, pooler_output=pooled)
+        return MinBertModelOutput(hidden[read] if isinstance(read, Tensor) else hidden, pooled)
+
+    def _find_sequences(
+        self, inputs: tuple[Any, ...], mask: Tensor | None, read: Read, kwargs: Any
+    ) -> MinBertSequences | None:
+        """Find the sequences of the batch; None for a padded one that stays as it is."""
+        given = inputs[3] if inputs[0] is None else inputs[0]
+        shape = (given.shape[0], given.shape[1])
+        if kwargs.get("cu_seq_lens_q") is not None:
+            if mask is not None:
+                raise ValueError("a packed batch has no padding: leave attention_mask out")
+            longest = kwargs.get("max_length_q")
+            return MinBertSequences.from_offsets(kwargs["cu_seq_lens_q"], longest, shape)
+        if read_padded(read, mask) or is_tracing(given) or kwargs.get("is_causal"):
+            return None
+        if not given.numel() or not self._uses_kernels(self.embeddings.LayerNorm.weight, kwargs):
+            return None
+        return MinBertSequences.from_mask(mask, shape, given.device)
+
+    def _uses_kernels(self, like: Tensor, kwargs: Any) -> bool:
+        """Tell whether `attend` computes the attention: for sdpa, if no layer is recorded."""
+        for name in ("output_hidden_states", "output_attentions"):
+            wanted = kwargs.get(name, getattr(self.config, name, False))
+            if wanted is not None and wanted is not False:
+                return False
+        return can_attend(self.config, like)
+
+    def _forward_packed(
+        self, inputs: tuple[Any, ...], sequences: MinBertSequences, read: Read, kwargs: Any
+    ) -> MinBertModelOutput:
+        """Encode the real tokens; of the last layer, only the states that are read."""
+        if inputs[2] is None:
+            self.embeddings.check_length(sequences.max_length)
+        hidden = self.embeddings(*sequences.unpad_inputs(*inputs))  # (1, T, D)
+        select, order = sequences.choose(read, with_first=self.pooler is not None)
+        if self._uses_kernels(hidden, kwargs):
+            states = self.encoder(hidden[0], None, select, sequences=sequences)
+        else:
+            states = self._encode_masked(hidden, sequences, kwargs)
+            states = states if select is None else states.index_select(0, select)
+        if order is not None:
+            states = states.index_select(0, order.argsort())
+        if isinstance(read, Tensor):
+            count = 0 if self.pooler is None else len(sequences.first)
+            first, states = states[:count], states[count:]
+        elif read == "tokens":
+            return MinBertModelOutput(states, sequences=sequences)
+        elif read == "first":
+            first = states = states.unsqueeze(1)
+        else:
+            first, states = states.index_select(0, sequences.first), sequences.pad(states)
+        pooled = None if self.pooler is None else self.pooler(first.view(-1, 1, first.shape[-1]))
+        return MinBertModelOutput(states, pooled)
+
+    def _encode_masked(self, hidden: Tensor, sequences: MinBertSequences, kwargs: Any) -> Tensor:
+        """Encode a packed batch by any attention implementation, (1, T, D) -> (T, D)."""
+        segments = sequences.segments.unsqueeze(0)
+        mask = create_bidirectional_mask(
+            config=self.config,
+            inputs_embeds=hidden,
+            attention_mask=None,
+            and_mask_function=packed_sequence_mask_function(segments),
+        )
+        return self.encoder(hidden, mask, **kwargs)[0]
 
 
 class MinBertForMaskedLM(MinBertPreTrainedModel):
@@ -449,19 +607,26 @@ class MinBertForMaskedLM(MinBertPreTrainedModel):
         labels: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedLMOutput:
-        """Score the vocabulary at every token.
+        """Score the vocabulary.
 
-        `labels` (B, L) are ids, -100 where nothing is predicted.
+        `labels` (B, L) are ids, -100 where nothing is predicted. With them, in training or for a
+        packed batch, the vocabulary is scored at labelled tokens alone, unless
+        `config.sparse_prediction` is false; `label_positions` (M,) names these tokens of a packed
+        batch, so that nothing has to wait for a GPU to find them.
 
         Returns:
-            `logits` (B, L, V) and, with labels, the mean `loss` over the labelled tokens.
+            `logits` (B, L, V), and with labels the mean `loss` over the labelled tokens. Where only
+            labelled tokens are scored, `logits` are theirs, (M, V), and None in training.
         """
-        outputs = self.bert(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs
-        )
-        logits = self.cls.predictions(outputs.last_hidden_state)
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        read = read_labelled(self, labels, attention_mask, kwargs)
+        outputs = self.bert(*inputs, read=read, **kwargs)
+        hidden, head = outputs.last_hidden_state, self.cls.predictions
+        logits = None if isinstance(read, Tensor) and self.training else head(hidden)
         loss = None
-        if labels is not None:
+        if labels is not None and isinstance(read, Tensor):
+            loss = head.loss(hidden, labels_at(labels, read), kwargs.get("num_items_in_batch"))
+        elif labels is not None:
             loss = self.loss_function(logits, labels, self.config.vocab_size, **kwargs)
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
@@ -495,9 +660,8 @@ class MinBertForNSP(MinBertPreTrainedModel):
         Returns:
             `logits` (B, 2) and, with labels, the mean `loss` over the rows.
         """
-        outputs = self.bert(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs
-        )
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.bert(*inputs, read="first", **kwargs)
         logits = self.cls.seq_relationship(outputs.pooler_output)
         loss = None if labels is None else F.cross_entropy(logits.view(-1, 2), labels.view(-1))
         return NextSentencePredictorOutput(loss, logits, outputs.hidden_states, outputs.attentions)
@@ -551,16 +715,19 @@ class MinBertForPreTraining(MinBertPreTrainedModel):
         may be absent.
 
         Returns:
-            `prediction_logits` (B, L, V), `seq_relationship_logits` (B, 2) and the sum of the mean
-            losses whose labels were given.
+            `prediction_logits` as the first's, `seq_relationship_logits` (B, 2), and the sum of the
+            mean losses whose labels were given.
         """
-        outputs = self.bert(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs
-        )
-        scores = self.cls.predictions(outputs.last_hidden_state)
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        read = read_labelled(self, labels, attention_mask, kwargs)
+        outputs = self.bert(*inputs, read=read, **kwargs)
+        hidden, head = outputs.last_hidden_state, self.cls.predictions
+        scores = None if isinstance(read, Tensor) and self.training else head(hidden)
         relation = self.cls.seq_relationship(outputs.pooler_output)
         losses = []
-        if labels is not None:
+        if labels is not None and isinstance(read, Tensor):
+            losses.append(head.loss(hidden, labels_at(labels, read)))
+        elif labels is not None and scores is not None:
             losses.append(F.cross_entropy(scores.flatten(0, 1).float(), labels.flatten()))
         if next_sentence_label is not None:
             losses.append(F.cross_entropy(relation.view(-1, 2), next_sentence_label.view(-1)))
@@ -601,9 +768,8 @@ class MinBertForSequenceClassification(MinBertPreTrainedModel):
         Returns:
             `logits` (B, K) and, with labels, the mean `loss` over the rows.
         """
-        outputs = self.bert(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs
-        )
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.bert(*inputs, read="first", **kwargs)
         logits = self.classifier(self.dropout(outputs.pooler_output))
         loss = None if labels is None else self._loss(logits, labels)
         return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
@@ -645,10 +811,12 @@ class MinBertForTokenClassification(MinBertPreTrainedModel):
         Returns:
             `logits` (B, L, K) and, with labels, the mean `loss` over the labelled tokens.
         """
-        outputs = self.bert(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs
-        )
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        stray = labels is not None and any_at_padding(labels != -100, attention_mask)
+        outputs = self.bert(*inputs, read="padded" if stray else "tokens", **kwargs)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        if outputs.sequences is not None:
+            logits = outputs.sequences.pad(logits)
         loss = None
         if labels is not None:
             loss = self.loss_function(logits, labels, self.config, **kwargs)
@@ -682,15 +850,20 @@ class MinBertForQuestionAnswering(MinBertPreTrainedModel):
         """Score every token as the first and the last of the answer.
 
         `start_positions` and `end_positions` (B,) are the indices of these tokens; an answer beyond
-        the sequence is ignored.
+        the sequence is ignored. The loss is over all columns of a padded batch, as BERT's is, and
+        over the real tokens of a packed one.
 
         Returns:
-            `start_logits` and `end_logits` (B, L) and, with positions, their mean cross entropy.
+            `start_logits` and `end_logits` (B, L), L being `max_length_q` for a packed batch, and,
+            with positions, their mean cross entropy.
         """
-        outputs = self.bert(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs
-        )
-        start_logits, end_logits = self.qa_outputs(outputs.last_hidden_state).unbind(dim=-1)
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        packed = kwargs.get("cu_seq_lens_q") is not None
+        outputs = self.bert(*inputs, read="tokens" if packed else "padded", **kwargs)
+        logits = self.qa_outputs(outputs.last_hidden_state)
+        if packed:
+            logits = outputs.sequences.to_rows(logits, torch.finfo(logits.dtype).min)
+        start_logits, end_logits = logits.unbind(dim=-1)
         loss = None
         if start_positions is not None and end_positions is not None:
             loss = self.loss_function(start_logits, end_logits, start_positions, end_positions)

@@ -18,7 +18,9 @@ size, K logits of a row.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any, Unpack
 
 import torch
@@ -26,16 +28,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoTokenizer
 from transformers.modeling_outputs import SequenceClassifierOutput
-from transformers.utils import logging
 from transformers.utils.generic import TransformersKwargs, can_return_tuple
 
 from .configuration_minbert import MinBertConfig, MinBertTask
+from .dropout_minbert import MinBertDropout
+from .inference_minbert import Encoded, Row, check_rows, stream, tokenize
 from .modeling_minbert import MinBertModel, MinBertPreTrainedModel
-
-# More batches than this show a progress bar.
-QUIET_BATCHES = 15
-
-Row = tuple[str, ...]  # a sentence, or two
+from .packing_minbert import Read
 
 
 def pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
@@ -71,7 +70,7 @@ class MinBertTaskHead(nn.Module):
         self.task = task
         self.score_range = task.score_range or (0, 1)  # paraphrase labels are in [0, 1] already
         width = 3 * config.hidden_size if task.head == "concat" else config.hidden_size
-        self.dropout = nn.Dropout(task.dropout)
+        self.dropout = MinBertDropout(task.dropout)
         self.dense = nn.Linear(width, config.hidden_size) if task.head == "mlp" else None
         self.out = nn.Linear(width, task.num_logits) if task.head != "cosine" else None
 
@@ -183,8 +182,9 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         """Compute one task.
 
         Ids and masks are (B, L), or (B, 2, L) for a `task` with separate pairs (their hidden states
-        come as 2B sequences). `labels` (B,) are class ids, 0/1 for a paraphrase, or similarity
-        scores within their range. Without the name of a `task` it is `config.default_task`.
+        come as 2B sequences). A packed batch has B sequences, or 2B, those of a pair together.
+        `labels` (B,) are class ids, 0/1 for a paraphrase, or similarity scores within their range.
+        Without the name of a `task` it is `config.default_task`.
 
         Returns:
             `logits` (B, K), K = 1 for paraphrase and similarity, and, with labels, the mean `loss`
@@ -199,12 +199,14 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         head: Any = self.heads[name]
         spec: MinBertTask = head.task
         separate = spec.pair_encoding == "separate"
-        _check_shape(input_ids if inputs_embeds is None else inputs_embeds[..., 0], name, separate)
         inputs: tuple[Tensor | None, ...]
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        if separate:
-            inputs = tuple(None if tensor is None else tensor.flatten(0, 1) for tensor in inputs)
-        outputs = self.bert(*inputs, **kwargs)
+        if kwargs.get("cu_seq_lens_q") is None:
+            given = input_ids if inputs_embeds is None else inputs_embeds[..., 0]
+            _check_shape(given, name, separate)
+            if separate:
+                inputs = tuple(None if x is None else x.flatten(0, 1) for x in inputs)
+        outputs = self.bert(*inputs, read=_reads(spec.pooling), **kwargs)
         pooled = _pool_outputs(outputs, inputs[1], spec.pooling)
         scores = head(pooled.unflatten(0, (-1, 2)) if separate else pooled)
         loss = None if labels is None else head.loss(scores, labels)
@@ -263,7 +265,7 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         task: str,
         sentences: Sequence[str] | Sequence[tuple[str, str]],
         *,
-        batch_size: int = 32,
+        max_tokens_per_batch: int | None = None,
         show_progress: bool | None = None,
     ) -> list[dict[str, Any]]:
         """Predict a task for sentences or pairs of sentences.
@@ -271,7 +273,7 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         Args:
             task: Name of the task.
             sentences: Sentences, or pairs (first, second) for a pair task.
-            batch_size: Rows of a batch.
+            max_tokens_per_batch: Tokens that are computed together; None for what suits the device.
             show_progress: Whether to show a progress bar; None shows it for long lists.
 
         Returns:
@@ -283,12 +285,50 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
             ValueError: If there is no such task, or a row has not as many sentences as it reads.
         """
         spec = self.config.task(task)
+        rows = list(check_rows(sentences, task, 1 if spec.pair_encoding is None else 2))
+        options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
+        return list(chain.from_iterable(self._predict(task, rows, **options)))
 
-        def compute(rows: list[Row]) -> Tensor:
-            return self(**self._tokenize(rows, spec.pair_encoding), task=task).logits
+    def predict_stream(
+        self,
+        task: str,
+        sentences: Iterable[str] | Iterable[tuple[str, str]],
+        *,
+        max_tokens_per_batch: int | None = None,
+        show_progress: bool | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """Predict a task for more rows than fit into memory; see `predict`.
 
-        rows = _check_rows(sentences, task, 1 if spec.pair_encoding is None else 2)
-        logits = self._in_batches(compute, rows, spec.num_logits, batch_size, show_progress)
+        Args:
+            task: Name of the task.
+            sentences: Any iterable; it is read some thousand rows ahead of what is taken.
+            max_tokens_per_batch: Tokens that are computed together; None for what suits the device.
+            show_progress: Whether to show a progress bar; None shows it unless the list is short.
+
+        Yields:
+            One dictionary a row, in the order given.
+
+        Raises:
+            TypeError: If `sentences` is one string.
+            ValueError: If there is no such task, or a row has not as many sentences as it reads.
+        """
+        spec = self.config.task(task)
+        rows = check_rows(sentences, task, 1 if spec.pair_encoding is None else 2)
+        options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
+        return chain.from_iterable(self._predict(task, rows, **options))
+
+    def _predict(self, task: str, rows: Iterable[Row], **options: Any) -> Iterator[list[Any]]:
+        spec = self.config.task(task)
+
+        def compute(batch: dict[str, Any]) -> Tensor:
+            return self(**batch, task=task).logits
+
+        encode = self._tokenize(separate=spec.pair_encoding == "separate")
+        for logits in stream(self, rows, encode, compute, **options):
+            yield self._describe(task, spec, logits)
+
+    def _describe(self, task: str, spec: MinBertTask, logits: Tensor) -> list[dict[str, Any]]:
+        """Say what logits (n, K) mean, a dictionary a row."""
         predictions = self.decode(task, logits).tolist()
         if spec.problem_type == "similarity":
             return [{"score": prediction} for prediction in predictions]
@@ -308,7 +348,7 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         *,
         pooling: str = "mean",
         normalize: bool = False,
-        batch_size: int = 32,
+        max_tokens_per_batch: int | None = None,
         show_progress: bool | None = None,
     ) -> Tensor:
         """Embed sentences.
@@ -317,7 +357,7 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
             sentences: The sentences.
             pooling: `cls`, `pooler`, `mean` or `max`.
             normalize: Whether to scale the vectors to length 1.
-            batch_size: Sentences of a batch.
+            max_tokens_per_batch: Tokens that are computed together; None for what suits the device.
             show_progress: Whether to show a progress bar; None shows it for long lists.
 
         Returns:
@@ -327,61 +367,57 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
             TypeError: If `sentences` is one string.
             ValueError: If `pooling` is unknown, or a row is not a sentence.
         """
+        rows = list(check_rows(sentences, "encode", 1))
+        options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
+        vectors = list(self._encode(rows, pooling, normalize=normalize, **options))
+        return torch.cat(vectors) if vectors else torch.empty(0, self.config.hidden_size)
+
+    def encode_stream(
+        self,
+        sentences: Iterable[str],
+        *,
+        pooling: str = "mean",
+        normalize: bool = False,
+        max_tokens_per_batch: int | None = None,
+        show_progress: bool | None = None,
+    ) -> Iterator[Tensor]:
+        """Embed more sentences than fit into memory; see `encode`.
+
+        Args:
+            sentences: Any iterable; it is read some thousand sentences ahead of what is taken.
+            pooling: `cls`, `pooler`, `mean` or `max`.
+            normalize: Whether to scale the vectors to length 1.
+            max_tokens_per_batch: Tokens that are computed together; None for what suits the device.
+            show_progress: Whether to show a progress bar; None shows it unless the list is short.
+
+        Yields:
+            Float32 vectors on the CPU, (n, D) for some thousand sentences, in the order given.
+
+        Raises:
+            TypeError: If `sentences` is one string.
+            ValueError: If `pooling` is unknown, or a row is not a sentence.
+        """
+        rows = check_rows(sentences, "encode", 1)
+        options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
+        return self._encode(rows, pooling, normalize=normalize, **options)
+
+    def _encode(
+        self, rows: Iterable[Row], pooling: str, *, normalize: bool, **options: Any
+    ) -> Iterator[Tensor]:
         if pooling not in ("cls", "pooler", "mean", "max"):
             raise ValueError(f"pooling={pooling!r} must be one of cls, pooler, mean, max")
 
-        def compute(rows: list[Row]) -> Tensor:
-            batch = self._tokenize(rows, None)
-            return _pool_outputs(self.bert(**batch), batch["attention_mask"], pooling)
+        def compute(batch: dict[str, Any]) -> Tensor:
+            outputs = self.bert(**batch, read=_reads(pooling))
+            vectors = _pool_outputs(outputs, batch.get("attention_mask"), pooling)
+            return F.normalize(vectors.float(), dim=-1) if normalize else vectors
 
-        rows = _check_rows(sentences, "encode", 1)
-        width = self.config.hidden_size
-        vectors = self._in_batches(compute, rows, width, batch_size, show_progress)
-        return F.normalize(vectors, dim=-1) if normalize else vectors
+        return stream(self, rows, self._tokenize(separate=False), compute, **options)
 
-    def _in_batches(
-        self,
-        compute: Callable[[list[Row]], Tensor],
-        rows: Sequence[Row],
-        width: int,
-        batch_size: int,
-        show_progress: bool | None,
-    ) -> Tensor:
-        """Compute (rows, width) values, the longest rows first, without dropout or gradients."""
-        if batch_size < 1:
-            raise ValueError(f"batch_size={batch_size} must be at least 1")
-        order = sorted(range(len(rows)), key=lambda index: -sum(map(len, rows[index])))
-        starts = range(0, len(order), batch_size)
-        hide = len(starts) <= QUIET_BATCHES if show_progress is None else not show_progress
-        results = torch.empty(len(rows), width)
-        training = [module for module in self.modules() if module.training]
-        self.eval()
-        try:
-            with torch.no_grad():  # not inference_mode: people may train on the vectors
-                for start in logging.tqdm(starts, disable=hide, unit="batch"):
-                    indices = order[start : start + batch_size]
-                    results[indices] = compute([rows[index] for index in indices]).float().cpu()
-        finally:
-            for module in training:  # one by one: a frozen encoder may have been in eval mode
-                module.training = True
-        return results
-
-    def _tokenize(self, rows: list[Row], pair_encoding: str | None) -> dict[str, Tensor]:
-        """Tokenize rows of one or two sentences to (B, L), or (B, 2, L) for separate pairs."""
-        separate = pair_encoding == "separate"
-        # Column by column, which is how a tokenizer takes pairs.
-        texts = [[text for row in rows for text in row]] if separate else zip(*rows, strict=True)
-        batch = self.tokenizer(
-            *map(list, texts),
-            padding=True,
-            truncation=True,
-            max_length=self.config.max_position_embeddings,
-            return_token_type_ids=True,
-            return_tensors="pt",
-        ).to(self.device)
-        return {
-            key: value.unflatten(0, (-1, 2)) if separate else value for key, value in batch.items()
-        }
+    def _tokenize(self, *, separate: bool) -> Callable[[Sequence[Row]], list[Encoded]]:
+        """Bind what tokenizes rows."""
+        length = self.config.max_position_embeddings
+        return partial(tokenize, self.tokenizer, separate=separate, max_length=length)
 
 
 def _check_shape(ids: Tensor | None, task: str, separate: bool) -> None:
@@ -390,22 +426,17 @@ def _check_shape(ids: Tensor | None, task: str, separate: bool) -> None:
         raise ValueError(f"task {task!r} takes input of shape {expected}, got {tuple(ids.shape)}")
 
 
+def _reads(pooling: str | None) -> Read:
+    """Tell which states a pooling reads."""
+    return "tokens" if pooling in ("mean", "max") else "first"
+
+
 def _pool_outputs(outputs: Any, mask: Tensor | None, pooling: str | None) -> Tensor:
     if pooling is None or pooling == "pooler":
         return outputs.pooler_output
+    if outputs.sequences is not None:
+        return outputs.sequences.pool(outputs.last_hidden_state, pooling)
     return pool(outputs.last_hidden_state, mask, pooling)
-
-
-def _check_rows(sentences: Sequence[Any], task: str, wanted: int) -> list[Row]:
-    """Make each row a tuple of `wanted` sentences."""
-    if isinstance(sentences, str):
-        raise TypeError(f"{task}: pass a list of sentences, not one string")
-    rows = [tuple(row) if isinstance(row, tuple | list) else (row,) for row in sentences]
-    for index, row in enumerate(rows):
-        if len(row) != wanted or not all(isinstance(text, str) for text in row):
-            count = "a sentence" if wanted == 1 else "a pair of sentences"
-            raise ValueError(f"{task}: row {index} must be {count}, got {sentences[index]!r}")
-    return rows
 
 
 __all__ = ["MinBertForMultiTask", "MinBertTaskHead", "pool"]

@@ -55,8 +55,13 @@ def load(model_class, folder, **settings):
 
 def assert_same_outputs(first, second, batch):
     expected = second(**batch)
+    real = batch["attention_mask"].bool()
     for key, actual in first(**batch).items():
-        assert_close(actual, expected[key], atol=1e-5, rtol=1e-5)
+        for_tokens = actual.shape[:2] == real.shape
+        pair = [x[real] if for_tokens else x for x in (actual, expected[key])]
+        # a sum in another order rounds otherwise
+        rounding = {torch.float32: 1e-5, torch.float16: 2e-2, torch.bfloat16: 2e-1}[actual.dtype]
+        assert_close(*pair, atol=rounding, rtol=rounding)
 
 
 def rewrite(folder, rename):
@@ -267,7 +272,7 @@ def test_an_encoder_without_pooler_is_saved_as_one(tiny_sizes, tiny_batch, tmp_p
     model.save_as_bert(tmp_path)
 
     bert = load(BertModel, tmp_path, add_pooling_layer=False)
-    assert_close(bert(**tiny_batch).last_hidden_state, model(**tiny_batch).last_hidden_state)
+    assert_same_outputs(model, bert, tiny_batch)
 
 
 def test_stock_bert_can_go_on_with_our_classifier(tiny_sizes, tmp_path):

@@ -1,0 +1,392 @@
+# Copyright 2026 The minBERT authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Attention within the sequences of a packed batch; no sequence sees another.
+
+On the CPU, sequences of similar length are computed together, padded to the longest of their bucket
+(by hand where gradients are wanted: torch has no fast kernel with dropout there). On CUDA the
+variable-length kernels of torch need no padding at all.
+
+Shapes: N sequences, T tokens, M queries (T, or those tokens alone whose state is wanted), H heads,
+d size of a head, D = H d.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+from torch.nn.attention.varlen import varlen_attn
+from transformers.utils.import_utils import is_tracing
+
+from .configuration_minbert import MinBertConfig
+from .dropout_minbert import keep_mask
+from .packing_minbert import MinBertSequences
+
+# Sequences share a bucket if the longest is at most so much longer: few products, little padding.
+BUCKET_RATIO = 1.2
+BUCKET_SLACK = 2
+# So many sequences per length on average, and every length is a bucket of its own.
+RUN_SEQUENCES = 8
+
+
+class Bucket(NamedTuple):
+    """Sequences that are computed together, n of them.
+
+    Args:
+        queries: First and last cell of its queries, n H Lq of them.
+        keys: First and last cell of its keys and values, n H Lk of them.
+        heads: n H.
+        mask: Minus infinity at padded keys, (n H, 1, Lk); None if there are none.
+        span: First and last token, if the sequences follow one another and need no padding.
+    """
+
+    queries: tuple[int, int]
+    keys: tuple[int, int]
+    heads: int
+    mask: Tensor | None
+    span: tuple[int, int] | None
+
+
+class Cells(NamedTuple):
+    """Between tokens and the cells of all buckets, where each head of a token is a row of its own.
+
+    Args:
+        sources: For each cell a row of (T H, d), (C,); paddings repeat the last token.
+        targets: For each row of (T H, d) its cell, (T H,); C for a token that is in no bucket.
+    """
+
+    sources: Tensor
+    targets: Tensor
+
+    def gather(self, values: Tensor) -> Tensor:
+        """(T, D) -> (C, d)."""
+        size = values.numel() // len(self.targets)
+        return values.reshape(-1, size).index_select(0, self.sources)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """(T, D) -> (C + 1, d), paddings zero."""
+        size = values.numel() // len(self.targets)
+        cells = values.new_zeros(len(self.sources) + 1, size)
+        return cells.index_copy_(0, self.targets, values.reshape(-1, size))
+
+    def collect(self, cells: Tensor, heads: int) -> Tensor:
+        """(C, d) -> (T, D)."""
+        return cells.index_select(0, self.targets).view(-1, heads * cells.shape[1])
+
+
+class Plan(NamedTuple):
+    """Which products attention is made of."""
+
+    queries: Cells
+    keys: Cells
+    buckets: list[Bucket]
+
+
+def plan_buckets(sequences: MinBertSequences, heads: int, select: Tensor | None = None) -> Plan:
+    """Deal the sequences to buckets.
+
+    Args:
+        sequences: The sequences.
+        heads: H.
+        select: The tokens that are queries, (M,), ascending; None for all.
+
+    Returns:
+        The plan. The paddings of a bucket are at most a fifth of its cells, beside single tokens.
+    """
+    lengths, offsets = sequences.lengths, sequences.offsets.tolist()
+    starts = offsets
+    if select is not None:
+        starts = torch.searchsorted(select, sequences.offsets.long()).tolist()
+    counts = [end - start for start, end in pairwise(starts)]
+    groups = _group(lengths, [index for index, count in enumerate(counts) if count])
+    key_cells, query_cells, buckets = [], [], []
+    query_end = key_end = 0
+    for group in groups:
+        keys = _cells(offsets, lengths, group, heads)
+        queries = keys if select is None else _cells(starts, counts, group, heads)
+        mask = None
+        if any(lengths[index] < keys.shape[2] for index in group):
+            real = torch.arange(keys.shape[2]) < torch.tensor([[lengths[i]] for i in group])
+            mask = torch.zeros(real.shape).masked_fill_(~real, -torch.inf)
+            mask = mask.repeat_interleave(heads, dim=0).unsqueeze(1)
+        span = None
+        if select is None and mask is None and group == list(range(group[0], group[-1] + 1)):
+            span = (offsets[group[0]], offsets[group[-1] + 1])
+        query_start, query_end = query_end, query_end + queries.numel()
+        key_start, key_end = key_end, key_end + keys.numel()
+        buckets.append(
+            Bucket((query_start, query_end), (key_start, key_end), len(group) * heads, mask, span)
+        )
+        key_cells.append((keys, group))
+        query_cells.append((queries, group))
+    keys_of = _index(key_cells, lengths, offsets[-1] * heads)
+    queries_of = keys_of if select is None else _index(query_cells, counts, starts[-1] * heads)
+    return Plan(queries_of, keys_of, buckets)
+
+
+def _group(lengths: Sequence[int], members: list[int]) -> list[list[int]]:
+    """Group sequences of similar length, or of the same if many have it and stand together."""
+    runs: list[list[int]] = []
+    for index in members:
+        if runs and runs[-1][-1] == index - 1 and lengths[runs[-1][0]] == lengths[index]:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    if len(runs) * RUN_SEQUENCES <= len(members) or len(runs) == 1:
+        return runs
+    groups: list[list[int]] = []
+    for index in sorted(members, key=lambda index: -lengths[index]):
+        limit = lengths[groups[-1][0]] if groups else torch.inf
+        if lengths[index] * BUCKET_RATIO + BUCKET_SLACK < limit:
+            groups.append([index])
+        else:
+            groups[-1].append(index)
+    return groups
+
+
+def _cells(starts: Sequence[int], counts: Sequence[int], group: list[int], heads: int) -> Tensor:
+    """Number the rows of (T H, d) that a bucket holds, (n, H, longest)."""
+    start = torch.tensor([starts[index] for index in group])
+    count = torch.tensor([counts[index] for index in group])
+    steps = torch.arange(int(count.max()))
+    tokens = start[:, None] + torch.minimum(steps, count[:, None] - 1)
+    return tokens[:, None, :] * heads + torch.arange(heads)[None, :, None]
+
+
+def _index(cells: list[tuple[Tensor, list[int]]], counts: Sequence[int], rows: int) -> Cells:
+    """Join the buckets' cells, and find the cell of every row."""
+    sources = torch.cat([bucket.flatten() for bucket, _ in cells])
+    real = torch.cat(
+        [
+            (torch.arange(bucket.shape[2]) < torch.tensor([[counts[i]] for i in group]))
+            .unsqueeze(1)
+            .expand(bucket.shape)
+            .flatten()
+            for bucket, group in cells
+        ]
+    )
+    targets = torch.full((rows,), len(sources))
+    targets[sources[real]] = real.nonzero().squeeze(1)
+    return Cells(sources, targets)
+
+
+class _BucketAttention(torch.autograd.Function):
+    """Attention with dropout by plain products (Vaswani et al. 2017, section 3.2.1).
+
+    Of each bucket only the weights and one byte per weight for the dropout are kept.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, plan: Plan, heads: int, dropout: float
+    ) -> Tensor:
+        queries = plan.queries.gather(query)
+        keys, values = plan.keys.gather(key), plan.keys.gather(value)
+        size = queries.shape[1]
+        context = torch.empty_like(queries)
+        saved = [queries, keys, values]
+        for bucket in plan.buckets:
+            q, k, v, out = _blocks(bucket, queries, keys, values, context)
+            mask = torch.zeros(()) if bucket.mask is None else bucket.mask
+            beta = 0 if bucket.mask is None else 1
+            scores = torch.baddbmm(mask.to(q.dtype), q, k.mT, beta=beta, alpha=size**-0.5)
+            probs = torch.softmax(scores, dim=-1)
+            saved.append(probs)
+            if dropout:
+                keep = keep_mask(probs.shape, dropout)
+                saved.append(keep)
+                torch.bmm((probs * keep).mul_(1 / (1 - dropout)), v, out=out)
+            else:
+                torch.bmm(probs, v, out=out)
+        ctx.save_for_backward(*saved)
+        ctx.plan, ctx.heads, ctx.dropout = plan, heads, dropout
+        return plan.queries.collect(context, heads)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        queries, keys, values, *saved = ctx.saved_tensors
+        plan, scale = ctx.plan, 1 / (1 - ctx.dropout)
+        grad = plan.queries.spread(grads[0])
+        d_queries = torch.empty_like(queries)
+        # the last row is for tokens whose sequence has no query
+        d_keys, d_values = (
+            cells.new_empty(len(cells) + 1, cells.shape[1]) for cells in (keys, values)
+        )
+        d_keys[-1], d_values[-1] = 0, 0
+        rest = iter(saved)
+        for bucket in plan.buckets:
+            q, k, v, g = _blocks(bucket, queries, keys, values, grad)
+            dq, dk, dv, _ = _blocks(bucket, d_queries, d_keys, d_values, grad)
+            probs = next(rest)
+            d_probs = torch.bmm(g, v.mT)
+            dropped = probs
+            if ctx.dropout:
+                keep = next(rest)
+                dropped = (probs * keep).mul_(scale)
+                d_probs = d_probs.mul_(keep).mul_(scale)
+            torch.bmm(dropped.mT, g, out=dv)
+            scores = torch._softmax_backward_data(d_probs, probs, -1, probs.dtype)
+            scores = scores.mul_(q.shape[2] ** -0.5)
+            torch.bmm(scores, k, out=dq)
+            torch.bmm(scores.mT, q, out=dk)
+        collect = plan.keys.collect
+        return (
+            plan.queries.collect(d_queries, ctx.heads),
+            collect(d_keys, ctx.heads),
+            collect(d_values, ctx.heads),
+            None,
+            None,
+            None,
+        )
+
+
+def _blocks(
+    bucket: Bucket, queries: Tensor, keys: Tensor, values: Tensor, context: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Cut a bucket out of the cells, (n H, Lq or Lk, d)."""
+    size = queries.shape[1]
+    of_queries = (slice(*bucket.queries), (bucket.heads, -1, size))
+    of_keys = (slice(*bucket.keys), (bucket.heads, -1, size))
+    return (
+        queries[of_queries[0]].view(of_queries[1]),
+        keys[of_keys[0]].view(of_keys[1]),
+        values[of_keys[0]].view(of_keys[1]),
+        context[of_queries[0]].view(of_queries[1]),
+    )
+
+
+def _attend_spans(query: Tensor, key: Tensor, value: Tensor, plan: Plan, heads: int) -> Tensor:
+    """Attend without gradients and without copies: every bucket is a view of its tokens."""
+    context = torch.empty_like(query)
+    for bucket in plan.buckets:
+        start, end = bucket.span or (0, 0)
+        shape = (bucket.heads // heads, -1, heads, query.shape[1] // heads)
+        q, k, v, out = (states[start:end].view(shape) for states in (query, key, value, context))
+        q, k, v = (states.transpose(1, 2) for states in (q, k, v))
+        attended = F.scaled_dot_product_attention(q, k, v)
+        out.copy_(attended.transpose(1, 2))
+    return context
+
+
+def _attend_buckets(query: Tensor, key: Tensor, value: Tensor, plan: Plan, heads: int) -> Tensor:
+    """Attend without gradients."""
+    queries = plan.queries.gather(query)
+    keys, values = plan.keys.gather(key), plan.keys.gather(value)
+    context = torch.empty_like(queries)
+    for bucket in plan.buckets:
+        q, k, v, out = (
+            x.unflatten(0, (-1, heads)) for x in _blocks(bucket, queries, keys, values, context)
+        )
+        mask = bucket.mask
+        if mask is not None:
+            mask = mask.view(-1, heads, 1, mask.shape[2])[:, :1].to(q.dtype)
+        out.copy_(F.scaled_dot_product_attention(q, k, v, mask))
+    return plan.queries.collect(context, heads)
+
+
+def _attend_cpu(
+    query: Tensor, key: Tensor, value: Tensor, plan: Plan, heads: int, dropout: float
+) -> Tensor:
+    wants_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
+    if dropout or wants_grad:
+        dtype = query.dtype
+        if dtype in (torch.float16, torch.bfloat16):  # few CPUs compute in them
+            query, key, value = query.float(), key.float(), value.float()
+        with torch.autocast("cpu", enabled=False):
+            context: Any = _BucketAttention.apply(query, key, value, plan, heads, dropout)
+        return context.to(dtype)
+    if all(bucket.span for bucket in plan.buckets):
+        return _attend_spans(query, key, value, plan, heads)
+    return _attend_buckets(query, key, value, plan, heads)
+
+
+def _attend_cuda(
+    query: Tensor, key: Tensor, value: Tensor, dropout: float, offsets: Sequence[Any]
+) -> Tensor:
+    """Attend with the variable-length kernels of torch, (M, H, d) and (T, H, d) -> (M, H, d).
+
+    The public function has no dropout, and takes half precision only. The operators under it are
+    private, but their positional arguments are the same from torch 2.11 to 2.13.
+    """
+    if query.dtype == torch.float32:
+        batch = (states.unsqueeze(0) for states in (query, key, value))
+        efficient = torch.ops.aten._efficient_attention_forward
+        context: Tensor = efficient(*batch, None, *offsets, dropout, 0, True)[0]
+        return context.squeeze(0)
+    if dropout:
+        flash = torch.ops.aten._flash_attention_forward
+        dropped: Tensor = flash(query, key, value, *offsets, dropout, False, False)[0]
+        return dropped
+    plain: Any = varlen_attn(query, key, value, *offsets)
+    return plain
+
+
+def can_attend(config: MinBertConfig, hidden: Tensor) -> bool:
+    """Tell whether `attend` computes the attention: for `sdpa`, where it has a kernel.
+
+    Args:
+        config: Names the implementation, and the sizes.
+        hidden: Of the device and dtype in question; it may be traced.
+    """
+    if config._attn_implementation != "sdpa":
+        return False
+    head_size = config.hidden_size // config.num_attention_heads
+    if hidden.device.type == "cuda":
+        halves = (torch.float16, torch.bfloat16, torch.float32)
+        return hidden.dtype in halves and head_size % 8 == 0 and head_size <= 256
+    return hidden.device.type == "cpu" and not is_tracing(hidden)
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sequences: MinBertSequences,
+    heads: int,
+    *,
+    select: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Attend within each sequence.
+
+    Args:
+        query: (M, D).
+        key: (T, D).
+        value: (T, D).
+        sequences: The sequences of the T tokens.
+        heads: H.
+        select: The tokens that the queries are of, (M,), ascending; None for all.
+        dropout: Probability of dropping a weight.
+
+    Returns:
+        (M, D).
+    """
+    if query.device.type == "cpu":
+        plan = sequences.plans.get(heads) if select is None else None
+        if plan is None:
+            plan = plan_buckets(sequences, heads, select)
+        if select is None:
+            sequences.plans[heads] = plan
+        return _attend_cpu(query, key, value, plan, heads, dropout)
+    offsets = query_offsets = sequences.offsets
+    if select is not None:
+        query_offsets = torch.searchsorted(select, offsets.long(), out_int32=True)
+    longest = sequences.max_length
+    lengths = (query_offsets, offsets, min(longest, len(query)), longest)
+    q, k, v = (states.unflatten(1, (heads, -1)) for states in (query, key, value))
+    return _attend_cuda(q, k, v, dropout, lengths).flatten(1)

@@ -1,0 +1,71 @@
+# Copyright 2026 The minBERT authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Dropout whose masks are cheap on the CPU."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.utils.import_utils import is_tracing
+
+# Lanes of 16 bits: four masks from one random number, and p exact to 1 / 65536.
+LANES = 4
+VALUES = 2**16
+
+
+def keep_mask(shape: torch.Size, p: float) -> Tensor:
+    """Draw what dropout keeps, from torch's default generator of the CPU.
+
+    `torch.bernoulli` draws one number after the other on one core; here an integer gives four.
+
+    Args:
+        shape: Of the mask.
+        p: Probability of False, rounded to 1 / 65536.
+
+    Returns:
+        True where a value is kept.
+    """
+    count = shape.numel()
+    words = torch.empty(-(-count // LANES), dtype=torch.int64)
+    lanes = words.random_(-(2**63), None).view(torch.int16)[:count]
+    return (lanes >= round(p * VALUES) - VALUES // 2).view(shape)
+
+
+class _Dropout(torch.autograd.Function):
+    """Dropout that keeps one byte per value for the way back."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, p: float) -> Tensor:
+        keep = keep_mask(values.shape, p)
+        ctx.save_for_backward(keep)
+        ctx.scale = 1 / (1 - p)
+        return (values * keep).mul_(ctx.scale)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (keep,) = ctx.saved_tensors
+        return grads[0] * keep * ctx.scale, None
+
+
+class MinBertDropout(nn.Dropout):
+    """Dropout (Srivastava et al. 2014), with cheap masks in training on the CPU."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - its name in torch
+        """Zero values with probability `p` in training, and scale the rest by 1 / (1 - p)."""
+        cheap = self.training and 0 < self.p < 1 and input.device.type == "cpu"
+        if not cheap or is_tracing(input):
+            return F.dropout(input, self.p, self.training)
+        dropped: Any = _Dropout.apply(input, self.p)
+        return dropped

@@ -1,0 +1,248 @@
+# Copyright 2026 The minBERT authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Inference over many rows of text: sorted by length, in batches of so many tokens, as a stream.
+
+A row is a sentence, or a pair of them; a model makes a few numbers of each.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers.utils import logging
+
+Row = tuple[str, ...]
+
+# Rows that are tokenized and sorted together: enough for batches of one length, little to hold.
+WINDOW = 16_384
+# More rows than this show a progress bar.
+QUIET_ROWS = 500
+# Tokens of a batch where nothing else is said: what stays in the caches of a CPU, or fills a GPU.
+CPU_TOKENS = 2_048
+GPU_TOKENS = 65_536
+
+
+class Encoded(NamedTuple):
+    """The tokens of one row.
+
+    Args:
+        input_ids: For each of its sequences the ids (two for separate pairs, else one).
+        token_type_ids: The segments of these.
+    """
+
+    input_ids: list[list[int]]
+    token_type_ids: list[list[int]]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all its sequences."""
+        return sum(map(len, self.input_ids))
+
+
+def check_rows(sentences: Iterable[Any], task: str, wanted: int) -> Iterator[Row]:
+    """Make each row a tuple of `wanted` sentences.
+
+    Args:
+        sentences: The rows.
+        task: What they are for.
+        wanted: Sentences of a row.
+
+    Raises:
+        TypeError: If `sentences` is one string.
+        ValueError: If a row has another number of sentences.
+    """
+    if isinstance(sentences, str):
+        raise TypeError(f"{task}: pass a list of sentences, not one string")
+    return (_check_row(row, index, task, wanted) for index, row in enumerate(sentences))
+
+
+def _check_row(given: Any, index: int, task: str, wanted: int) -> Row:
+    row: Row = tuple(given) if isinstance(given, tuple | list) else (given,)
+    if len(row) != wanted or not all(isinstance(text, str) for text in row):
+        count = "a sentence" if wanted == 1 else "a pair of sentences"
+        raise ValueError(f"{task}: row {index} must be {count}, got {given!r}")
+    return row
+
+
+def tokenize(
+    tokenizer: Any, rows: Sequence[Row], *, separate: bool, max_length: int
+) -> list[Encoded]:
+    """Tokenize rows without padding.
+
+    Args:
+        tokenizer: Of transformers.
+        rows: All with as many sentences.
+        separate: Whether each sentence is a sequence of its own.
+        max_length: Tokens of a sequence at most; longer ones are cut.
+    """
+    # Column by column, which is how a tokenizer takes pairs.
+    texts = [list(chain.from_iterable(rows))] if separate else [list(x) for x in zip(*rows)]  # noqa: B905 - checked
+    encoded = tokenizer(
+        *texts,
+        truncation=True,
+        max_length=max_length,
+        return_token_type_ids=True,
+        return_attention_mask=False,
+    )
+    step = len(encoded["input_ids"]) // len(rows)
+    return [
+        Encoded(*(encoded[name][first : first + step] for name in Encoded._fields))
+        for first in range(0, len(encoded["input_ids"]), step)
+    ]
+
+
+def pack(rows: Sequence[Encoded]) -> dict[str, Any]:
+    """Put all sequences one after the other; what models take as a packed batch."""
+    sequences = [ids for row in rows for ids in row.input_ids]
+    types = (kinds for row in rows for kinds in row.token_type_ids)
+    lengths = torch.tensor([len(ids) for ids in sequences])
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    starts = offsets[:-1].repeat_interleave(lengths)
+    return {
+        "input_ids": torch.tensor([list(chain.from_iterable(sequences))]),
+        "token_type_ids": torch.tensor([list(chain.from_iterable(types))]),
+        "position_ids": (torch.arange(int(offsets[-1])) - starts).unsqueeze(0),
+        "cu_seq_lens_q": offsets.int(),
+        "max_length_q": int(lengths.max()),
+    }
+
+
+def pad(rows: Sequence[Encoded], padding: int) -> dict[str, Any]:
+    """Pad all sequences to the longest, (B, L), or (B, 2, L) for separate pairs."""
+    sequences = [ids for row in rows for ids in row.input_ids]
+    types = [kinds for row in rows for kinds in row.token_type_ids]
+    longest = max(map(len, sequences))
+    missing = [longest - len(ids) for ids in sequences]
+    columns = {
+        "input_ids": [x + [padding] * n for x, n in zip(sequences, missing, strict=True)],
+        "token_type_ids": [x + [0] * n for x, n in zip(types, missing, strict=True)],
+        "attention_mask": [[1] * (longest - n) + [0] * n for n in missing],
+    }
+    batch = {name: torch.tensor(column) for name, column in columns.items()}
+    if len(sequences) > len(rows):
+        batch = {name: values.unflatten(0, (-1, 2)) for name, values in batch.items()}
+    return batch
+
+
+def deal(rows: Sequence[Encoded], max_tokens: int, *, packed: bool) -> Iterator[list[int]]:
+    """Deal rows to batches, the longest first, so that too large a batch fails at once.
+
+    Args:
+        rows: The rows.
+        max_tokens: Tokens of a batch at most, unless one row has more.
+        packed: Whether only real tokens count, or paddings too.
+
+    Yields:
+        The indices of the rows of a batch.
+    """
+    batch: list[int] = []
+    used = longest = 0
+    for index in sorted(range(len(rows)), key=lambda index: -rows[index].tokens):
+        longest = max(longest, *map(len, rows[index].input_ids))
+        size = used + rows[index].tokens
+        if not packed:
+            size = (len(batch) + 1) * longest * len(rows[index].input_ids)
+        if batch and size > max_tokens:
+            yield batch
+            batch, longest = [], max(map(len, rows[index].input_ids))
+            size = rows[index].tokens if packed else longest * len(rows[index].input_ids)
+        batch.append(index)
+        used = size
+    if batch:
+        yield batch
+
+
+def stream(
+    model: nn.Module,
+    rows: Iterable[Row],
+    encode: Callable[[Sequence[Row]], list[Encoded]],
+    compute: Callable[[dict[str, Any]], Tensor],
+    *,
+    max_tokens: int | None,
+    show_progress: bool | None,
+) -> Iterator[Tensor]:
+    """Compute numbers for rows, window by window, without dropout or gradients.
+
+    Args:
+        model: What computes; it is in evaluation mode only while it does.
+        rows: The rows; read as far as results are taken.
+        encode: Tokenizes rows.
+        compute: Makes (rows, K) of a batch.
+        max_tokens: Tokens of a batch at most; None for what suits the device.
+        show_progress: Whether to show a progress bar; None shows it for long lists.
+
+    Returns:
+        For each window of rows, in their order, (n, K) in float32 on the CPU.
+
+    Raises:
+        ValueError: If `max_tokens` is below 1.
+    """
+    if max_tokens is None:
+        max_tokens = CPU_TOKENS if _device(model).type == "cpu" else GPU_TOKENS
+    if max_tokens < 1:
+        raise ValueError(f"max_tokens_per_batch={max_tokens} must be at least 1")
+    return _windows(model, rows, encode, compute, max_tokens, show_progress)
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
+
+
+def _windows(
+    model: nn.Module,
+    rows: Iterable[Row],
+    encode: Callable[[Sequence[Row]], list[Encoded]],
+    compute: Callable[[dict[str, Any]], Tensor],
+    max_tokens: int,
+    show_progress: bool | None,
+) -> Iterator[Tensor]:
+    device = _device(model)
+    config: Any = model.config
+    total = len(rows) if isinstance(rows, Sequence) else None
+    quiet = total is not None and total <= QUIET_ROWS
+    hide = quiet if show_progress is None else not show_progress
+    packed = config._attn_implementation == "sdpa"
+    source = iter(rows)
+    with logging.tqdm(total=total, disable=hide, unit="row") as bar:
+        while window := list(islice(source, WINDOW)):
+            encoded = encode(window)
+            results: list[tuple[list[int], Tensor]] = []
+            with evaluating(model), torch.no_grad():  # not inference_mode: people train on them
+                for batch in deal(encoded, max_tokens, packed=packed):
+                    chosen = [encoded[index] for index in batch]
+                    inputs = pack(chosen) if packed else pad(chosen, config.pad_token_id or 0)
+                    on_device = {
+                        name: value.to(device) if isinstance(value, Tensor) else value
+                        for name, value in inputs.items()
+                    }
+                    results.append((batch, compute(on_device).float()))
+                    bar.update(len(batch))
+            order = torch.tensor([index for batch, _ in results for index in batch])
+            values = torch.cat([values for _, values in results]).cpu()
+            yield torch.empty_like(values).index_copy_(0, order, values)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode, and every part back into the mode it was in."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:  # one by one: a frozen encoder may have been in eval mode
+            module.training = True

@@ -1,0 +1,177 @@
+# Copyright 2026 The minBERT authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The two ends of the vocabulary: looking its rows up, and choosing among them.
+
+The gradient of the word embedding is as large as the matrix, though a batch touches few rows; on
+the CPU a fresh one at every step costs more than what is written into it, and so do scores of the
+vocabulary. `reuse_gradient` lets both live in buffers that stay.
+
+Shapes: T tokens, M labelled tokens, V vocabulary, D hidden size.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+from transformers.utils.import_utils import is_tracing
+
+
+class Buffers:
+    """Memory of one weight that is used again at every step.
+
+    Args:
+        weight: (V, D).
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        self.gradient = torch.zeros_like(weight)
+        self.scores: Tensor | None = None
+
+    def take_scores(self, rows: int, columns: int) -> Tensor:
+        """Take memory for (rows, columns); whoever is done with it gives it back."""
+        scores, self.scores = self.scores, None
+        if scores is None or len(scores) < rows:
+            scores = self.gradient.new_empty(rows, columns)
+        return scores
+
+
+def reuse_gradient(weight: nn.Parameter) -> None:
+    """Let backward passes write the gradient of `weight` into one buffer.
+
+    The gradient then appears in `weight.grad` and nowhere else: `torch.autograd.grad` finds none,
+    hooks on it do not run, and a gradient of the step before is overwritten. It is for a training
+    loop of one process that reads `weight.grad` alone.
+
+    Args:
+        weight: The word embedding, (V, D), on the CPU.
+    """
+    weight.buffers = Buffers(weight)  # type: ignore[attr-defined]
+
+
+def _buffers(weight: Tensor) -> Buffers | None:
+    buffers: Buffers | None = getattr(weight, "buffers", None)
+    if buffers is None or not weight.requires_grad:
+        return None
+    gradient = buffers.gradient
+    fits = gradient.shape == weight.shape and gradient.dtype == weight.dtype
+    return buffers if fits and gradient.device == weight.device else None
+
+
+def _own_gradient(weight: Tensor, buffers: Buffers) -> Tensor:
+    """Return the gradient to add to; after `zero_grad` it is the buffer, emptied."""
+    if weight.grad is None:
+        weight.grad = buffers.gradient.zero_()
+    return weight.grad
+
+
+class _Lookup(torch.autograd.Function):
+    """Rows of the weight; their gradients are added where the gradient lives."""
+
+    @staticmethod
+    def forward(ctx: Any, ids: Tensor, weight: Tensor, padding: int | None, own: Buffers) -> Tensor:
+        ctx.save_for_backward(ids, weight)
+        ctx.padding, ctx.own = padding, own
+        return F.embedding(ids, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, ...]:
+        ids, weight = ctx.saved_tensors
+        grad, ids = grads[0].flatten(0, -2), ids.flatten()
+        if ctx.padding is not None:
+            grad = grad * (ids != ctx.padding).unsqueeze(1)
+        _own_gradient(weight, ctx.own).index_add_(0, ids, grad)
+        return None, None, None, None
+
+
+def look_up(ids: Tensor, embedding: nn.Embedding) -> Tensor:
+    """Look word pieces up.
+
+    Args:
+        ids: Of any shape.
+        embedding: The word embedding.
+
+    Returns:
+        (*ids.shape, D).
+    """
+    buffers = _buffers(embedding.weight)
+    if buffers is None or not torch.is_grad_enabled() or is_tracing(ids):
+        return embedding(ids)
+    found: Any = _Lookup.apply(ids, embedding.weight, embedding.padding_idx, buffers)
+    return found
+
+
+class _VocabularyLoss(torch.autograd.Function):
+    """Summed cross entropy of a softmax over the vocabulary, with one (M, V) matrix in all.
+
+    It holds scores, then probabilities; the gradient of the scores is p - 1 at the label, p
+    elsewhere, so that p is all that the way back needs.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> Tensor:
+        own = _buffers(weight)
+        memory = own.take_scores(len(hidden), len(weight)) if own else None
+        if memory is None:
+            scores = torch.addmm(bias, hidden, weight.t())
+        else:
+            scores = torch.addmm(bias, hidden, weight.t(), out=memory[: len(hidden)])
+        best = scores.amax(dim=1)
+        chosen = scores.gather(1, labels.unsqueeze(1)).squeeze(1)
+        probs = torch.softmax(scores, dim=1, out=scores)
+        # log of the sum of exponents, from the largest probability: it cannot underflow
+        total = (best - probs.amax(dim=1).log() - chosen).sum()
+        ctx.save_for_backward(hidden, weight, bias, labels, probs)
+        ctx.memory = memory
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, labels, probs = ctx.saved_tensors
+        own, scale = _buffers(weight), grads[0]
+        rows = torch.arange(len(labels))
+        probs[rows, labels] -= 1
+        d_hidden = probs @ weight * scale
+        d_weight, scaled = None, hidden * scale
+        if own is not None:
+            _own_gradient(weight, own).addmm_(probs.t(), scaled)
+            own.scores = ctx.memory
+        elif weight.requires_grad:
+            d_weight = probs.t() @ scaled
+        d_bias = probs.sum(dim=0) * scale if bias.requires_grad else None
+        return d_hidden, d_weight, d_bias, None
+
+
+def vocabulary_loss(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> Tensor:
+    """Compute the summed cross entropy of predicting word pieces.
+
+    Args:
+        hidden: Transformed states of the labelled tokens, (M, D).
+        decoder: Scores the vocabulary, with a bias.
+        labels: Word-piece ids, (M,); -100 counts for nothing.
+
+    Returns:
+        A scalar, in float32 or the dtype of the states if that is wider.
+    """
+    single = hidden.dtype in (torch.float32, torch.float64) and hidden.device.type == "cpu"
+    if not single or is_tracing(hidden) or torch.is_autocast_enabled("cpu"):
+        return F.cross_entropy(decoder(hidden).float(), labels, reduction="sum")
+    real = labels != -100
+    if not real.all():
+        hidden, labels = hidden[real], labels[real]
+    loss: Any = _VocabularyLoss.apply(hidden, decoder.weight, decoder.bias, labels)
+    return loss
