@@ -249,6 +249,7 @@ def prepare_run(
             eval_dataset={name: splits["validation"] for name, splits in encoded.items()},
             task_training={name: task.training for name, task in recipe.items()},
             stop=arguments.parse_stop(),
+            max_tokens_per_batch=arguments.max_tokens_per_batch,
             exponential_lr_gamma=arguments.exponential_lr_gamma,
             processing_class=tokenizer,
             callbacks=callbacks,

@@ -105,11 +105,12 @@ class MinBertTaskHead(nn.Module):
         return task.cosine_scale * (scores - task.threshold)
 
     def loss(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Compute the mean loss of a batch.
+        """Compute the mean loss of a batch over the rows that have a label.
 
         Args:
             scores: What `forward` gave, (B, K).
-            labels: (B,): class ids, 0/1 for a paraphrase, or similarity scores within their range.
+            labels: (B,): class ids, 0/1 for a paraphrase, or similarity scores within their range;
+                -100 for a row that only fills the batch up.
 
         Raises:
             ValueError: If there is not one label for each row.
@@ -124,10 +125,15 @@ class MinBertTaskHead(nn.Module):
         low, high = self.score_range
         scores, target = scores.squeeze(-1), (labels.float() - low) / (high - low)
         if self.task.loss == "bce":
-            return F.binary_cross_entropy_with_logits(self.to_logits(scores), target)
-        if self.task.loss == "mse":
-            return F.mse_loss(scores, target)
-        return torch.where(target > 0.5, 1 - scores, F.relu(scores - self.task.margin)).mean()
+            losses = F.binary_cross_entropy_with_logits(
+                self.to_logits(scores), target, reduction="none"
+            )
+        elif self.task.loss == "mse":
+            losses = F.mse_loss(scores, target, reduction="none")
+        else:
+            losses = torch.where(target > 0.5, 1 - scores, F.relu(scores - self.task.margin))
+        real = labels != -100
+        return losses.masked_fill(~real, 0).sum() / real.sum()
 
     def decode(self, logits: Tensor) -> Tensor:
         """Turn logits (B, K) into predictions (B,): class ids, 0/1, or scores within the range."""

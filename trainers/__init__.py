@@ -1,17 +1,19 @@
 """Multi-task training on top of the Hugging Face Trainer.
 
-The map: ``tasks`` (what a recipe says about training a task), ``data`` (rows to batches),
-``samplers`` (which task at which step), ``metrics`` (per task and over all tasks), ``multitask``
-(the trainer), ``checkpoints`` (what can be resumed), ``arguments`` and ``recipes`` (a YAML file
-plus flags), ``pretrained`` (strict loading), ``runs`` (the folder of a run), ``results``,
-``predictions`` and ``report`` (what it leaves behind), ``errors`` (for people), ``files`` (whole
-files or nothing).
+The map: ``tasks`` (what a recipe says about training a task), ``data`` (rows of all tasks),
+``collators`` and ``shapes`` (rows to batches), ``samplers``, ``streams`` and ``token_streams``
+(which rows of which task at which step), ``batches`` (all these for a run), ``metrics`` (per task
+and over all tasks), ``multitask`` (the trainer), ``checkpoints`` (what can be resumed),
+``arguments`` and ``recipes`` (a YAML file plus flags), ``pretrained`` (strict loading), ``runs``
+(the folder of a run), ``results``, ``predictions`` and ``report`` (what it leaves behind),
+``errors`` (for people), ``files`` (whole files or nothing).
 """
 
 from .arguments import FinetuneArguments
 from .callbacks import AggregateEarlyStopping
 from .checkpoints import last_complete_checkpoint
-from .data import TaskCollator, TaskDataset
+from .collators import TaskCollator
+from .data import TaskDataset
 from .errors import named_errors, readable_errors
 from .metrics import PRIMARY_METRIC, aggregates, standard_error, task_metrics
 from .multitask import MultiTaskTrainer

@@ -13,7 +13,8 @@ class FinetuneArguments:
     """Flags and keys of ``finetune.py``.
 
     Raises:
-        ValueError: If there are no tasks, or both a checkpoint and sizes of a new model.
+        ValueError: If there are no tasks, both a checkpoint and sizes of a new model, or batches
+            without tokens.
     """
 
     tasks: dict[str, Any] = field(
@@ -36,6 +37,13 @@ class FinetuneArguments:
         default="longest",
         metadata={"help": "When an epoch ends: shortest, longest, or a number of steps."},
     )
+    max_tokens_per_batch: int | None = field(
+        default=None,
+        metadata={
+            "help": "Tokens of a batch at most, instead of a number of rows, for the tasks "
+            "without a batch_size of their own."
+        },
+    )
     exponential_lr_gamma: float | None = field(
         default=None, metadata={"help": "Factor on the learning rate after every epoch."}
     )
@@ -56,6 +64,11 @@ class FinetuneArguments:
             raise ValueError(
                 f"model_name_or_path={self.model_name_or_path!r} brings its own sizes; leave it "
                 "out, or give --model_config '{}'"
+            )
+        if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:
+            raise ValueError(
+                f"max_tokens_per_batch={self.max_tokens_per_batch}; expected 1 or more, or null "
+                "for per_device_train_batch_size rows"
             )
 
     def parse_stop(self) -> Any:

@@ -1,13 +1,12 @@
-"""Encoded rows of several tasks as one dataset, and rows as a batch."""
+"""Encoded rows of several tasks as one dataset."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Any
 
 import datasets
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, Sampler
 
@@ -78,6 +77,20 @@ def read_lengths(task: str, dataset: datasets.Dataset, column: str) -> NDArray[n
     return np.asarray(dataset[column])
 
 
+def count_tokens(dataset: datasets.Dataset) -> NDArray[np.int64]:
+    """Count the tokens of each row, of both sentences of a separate pair, (N,)."""
+    counts = []
+    # the tokens stay in Arrow: a million lists of Python would take half a minute
+    for table in dataset.select_columns("input_ids").with_format("arrow").iter(100_000):
+        for sequences in table.column("input_ids").chunks:
+            lengths, values = sequences.value_lengths().to_numpy(), sequences.flatten()
+            if hasattr(values, "value_lengths"):  # the sentences of a pair
+                sums = np.concatenate([[0], np.cumsum(values.value_lengths().to_numpy())])
+                lengths = np.diff(sums[np.concatenate([[0], np.cumsum(lengths)])])
+            counts.append(lengths)
+    return np.concatenate(counts).astype(np.int64)
+
+
 def longest_first(
     task: str, dataset: datasets.Dataset, length_column: str
 ) -> tuple[TaskDataset, NDArray[np.int64]]:
@@ -95,70 +108,3 @@ def longest_first(
         return TaskDataset({task: dataset}), np.arange(len(dataset))
     order = np.argsort(-np.asarray(dataset[length_column]), kind="stable")
     return TaskDataset({task: dataset.select(order)}), order
-
-
-class TaskCollator:
-    """Pad the rows of one task to a batch.
-
-    Single sequences and joint pairs become tensors of (B, L), separate pairs of (B, 2, L), where L
-    is the longest sequence of the batch.
-
-    Args:
-        pad_token_id: Fills ``input_ids`` where the attention mask is 0.
-        pad_to_multiple_of: Round L up to a multiple of this many tokens.
-    """
-
-    def __init__(self, pad_token_id: int, pad_to_multiple_of: int | None = None) -> None:
-        self.pad_token_id = pad_token_id
-        self.pad_to_multiple_of = pad_to_multiple_of
-
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Make a batch: task (str), input_ids, attention_mask, token_type_ids and labels (B,).
-
-        Args:
-            rows: Rows of one task with ``input_ids`` and ``token_type_ids``; ``labels`` if known.
-
-        Raises:
-            ValueError: If the rows are of several tasks.
-        """
-        names = sorted({row["task"] for row in rows})
-        if len(names) > 1:
-            raise ValueError(f"a batch mixes the tasks {names}; expected rows of one task")
-        mask = self._mask(_sequences(rows, "input_ids"))
-        shape = (len(rows), -1, mask.shape[1]) if _is_separate(rows[0]) else mask.shape
-        batch: dict[str, Any] = {"task": names[0]}
-        for name, padding in (("input_ids", self.pad_token_id), ("token_type_ids", 0)):
-            batch[name] = torch.from_numpy(
-                _pad(_sequences(rows, name), mask, padding).reshape(shape)
-            )
-        batch["attention_mask"] = torch.from_numpy(mask.astype(np.int64).reshape(shape))
-        if "labels" in rows[0]:
-            dtype = torch.float32 if isinstance(rows[0]["labels"], float) else torch.int64
-            batch["labels"] = torch.tensor([row["labels"] for row in rows], dtype=dtype)
-        return batch
-
-    def _mask(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
-        """Mark the real tokens, (sequences, L)."""
-        lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
-        step = self.pad_to_multiple_of or 1
-        longest = -(-int(lengths.max()) // step) * step
-        return np.arange(longest) < lengths[:, None]
-
-
-def _is_separate(row: Mapping[str, Any]) -> bool:
-    return isinstance(row["input_ids"][0], Sequence | np.ndarray)
-
-
-def _sequences(rows: Sequence[Mapping[str, Any]], name: str) -> list[Sequence[int]]:
-    """List the sequences of a batch, both of a pair one after the other."""
-    if _is_separate(rows[0]):
-        return [sequence for row in rows for sequence in row[name]]
-    return [row[name] for row in rows]
-
-
-def _pad(
-    sequences: Sequence[Sequence[int]], mask: NDArray[np.bool_], padding: int
-) -> NDArray[np.int64]:
-    padded = np.full(mask.shape, padding, dtype=np.int64)
-    padded[mask] = np.fromiter(chain.from_iterable(sequences), dtype=np.int64)
-    return padded

@@ -17,14 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader
-from transformers import (
-    Trainer,
-    TrainingArguments,
-)
+from transformers import Trainer, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from .batches import make_collator, make_sampler
 from .checks import check_arguments, check_tasks
-from .data import TaskCollator, TaskDataset, longest_first, read_lengths
+from .data import TaskDataset, longest_first
 from .metrics import PRIMARY_METRIC, Decode, aggregates, task_metrics
 from .samplers import RoundRobinBatchSampler
 from .tasks import TaskTraining
@@ -46,6 +44,8 @@ class MultiTaskTrainer(Trainer):
         problem_types: Problem type of each task: classification, paraphrase or similarity.
         task_training: Batch size and loss weight where a task differs from the default.
         stop: When an epoch ends; see ``RoundRobinBatchSampler``.
+        max_tokens_per_batch: Tokens per process and step of the tasks that do not say it
+            themselves; None takes ``per_device_train_batch_size`` rows.
         exponential_lr_gamma: Multiply the learning rate by this after every epoch, in (0, 1], in
             the place of ``lr_scheduler_type``. Warmup stays.
         kwargs: Other arguments of ``Trainer``.
@@ -68,6 +68,7 @@ class MultiTaskTrainer(Trainer):
         eval_dataset: Mapping[str, datasets.Dataset] | None = None,
         task_training: Mapping[str, TaskTraining] | None = None,
         stop: Literal["shortest", "longest"] | int = "shortest",
+        max_tokens_per_batch: int | None = None,
         exponential_lr_gamma: float | None = None,
         **kwargs: Any,
     ) -> None:
@@ -81,8 +82,6 @@ class MultiTaskTrainer(Trainer):
             # the Trainer would turn this off
             args.ddp_find_unused_parameters = True
         args.restore_callback_states_from_checkpoint = True
-        if kwargs.get("data_collator") is None:
-            kwargs["data_collator"] = TaskCollator(_pad_token_id(model, kwargs))
         self.problem_types = dict(problem_types)
         self.task_training = {
             task: (task_training or {}).get(task, TaskTraining()) for task in problem_types
@@ -95,9 +94,15 @@ class MultiTaskTrainer(Trainer):
         self.train_sampler: RoundRobinBatchSampler | None = None
         if train_dataset is not None and self._train_rows is not None:
             # before the Trainer makes the output folder, for a sampler that is refused
-            self.train_sampler = self._make_sampler(args, train_dataset, stop)
+            self.train_sampler = make_sampler(
+                train_dataset, args, self.task_training, stop, max_tokens_per_batch
+            )
             # the dataset is told the epoch and passes it on
             self._train_rows.register_sampler(self.train_sampler)
+        if kwargs.get("data_collator") is None:
+            kwargs["data_collator"] = make_collator(
+                model, args, _pad_token_id(model, kwargs), train_dataset, self.train_sampler
+            )
         super().__init__(
             model=model,
             args=args,
@@ -110,32 +115,6 @@ class MultiTaskTrainer(Trainer):
         self._loss_counts = np.zeros(len(self.problem_types), dtype=np.int64)
 
     # Data
-
-    def _make_sampler(
-        self,
-        args: TrainingArguments,
-        train_dataset: Mapping[str, datasets.Dataset],
-        stop: Literal["shortest", "longest"] | int,
-    ) -> RoundRobinBatchSampler:
-        """Build the sampler from the arguments."""
-        lengths = None
-        if args.train_sampling_strategy == "group_by_length":
-            lengths = {
-                task: read_lengths(task, dataset, args.length_column_name)
-                for task, dataset in train_dataset.items()
-            }
-        return RoundRobinBatchSampler(
-            {task: len(dataset) for task, dataset in train_dataset.items()},
-            {
-                task: (self.task_training[task].batch_size or args.per_device_train_batch_size)
-                * max(1, args.n_gpu)
-                for task in train_dataset
-            },
-            num_replicas=args.world_size,
-            seed=args.seed if args.data_seed is None else args.data_seed,
-            stop=stop,
-            lengths=lengths,
-        )
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Load the batches that ``train_sampler`` chooses."""
@@ -201,6 +180,7 @@ class MultiTaskTrainer(Trainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """Weight the loss of the task in training, and add it up unweighted for the logs."""
+        inputs.pop("num_rows", None)
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if model.training:
             task = inputs["task"]
@@ -307,6 +287,22 @@ class MultiTaskTrainer(Trainer):
                 return super().evaluate(rows, ignore_keys, prefix)
         finally:
             self.compute_metrics = None
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> tuple[Any, Any, Any]:
+        """Compute the logits of a batch; those of filler rows are cut off."""
+        rows = inputs.pop("num_rows", None)
+        step: Any = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+        loss, logits, labels = step
+        if rows is None:
+            return loss, logits, labels
+        logits = logits[0] if isinstance(logits, tuple) else logits
+        return loss, logits[:rows], None if labels is None else labels[:rows]
 
     def predict_task(self, task: str, dataset: datasets.Dataset) -> NDArray[np.float32]:
         """Compute the logits of a task.

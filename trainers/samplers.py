@@ -1,6 +1,5 @@
-"""Which rows of which task at which step: a pure function of (seed, epoch)."""
+"""Which task at which step, and which of its rows: a pure function of (seed, epoch)."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -8,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-# Global batches that are sorted by length together: enough for little padding, and few enough that
-# the order stays random.
-GROUP_BATCHES = 50
+from .streams import RowStream, Seed, TaskStream
+from .token_streams import TokenStream
+
+Counts = Mapping[str, Sequence[int] | NDArray[np.int64]]
 
 
 class TaskShare(NamedTuple):
@@ -34,23 +34,30 @@ class RoundRobinBatchSampler(Sampler[list[int]]):
 
     Each task has an endless stream of rows, one reshuffled permutation of its data after the other.
     It goes on over the epochs, so that in the long run all rows are seen equally often, also those
-    of a task of which one epoch sees a small part. A step takes one global batch of
-    ``num_replicas * batch_size`` rows from the stream of its task and yields it as ``num_replicas``
-    consecutive batches; accelerate deals batch i to rank i modulo ``num_replicas``. Two ranks with
-    batches of b rows therefore see the rows of one rank with batches of 2b.
+    of a task of which one epoch sees a small part. A step takes one global batch from the stream of
+    its task and yields it as ``num_replicas`` consecutive batches of equally many rows; accelerate
+    deals batch i to rank i modulo ``num_replicas``. Two ranks with batches of b rows therefore see
+    the rows of one rank with batches of 2b.
+
+    The batches of a task have a number of rows, or as many rows as fit into a budget of tokens (see
+    ``TokenStream``). Passes over the rows of the latter may differ by a few steps; the steps of an
+    epoch are those of the first pass in all epochs.
 
     Args:
         sizes: Rows of each task, in the order in which the tasks are concatenated.
-        batch_sizes: Rows per rank and step of each task.
+        batch_sizes: Rows per rank and step of each task that has no budget.
         num_replicas: Number of ranks.
         seed: Seed of all orders, >= 0.
         stop: End of an epoch: ``"shortest"`` when the next round would go beyond the data of some
             task, ``"longest"`` when every task has seen all its data (smaller ones are reshuffled
             and begin again), or a number of steps per rank (micro-steps, not optimizer steps).
         lengths: Tokens of every row of each task; if given, batches have rows of similar length.
+        token_budgets: Tokens per rank and step of the tasks that have a budget.
+        tokens: Tokens that every row of such a task costs, of both sentences of a pair.
 
     Raises:
-        ValueError: If a size, a batch size or ``stop`` is out of range, or names do not match.
+        ValueError: If a size, a batch size, a budget or ``stop`` is out of range, names do not
+            match, or a row is longer than the budget of its task.
     """
 
     # accelerate's BatchSamplerShard fills up a last batch from other tasks if it knows the size
@@ -65,18 +72,26 @@ class RoundRobinBatchSampler(Sampler[list[int]]):
         num_replicas: int = 1,
         seed: int = 0,
         stop: Literal["shortest", "longest"] | int = "shortest",
-        lengths: Mapping[str, Sequence[int] | NDArray[np.int64]] | None = None,
+        lengths: Counts | None = None,
+        token_budgets: Mapping[str, int] | None = None,
+        tokens: Counts | None = None,
     ) -> None:
-        _check(sizes, batch_sizes, num_replicas, seed, lengths)
+        self.token_budgets = dict(token_budgets or {})
+        _check(sizes, num_replicas, seed)
+        _check_batches(sizes, batch_sizes, self.token_budgets)
+        _check_counts("lengths", sizes, lengths)
+        _check_counts(
+            "counts of tokens", {task: sizes[task] for task in self.token_budgets}, tokens or {}
+        )
         self.sizes = dict(sizes)
-        self.batch_sizes = {task: batch_sizes[task] for task in sizes}
+        self.batch_sizes = {
+            task: batch_sizes[task] for task in sizes if task not in self.token_budgets
+        }
         self.num_replicas = num_replicas
         self.seed = seed
         self.epoch = 0
+        self._streams = [self._make_stream(task, lengths, tokens or {}) for task in sizes]
         self.steps = self._steps_per_epoch(stop)
-        self._lengths: dict[str, NDArray[np.int64]] | None = None
-        if lengths is not None:
-            self._lengths = {task: np.asarray(lengths[task]) for task in sizes}
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch that the next iteration gives."""
@@ -87,31 +102,29 @@ class RoundRobinBatchSampler(Sampler[list[int]]):
         return self.steps * self.num_replicas
 
     def __iter__(self) -> Iterator[list[int]]:
-        tasks = list(self.sizes)
-        streams = [self._stream(index) for index in range(len(tasks))]
+        starts = [0, *np.cumsum(list(self.sizes.values())).tolist()]
+        readers = [
+            stream.read(self._first_step(index)) for index, stream in enumerate(self._streams)
+        ]
         for step in range(self.steps):
-            index = step % len(tasks)
-            rows = next(streams[index])
-            batch_size = self.batch_sizes[tasks[index]]
-            for first in range(0, len(rows), batch_size):
-                yield rows[first : first + batch_size].tolist()
+            index = step % len(readers)
+            yield from (starts[index] + next(readers[index])).tolist()
 
     def shares(self) -> dict[str, TaskShare]:
-        """Count what one epoch gives to each task."""
+        """Count what the epoch that was chosen gives to each task."""
         shares = {}
-        for index, (task, size) in enumerate(self.sizes.items()):
+        for index, (task, stream) in enumerate(zip(self.sizes, self._streams, strict=True)):
             steps = self._task_steps(index)
-            rows = steps * self._global_batch(task)
-            shares[task] = TaskShare(steps, rows, rows / size, steps / self.steps)
+            rows = stream.count_rows(self._first_step(index), steps)
+            shares[task] = TaskShare(steps, rows, rows / stream.size, steps / self.steps)
         return shares
 
     def describe(self) -> str:
         """Show the shares as a table, one line per task."""
         header = ("task", "rows", "batch", "steps/epoch", "rows/epoch", "passes/epoch", "share")
         lines = [header]
-        for task, share in self.shares().items():
-            batch = f"{self.num_replicas} x {self.batch_sizes[task]}"
-            counts = (f"{self.sizes[task]:,}", batch, f"{share.steps:,}", f"{share.rows:,}")
+        for stream, (task, share) in zip(self._streams, self.shares().items(), strict=True):
+            counts = (f"{stream.size:,}", stream.batch, f"{share.steps:,}", f"{share.rows:,}")
             lines.append((task, *counts, f"{share.passes:.3f}", f"{share.share:.1%}"))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join(
@@ -122,95 +135,41 @@ class RoundRobinBatchSampler(Sampler[list[int]]):
             for line in lines
         )
 
-    def _global_batch(self, task: str) -> int:
-        return self.num_replicas * self.batch_sizes[task]
+    def _make_stream(self, task: str, lengths: Counts | None, tokens: Counts) -> TaskStream:
+        """Make the rows of a task into the batches of its steps."""
+        seed = Seed(self.seed, list(self.sizes).index(task))
+        own = None if lengths is None else np.asarray(lengths[task])
+        ranks = self.num_replicas
+        if task not in self.token_budgets:
+            size, batch = self.sizes[task], self.batch_sizes[task]
+            return RowStream(size, batch, num_replicas=ranks, seed=seed, lengths=own)
+        budget = self.token_budgets[task]
+        costs = np.asarray(tokens[task])
+        return TokenStream(task, costs, budget, num_replicas=ranks, seed=seed, lengths=own)
 
     def _task_steps(self, index: int) -> int:
         """Steps per epoch of the task at ``index``: the first ones get the rest of a cut round."""
         rounds, rest = divmod(self.steps, len(self.sizes))
         return rounds + (index < rest)
 
+    def _first_step(self, index: int) -> int:
+        """Steps of the task at ``index`` before the epoch."""
+        return self.epoch * self._task_steps(index)
+
     def _steps_per_epoch(self, stop: Literal["shortest", "longest"] | int) -> int:
         """Translate the stop policy into steps per rank."""
         if isinstance(stop, int) and not isinstance(stop, bool) and stop >= 1:
             return stop
         if stop == "shortest":
-            rounds = min(size // self._global_batch(task) for task, size in self.sizes.items())
-            return max(1, rounds) * len(self.sizes)
+            return max(1, min(stream.whole_steps for stream in self._streams)) * len(self.sizes)
         if stop == "longest":
-            rounds = max(
-                math.ceil(size / self._global_batch(task)) for task, size in self.sizes.items()
-            )
-            return rounds * len(self.sizes)
+            return max(stream.covering_steps for stream in self._streams) * len(self.sizes)
         raise ValueError(
             f"stop={stop!r}; expected 'shortest', 'longest' or a number of steps per epoch >= 1"
         )
 
-    def _stream(self, index: int) -> Iterator[NDArray[np.int64]]:
-        """Yield global batches of the task at ``index``, from where the last epoch left off."""
-        task = list(self.sizes)[index]
-        size, batch = self.sizes[task], self._global_batch(task)
-        start = sum(list(self.sizes.values())[:index])
-        cycle, offset = divmod(self.epoch * self._task_steps(index) * batch, size)
-        rows = self._order(index, cycle)[offset:]
-        while True:
-            while len(rows) < batch:
-                cycle += 1
-                rows = np.concatenate([rows, self._order(index, cycle)])
-            yield start + rows[:batch]
-            rows = rows[batch:]
 
-    def _order(self, index: int, cycle: int) -> NDArray[np.int64]:
-        """Permute the rows of a task for one pass over its data."""
-        task = list(self.sizes)[index]
-        size, batch = self.sizes[task], self._global_batch(task)
-        generator = np.random.default_rng((self.seed, index, cycle))
-        order = generator.permutation(size)
-        if self._lengths is None:
-            return order
-        # the rows that complete the last batch of the pass before; then every cut is a batch
-        head = min(size, -cycle * size % batch)
-        return group_by_length(order, self._lengths[task], batch, head, generator)
-
-
-def group_by_length(
-    order: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    batch: int,
-    head: int,
-    generator: np.random.Generator,
-) -> NDArray[np.int64]:
-    """Reorder a permutation so that the rows of each batch have similar lengths.
-
-    Args:
-        order: A random permutation of the rows, (N,).
-        lengths: Tokens per row, (N,).
-        batch: Rows per batch.
-        head: Rows at the beginning that stay where they are, before the first whole batch.
-        generator: Source of the order of the batches.
-
-    Returns:
-        A permutation of the rows, (N,); a rest that fills no batch comes last.
-    """
-    body = order[head:]
-    group = GROUP_BATCHES * batch
-    chunks: list[NDArray[np.int64]] = []
-    for first in range(0, len(body), group):
-        rows = body[first : first + group]
-        rows = rows[np.argsort(-lengths[rows], kind="stable")]
-        chunks += [rows[start : start + batch] for start in range(0, len(rows), batch)]
-    rest = [chunks.pop()] if len(body) % batch else []
-    shuffled = [chunks[position] for position in generator.permutation(len(chunks))]
-    return np.concatenate([order[:head], *shuffled, *rest])
-
-
-def _check(
-    sizes: Mapping[str, int],
-    batch_sizes: Mapping[str, int],
-    num_replicas: int,
-    seed: int,
-    lengths: Mapping[str, Sequence[int] | NDArray[np.int64]] | None,
-) -> None:
+def _check(sizes: Mapping[str, int], num_replicas: int, seed: int) -> None:
     if not sizes:
         raise ValueError("no tasks; expected at least one")
     if num_replicas < 1 or seed < 0:
@@ -218,11 +177,27 @@ def _check(
     for task, size in sizes.items():
         if size < 1:
             raise ValueError(f"task {task!r} has {size} training rows; expected at least one")
-        if batch_sizes.get(task, 0) < 1:
+
+
+def _check_batches(
+    sizes: Mapping[str, int], batch_sizes: Mapping[str, int], budgets: Mapping[str, int]
+) -> None:
+    if unknown := sorted(set(budgets) - set(sizes)):
+        raise ValueError(
+            f"token_budgets names {', '.join(unknown)}; known tasks: {', '.join(sizes)}"
+        )
+    for task in sizes:
+        name, values = (
+            ("max_tokens_per_batch", budgets) if task in budgets else ("batch size", batch_sizes)
+        )
+        if values.get(task, 0) < 1:
+            raise ValueError(f"{name} of task {task!r} is {values.get(task)}; expected >= 1")
+
+
+def _check_counts(what: str, sizes: Mapping[str, int], counts: Counts | None) -> None:
+    """Check that there is one count for every row."""
+    for task, size in sizes.items():
+        if counts is not None and len(counts.get(task, ())) != size:
             raise ValueError(
-                f"batch size of task {task!r} is {batch_sizes.get(task)}; expected >= 1"
-            )
-        if lengths is not None and len(lengths.get(task, ())) != size:
-            raise ValueError(
-                f"task {task!r} has {size} rows but {len(lengths.get(task, ()))} lengths"
+                f"task {task!r} has {size} rows but {len(counts.get(task, ()))} {what}"
             )

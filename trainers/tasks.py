@@ -10,24 +10,36 @@ class TaskTraining:
     """Batch size and weight of one task.
 
     Args:
-        batch_size: Rows per device and step; None takes ``per_device_train_batch_size``.
+        batch_size: Rows per device and step; None takes the default of the run.
+        max_tokens_per_batch: As many rows as have at most so many tokens together, per process and
+            step, in the place of a number of rows; both sentences of a pair count, padding does
+            not.
         loss_weight: Factor on the loss of this task in the gradient. The logs have ``loss_<task>``
             without it, ``loss`` and ``train_loss`` with it.
 
     Raises:
-        ValueError: If a value is of the wrong type or out of range.
+        ValueError: If a value is of the wrong type or out of range, or both sizes are given.
     """
 
     batch_size: int | None = None
+    max_tokens_per_batch: int | None = None
     loss_weight: float = 1.0
 
     def __post_init__(self) -> None:
-        # Any: the values come from a recipe
-        size: Any = self.batch_size
-        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+        for name, unit in (("batch_size", "rows"), ("max_tokens_per_batch", "tokens")):
+            # Any: the values come from a recipe
+            size: Any = getattr(self, name)
+            if size is None:
+                continue
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise ValueError(
+                    f"{name}={size!r}; expected a whole number of {unit} >= 1, or null for the "
+                    "default of the run"
+                )
+        if self.batch_size is not None and self.max_tokens_per_batch is not None:
             raise ValueError(
-                f"batch_size={size!r}; expected a whole number of rows >= 1, or null for "
-                "per_device_train_batch_size"
+                f"batch_size={self.batch_size} and max_tokens_per_batch="
+                f"{self.max_tokens_per_batch}; give one of them"
             )
         weight: Any = self.loss_weight
         is_number = isinstance(weight, int | float) and not isinstance(weight, bool)

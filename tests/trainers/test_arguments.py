@@ -17,6 +17,10 @@ TASKS = {"sst": {"dataset": "sst"}}
             {"tasks": TASKS, "model_name_or_path": "a/b", "model_config": {"hidden_size": 12}},
             "model_name_or_path='a/b' brings its own sizes",
         ),
+        (
+            {"tasks": TASKS, "max_tokens_per_batch": 0},
+            "max_tokens_per_batch=0; expected 1 or more",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(arguments, message):

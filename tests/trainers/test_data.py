@@ -1,65 +1,10 @@
-"""Rows of several tasks as one dataset, and rows as a batch."""
+"""Rows of several tasks as one dataset."""
 
 import datasets
 import pytest
-import torch
 
-from trainers import TaskCollator, TaskDataset
-from trainers.data import longest_first, read_lengths
-
-SINGLE = [
-    {"task": "a", "input_ids": [5, 6, 7], "token_type_ids": [0, 0, 1], "labels": 2},
-    {"task": "a", "input_ids": [8], "token_type_ids": [0], "labels": 0},
-]
-SEPARATE = [
-    {
-        "task": "b",
-        "input_ids": [[5, 6, 7], [8]],
-        "token_type_ids": [[0, 0, 0], [0]],
-        "labels": 2.5,
-    },
-    {"task": "b", "input_ids": [[9], [4, 3]], "token_type_ids": [[0], [0, 0]], "labels": 1.0},
-]
-
-
-def test_single_sequences_are_padded_to_the_longest():
-    batch = TaskCollator(pad_token_id=1)(SINGLE)
-
-    assert batch["task"] == "a"
-    assert batch["input_ids"].tolist() == [[5, 6, 7], [8, 1, 1]]
-    assert batch["token_type_ids"].tolist() == [[0, 0, 1], [0, 0, 0]]
-    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
-    assert batch["labels"].tolist() == [2, 0]
-    assert {value.dtype for key, value in batch.items() if key != "task"} == {torch.int64}
-
-
-def test_separate_pairs_get_a_dimension_of_their_own():
-    batch = TaskCollator(pad_token_id=0)(SEPARATE)
-
-    assert batch["input_ids"].tolist() == [[[5, 6, 7], [8, 0, 0]], [[9, 0, 0], [4, 3, 0]]]
-    assert batch["attention_mask"].tolist() == [[[1, 1, 1], [1, 0, 0]], [[1, 0, 0], [1, 1, 0]]]
-    assert batch["token_type_ids"].shape == (2, 2, 3)
-    assert batch["labels"].dtype == torch.float32
-    assert batch["labels"].tolist() == [2.5, 1.0]
-
-
-@pytest.mark.parametrize(("multiple", "length"), [(None, 3), (1, 3), (2, 4), (8, 8)])
-def test_lengths_are_rounded_up(multiple, length):
-    batch = TaskCollator(0, pad_to_multiple_of=multiple)(SINGLE)
-
-    assert batch["input_ids"].shape == (2, length)
-    assert batch["attention_mask"].sum() == 4
-
-
-def test_rows_without_labels_give_a_batch_without_labels():
-    rows = [{key: value for key, value in row.items() if key != "labels"} for row in SINGLE]
-
-    assert "labels" not in TaskCollator(0)(rows)
-
-
-def test_a_batch_of_two_tasks_is_refused():
-    with pytest.raises(ValueError, match=r"a batch mixes the tasks \['a', 'b'\]"):
-        TaskCollator(0)([SINGLE[0], SEPARATE[0]])
+from trainers import TaskDataset
+from trainers.data import count_tokens, longest_first, read_lengths
 
 
 def test_rows_carry_their_task_and_only_what_the_model_reads(train_rows):
@@ -78,6 +23,27 @@ def test_reading_many_rows_equals_reading_each(indices, train_rows):
     dataset = TaskDataset(train_rows)
 
     assert dataset.__getitems__(indices) == [dataset[index] for index in indices]
+
+
+@pytest.mark.parametrize("task", ["moods", "scores"])
+@pytest.mark.parametrize(
+    "choose",
+    [
+        lambda rows: rows,
+        lambda rows: rows.select([5, 3, 9, 9]),
+        lambda rows: rows.select(range(7, 20)),
+        lambda rows: datasets.concatenate_datasets([rows.select(range(4)), rows]),
+    ],
+)
+def test_all_sentences_of_a_row_count(task, choose, train_rows):
+    rows = choose(train_rows[task])
+
+    counts = count_tokens(rows)
+
+    is_pair = task == "scores"
+    assert counts.tolist() == [
+        sum(map(len, ids)) if is_pair else len(ids) for ids in rows["input_ids"]
+    ]
 
 
 def test_longest_first_says_where_the_rows_were():

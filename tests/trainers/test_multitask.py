@@ -78,6 +78,24 @@ def test_a_task_has_its_own_batch_size(make_trainer):
     assert trainer.train_sampler.batch_sizes == {"moods": 4, "pairs": 7, "scores": 4}
 
 
+def test_a_task_has_its_own_size_of_a_batch_or_that_of_the_run(make_trainer):
+    own = {"moods": TaskTraining(batch_size=7), "pairs": TaskTraining(max_tokens_per_batch=50)}
+    own = {"task_training": own, "max_tokens_per_batch": 60, "stop": 9, "data_collator": list}
+    trainer = make_trainer(own=own)
+
+    assert trainer.train_sampler.batch_sizes == {"moods": 7}
+    assert trainer.train_sampler.token_budgets == {"pairs": 50, "scores": 60}
+    moods, pairs, scores = list(trainer.get_train_dataloader())[:3]
+    assert len(moods) == 7
+    assert 35 < sum(len(row["input_ids"]) for row in pairs) <= 50
+    assert 45 < sum(len(ids) for row in scores for ids in row["input_ids"]) <= 60
+
+
+def test_a_row_above_the_budget_is_refused_before_training(make_trainer):
+    with pytest.raises(ValueError, match="'scores' has a row of 14 tokens, but max_tokens_per_ba"):
+        make_trainer(own={"max_tokens_per_batch": 12})
+
+
 def test_the_log_has_the_mean_loss_of_each_task_since_the_last_log(make_trainer):
     each = make_trainer(logging_steps=1, num_train_epochs=1)
     each.train()
@@ -163,13 +181,8 @@ def test_logits_come_in_the_order_of_the_rows(make_trainer, task, labelled):
     logits = trainer.predict_task(task, given)
 
     single = [
-        trainer.model(
-            task=task,
-            input_ids=batch["input_ids"],
-            attention_mask=batch["attention_mask"],
-            token_type_ids=batch["token_type_ids"],
-        ).logits[0]
-        for batch in (trainer.data_collator([{"task": task, **row}]) for row in rows)
+        trainer.model(**trainer.data_collator([{"task": task, **row}])).logits[0]
+        for row in given.select_columns(["input_ids", "token_type_ids"])
     ]
     torch.testing.assert_close(torch.from_numpy(logits), torch.stack(single).detach())
 
@@ -252,6 +265,14 @@ RESUMABLE = {
         ({}, (2, 6, 8)),
         ({"gradient_accumulation_steps": 4, "save_steps": 1}, (1, 2, 3)),
         ({"train_sampling_strategy": "group_by_length"}, (8,)),
+        ({"own": {"stop": 6, "max_tokens_per_batch": 60}}, (2, 6, 8)),
+        (
+            {
+                "own": {"stop": 9, "max_tokens_per_batch": 400},  # several passes an epoch
+                "train_sampling_strategy": "group_by_length",
+            },
+            (8, 10, 18),
+        ),
         ({"eval_strategy": "epoch"}, (2, 6, 8)),
         (
             {
@@ -263,7 +284,7 @@ RESUMABLE = {
             (2, 8),
         ),
     ],
-    ids=["plain", "accumulation", "grouped", "evaluation", "best"],
+    ids=["plain", "accumulation", "grouped", "tokens", "passes", "evaluation", "best"],
 )
 def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(
     make_trainer, tmp_path, options, checkpoints

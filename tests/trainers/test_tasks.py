@@ -6,7 +6,9 @@ from trainers import TaskTraining
 
 
 def test_defaults_leave_a_task_as_it_is():
-    assert TaskTraining() == TaskTraining(batch_size=None, loss_weight=1.0)
+    assert TaskTraining() == TaskTraining(
+        batch_size=None, max_tokens_per_batch=None, loss_weight=1.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -16,6 +18,9 @@ def test_defaults_leave_a_task_as_it_is():
         {"batch_size": 1.5},
         {"batch_size": "8"},
         {"batch_size": True},
+        {"max_tokens_per_batch": 0},
+        {"max_tokens_per_batch": 4096.0},
+        {"max_tokens_per_batch": True},
         {"loss_weight": 0},
         {"loss_weight": -1.0},
         {"loss_weight": float("nan")},
@@ -28,3 +33,8 @@ def test_bad_values_are_refused_by_name(values):
 
     with pytest.raises(ValueError, match=f"{name}={value!r}; expected"):
         TaskTraining(**values)
+
+
+def test_a_batch_has_rows_or_tokens():
+    with pytest.raises(ValueError, match="batch_size=8 and max_tokens_per_batch=512; give one"):
+        TaskTraining(batch_size=8, max_tokens_per_batch=512)

@@ -1,0 +1,111 @@
+"""Padded and packed batches give the same training, evaluation and predictions."""
+
+import pytest
+import torch
+from transformers import TrainingArguments
+
+from tests.trainers.tiny import PROBLEM_TYPES, SIZES, make_model, make_rows
+from trainers import TaskCollator
+from trainers.batches import make_collator
+from trainers.shapes import FixedShapes
+
+WAYS = {
+    "packed": TaskCollator(0, packed=True),
+    "fixed": TaskCollator(0, packed=True, fixed_shapes=FixedShapes(dict.fromkeys(SIZES, 100))),
+}
+EACH_WAY = pytest.mark.parametrize("way", list(WAYS))
+
+
+@pytest.fixture
+def make_pair(make_trainer):
+    """Build a trainer with padded batches and one with others; else they are the same."""
+
+    def make(way, own=None, **options):
+        collators = (TaskCollator(0), WAYS[way])
+        return [
+            make_trainer(own={**(own or {}), "data_collator": collator}, **options)
+            for collator in collators
+        ]
+
+    return make
+
+
+@EACH_WAY
+@pytest.mark.parametrize("batch_size", [3, 4, 11])  # with a smaller batch at the end, and without
+def test_evaluation_is_that_of_padded_batches(make_pair, way, batch_size):
+    padded, other = make_pair(way, per_device_eval_batch_size=batch_size)
+
+    expected, metrics = padded.evaluate(), other.evaluate()
+
+    names = [name for name in expected if not name.endswith(("time", "_per_second"))]
+    assert len(names) == 13
+    assert {name: metrics[name] for name in names} == {
+        name: pytest.approx(expected[name], abs=1e-5) for name in names
+    }
+
+
+@EACH_WAY
+@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize("task", list(PROBLEM_TYPES))
+def test_predictions_are_those_of_padded_batches(make_pair, way, task, labelled):
+    padded, other = make_pair(way, per_device_eval_batch_size=4)
+    rows = make_rows(task, 11)
+    rows = rows if labelled else rows.remove_columns("labels")
+
+    expected, logits = padded.predict_task(task, rows), other.predict_task(task, rows)
+
+    assert logits.shape == expected.shape
+    torch.testing.assert_close(torch.from_numpy(logits), torch.from_numpy(expected))
+
+
+@EACH_WAY
+@pytest.mark.parametrize("own", [{}, {"max_tokens_per_batch": 90}], ids=["rows", "tokens"])
+def test_training_is_that_of_padded_batches(make_pair, way, own):
+    padded, other = make_pair(way, own | {"stop": 9}, num_train_epochs=1, learning_rate=1e-3)
+
+    for trainer in (padded, other):
+        trainer.train()
+
+    losses, expected = (
+        [entry.get("loss") for entry in t.state.log_history] for t in (other, padded)
+    )
+    assert losses[:9] == pytest.approx(expected[:9], rel=1e-4)
+    assert len(set(losses[:9])) == 9
+    torch.testing.assert_close(
+        dict(other.model.state_dict()), dict(padded.model.state_dict()), rtol=1e-3, atol=1e-5
+    )
+
+
+def choose(tmp_path, train_rows, model=None, devices=0, **options):
+    """Let the run choose its collator."""
+    args = TrainingArguments(str(tmp_path), use_cpu=True, **options)
+    args._n_gpu = devices
+    return make_collator(model or make_model(), args, 0, train_rows, None)
+
+
+def test_a_model_that_takes_packed_batches_gets_them(make_trainer):
+    trainer = make_trainer()
+
+    assert trainer.data_collator.packed
+    assert trainer.data_collator.fixed_shapes is None
+
+
+def test_other_models_and_data_parallel_get_padded_batches(tmp_path, train_rows):
+    assert choose(tmp_path, train_rows).packed
+    assert not choose(tmp_path, train_rows, torch.nn.Linear(1, 1)).packed
+    assert not choose(tmp_path, train_rows, devices=2).packed
+
+
+def test_a_compiled_model_gets_fixed_shapes(make_trainer):
+    trainer = make_trainer(torch_compile=True, own={"max_tokens_per_batch": 64})
+    by_rows = make_trainer(torch_compile=True, per_device_train_batch_size=2)
+
+    longest = {task: sorted(make_rows(task, size)["length"])[-2:] for task, size in SIZES.items()}
+    assert trainer.data_collator.fixed_shapes.max_tokens == dict.fromkeys(SIZES, 64)
+    most = by_rows.data_collator.fixed_shapes.max_tokens
+    assert most["moods"] == sum(longest["moods"])
+    assert most["scores"] == sum(longest["scores"]) + 2 * 3  # the other sentence has three tokens
+
+
+def test_the_collator_of_the_user_stays(make_trainer):
+    assert make_trainer(own={"data_collator": list}).data_collator is list

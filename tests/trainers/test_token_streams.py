@@ -1,0 +1,248 @@
+"""Batches by tokens: no rank has more than the budget, and every row comes once a pass."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from accelerate.data_loader import BatchSamplerShard
+
+from trainers import RoundRobinBatchSampler
+from trainers.token_streams import cut_by_cost
+
+SIZES = {"a": 211, "b": 90, "c": 7}
+STARTS = {"a": 0, "b": 211, "c": 301}
+TOKENS = {
+    task: np.random.default_rng(index).integers(3, 40, size=size)
+    for index, (task, size) in enumerate(SIZES.items())
+}
+ALL_TOKENS = np.concatenate(list(TOKENS.values()))
+BUDGETS = {"a": 200, "b": 90}  # the other task has a number of rows
+BOTH = pytest.mark.parametrize("by_length", [False, True], ids=["random", "grouped"])
+RANKS = pytest.mark.parametrize("ranks", [1, 2, 3])
+
+
+def make_sampler(ranks=1, by_length=False, **options):
+    defaults = {
+        "token_budgets": BUDGETS,
+        "tokens": TOKENS,
+        "lengths": TOKENS if by_length else None,
+    }
+    return RoundRobinBatchSampler(SIZES, {"c": 2}, num_replicas=ranks, **(defaults | options))
+
+
+def task_of(row):
+    return "a" if row < 211 else "b" if row < 301 else "c"
+
+
+def epochs(sampler, count, first=0):
+    batches = []
+    for epoch in range(first, first + count):
+        sampler.set_epoch(epoch)
+        batches += list(sampler)
+    return batches
+
+
+@BOTH
+@RANKS
+def test_no_rank_is_above_the_budget_and_all_have_the_same_rows_and_task(ranks, by_length):
+    sampler = make_sampler(ranks, by_length, stop="longest")
+    sampler.set_epoch(3)
+
+    shards = [list(BatchSamplerShard(sampler, ranks, rank)) for rank in range(ranks)]
+
+    for step in zip(*shards, strict=True):
+        (task,) = {task_of(row) for batch in step for row in batch}
+        assert len({len(batch) for batch in step}) == 1
+        assert all(ALL_TOKENS[batch].sum() <= BUDGETS.get(task, 80) for batch in step)
+    assert all(len(shard) == sampler.steps for shard in shards)
+
+
+@BOTH
+@RANKS
+@pytest.mark.parametrize("task", ["a", "b"])
+def test_each_row_comes_once_per_pass(task, ranks, by_length):
+    sampler = make_sampler(ranks, by_length, stop=50)
+    whole = -(-SIZES[task] // ranks) * ranks  # some rows come twice where ranks do not divide them
+
+    rows = [row for batch in epochs(sampler, 12) for row in batch if task_of(row) == task]
+
+    passes = [rows[first : first + whole] for first in range(0, len(rows) - whole + 1, whole)]
+    assert len(passes) >= 3
+    assert all(set(rows) == set(range(SIZES[task]) + np.array(STARTS[task])) for rows in passes)
+    assert sorted(passes[0]) != passes[0] != passes[1] != passes[2]
+
+
+@BOTH
+@RANKS
+@pytest.mark.parametrize("stop", ["shortest", "longest", 5, 47])
+def test_an_epoch_goes_on_where_the_one_before_ended(ranks, by_length, stop):
+    sampler = make_sampler(ranks, by_length, stop=stop)
+
+    one_after_the_other = epochs(sampler, 7)
+    resumed = epochs(make_sampler(ranks, by_length, stop=stop), 1, first=6)
+
+    assert len(one_after_the_other) == 7 * len(sampler)
+    assert resumed == one_after_the_other[-len(sampler) :]
+    assert [epochs(sampler, 1, first=2)] != [epochs(sampler, 1, first=3)]
+
+
+def test_epochs_join_to_the_stream_of_a_longer_epoch():
+    short, long = make_sampler(stop=9), make_sampler(stop=36)
+
+    assert epochs(short, 8) == epochs(long, 2)
+
+
+def test_another_seed_is_another_order():
+    assert list(make_sampler(seed=1)) == list(make_sampler(seed=1))
+    assert list(make_sampler(seed=1)) != list(make_sampler(seed=2))
+
+
+def test_longest_sees_every_row_in_the_first_epoch():
+    sampler = make_sampler(2, stop="longest")
+
+    seen = {row for batch in sampler for row in batch}
+
+    assert seen == set(range(len(ALL_TOKENS)))
+
+
+@BOTH
+def test_ranks_come_close_to_the_budget(by_length):
+    tokens = {"a": np.random.default_rng(5).lognormal(3.1, 0.45, size=4000).astype(int) + 2}
+    sampler = RoundRobinBatchSampler(
+        {"a": 4000},
+        {},
+        num_replicas=8,
+        stop="longest",
+        token_budgets={"a": 1000},
+        tokens=tokens,
+        lengths=tokens if by_length else None,
+    )
+
+    used = [tokens["a"][batch].sum() for batch in sampler]
+
+    assert max(used) <= 1000
+    assert np.median(used) > 850
+
+
+def test_length_groups_keep_padding_low_and_order_random():
+    lengths = np.random.default_rng(0).integers(5, 60, size=3000)
+    options = {"token_budgets": {"a": 256}, "tokens": {"a": lengths}, "stop": "longest"}
+    grouped = list(RoundRobinBatchSampler({"a": 3000}, {}, lengths={"a": lengths}, **options))
+    plain = list(RoundRobinBatchSampler({"a": 3000}, {}, **options))
+
+    def padding(batches):
+        return sum(lengths[batch].max() * len(batch) - lengths[batch].sum() for batch in batches)
+
+    longest = [lengths[batch].max() for batch in grouped]
+    assert padding(grouped) < 0.15 * padding(plain)
+    assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.15
+
+
+def test_without_length_groups_short_and_long_rows_meet():
+    lengths = np.random.default_rng(0).integers(5, 60, size=3000)
+    batches = RoundRobinBatchSampler(
+        {"a": 3000}, {}, token_budgets={"a": 600}, tokens={"a": lengths}, stop="longest"
+    )
+
+    means = [lengths[batch].mean() for batch in batches]
+
+    # about 19 rows each: what chance gives
+    assert np.std(means) == pytest.approx(lengths.std() / 19**0.5, rel=0.25)
+
+
+@RANKS
+def test_shares_are_those_of_the_epoch(ranks):
+    sampler = make_sampler(ranks, stop=31)
+
+    for epoch in (0, 4):
+        batches = epochs(sampler, 1, first=epoch)
+        shares = sampler.shares()
+
+        rows = {task: [row for b in batches for row in b if task_of(row) == task] for task in SIZES}
+        assert {task: share.rows for task, share in shares.items()} == {
+            task: len(rows[task]) for task in SIZES
+        }
+        assert shares["a"].passes == pytest.approx(len(rows["a"]) / 211)
+        assert [share.steps for share in shares.values()] == [11, 10, 10]
+
+
+def test_describe_shows_the_budget():
+    tokens = {"b": np.full(3000, 16)}
+    sampler = RoundRobinBatchSampler(
+        {"a": 50, "b": 3000},
+        {"a": 8},
+        num_replicas=2,
+        token_budgets={"b": 4096},
+        tokens=tokens,
+        stop=8,
+    )
+
+    lines = sampler.describe().splitlines()
+
+    assert lines[1].split()[:5] == ["a", "50", "2", "x", "8"]
+    # 3,000 rows are one pass of six steps: four of 256 for each rank, and 476 shared by two
+    assert lines[2].split() == [
+        "b", "3,000", "2", "x", "4,096", "tokens", "4", "2,048", "0.683", "50.0%",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [
+        ([4], [0, 1]),
+        ([4, 4], [0, 2]),
+        ([9, 9, 9], [0, 1, 2, 3]),
+        ([5, 5, 5, 5, 5], [0, 2, 4, 5]),  # nothing to share: a half would be too much
+        ([2, 2, 2, 2, 2, 2], [0, 3, 6]),
+        ([9, 2, 2, 2, 2], [0, 1, 5]),
+        ([10, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1], [0, 1, 7, 12]),
+    ],
+)
+def test_the_last_two_parts_share_what_is_left(costs, expected):
+    assert cut_by_cost(np.array(costs), 10).tolist() == expected
+
+
+def test_parts_are_whole_and_within_the_budget():
+    generator = np.random.default_rng(0)
+    for count in generator.integers(1, 60, size=300):
+        costs = generator.integers(1, 31, size=count)
+
+        cuts = cut_by_cost(costs, 30)
+
+        parts = np.add.reduceat(costs, cuts[:-1])
+        assert cuts[0] == 0
+        assert cuts[-1] == count
+        assert (np.diff(cuts) > 0).all()
+        assert parts.max() <= 30
+        # full but for one row, until the last two
+        assert all(parts[i] + costs[cuts[i + 1]] > 30 for i in range(len(parts) - 2))
+
+
+def test_fewer_rows_than_ranks_are_dealt_again():
+    sampler = RoundRobinBatchSampler(
+        {"a": 2}, {}, num_replicas=5, token_budgets={"a": 50}, tokens={"a": [4, 9]}, stop=3
+    )
+
+    batches = list(islice(sampler, 15))
+
+    assert [len(batch) for batch in batches] == [1] * 15
+    assert {row for batch in batches[:5] for row in batch} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"tokens": TOKENS | {"b": np.full(90, 1234)}},
+            r"task 'b' has a row of 1,234 tokens, but max_tokens_per_batch is 90; make it at least "
+            r"1,234, or cut the rows with a smaller max_length",
+        ),
+        ({"token_budgets": {"a": 0}}, "max_tokens_per_batch of task 'a' is 0; expected >= 1"),
+        ({"token_budgets": {"x": 9}}, "token_budgets names x; known tasks: a, b, c"),
+        ({"token_budgets": {"a": 99}}, "batch size of task 'b' is None"),
+        ({"tokens": {"a": TOKENS["a"]}}, "task 'b' has 90 rows but 0 counts of tokens"),
+    ],
+)
+def test_bad_values_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        make_sampler(**changes)

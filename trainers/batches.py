@@ -1,0 +1,96 @@
+"""What makes the batches of a run: its sampler and its collator."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import datasets
+import numpy as np
+from torch import nn
+from transformers import TrainingArguments
+
+from .collators import TaskCollator
+from .data import count_tokens, read_lengths
+from .samplers import RoundRobinBatchSampler
+from .shapes import FixedShapes
+from .tasks import TaskTraining
+
+
+def make_sampler(
+    train_dataset: Mapping[str, datasets.Dataset],
+    args: TrainingArguments,
+    task_training: Mapping[str, TaskTraining],
+    stop: Literal["shortest", "longest"] | int,
+    max_tokens_per_batch: int | None,
+) -> RoundRobinBatchSampler:
+    """Build the sampler of a run.
+
+    Args:
+        train_dataset: Encoded rows of each task.
+        args: Arguments of the Trainer.
+        task_training: Settings of each task; what it says itself wins over the defaults.
+        stop: When an epoch ends.
+        max_tokens_per_batch: Tokens per process and step of the tasks that say nothing; None takes
+            ``per_device_train_batch_size`` rows.
+
+    Raises:
+        ValueError: If the sampler refuses a value, or a column that it needs is missing.
+    """
+    devices = max(1, args.n_gpu)
+    batch_sizes, budgets = {}, {}
+    for task in train_dataset:
+        own = task_training[task]
+        budget = own.max_tokens_per_batch
+        if budget is None and own.batch_size is None:
+            budget = max_tokens_per_batch
+        if budget is None:
+            batch_sizes[task] = (own.batch_size or args.per_device_train_batch_size) * devices
+        else:
+            budgets[task] = budget * devices
+    lengths = None
+    if args.train_sampling_strategy == "group_by_length":
+        lengths = {
+            task: read_lengths(task, dataset, args.length_column_name)
+            for task, dataset in train_dataset.items()
+        }
+    return RoundRobinBatchSampler(
+        {task: len(dataset) for task, dataset in train_dataset.items()},
+        batch_sizes,
+        num_replicas=args.world_size,
+        seed=args.seed if args.data_seed is None else args.data_seed,
+        stop=stop,
+        lengths=lengths,
+        token_budgets=budgets,
+        tokens={task: count_tokens(train_dataset[task]) for task in budgets},
+    )
+
+
+def make_collator(
+    model: nn.Module,
+    args: TrainingArguments,
+    pad_token_id: int,
+    train_dataset: Mapping[str, datasets.Dataset] | None,
+    sampler: RoundRobinBatchSampler | None,
+) -> TaskCollator:
+    """Build the collator of a run: packed if the model can, in fixed shapes if it is compiled.
+
+    Args:
+        model: Says by ``supports_packed_input`` whether it takes packed batches.
+        args: Arguments of the Trainer.
+        pad_token_id: Token of padding.
+        train_dataset: Encoded rows of each task; None without training.
+        sampler: That of the training rows.
+    """
+    # DataParallel would cut the one row of a packed batch
+    packed = getattr(model, "supports_packed_input", False) and args.n_gpu <= 1
+    if not packed or not args.torch_compile or train_dataset is None or sampler is None:
+        return TaskCollator(pad_token_id, packed=packed)
+    most = {task: _most_tokens(task, rows, sampler) for task, rows in train_dataset.items()}
+    return TaskCollator(pad_token_id, packed=True, fixed_shapes=FixedShapes(most))
+
+
+def _most_tokens(task: str, rows: datasets.Dataset, sampler: RoundRobinBatchSampler) -> int:
+    """Bound the tokens of a batch, by its budget or by the longest rows."""
+    if task in sampler.token_budgets:
+        return sampler.token_budgets[task]
+    longest = np.sort(count_tokens(rows))[-sampler.batch_sizes[task] :]
+    return int(longest.mean() * sampler.batch_sizes[task])

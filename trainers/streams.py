@@ -1,0 +1,138 @@
+"""The endless rows of one task, cut into the batches of its steps: a function of (seed, step)."""
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Global batches that are sorted by length together: enough for little padding, and few enough that
+# the order stays random.
+GROUP_BATCHES = 50
+
+# Row numbers of a step, (ranks, rows of a rank).
+Step = NDArray[np.int64]
+
+
+class Seed(NamedTuple):
+    """What the order of a pass depends on, besides the number of the pass.
+
+    Args:
+        seed: Seed of the run, >= 0.
+        task: Position of the task among all tasks.
+    """
+
+    seed: int
+    task: int
+
+    def generator(self, number: int) -> np.random.Generator:
+        """Make the source of the order of pass ``number``."""
+        return np.random.default_rng((self.seed, self.task, number))
+
+
+class TaskStream(Protocol):
+    """The batches of one task, one reshuffled pass over its rows after the other, without end."""
+
+    size: int
+    """Rows of the task."""
+    batch: str
+    """What a step takes, for people, as in ``2 x 32``."""
+    whole_steps: int
+    """Steps that the first pass fills."""
+    covering_steps: int
+    """Steps until every row was seen once."""
+
+    def read(self, first: int) -> Iterator[Step]:
+        """Yield the steps from number ``first`` on, counted from the beginning of training."""
+
+    def count_rows(self, first: int, steps: int) -> int:
+        """Count the rows of ``steps`` steps from number ``first`` on, over all ranks."""
+
+
+class RowStream:
+    """Steps of the same number of rows.
+
+    A step may take the last rows of one pass and the first of the next, so that batches are always
+    full.
+
+    Args:
+        size: Rows of the task.
+        batch_size: Rows per rank and step.
+        num_replicas: Number of ranks.
+        seed: Source of the orders.
+        lengths: Tokens of every row, (size,); if given, batches have rows of similar length.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        batch_size: int,
+        *,
+        num_replicas: int,
+        seed: Seed,
+        lengths: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.size = size
+        self.batch = f"{num_replicas} x {batch_size}"
+        self._ranks = num_replicas
+        self._rows = num_replicas * batch_size
+        self.whole_steps = size // self._rows
+        self.covering_steps = -(-size // self._rows)
+        self._seed = seed
+        self._lengths = lengths
+
+    def read(self, first: int) -> Iterator[Step]:
+        """Yield the steps from number ``first`` on; rank r reads row r of each."""
+        number, offset = divmod(first * self._rows, self.size)
+        rows = self._order(number)[offset:]
+        while True:
+            while len(rows) < self._rows:
+                number += 1
+                rows = np.concatenate([rows, self._order(number)])
+            yield rows[: self._rows].reshape(self._ranks, -1)
+            rows = rows[self._rows :]
+
+    def count_rows(self, first: int, steps: int) -> int:  # noqa: ARG002  all steps are equal
+        """Count the rows of some steps, over all ranks."""
+        return steps * self._rows
+
+    def _order(self, number: int) -> NDArray[np.int64]:
+        """Permute the rows for one pass."""
+        generator = self._seed.generator(number)
+        order = generator.permutation(self.size)
+        if self._lengths is None:
+            return order
+        # the rows that complete the last batch of the pass before; then every cut is a batch
+        head = min(self.size, -number * self.size % self._rows)
+        return group_by_length(order, self._lengths, self._rows, head, generator)
+
+
+def group_by_length(
+    order: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    batch: int,
+    head: int,
+    generator: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Reorder a permutation so that the rows of each batch have similar lengths.
+
+    Args:
+        order: A random permutation of the rows, (N,).
+        lengths: Tokens per row, (N,).
+        batch: Rows per batch.
+        head: Rows at the beginning that stay where they are, before the first whole batch.
+        generator: Source of the order of the batches.
+
+    Returns:
+        A permutation of the rows, (N,); a rest that fills no batch comes last.
+    """
+    body = order[head:]
+    group = GROUP_BATCHES * batch
+    chunks: list[NDArray[np.int64]] = []
+    for first in range(0, len(body), group):
+        rows = body[first : first + group]
+        rows = rows[np.argsort(-lengths[rows], kind="stable")]
+        chunks += [rows[start : start + batch] for start in range(0, len(rows), batch)]
+    rest = [chunks.pop()] if len(body) % batch else []
+    shuffled = [chunks[position] for position in generator.permutation(len(chunks))]
+    return np.concatenate([order[:head], *shuffled, *rest])
