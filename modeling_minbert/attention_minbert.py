@@ -33,7 +33,7 @@ from torch.nn.attention.varlen import varlen_attn
 from transformers.utils.import_utils import is_tracing
 
 from .configuration_minbert import MinBertConfig
-from .dropout_minbert import keep_mask
+from .dropout_minbert import draw
 from .packing_minbert import MinBertSequences
 
 # Sequences share a bucket if the longest is at most so much longer: few products, little padding.
@@ -187,7 +187,7 @@ def _index(cells: list[tuple[Tensor, list[int]]], counts: Sequence[int], rows: i
 class _BucketAttention(torch.autograd.Function):
     """Attention with dropout by plain products (Vaswani et al. 2017, section 3.2.1).
 
-    Of each bucket only the weights and one byte per weight for the dropout are kept.
+    Of each bucket only the weights are kept; a weight that was dropped has a minus sign.
     """
 
     @staticmethod
@@ -205,13 +205,12 @@ class _BucketAttention(torch.autograd.Function):
             beta = 0 if bucket.mask is None else 1
             scores = torch.baddbmm(mask.to(q.dtype), q, k.mT, beta=beta, alpha=size**-0.5)
             probs = torch.softmax(scores, dim=-1)
-            saved.append(probs)
             if dropout:
-                keep = keep_mask(probs.shape, dropout)
-                saved.append(keep)
-                torch.bmm((probs * keep).mul_(1 / (1 - dropout)), v, out=out)
-            else:
-                torch.bmm(probs, v, out=out)
+                lanes, border = draw(probs.shape, dropout)
+                probs = probs.copysign_(lanes.to(probs.dtype).sub_(border))
+            saved.append(probs)
+            kept = probs.relu() if dropout else probs
+            out.baddbmm_(kept, v, beta=0, alpha=_scale(dropout))
         ctx.save_for_backward(*saved)
         ctx.plan, ctx.heads, ctx.dropout = plan, heads, dropout
         return plan.queries.collect(context, heads)
@@ -220,7 +219,7 @@ class _BucketAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         queries, keys, values, *saved = ctx.saved_tensors
-        plan, scale = ctx.plan, 1 / (1 - ctx.dropout)
+        plan, scale = ctx.plan, _scale(ctx.dropout)
         grad = plan.queries.spread(grads[0])
         d_queries = torch.empty_like(queries)
         # the last row is for tokens whose sequence has no query
@@ -228,22 +227,18 @@ class _BucketAttention(torch.autograd.Function):
             cells.new_empty(len(cells) + 1, cells.shape[1]) for cells in (keys, values)
         )
         d_keys[-1], d_values[-1] = 0, 0
-        rest = iter(saved)
-        for bucket in plan.buckets:
+        for bucket, probs in zip(plan.buckets, saved, strict=True):
             q, k, v, g = _blocks(bucket, queries, keys, values, grad)
             dq, dk, dv, _ = _blocks(bucket, d_queries, d_keys, d_values, grad)
-            probs = next(rest)
-            d_probs = torch.bmm(g, v.mT)
-            dropped = probs
+            d_probs, kept, weights = torch.bmm(g, v.mT), probs, probs
             if ctx.dropout:
-                keep = next(rest)
-                dropped = (probs * keep).mul_(scale)
-                d_probs = d_probs.mul_(keep).mul_(scale)
-            torch.bmm(dropped.mT, g, out=dv)
-            scores = torch._softmax_backward_data(d_probs, probs, -1, probs.dtype)
-            scores = scores.mul_(q.shape[2] ** -0.5)
-            torch.bmm(scores, k, out=dq)
-            torch.bmm(scores.mT, q, out=dk)
+                kept, weights = probs.relu(), probs.abs()
+                d_probs = torch.ops.aten.threshold_backward(d_probs, kept, 0)
+            dv.baddbmm_(kept.mT, g, beta=0, alpha=scale)
+            d_scores = torch._softmax_backward_data(d_probs, weights, -1, weights.dtype)
+            inner = scale * q.shape[2] ** -0.5
+            dq.baddbmm_(d_scores, k, beta=0, alpha=inner)
+            dk.baddbmm_(d_scores.mT, q, beta=0, alpha=inner)
         collect = plan.keys.collect
         return (
             plan.queries.collect(d_queries, ctx.heads),
@@ -253,6 +248,11 @@ class _BucketAttention(torch.autograd.Function):
             None,
             None,
         )
+
+
+def _scale(dropout: float) -> float:
+    """Return what kept weights are multiplied by."""
+    return 1 / (1 - dropout) if dropout < 1 else 0.0
 
 
 def _blocks(

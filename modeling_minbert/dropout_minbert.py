@@ -25,22 +25,22 @@ LANES = 4
 VALUES = 2**16
 
 
-def keep_mask(shape: torch.Size, p: float) -> Tensor:
+def draw(shape: torch.Size, p: float) -> tuple[Tensor, float]:
     """Draw what dropout keeps, from torch's default generator of the CPU.
 
     `torch.bernoulli` draws one number after the other on one core; here an integer gives four.
 
     Args:
-        shape: Of the mask.
-        p: Probability of False, rounded to 1 / 65536.
+        shape: Of what is dropped.
+        p: Probability of dropping, rounded to 1 / 65536.
 
     Returns:
-        True where a value is kept.
+        Integers, int16, and a border between two of them: what is above it is kept.
     """
     count = shape.numel()
     words = torch.empty(-(-count // LANES), dtype=torch.int64)
     lanes = words.random_(-(2**63), None).view(torch.int16)[:count]
-    return (lanes >= round(p * VALUES) - VALUES // 2).view(shape)
+    return lanes.view(shape), round(p * VALUES) - VALUES // 2 - 0.5
 
 
 class _Dropout(torch.autograd.Function):
@@ -48,15 +48,21 @@ class _Dropout(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, p: float) -> Tensor:
-        keep = keep_mask(values.shape, p)
+        lanes, border = draw(values.shape, p)
+        keep = lanes > border
         ctx.save_for_backward(keep)
         ctx.scale = 1 / (1 - p)
-        return (values * keep).mul_(ctx.scale)
+        return _factors(keep, ctx.scale, values.dtype).mul_(values)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (keep,) = ctx.saved_tensors
-        return grads[0] * keep * ctx.scale, None
+        return grads[0] * _factors(keep, ctx.scale, grads[0].dtype), None
+
+
+def _factors(keep: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
+    """Make numbers of a mask; from bytes that is four times faster than from booleans."""
+    return keep.view(torch.int8).to(dtype).mul_(scale)
 
 
 class MinBertDropout(nn.Dropout):
