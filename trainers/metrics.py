@@ -1,23 +1,14 @@
 """Metrics of a task, and what stands for all tasks together.
 
-They go through the ``evaluate`` library, as modules of our own: those of ``evaluate.load`` live on
-the Hub and need the network.
+They go through the ``evaluate`` library; ``metric_classes.py`` has them.
 """
 
-import logging
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import datasets
-import evaluate
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import accuracy_score, f1_score
 from transformers import EvalPrediction
-
-logger = logging.getLogger(__name__)
 
 # The metric that stands for a task in the aggregates.
 PRIMARY_METRIC = {"classification": "accuracy", "paraphrase": "accuracy", "similarity": "pearson"}
@@ -29,56 +20,6 @@ METRIC_NAMES = {
 AGGREGATES = ("mean", "leaderboard")
 
 Decode = Callable[[NDArray[Any]], Any]
-
-
-class _TaskMetric(evaluate.Metric):  # type: ignore[misc]
-    """Predictions and references of one type; the docstring of a subclass describes it."""
-
-    dtype = "int64"
-
-    def _info(self) -> evaluate.MetricInfo:
-        value = datasets.Value(self.dtype)
-        return evaluate.MetricInfo(
-            description=self.__doc__,
-            citation="",
-            inputs_description="",
-            features=datasets.Features({"predictions": value, "references": value}),
-        )
-
-
-class ClassificationMetric(_TaskMetric):
-    """Accuracy and macro F1 of class indices."""
-
-    def _compute(self, predictions: list[int], references: list[int]) -> dict[str, float]:
-        macro = f1_score(references, predictions, average="macro", zero_division=0)
-        return {"accuracy": accuracy_score(references, predictions), "macro_f1": macro}
-
-
-class ParaphraseMetric(ClassificationMetric):
-    """Accuracy, F1 of the paraphrases and macro F1 of 0 and 1."""
-
-    def _compute(self, predictions: list[int], references: list[int]) -> dict[str, float]:
-        f1 = f1_score(references, predictions, zero_division=0)
-        return {"f1": f1, **super()._compute(predictions, references)}
-
-
-class SimilarityMetric(_TaskMetric):
-    """Pearson and Spearman correlation of scores."""
-
-    dtype = "float64"
-
-    def _compute(self, predictions: list[float], references: list[float]) -> dict[str, float]:
-        return {
-            "pearson": _correlation("pearson", predictions, references),
-            "spearman": _correlation("spearman", predictions, references),
-        }
-
-
-METRICS = {
-    "classification": ClassificationMetric,
-    "paraphrase": ParaphraseMetric,
-    "similarity": SimilarityMetric,
-}
 
 
 def task_metrics(
@@ -96,9 +37,13 @@ def task_metrics(
     Raises:
         ValueError: If the problem type is unknown.
     """
-    metric = METRICS[_known(problem_type)](keep_in_memory=True)
+    _known(problem_type)
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
+        # importing it takes memory that a run which only trains can do without
+        from .metric_classes import METRICS
+
+        metric = METRICS[problem_type](keep_in_memory=True)
         references = np.asarray(prediction.label_ids)
         predictions = decide(problem_type, prediction.predictions, decode)
         values = metric.compute(
@@ -190,8 +135,9 @@ def standard_error(
 
 
 def _known(problem_type: str) -> str:
-    if problem_type not in METRICS:
-        raise ValueError(f"problem_type={problem_type!r}; expected one of {', '.join(METRICS)}")
+    if problem_type not in METRIC_NAMES:
+        known = ", ".join(METRIC_NAMES)
+        raise ValueError(f"problem_type={problem_type!r}; expected one of {known}")
     return problem_type
 
 
@@ -200,20 +146,3 @@ def _pearson(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
     left, right = left - left.mean(), right - right.mean()
     norm = np.sqrt((left @ left) * (right @ right))
     return float(left @ right / norm) if norm > 0 else 0.0
-
-
-def _correlation(name: str, predictions: list[float], references: list[float]) -> float:
-    """Correlate; 0 with a log warning where it is not defined."""
-    function = pearsonr if name == "pearson" else spearmanr
-    value = np.nan
-    if len(predictions) > 1:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # constant input: said below, once
-            value = float(function(predictions, references).statistic)
-    if not np.isfinite(value):
-        logger.warning(
-            "%s is not defined for constant, non-finite or fewer than two values; reported as 0.0",
-            name,
-        )
-        return 0.0
-    return value

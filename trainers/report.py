@@ -6,10 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from .files import replaced_when_done, write_text
 from .metrics import AGGREGATES, METRIC_NAMES, PRIMARY_METRIC
@@ -99,6 +95,10 @@ def plot_history(log_history: Sequence[Mapping[str, float]], path: str | os.Path
     scores |= {MEAN: _points(log_history, "eval_mean")}
     if not losses and not any(scores.values()):
         raise ValueError("the log has no loss and no evaluation to plot; log at least once")
+    # importing it takes memory that a run which only trains can do without
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
@@ -128,7 +128,7 @@ def _series(
 
 
 def _draw(
-    axes: Axes, series: Mapping[str, Sequence[tuple[float, float]]], title: str, label: str
+    axes: Any, series: Mapping[str, Sequence[tuple[float, float]]], title: str, label: str
 ) -> None:
     for name, points in series.items():
         if points:
@@ -137,7 +137,7 @@ def _draw(
             if name == MEAN:
                 line.set(color="black", linestyle="--")
     axes.set(title=title, xlabel="optimizer steps", ylabel=label)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(alpha=0.3)
     if axes.lines:
         axes.legend()

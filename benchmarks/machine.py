@@ -1,0 +1,113 @@
+"""What the machine is, and what else it does while something is measured."""
+
+import contextlib
+import os
+import platform
+import resource
+import time
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("torch", "transformers", "accelerate", "datasets", "sentence-transformers", "numpy")
+STEAL = 7  # column of the cpu line of /proc/stat
+IDLE = (3, 4)  # idle and waiting for input
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Processor times since the machine started, and of this process and its children.
+
+    Args:
+        wall: Clock, in seconds.
+        busy: Of all processors, in seconds.
+        steal: Taken by other guests of the host, in seconds.
+        own: Of this process and of children that have ended, in seconds.
+        load: Processes that run or wait, mean of the last minute.
+    """
+
+    wall: float
+    busy: float
+    steal: float
+    own: float
+    load: float
+
+    @classmethod
+    def take(cls) -> "Snapshot":
+        """Read the clocks; on a machine without /proc others are taken for idle."""
+        own = sum(
+            usage.ru_utime + usage.ru_stime
+            for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        )
+        stat = Path("/proc/stat")
+        busy, steal = own, 0.0
+        if stat.exists():
+            ticks = [int(value) for value in stat.read_text().split("\n", 1)[0].split()[1:9]]
+            second = os.sysconf("SC_CLK_TCK")
+            steal = ticks[STEAL] / second
+            busy = (sum(ticks) - sum(ticks[column] for column in IDLE)) / second - steal
+        return cls(time.perf_counter(), busy, steal, own, os.getloadavg()[0])
+
+    def until(self, later: "Snapshot") -> dict[str, float]:
+        """Tell what happened meanwhile: processors that others used and that were stolen."""
+        wall = later.wall - self.wall
+        foreign = (later.busy - self.busy) - (later.own - self.own)
+        return {
+            "foreign": max(0.0, foreign / wall),
+            "steal": (later.steal - self.steal) / wall,
+            "load_before": self.load,
+            "load_after": later.load,
+        }
+
+
+def read_memory() -> dict[str, float]:
+    """Read the memory of this process, in MiB: now and at its peak."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return {"now": peak, "peak": peak}
+    fields = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+    # ru_maxrss would begin with that of the process that started this one
+    return {
+        "now": int(fields["VmRSS"].split()[0]) / 1024,
+        "peak": int(fields["VmHWM"].split()[0]) / 1024,
+    }
+
+
+class Memory:
+    """The memory of this process from here on."""
+
+    def __init__(self) -> None:
+        self.before = read_memory()
+        with contextlib.suppress(OSError):  # where the system can, the peak begins anew
+            Path("/proc/self/clear_refs").write_text("5")
+
+    def used(self) -> dict[str, float]:
+        """Return the peak since the process started, and what came on top of the start, in MiB."""
+        peak = read_memory()["peak"]
+        return {
+            "peak_mib": max(peak, self.before["peak"]),
+            "step_mib": peak - self.before["now"],
+        }
+
+
+def count_cores() -> int:
+    """Count the processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def describe_machine() -> dict[str, Any]:
+    """Name processor, system and versions."""
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        cpu = names[0].split(":", 1)[1].strip() if names else cpu
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return {"cpu": cpu, "cores": count_cores(), "system": platform.platform(), "versions": versions}
