@@ -3,7 +3,7 @@
     accelerate launch finetune.py [recipe.yaml] [--flag value ...]
 
 Without arguments it is the quickstart. Flags are the fields of `FinetuneArguments` and of
-`TrainingArguments`; they win over the recipe.
+`TrainingArguments`, whose defaults suit the device; they win over the recipe.
 """
 
 import sys
@@ -20,6 +20,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArgumen
 from datasets_scripts import LoadedTask, TaskData, encode_rows, load_task, train_wordpiece
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertTask
 from trainers import (
+    FastTrainingArguments,
     FinetuneArguments,
     MultiTaskTrainer,
     RunFacts,
@@ -298,7 +299,7 @@ def main(argv: list[str] | None = None) -> None:
     with ExitStack() as stack:
         with readable_errors("finetune.py"):
             arguments, training_arguments = parse_recipe(
-                (FinetuneArguments, TrainingArguments), argv, default_recipe=QUICKSTART
+                (FinetuneArguments, FastTrainingArguments), argv, default_recipe=QUICKSTART
             )
             speak_once(training_arguments)
             use_all_cores(training_arguments)

@@ -30,11 +30,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.nn.attention.varlen import varlen_attn
-from transformers.utils.import_utils import is_tracing
+from transformers.masking_utils import create_bidirectional_mask, packed_sequence_mask_function
 
 from .configuration_minbert import MinBertConfig
 from .dropout_minbert import draw
 from .packing_minbert import MinBertSequences
+from .tracing_minbert import is_followed
 
 # Sequences share a bucket if the longest is at most so much longer: few products, little padding.
 BUCKET_RATIO = 1.2
@@ -105,9 +106,11 @@ def plan_buckets(sequences: MinBertSequences, heads: int, select: Tensor | None 
         select: The tokens that are queries, (M,), ascending; None for all.
 
     Returns:
-        The plan. The paddings of a bucket are at most a fifth of its cells, beside single tokens.
+        The plan. Of the cells of a bucket a fifth are paddings at most, but for sequences of a few
+        tokens, of which `BUCKET_SLACK` puts more lengths together.
     """
-    lengths, offsets = sequences.lengths, sequences.offsets.tolist()
+    offsets = sequences.offsets.tolist()
+    lengths = [end - start for start, end in pairwise(offsets)]
     starts = offsets
     if select is not None:
         starts = torch.searchsorted(select, sequences.offsets.long()).tolist()
@@ -349,7 +352,29 @@ def can_attend(config: MinBertConfig, hidden: Tensor) -> bool:
     if hidden.device.type == "cuda":
         halves = (torch.float16, torch.bfloat16, torch.float32)
         return hidden.dtype in halves and head_size % 8 == 0 and head_size <= 256
-    return hidden.device.type == "cpu" and not is_tracing(hidden)
+    return hidden.device.type == "cpu" and not is_followed(hidden)
+
+
+def make_block_mask(config: MinBertConfig, hidden: Tensor, sequences: MinBertSequences) -> Any:
+    """Make the mask that keeps sequences apart where `attend` cannot.
+
+    Args:
+        config: Names the attention implementation.
+        hidden: States of the packed batch, (1, T, D).
+        sequences: Its sequences.
+
+    Returns:
+        What the implementation takes as a mask.
+    """
+    segments = sequences.segments.unsqueeze(0)
+    if config._attn_implementation == "sdpa":  # plain, so that it can be compiled
+        return (segments.unsqueeze(2) == segments.unsqueeze(1)).unsqueeze(1)
+    return create_bidirectional_mask(
+        config=config,
+        inputs_embeds=hidden,
+        attention_mask=None,
+        and_mask_function=packed_sequence_mask_function(segments),
+    )
 
 
 def attend(
@@ -376,6 +401,8 @@ def attend(
     Returns:
         (M, D).
     """
+    if not len(query):
+        return query
     if query.device.type == "cpu":
         plan = sequences.plans.get(heads) if select is None else None
         if plan is None:

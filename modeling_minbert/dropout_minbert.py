@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers.utils.import_utils import is_tracing
+
+from .tracing_minbert import is_followed
 
 # Lanes of 16 bits: four masks from one random number, and p exact to 1 / 65536.
 LANES = 4
@@ -71,7 +72,7 @@ class MinBertDropout(nn.Dropout):
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - its name in torch
         """Zero values with probability `p` in training, and scale the rest by 1 / (1 - p)."""
         cheap = self.training and 0 < self.p < 1 and input.device.type == "cpu"
-        if not cheap or is_tracing(input):
+        if not cheap or is_followed(input):
             return F.dropout(input, self.p, self.training)
         dropped: Any = _Dropout.apply(input, self.p)
         return dropped

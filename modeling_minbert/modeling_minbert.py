@@ -45,7 +45,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.activations import ACT2FN
-from transformers.masking_utils import create_bidirectional_mask, packed_sequence_mask_function
+from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
@@ -62,10 +62,9 @@ from transformers.utils.generic import (
     can_return_tuple,
     merge_with_config_defaults,
 )
-from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention_minbert import attend, can_attend
+from .attention_minbert import attend, can_attend, make_block_mask
 from .configuration_minbert import MinBertConfig
 from .dropout_minbert import MinBertDropout
 from .packing_minbert import (
@@ -76,6 +75,7 @@ from .packing_minbert import (
     read_labelled,
     read_padded,
 )
+from .tracing_minbert import is_followed
 from .vocabulary_minbert import look_up, reuse_gradient, vocabulary_loss
 
 # Encoder
@@ -519,7 +519,7 @@ class MinBertModel(MinBertPreTrainedModel):
                 raise ValueError("a packed batch has no padding: leave attention_mask out")
             longest = kwargs.get("max_length_q")
             return MinBertSequences.from_offsets(kwargs["cu_seq_lens_q"], longest, shape)
-        if read_padded(read, mask) or is_tracing(given) or kwargs.get("is_causal"):
+        if read_padded(read, mask, shape) or is_followed(given) or kwargs.get("is_causal"):
             return None
         if not given.numel() or not self._uses_kernels(self.embeddings.LayerNorm.weight, kwargs):
             return None
@@ -562,13 +562,11 @@ class MinBertModel(MinBertPreTrainedModel):
 
     def _encode_masked(self, hidden: Tensor, sequences: MinBertSequences, kwargs: Any) -> Tensor:
         """Encode a packed batch by any attention implementation, (1, T, D) -> (T, D)."""
-        segments = sequences.segments.unsqueeze(0)
-        mask = create_bidirectional_mask(
-            config=self.config,
-            inputs_embeds=hidden,
-            attention_mask=None,
-            and_mask_function=packed_sequence_mask_function(segments),
-        )
+        mask = make_block_mask(self.config, hidden, sequences)
+        # the flash implementations read these in the place of a mask
+        for side in ("q", "k"):
+            names = {f"cu_seq_lens_{side}": sequences.offsets}
+            kwargs = kwargs | names | {f"max_length_{side}": sequences.max_length}
         return self.encoder(hidden, mask, **kwargs)[0]
 
 
@@ -620,7 +618,7 @@ class MinBertForMaskedLM(MinBertPreTrainedModel):
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         read = read_labelled(self, labels, attention_mask, kwargs)
-        outputs = self.bert(*inputs, read=read, **kwargs)
+        outputs = self.bert(*inputs, return_dict=True, read=read, **kwargs)
         hidden, head = outputs.last_hidden_state, self.cls.predictions
         logits = None if isinstance(read, Tensor) and self.training else head(hidden)
         loss = None
@@ -661,7 +659,7 @@ class MinBertForNSP(MinBertPreTrainedModel):
             `logits` (B, 2) and, with labels, the mean `loss` over the rows.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.bert(*inputs, read="first", **kwargs)
+        outputs = self.bert(*inputs, return_dict=True, read="first", **kwargs)
         logits = self.cls.seq_relationship(outputs.pooler_output)
         loss = None if labels is None else F.cross_entropy(logits.view(-1, 2), labels.view(-1))
         return NextSentencePredictorOutput(loss, logits, outputs.hidden_states, outputs.attentions)
@@ -720,7 +718,7 @@ class MinBertForPreTraining(MinBertPreTrainedModel):
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         read = read_labelled(self, labels, attention_mask, kwargs)
-        outputs = self.bert(*inputs, read=read, **kwargs)
+        outputs = self.bert(*inputs, return_dict=True, read=read, **kwargs)
         hidden, head = outputs.last_hidden_state, self.cls.predictions
         scores = None if isinstance(read, Tensor) and self.training else head(hidden)
         relation = self.cls.seq_relationship(outputs.pooler_output)
@@ -769,7 +767,7 @@ class MinBertForSequenceClassification(MinBertPreTrainedModel):
             `logits` (B, K) and, with labels, the mean `loss` over the rows.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.bert(*inputs, read="first", **kwargs)
+        outputs = self.bert(*inputs, return_dict=True, read="first", **kwargs)
         logits = self.classifier(self.dropout(outputs.pooler_output))
         loss = None if labels is None else self._loss(logits, labels)
         return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
@@ -813,7 +811,9 @@ class MinBertForTokenClassification(MinBertPreTrainedModel):
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         stray = labels is not None and any_at_padding(labels != -100, attention_mask)
-        outputs = self.bert(*inputs, read="padded" if stray else "tokens", **kwargs)
+        outputs = self.bert(
+            *inputs, return_dict=True, read="padded" if stray else "tokens", **kwargs
+        )
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         if outputs.sequences is not None:
             logits = outputs.sequences.pad(logits)
@@ -859,10 +859,15 @@ class MinBertForQuestionAnswering(MinBertPreTrainedModel):
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         packed = kwargs.get("cu_seq_lens_q") is not None
-        outputs = self.bert(*inputs, read="tokens" if packed else "padded", **kwargs)
+        outputs = self.bert(
+            *inputs, return_dict=True, read="tokens" if packed else "padded", **kwargs
+        )
         logits = self.qa_outputs(outputs.last_hidden_state)
         if packed:
-            logits = outputs.sequences.to_rows(logits, torch.finfo(logits.dtype).min)
+            sequences = outputs.sequences
+            logits = sequences.to_rows(logits, torch.finfo(logits.dtype).min)
+            start_positions = sequences.ignore_beyond(start_positions)
+            end_positions = sequences.ignore_beyond(end_positions)
         start_logits, end_logits = logits.unbind(dim=-1)
         loss = None
         if start_positions is not None and end_positions is not None:

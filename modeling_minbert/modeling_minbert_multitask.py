@@ -207,12 +207,17 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         separate = spec.pair_encoding == "separate"
         inputs: tuple[Tensor | None, ...]
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        if kwargs.get("cu_seq_lens_q") is None:
+        offsets = kwargs.get("cu_seq_lens_q")
+        if offsets is not None and separate and len(offsets) % 2 == 0:
+            raise ValueError(
+                f"task {name!r} takes two sequences a row, got {len(offsets) - 1} in all"
+            )
+        if offsets is None:
             given = input_ids if inputs_embeds is None else inputs_embeds[..., 0]
             _check_shape(given, name, separate)
             if separate:
                 inputs = tuple(None if x is None else x.flatten(0, 1) for x in inputs)
-        outputs = self.bert(*inputs, read=_reads(spec.pooling), **kwargs)
+        outputs = self.bert(*inputs, return_dict=True, read=_reads(spec.pooling), **kwargs)
         pooled = _pool_outputs(outputs, inputs[1], spec.pooling)
         scores = head(pooled.unflatten(0, (-1, 2)) if separate else pooled)
         loss = None if labels is None else head.loss(scores, labels)
@@ -414,7 +419,7 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
             raise ValueError(f"pooling={pooling!r} must be one of cls, pooler, mean, max")
 
         def compute(batch: dict[str, Any]) -> Tensor:
-            outputs = self.bert(**batch, read=_reads(pooling))
+            outputs = self.bert(**batch, return_dict=True, read=_reads(pooling))
             vectors = _pool_outputs(outputs, batch.get("attention_mask"), pooling)
             return F.normalize(vectors.float(), dim=-1) if normalize else vectors
 

@@ -17,28 +17,43 @@ Shapes: B rows and L columns of a padded batch, N sequences, T real tokens of al
 attention heads, d size of a head.
 """
 
-from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers.utils.import_utils import is_tracing
+
+from .tracing_minbert import is_followed
 
 # Which states are read, as `MinBertModel.forward` explains.
 Read = Tensor | Literal["first", "tokens", "padded"] | None
 
 
-def read_padded(read: Read, mask: Tensor | None) -> bool:
-    """Tell whether what BERT computes at paddings is read, or the mask is none of paddings."""
-    if mask is not None and mask.dim() != 2:
+def read_padded(read: Read, mask: Any, shape: tuple[int, int]) -> bool:
+    """Tell whether what BERT computes at paddings is read, or the mask is none of paddings.
+
+    Args:
+        read: What is read.
+        mask: None, or what BERT takes as a mask.
+        shape: (B, L) of the batch.
+
+    Raises:
+        ValueError: If a mask of paddings has another shape.
+    """
+    if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape != shape:
+        raise ValueError(
+            f"attention_mask is {tuple(mask.shape)} for tokens of {shape}; they must be alike"
+        )
+    if mask is not None and getattr(mask, "shape", None) != shape:
         return True
     return any_at_padding(read, mask) if isinstance(read, Tensor) else read == "padded"
 
 
-def any_at_padding(chosen: Tensor | None, mask: Tensor | None) -> bool:
-    """Tell whether a padding is among the chosen tokens; both are (B, L)."""
-    return chosen is not None and mask is not None and bool((chosen & (mask == 0)).any())
+def any_at_padding(chosen: Tensor, mask: Any) -> bool:
+    """Tell whether a padding is among the chosen tokens, (B, L), if the mask is one of paddings."""
+    if getattr(mask, "shape", None) != chosen.shape:
+        return False
+    return bool((chosen & (mask == 0)).any())
 
 
 def read_labelled(
@@ -52,11 +67,17 @@ def read_labelled(
         mask: 0 for padding, (B, L); None if there is none.
         kwargs: Of the model; a packed batch may name the tokens as `label_positions`, (M,), which
             is taken out.
+
+    Raises:
+        ValueError: If there are such positions for a padded batch.
     """
     positions: Tensor | None = kwargs.pop("label_positions", None)
+    packed = kwargs.get("cu_seq_lens_q") is not None
+    if positions is not None and not packed:
+        raise ValueError("label_positions are for a packed batch, with cu_seq_lens_q")
     if labels is None:
         return None
-    sparse = model.training or kwargs.get("cu_seq_lens_q") is not None
+    sparse = model.training or packed
     if not sparse or not model.config.sparse_prediction:
         return "padded" if any_at_padding(labels != -100, mask) else None
     return labels != -100 if positions is None else positions
@@ -87,6 +108,7 @@ class MinBertSequences:
         self.shape = shape
         # How the CPU computes attention, by number of heads; made once and used by every layer.
         self.plans: dict[int, Any] = {}
+        self._segments: Tensor | None = None
 
     @classmethod
     def from_mask(
@@ -139,7 +161,7 @@ class MinBertSequences:
                 "a packed batch is (1, T) tokens with cu_seq_lens_q of (N + 1,), got "
                 f"{shape} and {tuple(offsets.shape)}"
             )
-        if offsets.device.type == "cpu" and not is_tracing(offsets):
+        if offsets.device.type == "cpu" and not is_followed(offsets):
             lengths = offsets.diff()
             if offsets[0] != 0 or offsets[-1] != shape[1] or (lengths < 1).any():
                 raise ValueError(
@@ -161,17 +183,14 @@ class MinBertSequences:
         """The first token of every sequence, (N,)."""
         return self.offsets[:-1].long()
 
-    @cached_property
-    def lengths(self) -> list[int]:
-        """Tokens of each sequence; on an accelerator this waits for it."""
-        return self.offsets.diff().tolist()
-
-    @cached_property
+    @property
     def segments(self) -> Tensor:
         """The number of the sequence that each token belongs to, (T,)."""
-        total = self.shape[0] * self.shape[1] if self.rows is None else len(self.rows)
-        tokens = torch.arange(total, device=self.offsets.device)
-        return torch.searchsorted(self.offsets[1:], tokens, right=True, out_int32=False)
+        if self._segments is None:
+            total = self.shape[0] * self.shape[1] if self.rows is None else len(self.rows)
+            tokens = torch.arange(total, device=self.offsets.device, dtype=torch.int32)
+            self._segments = torch.searchsorted(self.offsets[1:].contiguous(), tokens, right=True)
+        return self._segments
 
     def positions(self) -> Tensor:
         """The position of each token in its sequence, (T,)."""
@@ -238,12 +257,21 @@ class MinBertSequences:
             return values.index_select(0, self.first)
         count = len(self.offsets) - 1
         if pooling == "max":
-            return torch.segment_reduce(values, "max", offsets=self.offsets.long(), unsafe=True)
+            # segment_reduce would count a negative gradient once for each of several maxima
+            index = self.segments.unsqueeze(1).expand_as(values)
+            least = values.new_full((count, values.shape[1]), -torch.inf)
+            return least.scatter_reduce(0, index, values, "amax", include_self=False)
         # summed in float32: half precision would lose the last of many tokens
         dtype = torch.promote_types(values.dtype, torch.float32)
         sums = values.new_zeros(count, values.shape[1], dtype=dtype)
         sums = sums.index_add(0, self.segments, values.to(dtype))
         return (sums / self.offsets.diff().unsqueeze(1)).to(values.dtype)
+
+    def ignore_beyond(self, positions: Tensor | None) -> Tensor | None:
+        """Put positions beyond their sequence, (N,), beyond all of them, at `max_length`."""
+        if positions is None:
+            return None
+        return positions.masked_fill(positions >= self.offsets.diff(), self.max_length)
 
     def to_rows(self, values: Tensor, padding: float) -> Tensor:
         """Give every sequence a row, (T, ...) -> (N, max_length, ...)."""

@@ -25,8 +25,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn import functional as F
-from transformers.utils.import_utils import is_tracing
+
+from .tracing_minbert import is_followed
 
 
 class Buffers:
@@ -82,18 +84,19 @@ class _Lookup(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, ids: Tensor, weight: Tensor, padding: int | None, own: Buffers) -> Tensor:
-        ctx.save_for_backward(ids, weight)
-        ctx.padding, ctx.own = padding, own
+        ctx.save_for_backward(ids)
+        # itself: hooks on saved tensors may give a copy back, whose gradient nobody reads
+        ctx.weight, ctx.padding, ctx.own = weight, padding, own
         return F.embedding(ids, weight)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, ...]:
-        ids, weight = ctx.saved_tensors
+        (ids,) = ctx.saved_tensors
         grad, ids = grads[0].flatten(0, -2), ids.flatten()
         if ctx.padding is not None:
             grad = grad * (ids != ctx.padding).unsqueeze(1)
-        _own_gradient(weight, ctx.own).index_add_(0, ids, grad)
+        _own_gradient(ctx.weight, ctx.own).index_add_(0, ids, grad)
         return None, None, None, None
 
 
@@ -108,7 +111,7 @@ def look_up(ids: Tensor, embedding: nn.Embedding) -> Tensor:
         (*ids.shape, D).
     """
     buffers = _buffers(embedding.weight)
-    if buffers is None or not torch.is_grad_enabled() or is_tracing(ids):
+    if buffers is None or not torch.is_grad_enabled() or is_followed(ids):
         return embedding(ids)
     found: Any = _Lookup.apply(ids, embedding.weight, embedding.padding_idx, buffers)
     return found
@@ -122,8 +125,14 @@ class _VocabularyLoss(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> Tensor:
-        own = _buffers(weight)
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        labels: Tensor,
+        own: Buffers | None,
+    ) -> Tensor:
         memory = own.take_scores(len(hidden), len(weight)) if own else None
         if memory is None:
             scores = torch.addmm(bias, hidden, weight.t())
@@ -135,25 +144,32 @@ class _VocabularyLoss(torch.autograd.Function):
         # log of the sum of exponents, from the largest probability: it cannot underflow
         total = (best - probs.amax(dim=1).log() - chosen).sum()
         ctx.save_for_backward(hidden, weight, bias, labels, probs)
-        ctx.memory = memory
+        ctx.weight, ctx.own, ctx.memory = weight, own, memory
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, labels, probs = ctx.saved_tensors
-        own, scale = _buffers(weight), grads[0]
+        own: Buffers | None = ctx.own
+        # without a label the mean loss is 0 / 0; its gradient is none
+        scale = grads[0] if len(labels) else torch.zeros_like(grads[0])
         rows = torch.arange(len(labels))
-        probs[rows, labels] -= 1
-        d_hidden = probs @ weight * scale
         d_weight, scaled = None, hidden * scale
+        # what is changed is put back: the graph may be kept for another pass
+        with _unsafe_preserve_version_counter(probs):
+            chosen = probs[rows, labels]
+            probs[rows, labels] = chosen - 1
+            d_hidden = (probs @ weight).mul_(scale)
+            d_bias = probs.sum(dim=0).mul_(scale) if bias.requires_grad else None
+            if own is not None:
+                _own_gradient(ctx.weight, own).addmm_(probs.t(), scaled)
+            elif weight.requires_grad:
+                d_weight = probs.t() @ scaled
+            probs[rows, labels] = chosen
         if own is not None:
-            _own_gradient(weight, own).addmm_(probs.t(), scaled)
             own.scores = ctx.memory
-        elif weight.requires_grad:
-            d_weight = probs.t() @ scaled
-        d_bias = probs.sum(dim=0) * scale if bias.requires_grad else None
-        return d_hidden, d_weight, d_bias, None
+        return d_hidden, d_weight, d_bias, None, None
 
 
 def vocabulary_loss(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> Tensor:
@@ -168,10 +184,13 @@ def vocabulary_loss(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> Tenso
         A scalar, in float32 or the dtype of the states if that is wider.
     """
     single = hidden.dtype in (torch.float32, torch.float64) and hidden.device.type == "cpu"
-    if not single or is_tracing(hidden) or torch.is_autocast_enabled("cpu"):
-        return F.cross_entropy(decoder(hidden).float(), labels, reduction="sum")
+    if not single or is_followed(hidden) or torch.is_autocast_enabled("cpu"):
+        scores = decoder(hidden)
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        return F.cross_entropy(scores, labels, reduction="sum")
     real = labels != -100
     if not real.all():
         hidden, labels = hidden[real], labels[real]
-    loss: Any = _VocabularyLoss.apply(hidden, decoder.weight, decoder.bias, labels)
+    own = _buffers(decoder.weight) if torch.is_grad_enabled() else None
+    loss: Any = _VocabularyLoss.apply(hidden, decoder.weight, decoder.bias, labels, own)
     return loss

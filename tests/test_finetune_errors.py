@@ -328,7 +328,7 @@ def test_a_folder_that_is_a_file(recipe, refused):
 def leave_run(recipe, tmp_path, *, finished):
     """Leave what a run of the recipe leaves that was stopped at its beginning, or at its end."""
     argv = [small_run.write_recipe(tmp_path, recipe)]
-    kinds = (finetune.FinetuneArguments, finetune.TrainingArguments)
+    kinds = (finetune.FinetuneArguments, finetune.FastTrainingArguments)
     arguments, training_arguments = finetune.parse_recipe(kinds, argv)
     settings = describe_settings(training_arguments, vars(arguments))
     start_run(recipe["output_dir"], settings, resume=False)

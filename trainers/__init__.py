@@ -1,15 +1,16 @@
 """Multi-task training on top of the Hugging Face Trainer.
 
 The map: ``tasks`` (what a recipe says about training a task), ``data`` (rows of all tasks),
-``collators`` and ``shapes`` (rows to batches), ``samplers``, ``streams`` and ``token_streams``
-(which rows of which task at which step), ``batches`` (all these for a run), ``metrics`` (per task
-and over all tasks), ``multitask`` (the trainer), ``checkpoints`` (what can be resumed),
-``arguments`` and ``recipes`` (a YAML file plus flags), ``pretrained`` (strict loading), ``runs``
-(the folder of a run), ``results``, ``predictions`` and ``report`` (what it leaves behind),
-``errors`` (for people), ``files`` (whole files or nothing).
+``rows`` (their arrays), ``collators`` and ``shapes`` (rows to batches), ``samplers``, ``streams``
+and ``token_streams`` (which rows of which task at which step), ``batches`` (all these for a run),
+``metrics`` (per task and over all tasks), ``multitask`` (the trainer), ``acceleration`` (of its
+steps), ``checkpoints`` (what can be resumed), ``arguments`` and ``recipes`` (a YAML file plus
+flags), ``pretrained`` (strict loading), ``runs`` (the folder of a run), ``results``,
+``predictions`` and ``report`` (what it leaves behind), ``errors`` (for people), ``files`` (whole
+files or nothing).
 """
 
-from .arguments import FinetuneArguments
+from .arguments import FastTrainingArguments, FinetuneArguments
 from .callbacks import AggregateEarlyStopping
 from .checkpoints import last_complete_checkpoint
 from .collators import TaskCollator
@@ -41,6 +42,7 @@ from .tasks import TaskTraining
 __all__ = [
     "PRIMARY_METRIC",
     "AggregateEarlyStopping",
+    "FastTrainingArguments",
     "FinetuneArguments",
     "MultiTaskTrainer",
     "Results",

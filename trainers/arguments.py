@@ -1,11 +1,48 @@
 """What a recipe of ``finetune.py`` says beside ``TrainingArguments``."""
 
+import os
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import torch
 from transformers import TrainingArguments
 
 from .callbacks import AggregateEarlyStopping
+
+
+@dataclass
+class FastTrainingArguments(TrainingArguments):
+    """``TrainingArguments`` whose defaults suit the device; what a user gives wins.
+
+    - ``bf16`` is on where CUDA computes in it: about twice as fast as float32, and weights and
+      optimizer stay in float32. It is off beside ``fp16``, and if ``accelerate launch`` was told
+      ``--mixed_precision fp16`` or ``fp8``.
+    - ``logging_nan_inf_filter`` is off: the filter waits for the device at every step, and a loss
+      that is no number should be seen.
+    - ``accelerator_config`` has ``non_blocking: true`` on CUDA: without it the copy of every batch
+      waits until the device has done all that was asked of it.
+    """
+
+    bf16: bool | None = field(  # type: ignore[assignment]  # __post_init__ makes it a bool
+        default=None,
+        metadata={"help": "Mixed precision in bfloat16; by default where CUDA computes in it."},
+    )
+    logging_nan_inf_filter: bool = field(
+        default=False,
+        metadata={"help": "Leave losses that are no numbers out of the logs; waits at every step."},
+    )
+
+    def __post_init__(self) -> None:
+        cuda = torch.cuda.is_available() and not self.use_cpu
+        if self.bf16 is None:
+            launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+            free = not self.fp16 and launched in ("no", "bf16")
+            # emulated, it would be slower than float32
+            self.bf16 = cuda and free and torch.cuda.is_bf16_supported(including_emulation=False)
+        config = self.accelerator_config
+        if cuda and (config is None or isinstance(config, dict)):
+            self.accelerator_config = {"non_blocking": True, **(config or {})}
+        super().__post_init__()
 
 
 @dataclass

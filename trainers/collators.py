@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
+from .rows import Joined, TaskBatch
 from .shapes import FixedShapes
 
 IGNORED_LABEL = -100  # what the losses of torch leave out
@@ -64,45 +65,43 @@ class TaskCollator:
         Raises:
             ValueError: If the rows are of several tasks.
         """
-        names = sorted({row["task"] for row in rows})
-        if len(names) > 1:
-            raise ValueError(f"a batch mixes the tasks {names}; expected rows of one task")
-        batch = {"task": names[0], **_labels(rows)}
-        return batch | self._pack(batch, rows) if self.packed else batch | self._pad(rows)
+        joined = rows.join() if isinstance(rows, TaskBatch) else join_rows(rows)
+        batch: dict[str, Any] = {"task": joined.task}
+        if joined.labels is not None:
+            batch["labels"] = torch.from_numpy(joined.labels)
+        if self.packed:
+            return batch | self._pack(batch, joined)
+        return batch | self._pad(joined, separate=_is_separate(rows))
 
-    def _pad(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def _pad(self, joined: Joined, *, separate: bool) -> dict[str, Any]:
         """Pad the sequences of a batch to the longest of them."""
-        sequences = _sequences(rows, "input_ids")
-        lengths = _lengths(sequences)
-        mask = np.arange(lengths.max()) < lengths[:, None]
+        mask = np.arange(joined.lengths.max()) < joined.lengths[:, None]
         padded = {
             "input_ids": np.full(mask.shape, self.pad_token_id, dtype=np.int64),
             "token_type_ids": np.zeros(mask.shape, dtype=np.int64),
             "attention_mask": mask.astype(np.int64),
         }
-        padded["input_ids"][mask] = _join(sequences)
-        padded["token_type_ids"][mask] = _join(_sequences(rows, "token_type_ids"))
-        shape = (len(rows), -1, mask.shape[1]) if _is_separate(rows[0]) else mask.shape
+        padded["input_ids"][mask] = joined.input_ids
+        padded["token_type_ids"][mask] = joined.token_type_ids
+        shape = (joined.rows, -1, mask.shape[1]) if separate else mask.shape
         return {name: torch.from_numpy(values.reshape(shape)) for name, values in padded.items()}
 
-    def _pack(self, batch: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def _pack(self, batch: dict[str, Any], joined: Joined) -> dict[str, Any]:
         """Join the sequences of a batch and, if asked for, add fillers, which have labels too."""
-        sequences = _sequences(rows, "input_ids")
-        lengths = _lengths(sequences)
-        ids, types = _join(sequences), _join(_sequences(rows, "token_type_ids"))
+        _, rows, lengths, ids, types, _ = joined
         longest = int(lengths.max())
         more: dict[str, Any] = {}
         if self.fixed_shapes is not None:
-            per_row = len(sequences) // len(rows)
-            shape = self.fixed_shapes.fit(batch["task"], len(ids), len(rows), longest, per_row)
-            fillers = shape.rows - len(rows)
+            per_row = len(lengths) // rows
+            shape = self.fixed_shapes.fit(joined.task, len(ids), rows, longest, per_row)
+            fillers = shape.rows - rows
             lengths = np.append(lengths, _deal(shape.tokens - len(ids), fillers * per_row))
             padding = (0, shape.tokens - len(ids))
             ids = np.pad(ids, padding, constant_values=self.pad_token_id)
             types = np.pad(types, padding)
             if "labels" in batch:
                 more["labels"] = F.pad(batch["labels"], (0, fillers), value=IGNORED_LABEL)
-            more["num_rows"], longest = len(rows), shape.max_length
+            more["num_rows"], longest = rows, shape.max_length
         ends = np.cumsum(lengths)
         positions = np.arange(len(ids)) - np.repeat(ends - lengths, lengths)
         return {
@@ -115,26 +114,46 @@ class TaskCollator:
         }
 
 
-def _labels(rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-    if "labels" not in rows[0]:
-        return {}
-    dtype = torch.float32 if isinstance(rows[0]["labels"], float) else torch.int64
-    return {"labels": torch.tensor([row["labels"] for row in rows], dtype=dtype)}
+def join_rows(rows: Sequence[Mapping[str, Any]]) -> Joined:
+    """Join rows that are dictionaries.
+
+    Raises:
+        ValueError: If they are of several tasks.
+    """
+    names = sorted({row["task"] for row in rows})
+    if len(names) > 1:
+        raise ValueError(f"a batch mixes the tasks {names}; expected rows of one task")
+    sequences = _sequences(rows, "input_ids")
+    labels = None
+    if "labels" in rows[0]:
+        dtype = np.float32 if isinstance(rows[0]["labels"], float) else np.int64
+        labels = np.asarray([row["labels"] for row in rows], dtype=dtype)
+    return Joined(
+        names[0],
+        len(rows),
+        np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences)),
+        _join(sequences),
+        _join(_sequences(rows, "token_type_ids")),
+        labels,
+    )
 
 
-def _is_separate(row: Mapping[str, Any]) -> bool:
-    return isinstance(row["input_ids"][0], Sequence | np.ndarray)
+def list_rows(collator: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Call the collator of a user with what it expects: a list of dictionaries."""
+    return collator(list(rows))
+
+
+def _is_separate(rows: Sequence[Mapping[str, Any]]) -> bool:
+    if isinstance(rows, TaskBatch):
+        return rows.is_separate
+    return isinstance(rows[0]["input_ids"][0], Sequence | np.ndarray)
 
 
 def _sequences(rows: Sequence[Mapping[str, Any]], name: str) -> list[Sequence[int]]:
     """List the sequences of a batch, both of a pair one after the other."""
-    if _is_separate(rows[0]):
+    if _is_separate(rows):
         return [sequence for row in rows for sequence in row[name]]
     return [row[name] for row in rows]
-
-
-def _lengths(sequences: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-    return np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
 
 
 def _join(sequences: Sequence[Sequence[int]]) -> NDArray[np.int64]:

@@ -10,11 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, Sampler
 
-MODEL_COLUMNS = ("input_ids", "token_type_ids", "labels")
+from .rows import MODEL_COLUMNS, FlatRows, TaskBatch, row_order
 
 
 class TaskDataset(Dataset[dict[str, Any]]):
     """The rows of all tasks one after the other; every row carries the name of its task.
+
+    A row is a dictionary. Rows of one task that are asked for together are a ``TaskBatch``, which
+    stays in flat arrays, unless a dataset has a format or a transform: that is asked for its rows.
 
     Args:
         tasks: Encoded rows of each task; other columns than ``MODEL_COLUMNS`` are left out.
@@ -24,11 +27,20 @@ class TaskDataset(Dataset[dict[str, Any]]):
         self.sizes = {task: len(dataset) for task, dataset in tasks.items()}
         self._tasks = list(tasks)
         self._ends = list(accumulate(self.sizes.values()))
-        self._rows = [
+        self._datasets = [
             dataset.select_columns([name for name in MODEL_COLUMNS if name in dataset.column_names])
             for dataset in tasks.values()
         ]
+        self._flat = [FlatRows.read(dataset) for dataset in self._datasets]
         self._sampler: Sampler[list[int]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a view of a mapped file would be copied to every worker that is not forked
+        return {**self.__dict__, "_flat": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._flat = [FlatRows.read(dataset) for dataset in self._datasets]
 
     def register_sampler(self, sampler: Sampler[list[int]]) -> None:
         """Pass every later ``set_epoch`` on to ``sampler``."""
@@ -47,16 +59,19 @@ class TaskDataset(Dataset[dict[str, Any]]):
         return self._ends[-1] if self._ends else 0
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return self.__getitems__([index])[0]
+        row: dict[str, Any] = self.__getitems__([index])[0]
+        return row
 
-    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """Read the rows of a batch, with one query if they are of one task."""
+    def __getitems__(self, indices: Sequence[int]) -> Sequence[dict[str, Any]]:
+        """Read the rows of a batch together if they are of one task."""
         position = bisect_right(self._ends, indices[0])
-        start, end = self._ends[position] - len(self._rows[position]), self._ends[position]
-        if not all(start <= index < end for index in indices):
+        start, end = self._ends[position] - self.sizes[self._tasks[position]], self._ends[position]
+        if min(indices) < start or max(indices) >= end:
             return [self[index] for index in indices]
-        rows = self._rows[position][[index - start for index in indices]]
-        task = self._tasks[position]
+        task, flat = self._tasks[position], self._flat[position]
+        if flat is not None:
+            return TaskBatch(task, flat, np.asarray(indices, dtype=np.int64) - start)
+        rows = self._datasets[position][[index - start for index in indices]]
         return [
             {"task": task, **dict(zip(rows, values, strict=True))}
             for values in zip(*rows.values(), strict=True)
@@ -79,16 +94,16 @@ def read_lengths(task: str, dataset: datasets.Dataset, column: str) -> NDArray[n
 
 def count_tokens(dataset: datasets.Dataset) -> NDArray[np.int64]:
     """Count the tokens of each row, of both sentences of a separate pair, (N,)."""
-    counts = []
+    counts = [np.empty(0, dtype=np.int64)]
     # the tokens stay in Arrow: a million lists of Python would take half a minute
-    for table in dataset.select_columns("input_ids").with_format("arrow").iter(100_000):
-        for sequences in table.column("input_ids").chunks:
-            lengths, values = sequences.value_lengths().to_numpy(), sequences.flatten()
-            if hasattr(values, "value_lengths"):  # the sentences of a pair
-                sums = np.concatenate([[0], np.cumsum(values.value_lengths().to_numpy())])
-                lengths = np.diff(sums[np.concatenate([[0], np.cumsum(lengths)])])
-            counts.append(lengths)
-    return np.concatenate(counts).astype(np.int64)
+    for sequences in dataset.data.column("input_ids").chunks:
+        lengths, values = sequences.value_lengths().to_numpy(), sequences.flatten()
+        if hasattr(values, "value_lengths"):  # the sentences of a pair
+            sums = np.concatenate([[0], np.cumsum(values.value_lengths().to_numpy())])
+            lengths = np.diff(sums[np.concatenate([[0], np.cumsum(lengths)])])
+        counts.append(lengths)
+    found, order = np.concatenate(counts), row_order(dataset)
+    return found if order is None else found[order]
 
 
 def longest_first(

@@ -20,8 +20,10 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from .acceleration import reuse_gradients, static_shapes
 from .batches import make_collator, make_sampler
 from .checks import check_arguments, check_tasks
+from .collators import TaskCollator, list_rows
 from .data import TaskDataset, longest_first
 from .metrics import PRIMARY_METRIC, Decode, aggregates, task_metrics
 from .samplers import RoundRobinBatchSampler
@@ -34,6 +36,12 @@ class MultiTaskTrainer(Trainer):
     Checkpoints hold all that a run needs to go on as if it had not been stopped: the order of rows
     is a function of (seed, epoch), evaluation leaves the random state as it was, and the state of
     the callbacks is restored.
+
+    With ``torch_compile`` in ``args`` batches have few shapes, and there is a program for each
+    shape and task; evaluation during training is not compiled. ``torch_compile_mode`` is that of
+    ``torch.compile``: ``reduce-overhead``, which needs CUDA, replays CUDA graphs. The Trainer takes
+    the backend ``inductor`` unless ``torch_compile_backend`` names another one; ``aot_eager`` needs
+    no compiler and is not faster.
 
     Args:
         model: A model whose ``forward`` takes ``task`` and returns the loss of that task. If it has
@@ -113,6 +121,7 @@ class MultiTaskTrainer(Trainer):
         self.model_accepts_loss_kwargs = False
         self._loss_sums = torch.zeros(len(self.problem_types), device=self.args.device)
         self._loss_counts = np.zeros(len(self.problem_types), dtype=np.int64)
+        self._flops_of_token: int | None = None
 
     # Data
 
@@ -137,8 +146,11 @@ class MultiTaskTrainer(Trainer):
 
     def _loader_options(self) -> dict[str, Any]:
         args = self.args
+        collate = self.data_collator
+        if not isinstance(collate, TaskCollator):
+            collate = partial(list_rows, collate)
         return {
-            "collate_fn": self.data_collator,
+            "collate_fn": collate,
             "num_workers": args.dataloader_num_workers,
             # without an accelerator pinning does nothing but warn
             "pin_memory": args.dataloader_pin_memory and torch.accelerator.is_available(),
@@ -151,6 +163,12 @@ class MultiTaskTrainer(Trainer):
     def describe_training(self) -> str:
         """Show the exact share of every task in an epoch, as a table."""
         return self.train_sampler.describe() if self.train_sampler is not None else "no training"
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """Train; see ``Trainer.train``."""
+        reuse_gradients(self)
+        with static_shapes(self.args, len(self.problem_types)):
+            return super().train(*args, **kwargs)
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
@@ -189,6 +207,15 @@ class MultiTaskTrainer(Trainer):
             self._loss_counts[position] += 1
             loss = loss * self.task_training[task].loss_weight
         return (loss, outputs) if return_outputs else loss
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """Count as the Trainer does, but the parameters only once, not at every step."""
+        tokens = inputs["input_ids"].numel() if "input_ids" in inputs else 0
+        if not tokens:
+            return super().floating_point_ops(inputs)
+        if self._flops_of_token is None:
+            self._flops_of_token = super().floating_point_ops(inputs) // tokens
+        return tokens * self._flops_of_token
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add ``loss_<task>``, the mean over ranks and steps since the last log of the loss."""
@@ -287,6 +314,11 @@ class MultiTaskTrainer(Trainer):
                 return super().evaluate(rows, ignore_keys, prefix)
         finally:
             self.compute_metrics = None
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute logits and metrics; see ``Trainer.evaluation_loop``."""
+        with static_shapes(self.args, len(self.problem_types)):
+            return super().evaluation_loop(*args, **kwargs)
 
     def prediction_step(
         self,

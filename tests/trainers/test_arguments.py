@@ -1,9 +1,16 @@
 """The flags of finetune.py and what is checked at once."""
 
 import pytest
+import torch
 from transformers import TrainingArguments
 
-from trainers import AggregateEarlyStopping, FinetuneArguments
+from trainers import (
+    AggregateEarlyStopping,
+    FastTrainingArguments,
+    FinetuneArguments,
+    describe_settings,
+    parse_recipe,
+)
 
 TASKS = {"sst": {"dataset": "sst"}}
 
@@ -60,3 +67,47 @@ def test_early_stopping_is_asked_for(tmp_path):
 def test_early_stopping_needs_something_to_watch(tmp_path, patience, message):
     with pytest.raises(ValueError, match=f"early_stopping_patience={patience} {message}"):
         make_callbacks(tmp_path, patience)
+
+
+def parse(tmp_path, recipe, *flags):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"output_dir: run\n{recipe}\n", encoding="utf-8")
+    (arguments,) = parse_recipe([FastTrainingArguments], [str(path), *flags])
+    return arguments
+
+
+def test_without_cuda_only_the_filter_of_losses_differs(tmp_path):
+    fast = parse(tmp_path, "use_cpu: true")
+    plain = TrainingArguments("run", use_cpu=True)
+
+    ours, theirs = (describe_settings(arguments, {}) for arguments in (fast, plain))
+    assert fast.bf16 is False
+    assert {name for name in ours if ours[name] != theirs[name]} == {"logging_nan_inf_filter"}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flags"),
+    [
+        ("use_cpu: true\nbf16: true\nlogging_nan_inf_filter: true", []),
+        ("use_cpu: true\nbf16: false", ["--bf16", "true", "--logging_nan_inf_filter"]),
+        ("use_cpu: true", ["--bf16", "--logging_nan_inf_filter", "true"]),
+    ],
+)
+def test_what_a_user_gives_wins(tmp_path, recipe, flags):
+    arguments = parse(tmp_path, recipe, *flags)
+
+    assert arguments.bf16 is True
+    assert arguments.logging_nan_inf_filter is True
+
+
+@pytest.mark.cuda
+def test_on_cuda_the_device_is_not_waited_for(tmp_path):
+    fast = parse(tmp_path, "accelerator_config: {even_batches: false}")
+    told = parse(tmp_path, "bf16: false", "--accelerator_config", "{non_blocking: false}")
+
+    assert fast.bf16 is torch.cuda.is_bf16_supported(including_emulation=False)
+    assert fast.accelerator_config.non_blocking is True
+    assert fast.accelerator_config.even_batches is False
+    assert told.bf16 is False
+    assert told.accelerator_config.non_blocking is False
+    assert parse(tmp_path, "fp16: true").bf16 is False

@@ -91,6 +91,24 @@ def test_a_task_has_its_own_size_of_a_batch_or_that_of_the_run(make_trainer):
     assert 45 < sum(len(ids) for row in scores for ids in row["input_ids"]) <= 60
 
 
+def test_the_collator_of_a_user_gets_a_list_of_dictionaries(make_trainer):
+    def collate(rows):
+        assert type(rows) is list
+        assert {type(row) for row in rows} == {dict}
+        return ours(rows)
+
+    ours = make_trainer().data_collator
+    batches, expected = (
+        list(make_trainer(own={"data_collator": collator}).get_train_dataloader())
+        for collator in (collate, ours)
+    )
+
+    assert len(batches) == len(expected) == 21
+    for batch, other in zip(batches, expected, strict=True):
+        assert torch.equal(batch["input_ids"], other["input_ids"])
+        assert torch.equal(batch["labels"], other["labels"])
+
+
 def test_a_row_above_the_budget_is_refused_before_training(make_trainer):
     with pytest.raises(ValueError, match="'scores' has a row of 14 tokens, but max_tokens_per_ba"):
         make_trainer(own={"max_tokens_per_batch": 12})
@@ -264,6 +282,7 @@ RESUMABLE = {
         # within the first epoch, at its end, within the second
         ({}, (2, 6, 8)),
         ({"gradient_accumulation_steps": 4, "save_steps": 1}, (1, 2, 3)),
+        ({"dataloader_num_workers": 1}, (8,)),
         ({"train_sampling_strategy": "group_by_length"}, (8,)),
         ({"own": {"stop": 6, "max_tokens_per_batch": 60}}, (2, 6, 8)),
         (
@@ -284,7 +303,7 @@ RESUMABLE = {
             (2, 8),
         ),
     ],
-    ids=["plain", "accumulation", "grouped", "tokens", "passes", "evaluation", "best"],
+    ids=["plain", "accumulation", "worker", "grouped", "tokens", "passes", "evaluation", "best"],
 )
 def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(
     make_trainer, tmp_path, options, checkpoints

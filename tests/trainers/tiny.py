@@ -21,7 +21,7 @@ CHECKPOINTING = next(
 )
 
 
-def make_model(dropout=0.0):
+def make_model(dropout=0.0, layers=2):
     torch.manual_seed(0)
     tasks = {
         "moods": {"problem_type": "classification", "labels": ["bad", "so-so", "good"]},
@@ -36,7 +36,7 @@ def make_model(dropout=0.0):
     config = MinBertConfig(
         vocab_size=VOCABULARY,
         hidden_size=12,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=3,
         intermediate_size=29,
         max_position_embeddings=17,

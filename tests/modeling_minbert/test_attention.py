@@ -1,0 +1,266 @@
+"""Attention in packed sequences is that under a block-diagonal mask, at a flat cost per token."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from modeling_minbert import MinBertConfig, MinBertModel
+from modeling_minbert.attention_minbert import attend, plan_buckets
+from modeling_minbert.packing_minbert import MinBertSequences
+
+EXACT = {"atol": 1e-10, "rtol": 1e-10}
+
+
+def sequences_of(lengths):
+    """Return packed sequences of these lengths."""
+    lengths = torch.as_tensor(lengths)
+    offsets = F.pad(lengths.cumsum(0), (1, 0)).int()
+    return MinBertSequences(offsets, int(lengths.max()), None, (1, int(lengths.sum())))
+
+
+def draw_lengths(seed):
+    """Draw 1 to 64 lengths of 1 to 300 tokens; some sorted, all equal, or in runs."""
+    generator = torch.Generator().manual_seed(seed)
+    count = (1, 7, 64, 23, 5, 40)[seed % 6]
+    lengths = torch.randint(1, (4, 60, 20, 301)[seed % 4], (count,), generator=generator)
+    if seed % 5 == 0:
+        lengths = lengths.sort().values
+    if seed % 7 == 0:
+        lengths = lengths[:1].expand(count)
+    if seed % 11 == 0:
+        lengths = lengths.repeat_interleave(9)[:64]
+    return lengths[: 2000 // int(lengths.max()) + 1]
+
+
+def draw_queries(total, seed):
+    """Draw few, some or most of the tokens, ascending; every second time some of them twice."""
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.rand(total, generator=generator) < (0.02, 0.3, 0.9)[seed % 3]
+    chosen[seed % total] = True
+    select = chosen.nonzero().squeeze(1)
+    return select if seed % 2 else torch.cat([select, select[:2], select[-1:]]).sort().values
+
+
+def reference(query, key, value, lengths, heads, select=None):
+    """Attend under a block-diagonal mask by the kernel of torch."""
+    segments = torch.arange(len(lengths)).repeat_interleave(lengths)
+    of_queries = segments if select is None else segments[select]
+    query, key, value = (x.unflatten(1, (heads, -1)).transpose(0, 1) for x in (query, key, value))
+    mask = of_queries[:, None] == segments
+    return F.scaled_dot_product_attention(query, key, value, mask).transpose(0, 1).flatten(1)
+
+
+@pytest.mark.parametrize("chosen", [False, True], ids=["all", "some"])
+@pytest.mark.parametrize("seed", range(24))
+def test_attention_and_gradients_equal_those_under_a_block_diagonal_mask(seed, chosen):
+    lengths, heads, size = draw_lengths(seed), 1 + seed % 3, 1 + 2 * (seed % 4)
+    total = int(lengths.sum())
+    select = draw_queries(total, seed) if chosen else None
+    generator = torch.Generator().manual_seed(seed)
+    rows = (total if select is None else len(select), total, total)
+    states = [
+        torch.randn(n, heads * size, generator=generator, dtype=torch.float64, requires_grad=True)
+        for n in rows
+    ]
+    upstream = torch.randn(rows[0], heads * size, generator=generator, dtype=torch.float64)
+
+    actual = attend(*states, sequences_of(lengths), heads, select=select)
+    with torch.no_grad():
+        without_gradient = attend(*states, sequences_of(lengths), heads, select=select)
+
+    expected = reference(*states, lengths, heads, select)
+    assert_close(actual, expected, **EXACT)
+    assert_close(without_gradient, expected, **EXACT)
+    gradients = torch.autograd.grad(actual, states, upstream)
+    assert_close(gradients, torch.autograd.grad(expected, states, upstream), **EXACT)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("gradient", [True, False])
+def test_narrow_dtypes_are_near(dtype, gradient):
+    lengths = torch.tensor([5, 9, 1, 30])
+    generator = torch.Generator().manual_seed(0)
+    states = [torch.randn(45, 12, generator=generator, requires_grad=gradient) for _ in range(3)]
+
+    actual = attend(*(x.to(dtype) for x in states), sequences_of(lengths), 3)
+
+    assert actual.dtype == dtype
+    near = 1e-5 if dtype == torch.float32 else 2e-2
+    assert_close(actual.float(), reference(*states, lengths, 3), atol=near, rtol=near)
+
+
+@pytest.mark.parametrize("chosen", [False, True], ids=["all", "some"])
+def test_gradients_with_dropout_are_those_of_what_was_computed(chosen):
+    sequences = sequences_of([2, 3, 1])
+    select = torch.tensor([0, 3, 4]) if chosen else None
+    generator = torch.Generator().manual_seed(0)
+    states = [
+        torch.randn(n, 4, generator=generator, dtype=torch.float64, requires_grad=True)
+        for n in (3 if chosen else 6, 6, 6)
+    ]
+
+    def compute(*given):
+        torch.manual_seed(3)
+        return attend(*given, sequences, 2, select=select, dropout=0.4)
+
+    assert not torch.allclose(compute(*states), attend(*states, sequences, 2, select=select))
+    assert torch.autograd.gradcheck(compute, states)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_dropout_zeroes_weights_and_scales_the_rest(rate):
+    """The values are one-hot, so that the context is the weights themselves."""
+    lengths, size = torch.tensor([64, 50, 64]), 64
+    total = int(lengths.sum())
+    columns = torch.cat([torch.arange(int(length)) for length in lengths])
+    query = torch.zeros(total, size, requires_grad=True)
+    torch.manual_seed(0)
+
+    weights = attend(query, query, torch.eye(size)[columns], sequences_of(lengths), 1, dropout=rate)
+
+    own = lengths.repeat_interleave(lengths)
+    inside = torch.arange(size) < own[:, None]
+    kept = weights[inside] != 0
+    assert not weights[~inside].any()
+    sigma = (rate * (1 - rate) / kept.numel()) ** 0.5
+    assert abs(1 - kept.float().mean() - rate) < 4 * sigma
+    expected = (1 / own[:, None] / (1 - rate)).expand_as(inside)[inside][kept]
+    assert_close(weights[inside][kept], expected)
+
+
+def test_the_mean_over_dropout_is_the_attention_without():
+    lengths, draws = torch.tensor([3, 8, 8, 1]), 400
+    states = [torch.randn(20, 4, generator=torch.Generator().manual_seed(i)) for i in range(3)]
+    torch.manual_seed(0)
+
+    outputs = torch.stack(
+        [attend(*states, sequences_of(lengths), 2, dropout=0.3) for _ in range(draws)]
+    )
+
+    z = (outputs.mean(dim=0) - attend(*states, sequences_of(lengths), 2)) / (
+        outputs.std(dim=0) / draws**0.5
+    )
+    assert z.abs().max() < 4
+
+
+SPREADS = {
+    "even": lambda uniform: 1 + (300 * uniform).long(),
+    "short": lambda uniform: 8 + (-20 * uniform.clamp(1e-6).log()).long(),
+    "two": lambda uniform: torch.tensor([10, 300]).repeat(len(uniform))[: len(uniform)],
+    "equal": lambda uniform: torch.full(uniform.shape, 128),
+    "long": lambda uniform: (8 / uniform.clamp(0.02)).long(),
+}
+
+
+@pytest.mark.parametrize("count", [10, 100, 1000, 10_000])
+@pytest.mark.parametrize("spread", SPREADS)
+def test_the_cost_of_a_token_does_not_grow_with_the_batch(spread, count):
+    uniform = torch.rand(count, generator=torch.Generator().manual_seed(count))
+    lengths = SPREADS[spread](uniform)
+
+    plan = plan_buckets(sequences_of(lengths), 1)
+
+    assert len(plan.keys.sources) <= 1.25 * lengths.sum()
+    assert len(plan.buckets) <= 32
+    cells = [bucket.keys[1] - bucket.keys[0] for bucket in plan.buckets]
+    products = sum(n * n / bucket.heads for n, bucket in zip(cells, plan.buckets, strict=True))
+    assert products <= 1.5 * lengths.square().sum()
+
+
+def test_sequences_without_a_query_are_not_computed():
+    sequences = sequences_of([300, 4, 300, 6])
+
+    plan = plan_buckets(sequences, 1, torch.tensor([301, 605]))
+
+    assert len(plan.keys.sources) <= 12
+    assert len(plan.queries.sources) == 2
+
+
+# No sequence sees another
+
+
+@pytest.fixture
+def build(tiny_sizes):
+    """Return a function that makes an encoder without dropout."""
+
+    def build(attention):
+        torch.manual_seed(0)
+        settings = {"initializer_range": 0.2, "attn_implementation": attention}
+        config = MinBertConfig(
+            **tiny_sizes, **settings, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+        )
+        return MinBertModel(config).eval()
+
+    return build
+
+
+LAYOUTS = pytest.mark.parametrize(
+    ("attention", "packed"),
+    [("sdpa", True), ("sdpa", False), ("eager", True), ("eager", False)],
+    ids=["sdpa-packed", "sdpa-padded", "eager-packed", "eager-padded"],
+)
+
+
+def lay_out(mask, packed):
+    """Return what the model takes beside tokens, and how to choose real tokens of (B, L, ...)."""
+    if not packed:
+        return {"attention_mask": mask}, lambda values: values
+    offsets = F.pad(mask.sum(dim=1).cumsum(0), (1, 0)).int()
+    extra = {"cu_seq_lens_q": offsets, "max_length_q": mask.shape[1]}
+    return extra, lambda values: values[mask == 1].unsqueeze(0)
+
+
+@LAYOUTS
+@pytest.mark.parametrize("gradient", [True, False])
+def test_other_sequences_do_not_change_a_bit_of_the_states(
+    build, tiny_batch, attention, packed, gradient
+):
+    model, mask = build(attention), tiny_batch["attention_mask"]
+    extra, choose = lay_out(mask, packed)
+    owner = choose(torch.arange(5)[:, None].expand(5, 7))[choose(mask) == 1]
+
+    with torch.set_grad_enabled(gradient):
+        before = model(choose(tiny_batch["input_ids"]), **extra).last_hidden_state
+        for row in range(5):
+            changed = tiny_batch["input_ids"].clone()
+            changed[row] = (changed[row] + 7) % 30 + 1
+            after = model(choose(changed), **extra).last_hidden_state
+
+            real = choose(mask) == 1
+            same = (before == after)[real].all(dim=1)
+            assert same[owner != row].all()
+            assert not same[owner == row].any()
+
+
+@LAYOUTS
+def test_no_gradient_reaches_other_sequences(build, tiny_batch, attention, packed):
+    model, mask = build(attention), tiny_batch["attention_mask"]
+    extra, choose = lay_out(mask, packed)
+    embeds = model.get_input_embeddings()(choose(tiny_batch["input_ids"])).detach()
+    owner = choose(torch.arange(5)[:, None].expand(5, 7))
+    real = choose(mask) == 1
+
+    for row in range(5):
+        given = embeds.clone().requires_grad_()
+        states = model(inputs_embeds=given, **extra).last_hidden_state
+        states[(owner == row) & real].square().sum().backward()
+
+        reached = (given.grad != 0).any(dim=-1)
+        assert torch.equal(reached, (owner == row) & real)
+
+
+@pytest.mark.parametrize(  # packed and eager, a weight of zero times NaN is NaN
+    ("attention", "packed"), [("sdpa", True), ("sdpa", False), ("eager", False)]
+)
+def test_a_broken_sequence_breaks_no_other(build, tiny_batch, attention, packed):
+    model, mask = build(attention), tiny_batch["attention_mask"]
+    extra, choose = lay_out(mask, packed)
+    embeds = model.get_input_embeddings()(tiny_batch["input_ids"]).detach()
+    embeds[1, 0] = torch.nan
+
+    states = model(inputs_embeds=choose(embeds), **extra).last_hidden_state
+
+    owner, real = choose(torch.arange(5)[:, None].expand(5, 7)), choose(mask) == 1
+    assert states[(owner != 1) & real].isfinite().all()
+    assert states[(owner == 1) & real].isnan().all()

@@ -1,0 +1,171 @@
+"""Dropout by masks of 16 bits has the statistics, the gradient and the repeatability of dropout."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import modeling_minbert
+from modeling_minbert import MinBertConfig
+from modeling_minbert.dropout_minbert import MinBertDropout
+
+RATES = [0.05, 0.1, 0.3, 0.5, 0.9]
+SIZE = 1_000_003  # no multiple of the four lanes
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_the_fraction_and_the_scale_are_those_of_the_rate(rate):
+    torch.manual_seed(0)
+
+    dropped = MinBertDropout(rate)(torch.ones(SIZE))
+
+    zero = (dropped == 0).float().mean()
+    assert abs(zero - rate) < 4 * (rate * (1 - rate) / SIZE) ** 0.5
+    assert_close(dropped[dropped != 0].unique(), torch.tensor([1 / (1 - rate)]))
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_the_way_back_has_the_mask_of_the_way_there(rate):
+    values = torch.ones(37, 53, requires_grad=True)
+
+    dropped = MinBertDropout(rate)(values)
+    dropped.sum().backward()
+
+    assert torch.equal(values.grad, dropped.detach())
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])
+def test_evaluation_changes_nothing(rate):
+    values = torch.randn(5, 7)
+
+    assert torch.equal(MinBertDropout(rate).eval()(values), values)
+
+
+def test_a_rate_of_zero_keeps_all_and_of_one_nothing():
+    values = torch.randn(5, 7, requires_grad=True)
+
+    assert torch.equal(MinBertDropout(0.0)(values), values)
+    nothing = MinBertDropout(1.0)(values)
+    nothing.sum().backward()
+    assert not nothing.any()
+    assert not values.grad.any()
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (3,), (4,), (5,), (), (2, 0, 3), (3, 5, 7)])
+def test_every_shape_is_dropped(shape):
+    dropped = MinBertDropout(0.5)(torch.ones(shape))
+
+    assert dropped.shape == shape
+    assert ((dropped == 0) | (dropped == 2)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_the_dtype_stays(dtype):
+    values = torch.ones(100, dtype=dtype, requires_grad=True)
+
+    dropped = MinBertDropout(0.5)(values)
+    dropped.sum().backward()
+
+    assert dropped.dtype == values.grad.dtype == dtype
+    assert set(dropped.tolist()) == {0, 2}
+
+
+def test_values_that_are_not_contiguous_are_dropped_in_place_of_none():
+    values = torch.arange(1.0, 13).view(3, 4).t()
+
+    dropped = MinBertDropout(0.5)(values)
+
+    assert torch.equal(values, torch.arange(1.0, 13).view(3, 4).t())
+    assert ((dropped == 0) | (dropped == 2 * values)).all()
+
+
+def test_a_seed_repeats_the_mask_and_a_second_call_does_not():
+    drop = MinBertDropout(0.5)
+
+    torch.manual_seed(5)
+    first, second = drop(torch.ones(1000)), drop(torch.ones(1000))
+    torch.manual_seed(5)
+
+    assert torch.equal(drop(torch.ones(1000)), first)
+    assert torch.equal(drop(torch.ones(1000)), second)
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("distance", [1, 2, 3, 4, 5, 8])
+def test_neighbours_are_dropped_independently(rate, distance):
+    """For independent values N times the squared correlation is chi-square, one degree."""
+    torch.manual_seed(1)
+    keep = (MinBertDropout(rate)(torch.ones(SIZE)) != 0).double()
+
+    pairs = torch.stack([keep[:-distance], keep[distance:]])
+
+    assert SIZE * pairs.corrcoef()[0, 1] ** 2 < 16  # four standard deviations
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_each_of_the_four_lanes_has_the_rate(rate):
+    torch.manual_seed(2)
+    keep = (MinBertDropout(rate)(torch.ones(400_000)) != 0).double().view(-1, 4)
+
+    z = (keep.mean(dim=0) - (1 - rate)) / (rate * (1 - rate) / len(keep)) ** 0.5
+
+    assert z.abs().max() < 4
+
+
+def test_first_and_second_gradients_are_right():
+    drop = MinBertDropout(0.4)
+    values = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+
+    def compute(given):
+        torch.manual_seed(7)
+        return drop(given**3)
+
+    assert torch.autograd.gradcheck(compute, (values,))
+    assert torch.autograd.gradgradcheck(compute, (values,))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's tracer
+def test_traced_dropout_is_torch_s():
+    drop = MinBertDropout(0.5)
+    compiled = torch.compile(drop, backend="eager", fullgraph=True)
+    traced = torch.jit.trace(drop, torch.ones(8), check_trace=False)
+
+    for compute, reference in ((compiled, drop), (traced, drop)):
+        torch.manual_seed(0)
+        actual = compute(torch.ones(1000))
+        torch.manual_seed(0)
+        assert torch.equal(actual, nn.functional.dropout(torch.ones(1000), 0.5))
+        assert not torch.equal(actual, reference(torch.ones(1000)))
+    assert "dropout" in str(traced.graph)
+
+
+# Models
+
+
+@pytest.mark.parametrize("name", ["MinBertForMaskedLM", "MinBertForSequenceClassification"])
+@pytest.mark.parametrize("packed", [True, False])
+def test_activation_checkpointing_repeats_the_masks(tiny_sizes, name, packed):
+    torch.manual_seed(0)
+    plain = getattr(modeling_minbert, name)(MinBertConfig(**tiny_sizes, num_labels=5)).train()
+    saving = copy.deepcopy(plain)
+    enable = getattr(saving, "activation_checkpointing_enable", None)
+    (enable or saving.gradient_checkpointing_enable)({"use_reentrant": False})
+    ids = torch.randint(1, 31, (3, 7))
+    batch = {"input_ids": ids, "labels": ids if name == "MinBertForMaskedLM" else ids[:, 0] % 5}
+    if packed:
+        batch["input_ids"] = ids.view(1, -1)
+        batch["labels"] = (
+            batch["labels"].view(1, -1) if batch["labels"].dim() == 2 else ids[:, 0] % 5
+        )
+        batch |= {"cu_seq_lens_q": torch.tensor([0, 7, 14, 21]), "max_length_q": 7}
+
+    for model in (plain, saving):
+        torch.manual_seed(3)
+        model(**batch).loss.backward()
+
+    assert saving.bert.encoder.layer[0].gradient_checkpointing
+    for (key, expected), actual in zip(plain.named_parameters(), saving.parameters(), strict=True):
+        assert_close(actual.grad, expected.grad, rtol=0, atol=0, msg=f"gradient of {key}")

@@ -1,0 +1,246 @@
+"""Inference deals rows to full batches, and streams results in order, whatever the batches are."""
+
+import itertools
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from modeling_minbert import inference_minbert
+from modeling_minbert.inference_minbert import Encoded, deal, pack, pad, tokenize
+
+LENGTHS = [3, 40, 7, 7, 1, 12, 39, 2, 7, 30, 16, 5, 5, 5, 28]
+
+
+def rows_of(lengths, sequences=1):
+    """Return encoded rows of these lengths; a second sequence has half of them."""
+    return [
+        Encoded(
+            [[1 + index] * max(1, length // (1 + part)) for part in range(sequences)],
+            [[part] * max(1, length // (1 + part)) for part in range(sequences)],
+        )
+        for index, length in enumerate(lengths)
+    ]
+
+
+def cost(rows, packed):
+    """Return the tokens of a batch, paddings included if it is padded."""
+    sequences = [ids for row in rows for ids in row.input_ids]
+    if packed:
+        return sum(map(len, sequences))
+    return len(sequences) * max(map(len, sequences))
+
+
+# Dealing
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("sequences", [1, 2])
+@pytest.mark.parametrize("budget", [1, 10, 41, 64, 100, 10_000])
+def test_batches_keep_the_budget_and_no_row_is_lost(packed, sequences, budget):
+    rows = rows_of(LENGTHS, sequences)
+
+    batches = list(deal(rows, budget, packed=packed))
+
+    assert sorted(itertools.chain.from_iterable(batches)) == list(range(len(rows)))
+    for batch in batches:
+        tokens = cost([rows[index] for index in batch], packed)
+        assert tokens <= budget or len(batch) == 1
+    for batch, after in itertools.pairwise(batches):  # no batch had room for one more
+        assert cost([rows[index] for index in [*batch, after[0]]], packed) > budget
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_the_longest_rows_come_first(packed):
+    rows = rows_of(LENGTHS)
+
+    order = itertools.chain.from_iterable(deal(rows, 64, packed=packed))
+
+    assert [rows[index].tokens for index in order] == sorted(LENGTHS, reverse=True)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_row_beyond_the_budget_is_alone(packed):
+    batches = list(deal(rows_of([100, 3, 4, 90]), 8, packed=packed))
+
+    assert batches == [[0], [3], [2, 1]]
+
+
+def test_a_padded_pair_counts_its_longer_sentence():
+    row = Encoded([[1] * 9, [1]], [[0] * 9, [0]])
+    even = Encoded([[1] * 5, [1] * 5], [[0] * 5, [0] * 5])
+
+    assert list(deal([row, even], 35, packed=False)) == [[0], [1]]
+    assert list(deal([row, even], 36, packed=False)) == [[0, 1]]
+    assert list(deal([row, even], 20, packed=True)) == [[0, 1]]
+
+
+def test_nothing_is_dealt_to_nothing():
+    assert list(deal([], 10, packed=True)) == []
+
+
+# Packing
+
+
+@pytest.fixture
+def model(build_multitask, tasks, tokenizer):
+    """Return a model of all tasks with a tokenizer."""
+    model = build_multitask(tasks)
+    model.tokenizer = tokenizer
+    return model
+
+
+SENTENCES = ["the cat sat", "a dog", "the bird sang in the tree", "", "a cat is not a dog"]
+
+
+@pytest.mark.parametrize("task", ["tone", "same", "near", "echo"])
+def test_packed_and_padded_rows_give_the_same_logits(model, tokenizer, task):
+    spec = model.config.task(task)
+    rows = [(text,) for text in SENTENCES]
+    if spec.pair_encoding:
+        rows = list(zip(SENTENCES, SENTENCES[2:] + SENTENCES[:2], strict=True))
+    separate = spec.pair_encoding == "separate"
+    encoded = tokenize(tokenizer, rows, separate=separate, max_length=17)
+
+    packed, padded = pack(encoded), pad(encoded, 0)
+
+    assert "attention_mask" not in packed
+    assert packed["input_ids"].shape == (1, sum(row.tokens for row in encoded))
+    assert len(packed["cu_seq_lens_q"]) == len(rows) * (1 + separate) + 1
+    assert padded["input_ids"].dim() == 2 + separate
+    actual = model(**packed, task=task).logits
+    assert_close(actual, model(**padded, task=task).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_packing_is_the_contract():
+    batch = pack(
+        [Encoded([[5, 6, 7], [8]], [[0, 0, 0], [0]]), Encoded([[9], [4, 3]], [[1], [1, 1]])]
+    )
+
+    assert batch["input_ids"].tolist() == [[5, 6, 7, 8, 9, 4, 3]]
+    assert batch["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1]]
+    assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 0, 0, 1]]
+    assert batch["cu_seq_lens_q"].tolist() == [0, 3, 4, 5, 7]
+    assert batch["cu_seq_lens_q"].dtype == torch.int32
+    assert batch["max_length_q"] == 3
+    assert type(batch["max_length_q"]) is int
+
+
+@pytest.mark.parametrize("separate", [True, False])
+def test_rows_are_tokenized_as_the_tokenizer_does_one_by_one(tokenizer, separate):
+    rows = list(zip(SENTENCES, SENTENCES[::-1], strict=True))
+
+    encoded = tokenize(tokenizer, rows, separate=separate, max_length=6)
+
+    for row, (first, second) in zip(encoded, rows, strict=True):
+        single = [tokenizer([first]), tokenizer([second])]
+        alone = single if separate else [tokenizer([first], [second])]
+        for ids, types, expected in zip(*row, alone, strict=True):
+            length = len(expected["input_ids"][0])
+            assert len(ids) == len(types) == min(6, length)
+            if length <= 6:
+                assert [ids] == expected["input_ids"]
+                assert [types] == expected["token_type_ids"]
+
+
+# Streams
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    """Make windows of seven rows."""
+    monkeypatch.setattr(inference_minbert, "WINDOW", 7)
+
+
+def some_texts(count):
+    """Return texts of one to twelve words."""
+    words = ["the", "cat", "a", "dog", "bird", "sang", "tree", "on", "mat", "very"]
+    return [" ".join(words[(i * k) % 10] for k in range(1, 2 + (i * 5) % 12)) for i in range(count)]
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("budget", [1, 20, None])
+def test_a_stream_yields_what_each_row_gives_alone(model, attention, budget):
+    texts = some_texts(24)
+    alone = torch.cat([model.encode([text]) for text in texts])
+    model.set_attn_implementation(attention)
+
+    parts = list(model.encode_stream(texts, max_tokens_per_batch=budget))
+
+    assert [len(part) for part in parts] == [7, 7, 7, 3]
+    assert_close(torch.cat(parts), alone, atol=1e-5, rtol=1e-5)
+    together = model.encode(texts, max_tokens_per_batch=budget)
+    assert_close(together, torch.cat(parts), rtol=0, atol=0)
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("task", ["tone", "near"])
+def test_streamed_predictions_are_those_of_the_list(model, task):
+    rows = some_texts(24)
+    if task == "near":
+        rows = list(zip(rows, rows[1:] + rows[:1], strict=True))
+
+    streamed = list(model.predict_stream(task, iter(rows)))
+
+    assert len(streamed) == 24
+    assert streamed == model.predict(task, rows)
+    for row, prediction in zip(rows, streamed, strict=True):
+        (alone,) = model.predict(task, [row])
+        assert prediction == {
+            key: pytest.approx(value, abs=1e-4) if key == "score" else value
+            for key, value in alone.items()
+        }
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_stream_reads_one_window_ahead(model):
+    taken = []
+
+    def texts():
+        for text in itertools.cycle(some_texts(10)):
+            taken.append(text)
+            yield text
+
+    vectors = model.encode_stream(texts())
+    assert not taken
+    next(vectors)
+    assert len(taken) == 7
+    next(vectors)
+    assert len(taken) == 14
+
+    predictions = model.predict_stream("tone", texts())
+    taken.clear()
+    for _ in range(7):
+        next(predictions)
+    assert len(taken) == 7
+    next(predictions)
+    assert len(taken) == 14
+
+
+@pytest.mark.usefixtures("narrow")
+def test_between_two_windows_the_model_trains_as_before(model):
+    model.train()
+
+    parts = model.encode_stream(some_texts(20))
+    next(parts)
+
+    assert all(module.training for module in model.modules())
+    next(parts)
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_broken_row_is_found_where_it_is(model):
+    rows = [*some_texts(8), None]
+
+    with pytest.raises(ValueError, match="row 8 must be a sentence, got None"):
+        list(model.encode_stream(rows))
+
+
+def test_vectors_of_many_rows_do_not_depend_on_the_batches(model):
+    texts = some_texts(3000)
+
+    one, other = (model.encode(texts, max_tokens_per_batch=n) for n in (297, 5000))
+
+    assert one.shape == (3000, 33)
+    assert_close(one, other, atol=1e-5, rtol=1e-5)

@@ -1,0 +1,742 @@
+"""A packed batch, and a padded one that is unpadded inside, compute what BERT computes on padding.
+
+The oracle is transformers' BERT with the same weights; for pooled vectors, which BERT has not, the
+eager implementation on the padded batch.
+"""
+
+import pytest
+import torch
+import transformers
+from torch.nn import functional as F
+from torch.testing import assert_close
+from transformers import BertConfig, DataCollatorWithFlattening
+
+import modeling_minbert
+from modeling_minbert import MinBertConfig
+
+LENGTHS = torch.tensor([7, 3, 6, 2, 5])  # of tiny_batch
+PAIRS = {
+    "MinBertModel": "BertModel",
+    "MinBertForMaskedLM": "BertForMaskedLM",
+    "MinBertForNSP": "BertForNextSentencePrediction",
+    "MinBertForPreTraining": "BertForPreTraining",
+    "MinBertForSequenceClassification": "BertForSequenceClassification",
+    "MinBertForTokenClassification": "BertForTokenClassification",
+    "MinBertForQuestionAnswering": "BertForQuestionAnswering",
+}
+TOKEN_LABELS = ["MinBertForMaskedLM", "MinBertForPreTraining", "MinBertForTokenClassification"]
+EXACT = {"atol": 1e-10, "rtol": 1e-10}  # float64, two layers
+NEAR = {"atol": 2e-5, "rtol": 1e-4}  # float32
+
+every_head = pytest.mark.parametrize("name", PAIRS)
+every_attention = pytest.mark.parametrize("attention", ["sdpa", "eager"])
+
+
+@pytest.fixture
+def build_pair(tiny_sizes):
+    """Return a function that makes our model and BERT's with the same weights in float64."""
+
+    def build(name, attention="sdpa", **settings):
+        torch.manual_seed(0)
+        settings = {
+            **tiny_sizes,
+            "num_labels": 2 if name == "MinBertForQuestionAnswering" else 5,
+            "attn_implementation": attention,
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0,
+            "initializer_range": 0.2,
+            **settings,
+        }
+        bert = getattr(transformers, PAIRS[name])(BertConfig(**settings))
+        with torch.no_grad():
+            for parameter in bert.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        ours = getattr(modeling_minbert, name)(MinBertConfig(**settings))
+        ours.load_state_dict(bert.state_dict())
+        return ours.double().eval(), bert.double().eval()
+
+    return build
+
+
+def pack(batch):
+    """Pack a right-padded batch, (B, L) or (B, 2, L), by the contract."""
+    flat = {key: value.flatten(0, -2) for key, value in batch.items()}
+    real = flat.pop("attention_mask").bool()
+    positions = torch.arange(real.shape[1]).expand(real.shape)
+    packed = {key: value[real].unsqueeze(0) for key, value in flat.items()}
+    return packed | {
+        "position_ids": positions[real].unsqueeze(0),
+        "cu_seq_lens_q": F.pad(real.sum(dim=1).cumsum(0), (1, 0)).int(),
+        "max_length_q": int(real.sum(dim=1).max()),
+    }
+
+
+def make_labels(name, mask):
+    """Return the labels of a head for the padded batch, and for the packed one."""
+    rows, length = mask.shape
+    each = {"labels": torch.arange(rows)}
+    binary = torch.arange(rows) % 2
+    tokens = torch.arange(rows * length).view(rows, length) % 5
+    tokens = torch.where((mask == 1) & (torch.arange(length) % 2 == 1), tokens, -100)
+    padded = {
+        "MinBertModel": {},
+        "MinBertForNSP": {"labels": binary},
+        "MinBertForSequenceClassification": each,
+        "MinBertForQuestionAnswering": {"start_positions": binary, "end_positions": 0 * binary + 1},
+        "MinBertForPreTraining": {"labels": tokens, "next_sentence_label": binary},
+    }.get(name, {"labels": tokens})
+    if name not in TOKEN_LABELS:
+        return padded, padded
+    return padded, padded | {"labels": tokens[mask == 1].unsqueeze(0)}
+
+
+def real_outputs(outputs, mask):
+    """Take the real tokens of every output of BERT, in the order of the packed batch."""
+    return {
+        key: value[mask == 1].unsqueeze(0) if value.shape[:2] == mask.shape else value
+        for key, value in outputs.items()
+    }
+
+
+def total(outputs):
+    """Return a number that depends on every output; answers are scored over other columns."""
+    if "start_logits" in outputs:
+        return sum((outputs[key] * outputs[key].abs()).mean() for key in outputs if "_log" in key)
+    if outputs.get("loss") is not None:
+        return outputs["loss"]
+    return outputs["last_hidden_state"].square().mean() + outputs["pooler_output"].sum()
+
+
+def real_answers(outputs, mask):
+    """Take the scores of real tokens; they come as rows of the longest sequence."""
+    return {key: value[mask == 1] for key, value in outputs.items() if key != "loss"}
+
+
+def assert_equal_gradients(ours, bert, **tolerance):
+    expected = {key: weight.grad for key, weight in bert.named_parameters()}
+    for key, weight in ours.named_parameters():
+        assert (weight.grad is None) == (expected[key] is None), key
+        if weight.grad is not None:
+            assert_close(weight.grad, expected[key], **tolerance, msg=f"gradient of {key} differs")
+
+
+# Packed batches
+
+
+@every_head
+@every_attention
+def test_packed_outputs_equal_bert(build_pair, tiny_batch, name, attention):
+    ours, bert = build_pair(name, attention)
+    mask = tiny_batch["attention_mask"]
+
+    actual, expected = ours(**pack(tiny_batch)), bert(**tiny_batch)
+
+    if name == "MinBertForQuestionAnswering":
+        assert_close(real_answers(actual, mask), real_answers(expected, mask), **EXACT)
+        assert actual.start_logits[mask == 0].max() < -1e30  # no answer is there
+    else:
+        assert list(actual) == list(expected)
+        assert_close(dict(actual), real_outputs(expected, mask), **EXACT)
+
+
+@every_head
+@every_attention
+def test_packed_gradients_and_losses_equal_bert(build_pair, tiny_batch, name, attention):
+    ours, bert = build_pair(name, attention)
+    mask = tiny_batch["attention_mask"]
+    of_padded, of_packed = make_labels(name, mask)
+
+    actual = ours.train()(**pack(tiny_batch), **of_packed)
+    expected = bert.train()(**tiny_batch, **of_padded)
+    if name == "MinBertForQuestionAnswering":
+        actual, expected = real_answers(actual, mask), real_answers(expected, mask)
+    else:
+        expected = real_outputs(expected, mask)
+    # the loss of token classification is in float32, as transformers' loss function is
+    single = name == "MinBertForTokenClassification"
+    tolerance = NEAR if single else EXACT
+    assert_close(total(actual), total(expected), **tolerance, check_dtype=not single)
+    total(actual).backward()
+    total(expected).backward()
+
+    assert_equal_gradients(ours, bert, **tolerance)
+
+
+@pytest.mark.parametrize("name", [name for name in PAIRS if "Question" not in name])
+def test_packed_losses_and_gradients_equal_bert_in_float32(build_pair, tiny_batch, name):
+    ours, bert = (model.float().train() for model in build_pair(name))
+    mask = tiny_batch["attention_mask"]
+    of_padded, of_packed = make_labels(name, mask)
+
+    actual = ours(**pack(tiny_batch), **of_packed)
+    expected = real_outputs(bert(**tiny_batch, **of_padded), mask)
+    total(actual).backward()
+    total(expected).backward()
+
+    assert_close(total(actual), total(expected), atol=1e-5, rtol=1e-5)
+    assert_equal_gradients(ours, bert, **NEAR)
+
+
+@pytest.mark.slow  # transformers compiles the mask
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the libraries' own code
+def test_flex_attention_takes_a_packed_batch(build_pair, tiny_batch):
+    sizes = {"hidden_size": 48, "intermediate_size": 32}  # flex takes heads of 16, 32, ...
+    ours, bert = build_pair("MinBertModel", "flex_attention", **sizes)
+    bert.set_attn_implementation("eager")
+
+    with torch.no_grad():  # on the CPU flex has no gradients
+        actual = ours.float()(**pack(tiny_batch)).last_hidden_state
+        expected = bert.float()(**tiny_batch).last_hidden_state
+
+    assert_close(actual[0], expected[tiny_batch["attention_mask"] == 1], atol=1e-5, rtol=1e-5)
+
+
+def test_the_loss_of_an_answer_is_over_the_real_tokens(build_pair, tiny_batch):
+    ours, bert = build_pair("MinBertForQuestionAnswering")
+    mask = tiny_batch["attention_mask"]
+    starts, ends = torch.tensor([1, 0, 5, 1, 2]), torch.tensor([6, 2, 5, 1, 90])  # 90 is ignored
+
+    actual = ours(**pack(tiny_batch), start_positions=starts, end_positions=ends).loss
+
+    expected = bert(**tiny_batch)
+    scores = (expected.start_logits, expected.end_logits)
+    first, last = (each.masked_fill(mask == 0, -torch.inf) for each in scores)
+    ignored = F.cross_entropy(last, ends.masked_fill(ends == 90, -100))
+    assert_close(actual, (F.cross_entropy(first, starts) + ignored) / 2, **EXACT)
+
+
+@pytest.mark.parametrize(
+    "name", ["MinBertModel", "MinBertForMaskedLM", "MinBertForTokenClassification"]
+)
+def test_the_collator_of_transformers_packs_for_us(build_pair, name):
+    ours, bert = build_pair(name)
+    generator = torch.Generator().manual_seed(1)
+    rows = [torch.randint(1, 31, (n,), generator=generator).tolist() for n in (4, 1, 7)]
+    features = [{"input_ids": row, "labels": [token % 5 for token in row]} for row in rows]
+    batch = dict(DataCollatorWithFlattening(return_flash_attn_kwargs=True)(features))
+    if name == "MinBertModel":
+        del batch["labels"]
+    assert {"cu_seq_lens_k", "max_length_k", "max_length_q"} <= batch.keys()
+
+    actual = ours(**batch)
+
+    states = [bert(torch.tensor([row]), output_hidden_states=True) for row in rows]
+    if name == "MinBertModel":
+        expected = torch.cat([each.last_hidden_state[0] for each in states])
+        assert_close(actual.last_hidden_state[0], expected, **EXACT)
+        assert_close(actual.pooler_output, torch.cat([x.pooler_output for x in states]), **EXACT)
+        return
+    # it labels for a causal model: no label for the first token of a sequence
+    labels = torch.tensor([label for x in features for label in [-100, *x["labels"][1:]]])
+    logits = torch.cat([each.logits[0] for each in states])
+    assert_close(actual.loss.double(), F.cross_entropy(logits, labels), atol=1e-6, rtol=1e-6)
+
+
+def test_positions_of_a_packed_batch_begin_anew_if_none_are_given(build_pair, tiny_batch):
+    ours, _ = build_pair("MinBertModel")
+    batch = pack(tiny_batch)
+
+    expected = ours(**batch).last_hidden_state
+    del batch["position_ids"]
+
+    assert_close(ours(**batch).last_hidden_state, expected, rtol=0, atol=0)
+
+
+@every_attention
+def test_a_packed_batch_may_be_one_sequence_or_single_tokens(build_pair, attention):
+    ours, bert = build_pair("MinBertModel", attention)
+    ids = torch.arange(1, 8).unsqueeze(0)
+    one = {"cu_seq_lens_q": torch.tensor([0, 7]), "max_length_q": 7}
+    seven = {"cu_seq_lens_q": torch.arange(8), "max_length_q": 1}
+
+    assert_close(dict(ours(ids, **one)), dict(bert(ids)), **EXACT)
+    alone = ours(ids, **seven)
+    assert_close(alone.last_hidden_state[0], bert(ids.T).last_hidden_state[:, 0], **EXACT)
+    assert_close(alone.pooler_output, bert(ids.T).pooler_output, **EXACT)
+
+
+@pytest.mark.parametrize("how", ["keyword", "config"])
+def test_packed_states_of_every_layer_can_be_recorded(build_pair, tiny_batch, how):
+    ours, bert = build_pair("MinBertModel")
+    wanted = {"output_hidden_states": True}
+    if how == "config":
+        ours.config.output_hidden_states, wanted = True, {}
+
+    actual = ours(**pack(tiny_batch), **wanted)
+
+    expected = bert(**tiny_batch, output_hidden_states=True).hidden_states
+    mask = tiny_batch["attention_mask"] == 1
+    assert len(actual.hidden_states) == 3
+    for states, padded in zip(actual.hidden_states, expected, strict=True):
+        assert_close(states[0], padded[mask], **EXACT)
+
+
+# Packed batches with several tasks
+
+
+def pair_of(batch):
+    """Make separate pairs whose two sentences are padded differently."""
+    swap = torch.tensor([2, 4, 1, 0, 3])
+    return {key: torch.stack([value, value[swap]], dim=1) for key, value in batch.items()}
+
+
+@pytest.mark.parametrize("pooling", ["cls", "pooler", "mean", "max"])
+@pytest.mark.parametrize("pairs", ["joint", "separate"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_packed_tasks_equal_padded_eager_ones(
+    build_multitask, tiny_batch, pooling, pairs, attention
+):
+    task = {"problem_type": "paraphrase", "pair_encoding": pairs, "pooling": pooling, "dropout": 0}
+    settings = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    expected, actual = (
+        build_multitask({"mine": task}, **settings, attn_implementation=how).double().train()
+        for how in ("eager", attention)
+    )
+    batch = pair_of(tiny_batch) if pairs == "separate" else tiny_batch
+    labels = torch.tensor([0, 1, 1, 0, 1])
+
+    padded = expected(**batch, labels=labels)
+    packed = actual(**pack(batch), labels=labels)
+    padded.loss.backward()
+    packed.loss.backward()
+
+    assert_close(packed.logits, padded.logits, **EXACT)
+    assert_close(packed.loss, padded.loss, check_dtype=False)
+    # the loss is computed in float32
+    assert_equal_gradients(actual, expected, atol=1e-7, rtol=1e-6)
+
+
+# Padded batches that are unpadded inside
+
+
+def assert_real_tokens_equal(actual, expected, mask):
+    real = mask == 1
+    assert_close(actual.last_hidden_state[real], expected.last_hidden_state[real], **EXACT)
+    assert_close(actual.pooler_output, expected.pooler_output, **EXACT)
+
+
+def holes(mask):
+    mask[0, 3] = mask[2, 1] = mask[2, 4] = 0
+
+
+def left(mask):
+    mask[:] = mask.flip(1)
+
+
+def mixed(mask):
+    mask[1] = mask[1].flip(0)
+
+
+def empty_rows(mask):
+    mask[1] = mask[4] = 0
+
+
+def nothing(mask):
+    mask[:] = 0
+
+
+@pytest.mark.parametrize("change", [None, holes, left, mixed, empty_rows, nothing])
+@pytest.mark.parametrize("kind", [torch.int64, torch.bool, torch.float32])
+def test_every_mask_equals_bert(build_pair, tiny_batch, change, kind):
+    ours, bert = build_pair("MinBertModel")
+    mask = tiny_batch["attention_mask"].clone()
+    if change is not None:
+        change(mask)
+    batch = tiny_batch | {"attention_mask": mask.to(kind)}
+
+    actual, expected = ours(**batch), bert(**batch)
+
+    assert_real_tokens_equal(actual, expected, mask)
+    total(real_outputs(actual, mask)).backward()
+    total(real_outputs(expected, mask)).backward()
+    if change is not nothing:  # the mean of no token
+        assert_equal_gradients(ours, bert, **EXACT)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("length", [1, 7])
+def test_batches_without_a_mask_equal_bert(build_pair, tiny_batch, rows, length):
+    ours, bert = build_pair("MinBertModel")
+    ids = tiny_batch["input_ids"][:rows, :length].clamp(min=1)
+
+    assert_close(dict(ours(ids)), dict(bert(ids)), **EXACT)
+
+
+def test_a_mask_of_every_pair_of_tokens_equals_bert(build_pair, tiny_batch):
+    ours, bert = build_pair("MinBertModel")
+    generator = torch.Generator().manual_seed(2)
+    mask = torch.rand(5, 1, 7, 7, generator=generator) < 0.5
+    mask |= torch.eye(7, dtype=torch.bool)
+    batch = {"input_ids": tiny_batch["input_ids"], "attention_mask": mask}
+
+    assert_close(dict(ours(**batch)), dict(bert(**batch)), **EXACT)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_given_positions_equal_bert(build_pair, tiny_batch, shared):
+    ours, bert = build_pair("MinBertModel")
+    positions = torch.randperm(17, generator=torch.Generator().manual_seed(1))[:7].unsqueeze(0)
+    if not shared:
+        positions = (positions + torch.arange(5)[:, None]) % 17
+    batch = tiny_batch | {"position_ids": positions}
+
+    assert_real_tokens_equal(ours(**batch), bert(**batch), tiny_batch["attention_mask"])
+
+
+def test_given_embeddings_get_the_gradient_that_bert_gives(build_pair, tiny_batch):
+    ours, bert = build_pair("MinBertModel")
+    mask = tiny_batch["attention_mask"]
+    embeds = torch.randn(5, 7, 33, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    batch = {"attention_mask": mask, "token_type_ids": tiny_batch["token_type_ids"]}
+
+    gradients = []
+    for model in (ours, bert):
+        given = embeds.clone().requires_grad_()
+        total(real_outputs(model(inputs_embeds=given, **batch), mask)).backward()
+        gradients.append(given.grad)
+
+    assert_close(*gradients, **EXACT)
+    assert not gradients[0][mask == 0].any()
+
+
+@pytest.mark.parametrize("how", ["keyword", "config"])
+@pytest.mark.parametrize("what", ["output_hidden_states", "output_attentions"])
+def test_what_is_recorded_equals_bert(build_pair, tiny_batch, how, what):
+    ours, bert = build_pair("MinBertModel", "eager" if what == "output_attentions" else "sdpa")
+    key = what.removeprefix("output_")
+    keywords = {what: True} if how == "keyword" else {}
+    if how == "config":
+        setattr(ours.config, what, True)
+        setattr(bert.config, what, True)
+
+    actual, expected = ours(**tiny_batch, **keywords), bert(**tiny_batch, **keywords)
+
+    assert_close(actual[key], expected[key], **EXACT)
+    assert len(actual[key]) == (3 if key == "hidden_states" else 2)
+
+
+# What is read
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+def test_what_is_not_read_changes_nothing_in_what_is(build_pair, tiny_batch, attention, layout):
+    ours, _ = build_pair("MinBertModel", attention)
+    mask = tiny_batch["attention_mask"] == 1
+    batch = tiny_batch if layout == "padded" else pack(tiny_batch)
+    every = ours(**batch)
+    wanted = mask & (torch.arange(35).view(5, 7) % 3 == 0)
+    states = every.last_hidden_state[mask if layout == "padded" else slice(None)].view(-1, 33)
+    read = wanted if layout == "padded" else wanted[mask].unsqueeze(0)
+
+    chosen = ours(**batch, read=read)
+    first = ours(**batch, read="first")
+
+    assert_close(chosen.last_hidden_state, states[wanted[mask]], **EXACT)
+    assert_close(chosen.pooler_output, every.pooler_output, **EXACT)
+    starts = F.pad(LENGTHS.cumsum(0), (1, 0))[:-1]
+    assert_close(first.last_hidden_state[:, 0], states[starts], **EXACT)
+    assert_close(first.pooler_output, every.pooler_output, **EXACT)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("pooler", [True, False])
+def test_positions_may_come_in_any_order_and_twice(build_pair, tiny_batch, attention, pooler):
+    ours, _ = build_pair("MinBertModel", attention)
+    batch = pack(tiny_batch)
+    states = ours(**batch).last_hidden_state[0]
+    if not pooler:
+        ours.pooler = None
+    positions = torch.tensor([22, 0, 7, 7, 3, 22, 0])
+
+    read = ours(**batch, read=positions)
+
+    assert_close(read.last_hidden_state, states[positions], **EXACT)
+
+
+# Sparse prediction
+
+
+@pytest.mark.parametrize("name", ["MinBertForMaskedLM", "MinBertForPreTraining"])
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_which_scores_are_computed_is_documented(build_pair, tiny_batch, name, layout, attention):
+    ours, bert = build_pair(name, attention)
+    padded_labels, packed_labels = make_labels(name, tiny_batch["attention_mask"])
+    batch = (tiny_batch | padded_labels) if layout == "padded" else pack(tiny_batch) | packed_labels
+    key = "logits" if name == "MinBertForMaskedLM" else "prediction_logits"
+    expected = bert(**tiny_batch, **padded_labels)
+    real, labelled = tiny_batch["attention_mask"] == 1, padded_labels["labels"] != -100
+
+    in_training, in_evaluation = ours.train()(**batch), ours.eval()(**batch)
+    ours.config.sparse_prediction = False
+    full = [model(**batch) for model in (ours.train(), ours.eval())]
+
+    assert in_training.get(key) is None
+    if layout == "packed":
+        assert_close(in_evaluation[key], expected[key][labelled], **EXACT)
+    else:
+        assert_close(in_evaluation[key][real], expected[key][real], **EXACT)
+    for outputs in full:
+        scores = outputs[key][real] if layout == "padded" else outputs[key][0]
+        assert_close(scores, expected[key][real], **EXACT)
+    for outputs in (in_training, in_evaluation, *full):
+        assert_close(outputs.loss.double(), expected.loss.double(), atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["MinBertForMaskedLM", "MinBertForTokenClassification"])
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+@pytest.mark.parametrize("number", [3, torch.tensor(40)])
+def test_the_number_of_items_divides_the_loss(build_pair, tiny_batch, name, layout, number):
+    ours, _ = build_pair(name)
+    padded_labels, packed_labels = make_labels(name, tiny_batch["attention_mask"])
+    batch = (tiny_batch | padded_labels) if layout == "padded" else pack(tiny_batch) | packed_labels
+    count = (packed_labels["labels"] != -100).sum()
+
+    for model in (ours.train(), ours.eval()):
+        mean, scaled = model(**batch).loss, model(**batch, num_items_in_batch=number).loss
+        assert_close(scaled * number, mean * count)
+
+
+@pytest.mark.parametrize("name", ["MinBertForMaskedLM", "MinBertForPreTraining"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("training", [True, False])
+def test_label_positions_equal_labels(build_pair, tiny_batch, name, attention, training):
+    ours, twin = build_pair(name, attention)[0].train(training), build_pair(name, attention)[0]
+    _, labels = make_labels(name, tiny_batch["attention_mask"])
+    places = (labels["labels"][0] != -100).nonzero().squeeze(1)
+    filled = torch.cat([places, torch.tensor([0, 0, 0])])
+    assert labels["labels"][0, 0] == -100
+    batch = pack(tiny_batch) | labels
+
+    expected, actual = twin.train(training)(**batch), ours(**batch, label_positions=filled)
+    expected.loss.backward()
+    actual.loss.backward()
+
+    assert_close(actual.loss, expected.loss, **EXACT)
+    assert_equal_gradients(ours, twin, **EXACT)
+
+
+@pytest.mark.parametrize("name", TOKEN_LABELS)
+@pytest.mark.parametrize("training", [True, False])
+def test_labels_at_paddings_count_as_in_bert(build_pair, tiny_batch, name, training):
+    ours, bert = (model.train(training) for model in build_pair(name))
+    labels, _ = make_labels(name, torch.ones_like(tiny_batch["attention_mask"]))
+
+    actual, expected = ours(**tiny_batch, **labels).loss, bert(**tiny_batch, **labels).loss
+    actual.backward()
+    expected.backward()
+
+    assert_close(actual.double(), expected.double(), atol=1e-6, rtol=1e-6)
+    assert_equal_gradients(ours, bert, atol=1e-6, rtol=1e-5)
+
+
+# Bad packed batches
+
+
+@pytest.mark.parametrize("name", ["MinBertModel", "MinBertForMaskedLM"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cu_seq_lens_q": [0, 5, 3, 23]}, r"must ascend from 0 to the 23 tokens.*\[0, 5, 3, 23\]"),
+        ({"cu_seq_lens_q": [0, 5, 22]}, r"must ascend from 0 to the 23 tokens.*\[0, 5, 22\]"),
+        ({"cu_seq_lens_q": [0, 5, 24]}, "must ascend from 0 to the 23 tokens"),
+        ({"cu_seq_lens_q": [1, 5, 23]}, "must ascend from 0 to the 23 tokens"),
+        ({"cu_seq_lens_q": [0, 5, 5, 23]}, "without an empty sequence"),
+        ({"cu_seq_lens_q": [[0, 5, 23]]}, r"cu_seq_lens_q of \(N \+ 1,\), got .*\(1, 3\)"),
+        ({"max_length_q": 6}, "max_length_q=6, but a sequence has 7 tokens"),
+        ({"attention_mask": [[1] * 23]}, "no padding: leave attention_mask out"),
+        ({"input_ids": [[3] * 23] * 2}, r"a packed batch is \(1, T\) tokens .* got \(2, 23\)"),
+    ],
+)
+def test_a_packed_batch_that_is_none_is_refused(build_pair, tiny_batch, name, change, message):
+    ours, _ = build_pair(name)
+    change = {
+        key: torch.tensor(value) if isinstance(value, list) else value
+        for key, value in change.items()
+    }
+
+    with pytest.raises(ValueError, match=message):
+        ours(**pack(tiny_batch) | change)
+
+
+def test_a_packed_sequence_beyond_the_positions_is_refused(build_pair):
+    ours, _ = build_pair("MinBertModel")
+    offsets = {"cu_seq_lens_q": torch.tensor([0, 18, 20]), "max_length_q": 18}
+
+    with pytest.raises(ValueError, match="a sequence of 18 tokens is longer than"):
+        ours(torch.ones(1, 20, dtype=torch.long), **offsets)
+    within = {"cu_seq_lens_q": torch.tensor([0, 17, 20]), "max_length_q": 17}
+    assert ours(torch.ones(1, 20, dtype=torch.long), **within).pooler_output.shape == (2, 33)
+
+
+# Precision, and other ways to run a model
+
+
+@pytest.mark.parametrize("name", [name for name in PAIRS if "Question" not in name])
+@pytest.mark.parametrize("how", ["autocast", "bfloat16", "float16"])
+def test_half_precision_is_near(build_pair, tiny_batch, name, how):
+    ours, bert = build_pair(name, initializer_range=0.02)
+    mask = tiny_batch["attention_mask"]
+    of_padded, of_packed = make_labels(name, mask)
+    expected = real_outputs(bert.train()(**tiny_batch, **of_padded), mask)
+    total(expected).backward()
+    ours = ours.float() if how == "autocast" else ours.to(getattr(torch, how))
+
+    with torch.autocast("cpu", torch.bfloat16, enabled=how == "autocast"):
+        actual = ours.train()(**pack(tiny_batch), **of_packed)
+    total(actual).backward()
+
+    assert_close(total(actual).double(), total(expected).double(), atol=0.0, rtol=2e-2)
+    gradients = dict(bert.named_parameters())
+    for key, weight in ours.named_parameters():
+        if "key.bias" in key:  # it is zero, and here nothing but rounding
+            continue
+        reference = gradients[key].grad
+        assert (weight.grad.double() - reference).norm() < 0.05 * reference.norm() + 1e-6, key
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's tracer
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("how", ["export", "trace"])
+@pytest.mark.parametrize("name", ["MinBertModel", "MinBertForSequenceClassification"])
+def test_an_exported_model_computes_the_same(build_pair, tiny_batch, name, how):
+    ours, _ = build_pair(name)
+    ids, mask = tiny_batch["input_ids"], tiny_batch["attention_mask"]
+    if how == "export":
+        exported = torch.export.export(ours, (ids, mask), strict=False).module()
+    else:
+        exported = torch.jit.trace(ours, (ids, mask), strict=False)
+    other = (ids * 7) % 31
+
+    actual, expected = (next(iter(model(other, mask).values())) for model in (exported, ours))
+
+    real = mask == 1 if name == "MinBertModel" else slice(None)
+    assert_close(actual[real], expected[real], **EXACT)
+
+
+# What went wrong once
+
+
+@pytest.mark.parametrize("name", ["MinBertForMaskedLM", "MinBertForPreTraining"])
+@pytest.mark.parametrize("how", ["padded", "packed", "positions"])
+def test_a_batch_without_any_label_breaks_no_weight(build_pair, tiny_batch, name, how):
+    ours, bert = (x.train() for x in build_pair(name))
+    mask = tiny_batch["attention_mask"]
+    none = torch.full_like(mask, -100)
+    more = {"next_sentence_label": torch.arange(5) % 2} if "Pre" in name else {}
+    batch = tiny_batch | {"labels": none}
+    if how != "padded":
+        batch = pack(tiny_batch) | {"labels": none[mask == 1].unsqueeze(0)}
+    if how == "positions":
+        batch["label_positions"] = torch.tensor([0, 0])
+    loss, expected = ours(**batch, **more).loss, bert(**tiny_batch, labels=none, **more).loss
+    assert loss.isnan()
+    assert expected.isnan()
+    loss.backward()
+    expected.backward()
+    for weight, other in zip(ours.parameters(), bert.parameters(), strict=True):
+        grads = [x.grad if x.grad is not None else torch.zeros_like(x) for x in (weight, other)]
+        assert_close(*grads, **EXACT)
+
+
+@pytest.mark.parametrize("name", TOKEN_LABELS)
+@pytest.mark.parametrize("training", [True, False])
+def test_labels_fit_a_mask_of_every_pair_of_tokens(build_pair, tiny_batch, name, training):
+    ours, bert = (x.train(training) for x in build_pair(name))
+    labels, _ = make_labels(name, tiny_batch["attention_mask"])
+    mask = torch.eye(7, dtype=torch.bool).logical_not().expand(5, 1, 7, 7)
+    batch = tiny_batch | labels | {"attention_mask": mask}
+    assert_close(ours(**batch).loss.double(), bert(**batch).loss.double(), atol=1e-6, rtol=1e-6)
+
+
+def test_a_mask_of_another_shape_is_refused(build_pair, tiny_batch):
+    ours, _ = build_pair("MinBertModel")
+    with pytest.raises(ValueError, match="attention_mask"):
+        ours(tiny_batch["input_ids"], attention_mask=tiny_batch["attention_mask"][:, :6])
+
+
+def test_an_answer_beyond_its_packed_sequence_is_ignored(build_pair, tiny_batch):
+    ours, _ = build_pair("MinBertForQuestionAnswering")
+    batch = pack(tiny_batch) | {"start_positions": torch.tensor([1, 0, 5, 1, 2])}
+
+    near, far = (
+        ours(**batch, end_positions=torch.tensor([6, end, 5, 1, 4])).loss
+        for end in (5, 90)  # its sequence has three tokens
+    )
+
+    assert_close(near, far)
+
+
+def test_tied_maxima_share_the_gradient(build_multitask):
+    settings = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    task = {"problem_type": "paraphrase", "pooling": "max", "dropout": 0}
+    models = [
+        build_multitask({"t": task}, **settings, attn_implementation=how).double()
+        for how in ("sdpa", "eager")
+    ]
+    for model in models:
+        same = {"position_ids": torch.zeros(1, 5, dtype=torch.long), "labels": torch.ones(1)}
+        model(torch.full((1, 5), 3), **same).loss.backward()
+    assert_equal_gradients(*models, atol=1e-7, rtol=1e-6)
+
+
+def test_a_model_of_tuples_returns_tuples(build_pair, tiny_batch):
+    ours, bert = build_pair("MinBertForSequenceClassification")
+    ours.config.return_dict = bert.config.return_dict = False
+    assert_close(ours(**tiny_batch), bert(**tiny_batch), **EXACT)
+
+
+def test_functional_gradients_exist(build_pair, tiny_batch):
+    ours, bert = build_pair("MinBertForSequenceClassification")
+    batch = tiny_batch | {"labels": torch.arange(5)}
+
+    def gradients(model):
+        def loss(weights):
+            return torch.func.functional_call(model, weights, kwargs=batch).loss
+
+        return torch.func.grad(loss)(dict(model.named_parameters()))
+
+    assert_close(gradients(ours), gradients(bert), **EXACT)
+
+
+def test_all_attention_may_be_dropped(build_pair, tiny_batch):
+    ours, _ = build_pair("MinBertModel", attention_probs_dropout_prob=1.0)
+
+    assert ours.train()(**tiny_batch).last_hidden_state.isfinite().all()
+
+
+def test_a_compiled_packed_step_equals_an_eager_one_and_compiles_once(build_pair, tiny_batch):
+    ours, _ = build_pair("MinBertForMaskedLM")
+    ours = ours.float().train()
+    _, labels = make_labels("MinBertForMaskedLM", tiny_batch["attention_mask"])
+    batch = pack(tiny_batch) | labels
+    batch["label_positions"] = (labels["labels"][0] != -100).nonzero().squeeze(1)
+    compiled = torch.compile(ours, backend="aot_eager", fullgraph=True, dynamic=False)
+    torch._dynamo.utils.counters.clear()
+
+    for step in range(3):
+        other = batch | {"input_ids": (batch["input_ids"] + step) % 30 + 1}
+        gradients = []
+        for model in (ours, compiled):
+            ours.zero_grad()
+            loss = model(**other).loss
+            loss.backward()
+            gradients.append([loss.detach(), *(w.grad.clone() for w in ours.parameters())])
+        assert_close(*gradients, atol=1e-5, rtol=1e-4)
+
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+@pytest.mark.parametrize("pooling", ["pooler", "mean", "max"])
+def test_a_compiled_packed_task_equals_an_eager_one(build_multitask, tiny_batch, pooling):
+    task = {"problem_type": "paraphrase", "pair_encoding": "separate", "pooling": pooling}
+    model = build_multitask({"mine": task})
+    batch = pack(pair_of(tiny_batch)) | {"labels": torch.tensor([0, 1, 1, 0, 1])}
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True, dynamic=False)
+
+    actual, expected = compiled(**batch), model(**batch)
+
+    assert_close(actual.logits, expected.logits, atol=1e-5, rtol=1e-5)
+    assert_close(actual.loss, expected.loss, atol=1e-5, rtol=1e-5)
