@@ -69,6 +69,8 @@ class MinBertPeer:
     def _make_mlm(self, options: dict[str, Any], *, padded: bool) -> None:
         job = self.job
         self.model = MinBertForMaskedLM.from_pretrained(job.model_dir, **options)
+        if not padded and job.device == "cpu":
+            self.model.reuse_gradients()  # as MultiTaskTrainer does by itself
         rows = OneAfterTheOther(job)
         self.batches = fixed_batches(job, rows.starts)
         packed = not padded and getattr(self.model, "supports_packed_input", False)
