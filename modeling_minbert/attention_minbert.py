@@ -35,7 +35,6 @@ from transformers.masking_utils import create_bidirectional_mask, packed_sequenc
 from .configuration_minbert import MinBertConfig
 from .dropout_minbert import draw
 from .packing_minbert import MinBertSequences
-from .tracing_minbert import is_followed
 
 # Sequences share a bucket if the longest is at most so much longer: few products, little padding.
 BUCKET_RATIO = 1.2
@@ -323,10 +322,11 @@ def _attend_cuda(
 ) -> Tensor:
     """Attend with the variable-length kernels of torch, (M, H, d) and (T, H, d) -> (M, H, d).
 
-    The public function has no dropout, and takes half precision only. The operators under it are
-    private, but their positional arguments are the same from torch 2.11 to 2.13.
+    The public function has no dropout, and takes half precision only, on Ampere or newer. The
+    operators under it are private, but their positional arguments are the same from torch 2.11 to
+    2.13.
     """
-    if query.dtype == torch.float32:
+    if query.dtype == torch.float32 or not _has_flash(query.device):
         batch = (states.unsqueeze(0) for states in (query, key, value))
         efficient = torch.ops.aten._efficient_attention_forward
         context: Tensor = efficient(*batch, None, *offsets, dropout, 0, True)[0]
@@ -339,20 +339,26 @@ def _attend_cuda(
     return plain
 
 
-def can_attend(config: MinBertConfig, hidden: Tensor) -> bool:
+def _has_flash(device: torch.device) -> bool:
+    """Tell whether the GPU is Ampere or newer, as the flash kernels need."""
+    return torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def can_attend(config: MinBertConfig, dtype: torch.dtype, device: torch.device) -> bool:
     """Tell whether `attend` computes the attention: for `sdpa`, where it has a kernel.
 
     Args:
         config: Names the implementation, and the sizes.
-        hidden: Of the device and dtype in question; it may be traced.
+        dtype: Of the states.
+        device: Where they are.
     """
     if config._attn_implementation != "sdpa":
         return False
-    head_size = config.hidden_size // config.num_attention_heads
-    if hidden.device.type == "cuda":
-        halves = (torch.float16, torch.bfloat16, torch.float32)
-        return hidden.dtype in halves and head_size % 8 == 0 and head_size <= 256
-    return hidden.device.type == "cpu" and not is_followed(hidden)
+    if device.type == "cuda":
+        head_size = config.hidden_size // config.num_attention_heads
+        known = dtype in (torch.float16, torch.bfloat16, torch.float32)
+        return known and head_size % 8 == 0 and head_size <= 256
+    return device.type == "cpu"
 
 
 def make_block_mask(config: MinBertConfig, hidden: Tensor, sequences: MinBertSequences) -> Any:
@@ -402,7 +408,8 @@ def attend(
         (M, D).
     """
     if not len(query):
-        return query
+        # in the graph, as with queries: every rank of DDP has to find a gradient, if one of zeros
+        return query + 0 * (key.sum() + value.sum())
     if query.device.type == "cpu":
         plan = sequences.plans.get(heads) if select is None else None
         if plan is None:
@@ -414,6 +421,7 @@ def attend(
     if select is not None:
         query_offsets = torch.searchsorted(select, offsets.long(), out_int32=True)
     longest = sequences.max_length
-    lengths = (query_offsets, offsets, min(longest, len(query)), longest)
+    # positions are distinct, but the first token may be asked for twice
+    lengths = (query_offsets, offsets, min(longest + 1, len(query)), longest)
     q, k, v = (states.unflatten(1, (heads, -1)) for states in (query, key, value))
     return _attend_cuda(q, k, v, dropout, lengths).flatten(1)

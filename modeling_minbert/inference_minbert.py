@@ -32,7 +32,7 @@ WINDOW = 16_384
 # More rows than this show a progress bar.
 QUIET_ROWS = 500
 # Tokens of a batch where nothing else is said: what stays in the caches of a CPU, or fills a GPU.
-CPU_TOKENS = 2_048
+CPU_TOKENS = 1_024
 GPU_TOKENS = 65_536
 
 
@@ -192,7 +192,7 @@ def stream(
         ValueError: If `max_tokens` is below 1.
     """
     if max_tokens is None:
-        max_tokens = CPU_TOKENS if _device(model).type == "cpu" else GPU_TOKENS
+        max_tokens = GPU_TOKENS if _device(model).type == "cuda" else CPU_TOKENS
     if max_tokens < 1:
         raise ValueError(f"max_tokens_per_batch={max_tokens} must be at least 1")
     return _windows(model, rows, encode, compute, max_tokens, show_progress)
@@ -215,7 +215,8 @@ def _windows(
     total = len(rows) if isinstance(rows, Sequence) else None
     quiet = total is not None and total <= QUIET_ROWS
     hide = quiet if show_progress is None else not show_progress
-    packed = config._attn_implementation == "sdpa"
+    supported: Any = model.supports_packed_input
+    packed = supported()
     source = iter(rows)
     with logging.tqdm(total=total, disable=hide, unit="row") as bar:
         while window := list(islice(source, WINDOW)):

@@ -380,7 +380,6 @@ class MinBertPreTrainedModel(PreTrainedModel):
     _supports_flex_attn = True
     _supports_attention_backend = True
     _can_compile_fullgraph = True
-    supports_packed_input = True
     _input_embed_layer = "word_embeddings"
     _no_split_modules = ["MinBertEmbeddings", "MinBertLayer"]
     _can_record_outputs = {"hidden_states": MinBertLayer, "attentions": MinBertSelfAttention}
@@ -416,15 +415,29 @@ class MinBertPreTrainedModel(PreTrainedModel):
         kwargs.setdefault("save_original_format", False)
         super().save_pretrained(save_directory, *args, **kwargs)
 
-    def reuse_gradients(self) -> None:
+    def supports_packed_input(self, device: torch.device | None = None) -> bool:
+        """Tell whether a packed batch is computed without padding, and not by a mask of T x T.
+
+        Args:
+            device: Where the model will be; None for where it is.
+        """
+        weight = next(self.parameters())
+        return can_attend(self.config, weight.dtype, device or weight.device)
+
+    def reuse_gradients(self, *, enabled: bool = True) -> None:
         """Let backward passes write the gradient of the word embedding into one buffer.
 
         On the CPU that saves making a fresh matrix of the size of the embedding at every step. It
         is for a training loop of one process that reads gradients from `weight.grad` alone; see
         `reuse_gradient`.
+
+        Args:
+            enabled: False takes the buffer away again.
         """
         weight: Any = self.get_input_embeddings().weight
-        if weight.requires_grad and weight.device.type == "cpu":
+        if not enabled:
+            weight.__dict__.pop("buffers", None)
+        elif weight.requires_grad and weight.device.type == "cpu":
             reuse_gradient(weight)
 
     def save_as_bert(self, save_directory: str | os.PathLike[str]) -> None:
@@ -506,7 +519,11 @@ class MinBertModel(MinBertPreTrainedModel):
         )
         hidden = self.encoder(hidden, mask, position_ids=position_ids, **kwargs)
         pooled = self.pooler(hidden) if self.pooler is not None else None
-        return MinBertModelOutput(hidden[read] if isinstance(read, Tensor) else hidden, pooled)
+        if isinstance(read, Tensor):
+            hidden = hidden[read]
+        elif read == "first":
+            hidden = hidden[:, :1]
+        return MinBertModelOutput(hidden, pooled)
 
     def _find_sequences(
         self, inputs: tuple[Any, ...], mask: Tensor | None, read: Read, kwargs: Any
@@ -531,7 +548,8 @@ class MinBertModel(MinBertPreTrainedModel):
             wanted = kwargs.get(name, getattr(self.config, name, False))
             if wanted is not None and wanted is not False:
                 return False
-        return can_attend(self.config, like)
+        followed = like.device.type == "cpu" and is_followed(like)
+        return not followed and can_attend(self.config, like.dtype, like.device)
 
     def _forward_packed(
         self, inputs: tuple[Any, ...], sequences: MinBertSequences, read: Read, kwargs: Any

@@ -53,7 +53,8 @@ def any_at_padding(chosen: Tensor, mask: Any) -> bool:
     """Tell whether a padding is among the chosen tokens, (B, L), if the mask is one of paddings."""
     if getattr(mask, "shape", None) != chosen.shape:
         return False
-    return bool((chosen & (mask == 0)).any())
+    # a program cannot depend on the answer; what BERT does is always right
+    return is_followed(chosen) or bool((chosen & (mask == 0)).any())
 
 
 def read_labelled(
@@ -65,8 +66,8 @@ def read_labelled(
         model: In training it scores no others, unless its configuration forbids that.
         labels: (B, L), -100 where nothing is predicted; None if there are none.
         mask: 0 for padding, (B, L); None if there is none.
-        kwargs: Of the model; a packed batch may name the tokens as `label_positions`, (M,), which
-            is taken out.
+        kwargs: Of the model; a packed batch may name the tokens as `label_positions`, (M,), all
+            different, which is taken out.
 
     Raises:
         ValueError: If there are such positions for a padded batch.
@@ -77,7 +78,7 @@ def read_labelled(
         raise ValueError("label_positions are for a packed batch, with cu_seq_lens_q")
     if labels is None:
         return None
-    sparse = model.training or packed
+    sparse = packed or (model.training and not is_followed(labels))
     if not sparse or not model.config.sparse_prediction:
         return "padded" if any_at_padding(labels != -100, mask) else None
     return labels != -100 if positions is None else positions

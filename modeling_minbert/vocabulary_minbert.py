@@ -42,6 +42,10 @@ class Buffers:
         self.gradient = torch.zeros_like(weight)
         self.scores: Tensor | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle no buffer: whoever loads it computes without."""
+        return {"gradient": torch.empty(0), "scores": None}
+
     def take_scores(self, rows: int, columns: int) -> Tensor:
         """Take memory for (rows, columns); whoever is done with it gives it back."""
         scores, self.scores = self.scores, None
@@ -66,6 +70,8 @@ def reuse_gradient(weight: nn.Parameter) -> None:
 def _buffers(weight: Tensor) -> Buffers | None:
     buffers: Buffers | None = getattr(weight, "buffers", None)
     if buffers is None or not weight.requires_grad:
+        return None
+    if weight._backward_hooks or weight._post_accumulate_grad_hooks:  # they would not run
         return None
     gradient = buffers.gradient
     fits = gradient.shape == weight.shape and gradient.dtype == weight.dtype
@@ -110,11 +116,16 @@ def look_up(ids: Tensor, embedding: nn.Embedding) -> Tensor:
     Returns:
         (*ids.shape, D).
     """
-    buffers = _buffers(embedding.weight)
+    buffers = _buffers(embedding.weight) if _is_plain(embedding, nn.Embedding) else None
     if buffers is None or not torch.is_grad_enabled() or is_followed(ids):
         return embedding(ids)
     found: Any = _Lookup.apply(ids, embedding.weight, embedding.padding_idx, buffers)
     return found
+
+
+def _is_plain(module: nn.Module, kind: type) -> bool:
+    """Tell whether calling the module does nothing but what its kind does."""
+    return type(module) is kind and not module._forward_hooks and not module._forward_pre_hooks
 
 
 class _VocabularyLoss(torch.autograd.Function):
@@ -184,7 +195,9 @@ def vocabulary_loss(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> Tenso
         A scalar, in float32 or the dtype of the states if that is wider.
     """
     single = hidden.dtype in (torch.float32, torch.float64) and hidden.device.type == "cpu"
-    if not single or is_followed(hidden) or torch.is_autocast_enabled("cpu"):
+    bias: Tensor | None = decoder.bias
+    plain = _is_plain(decoder, nn.Linear) and bias is not None and single
+    if not plain or is_followed(hidden) or torch.is_autocast_enabled("cpu"):
         scores = decoder(hidden)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         return F.cross_entropy(scores, labels, reduction="sum")

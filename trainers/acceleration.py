@@ -38,7 +38,8 @@ def static_shapes(args: TrainingArguments, tasks: int) -> Iterator[None]:
         yield
 
 
-def reuse_gradients(trainer: Trainer) -> None:
+@contextmanager
+def reused_gradients(trainer: Trainer) -> Iterator[None]:
     """Let the model keep the buffer of its largest gradient, if nothing else looks at it.
 
     Only on the CPU the buffer pays. Hooks on the gradient do not run: those of several processes
@@ -46,8 +47,15 @@ def reuse_gradients(trainer: Trainer) -> None:
     """
     args = trainer.args
     model: Any = trainer.model
-    hooked = any(name in args.optim for name in ("layerwise", "lomo"))
+    hooked = any(name in str(args.optim).lower() for name in ("layerwise", "lomo"))
     sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
     alone = args.device.type == "cpu" and args.world_size == 1
-    if alone and not (hooked or sharded or args.torch_compile):
-        getattr(model, "reuse_gradients", lambda: None)()
+    suits = hasattr(model, "reuse_gradients") and not args.torch_compile
+    if not (suits and alone) or hooked or sharded:
+        yield
+        return
+    model.reuse_gradients()
+    try:
+        yield
+    finally:
+        model.reuse_gradients(enabled=False)

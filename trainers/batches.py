@@ -74,14 +74,15 @@ def make_collator(
     """Build the collator of a run: packed if the model can, in fixed shapes if it is compiled.
 
     Args:
-        model: Says by ``supports_packed_input`` whether it takes packed batches.
+        model: Says by ``supports_packed_input(device)`` whether it computes packed batches well.
         args: Arguments of the Trainer.
         pad_token_id: Token of padding.
         train_dataset: Encoded rows of each task; None without training.
         sampler: That of the training rows.
     """
     # DataParallel would cut the one row of a packed batch
-    packed = getattr(model, "supports_packed_input", False) and args.n_gpu <= 1
+    supports = getattr(model, "supports_packed_input", lambda _: False)
+    packed = args.n_gpu <= 1 and supports(args.device)
     if not packed or not args.torch_compile or train_dataset is None or sampler is None:
         return TaskCollator(pad_token_id, packed=packed)
     most = {task: _most_tokens(task, rows, sampler) for task, rows in train_dataset.items()}

@@ -57,6 +57,8 @@ def check_arguments(args: TrainingArguments, problem_types: Mapping[str, str]) -
         "auto_find_batch_size": args.auto_find_batch_size,
         "batch_eval_metrics": args.batch_eval_metrics,
         "prediction_loss_only": args.prediction_loss_only,
+        # its noise is scaled by the length of the padded row
+        "neftune_noise_alpha": args.neftune_noise_alpha is not None,
     }
     for name, is_refused in refused.items():
         if is_refused:
@@ -64,6 +66,11 @@ def check_arguments(args: TrainingArguments, problem_types: Mapping[str, str]) -
                 f"{name}={getattr(args, name)!r} is not supported with several tasks; leave it out"
                 + (" or use 'random' or 'group_by_length'" if "strategy" in name else "")
             )
+    if args.torch_compile_mode == "reduce-overhead" and args.gradient_accumulation_steps > 1:
+        raise ValueError(
+            "torch_compile_mode='reduce-overhead' replays CUDA graphs, whose gradients do not "
+            "outlive a step: use it with gradient_accumulation_steps=1"
+        )
     config: Any = args.accelerator_config
     if config.split_batches or config.dispatch_batches:
         raise ValueError(

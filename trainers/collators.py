@@ -126,8 +126,8 @@ def join_rows(rows: Sequence[Mapping[str, Any]]) -> Joined:
     sequences = _sequences(rows, "input_ids")
     labels = None
     if "labels" in rows[0]:
-        dtype = np.float32 if isinstance(rows[0]["labels"], float) else np.int64
-        labels = np.asarray([row["labels"] for row in rows], dtype=dtype)
+        labels = np.asarray([row["labels"] for row in rows])
+        labels = labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64)
     return Joined(
         names[0],
         len(rows),

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from .acceleration import reuse_gradients, static_shapes
+from .acceleration import reused_gradients, static_shapes
 from .batches import make_collator, make_sampler
 from .checks import check_arguments, check_tasks
 from .collators import TaskCollator, list_rows
@@ -166,8 +166,7 @@ class MultiTaskTrainer(Trainer):
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """Train; see ``Trainer.train``."""
-        reuse_gradients(self)
-        with static_shapes(self.args, len(self.problem_types)):
+        with reused_gradients(self), static_shapes(self.args, len(self.problem_types)):
             return super().train(*args, **kwargs)
 
     def create_scheduler(

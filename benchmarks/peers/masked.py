@@ -65,12 +65,13 @@ class MlmCollator:
         return {**batch, "cu_seq_lens_q": offsets, "max_length_q": longest}
 
     def _find(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-        """List the labelled tokens; with fixed shapes the first token, which is none, fills up."""
+        """List the labelled tokens; with fixed shapes tokens that are none fill up."""
         found = np.flatnonzero(labels != IGNORED)
         if self.shapes is None:
             return found
         room = math.ceil(max(len(found), MASKED_SHARE * len(labels)) / MULTIPLE) * MULTIPLE
-        return np.pad(found, (0, room - len(found)))
+        others = np.flatnonzero(labels == IGNORED)[: room - len(found)]
+        return np.concatenate([found, others])
 
 
 def make_mlm_collator(job: Job, *, packed: bool) -> MlmCollator:

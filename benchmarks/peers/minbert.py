@@ -3,12 +3,13 @@
 import re
 from typing import Any
 
+import torch
 from torch import nn
 from transformers import Trainer
 
 from benchmarks.tasks import Task
 from modeling_minbert import MinBertForMaskedLM, MinBertForMultiTask
-from trainers import MultiTaskTrainer, TaskCollator
+from trainers import FastTrainingArguments, MultiTaskTrainer, TaskCollator
 
 from .common import Job, Probe, make_dataset, set_classifier
 from .masked import make_mlm_collator
@@ -60,7 +61,7 @@ class MinBertPeer:
         kwargs: dict[str, Any] = {"data_collator": TaskCollator(0)} if padded else {}
         self.trainer: Any = FixedMultiTaskTrainer(
             self.model,
-            make_arguments(job),
+            make_arguments(job, FastTrainingArguments),
             problem_types={name: spec["problem_type"] for name, spec in specs.items()},
             train_dataset=parts,
             **kwargs,
@@ -73,10 +74,10 @@ class MinBertPeer:
             self.model.reuse_gradients()  # as MultiTaskTrainer does by itself
         rows = OneAfterTheOther(job)
         self.batches = fixed_batches(job, rows.starts)
-        packed = not padded and getattr(self.model, "supports_packed_input", False)
+        packed = not padded and self.model.supports_packed_input(torch.device(job.device))
         self.trainer = FixedTrainer(
             model=self.model,
-            args=make_arguments(job, remove_unused_columns=False),
+            args=make_arguments(job, FastTrainingArguments, remove_unused_columns=False),
             train_dataset=rows,
             data_collator=make_mlm_collator(job, packed=packed),
         )

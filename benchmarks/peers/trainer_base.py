@@ -86,9 +86,11 @@ def trainer_options(job: Job) -> dict[str, Any]:
     return options
 
 
-def make_arguments(job: Job, **more: Any) -> TrainingArguments:
-    """Make the arguments of the Trainer."""
-    return TrainingArguments(**trainer_options(job) | more)
+def make_arguments(
+    job: Job, kind: type[TrainingArguments] = TrainingArguments, **more: Any
+) -> TrainingArguments:
+    """Make the arguments of the Trainer, of a class with the defaults of a peer."""
+    return kind(**trainer_options(job) | more)
 
 
 class OneAfterTheOther(Dataset[dict[str, Any]]):

@@ -740,3 +740,15 @@ def test_a_compiled_packed_task_equals_an_eager_one(build_multitask, tiny_batch,
 
     assert_close(actual.logits, expected.logits, atol=1e-5, rtol=1e-5)
     assert_close(actual.loss, expected.loss, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", TOKEN_LABELS)
+def test_padded_training_with_labels_compiles_in_one_graph(build_pair, tiny_batch, name):
+    ours, _ = build_pair(name)
+    ours = ours.float().train()
+    labels, _ = make_labels(name, tiny_batch["attention_mask"])
+    batch = tiny_batch | labels
+
+    loss = torch.compile(ours, backend="aot_eager", fullgraph=True, dynamic=False)(**batch).loss
+
+    assert_close(loss, ours(**batch).loss, atol=1e-5, rtol=1e-5)

@@ -1,6 +1,7 @@
 """The loss and the gradients of the vocabulary are torch's own, at less cost."""
 
 import copy
+import io
 
 import pytest
 import torch
@@ -474,3 +475,81 @@ def test_a_loss_can_be_differentiated_twice_with_retain_graph(build):
         loss.backward(retain_graph=True)
         loss.backward()
     assert_equal_gradients(model, plain)
+
+
+@pytest.mark.parametrize("kind", ["forward", "gradient", "accumulated"])
+def test_hooks_run_though_gradients_are_reused(build, kind):
+    model = reused(build())
+    embedding = model.get_input_embeddings()
+    seen = []
+    if kind == "forward":
+        embedding.register_forward_hook(lambda *_: seen.append(kind))
+    elif kind == "gradient":
+        embedding.weight.register_hook(lambda gradient: seen.append(kind) or 2 * gradient)
+    else:
+        embedding.weight.register_post_accumulate_grad_hook(lambda _: seen.append(kind))
+
+    model(**make_batch(0)).loss.backward()
+
+    assert kind in seen
+
+
+class Adapter(nn.Module):
+    """A decoder with something beside it, as adapters wrap linear layers."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base, self.beside = base, nn.Linear(base.in_features, base.out_features)
+
+    @property
+    def weight(self):
+        return self.base.weight
+
+    @property
+    def bias(self):
+        return self.base.bias
+
+    def forward(self, hidden):
+        return self.base(hidden) + self.beside(hidden)
+
+
+def test_a_wrapped_decoder_is_called(build):
+    model = build()
+    model.cls.predictions.decoder = Adapter(model.cls.predictions.decoder)
+    batch = make_batch(0)
+
+    loss = model(**batch).loss
+    loss.backward()
+
+    model.config.sparse_prediction = False
+    assert_close(loss, model(**batch).loss)
+    assert model.cls.predictions.decoder.beside.weight.grad.abs().sum() > 0
+
+
+def test_a_pickled_model_holds_no_buffers(build):
+    plain, saving = build(), reused(build())
+    sizes = []
+    for model in (plain, saving):
+        saving(**make_batch(0)).loss.backward()
+        model.zero_grad()
+        file = io.BytesIO()
+        torch.save(model.get_input_embeddings(), file)
+        sizes.append(file.tell())
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)
+
+    assert sizes[1] < sizes[0] + 31 * 33 * 4
+    loaded(torch.tensor([1, 2])).sum().backward()
+    assert loaded.weight.grad[1:3].eq(1).all()
+
+
+def test_without_a_label_every_weight_of_the_encoder_has_a_gradient_of_zero(build):
+    model = build()
+    batch = make_batch(0)
+    batch["labels"] = torch.full_like(batch["labels"], -100)
+
+    model(**batch).loss.backward()
+
+    for key, weight in model.bert.named_parameters():
+        assert weight.grad is not None, key
+        assert weight.grad.eq(0).all(), key

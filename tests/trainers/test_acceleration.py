@@ -1,5 +1,7 @@
 """Compiled steps and buffers of gradients give the training of plain steps."""
 
+from contextlib import nullcontext
+
 import datasets
 import pytest
 import torch
@@ -117,7 +119,7 @@ def train(make_trainer, **options):
 def test_a_gradient_that_is_reused_gives_the_same_training(make_trainer, monkeypatch, accumulation):
     options = {"gradient_accumulation_steps": accumulation, "learning_rate": 1e-3}
     reused, places = train(make_trainer, **options)
-    monkeypatch.setattr("trainers.multitask.reuse_gradients", lambda _: None)
+    monkeypatch.setattr("trainers.multitask.reused_gradients", lambda _: nullcontext())
     plain, _ = train(make_trainer, **options)
 
     assert len(places) == 1
@@ -129,11 +131,11 @@ def test_a_gradient_that_is_reused_gives_the_same_training(make_trainer, monkeyp
     [{"torch_compile": True}, {"optim": "galore_adamw_layerwise", "optim_target_modules": "all"}],
 )
 def test_who_looks_at_gradients_elsewhere_gets_fresh_ones(make_trainer, options):
-    from trainers.acceleration import reuse_gradients
+    from trainers.acceleration import reused_gradients
 
     plain, special = make_trainer(), make_trainer(**options)
-    for trainer in (plain, special):
-        reuse_gradients(trainer)
+    weights = [trainer.model.get_input_embeddings().weight for trainer in (plain, special)]
 
-    weights = [t.model.get_input_embeddings().weight for t in (plain, special)]
-    assert [hasattr(weight, "buffers") for weight in weights] == [True, False]
+    with reused_gradients(plain), reused_gradients(special):
+        assert [hasattr(weight, "buffers") for weight in weights] == [True, False]
+    assert not hasattr(weights[0], "buffers")

@@ -56,6 +56,13 @@ def test_separate_pairs_get_a_dimension_of_their_own():
     assert batch["labels"].tolist() == [2.5, 1.0]
 
 
+@pytest.mark.parametrize("kind", [float, np.float32, torch.tensor])
+def test_scores_keep_their_fraction(kind):
+    rows = [{**row, "labels": kind(row["labels"])} for row in SEPARATE]
+
+    assert TaskCollator(pad_token_id=0)(rows)["labels"].tolist() == [2.5, 1.0]
+
+
 def test_packed_sequences_stand_in_one_row():
     batch = TaskCollator(pad_token_id=1, packed=True)(SINGLE)
 

@@ -401,6 +401,15 @@ def test_tasks_and_settings_must_fit(make_trainer, own, message):
         ({"train_sampling_strategy": "sequential"}, "'sequential' is not supported"),
         ({"label_smoothing_factor": 0.1}, "label_smoothing_factor=0.1 is not supported"),
         ({"auto_find_batch_size": True}, "auto_find_batch_size=True"),
+        ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha=5.0 is not supported"),
+        (
+            {
+                "torch_compile": True,
+                "torch_compile_mode": "reduce-overhead",
+                "gradient_accumulation_steps": 2,
+            },
+            "use it with gradient_accumulation_steps=1",
+        ),
         ({"accelerator_config": {"dispatch_batches": True}}, "would mix tasks"),
     ],
 )

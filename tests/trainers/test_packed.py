@@ -109,3 +109,12 @@ def test_a_compiled_model_gets_fixed_shapes(make_trainer):
 
 def test_the_collator_of_the_user_stays(make_trainer):
     assert make_trainer(own={"data_collator": list}).data_collator is list
+
+
+@pytest.mark.parametrize(("attention", "packed"), [("sdpa", True), ("eager", False)])
+def test_batches_are_packed_where_that_needs_no_mask_of_all_tokens(tmp_path, attention, packed):
+    model = make_model()
+    model.set_attn_implementation(attention)
+    args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+
+    assert make_collator(model, args, 0, None, None).packed is packed
