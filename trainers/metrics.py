@@ -3,6 +3,7 @@
 They go through the ``evaluate`` library; ``metric_classes.py`` has them.
 """
 
+import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -40,9 +41,12 @@ def task_metrics(
     _known(problem_type)
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
-        # importing it takes memory that a run which only trains can do without
+        # Importing it takes memory that a run which only trains can do without. It also draws from
+        # Python's random state, which a checkpoint holds, and a resumed run imports it elsewhere.
+        state = random.getstate()
         from .metric_classes import METRICS
 
+        random.setstate(state)
         metric = METRICS[problem_type](keep_in_memory=True)
         references = np.asarray(prediction.label_ids)
         predictions = decide(problem_type, prediction.predictions, decode)
