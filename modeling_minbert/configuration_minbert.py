@@ -27,11 +27,20 @@ from transformers import BertConfig
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
-ProblemType = Literal["classification", "paraphrase", "similarity"]
+ProblemType = Literal[
+    "classification", "paraphrase", "similarity", "masked_lm", "next_sentence", "pretraining"
+]
 PairEncoding = Literal["joint", "separate"]
 Pooling = Literal["cls", "pooler", "mean", "max"]
 Head = Literal["linear", "mlp", "cosine", "concat"]
 Loss = Literal["cross_entropy", "bce", "cosine_embedding", "mse"]
+
+# problem types of pre-training -> the Auto class whose model has their heads
+PRETRAINING: dict[str, str] = {
+    "masked_lm": "AutoModelForMaskedLM",
+    "next_sentence": "AutoModelForNextSentencePrediction",
+    "pretraining": "AutoModelForPreTraining",
+}
 
 # (problem type, is the head a cosine) -> losses that fit, the default first
 LOSSES: dict[tuple[ProblemType, bool], tuple[Loss, ...]] = {
@@ -55,9 +64,14 @@ HEADS: dict[PairEncoding | None, tuple[Head, ...]] = {
 class MinBertTask:
     """What one head of `MinBertForMultiTask` predicts, from what, and with which loss.
 
+    Tasks of pre-training share BERT's own heads, whose pooling and losses are fixed: they have
+    none of the fields from `labels` to `loss`, and nothing reads the others.
+
     Args:
         problem_type: `classification` (one of `labels`), `paraphrase` (do two sentences mean the
-            same: one logit, yes above 0) or `similarity` (a score within `score_range`).
+            same: one logit, yes above 0) or `similarity` (a score within `score_range`); or of
+            pre-training `masked_lm` (which words are masked), `next_sentence` (does a segment
+            follow the other) or `pretraining` (both in one pass).
         labels: Names of the classes in the order of their ids; for a paraphrase of no and yes.
         score_range: Lowest and highest similarity score, `[low, high]`, in the unit of the labels.
         pair_encoding: `joint` reads both sentences in one sequence (`[CLS] a [SEP] b [SEP]`),
@@ -88,6 +102,8 @@ class MinBertTask:
     threshold: float | int = 0.5
 
     def __post_init__(self) -> None:
+        if self.is_pretraining:
+            return
         if self.problem_type != "classification":
             self.pair_encoding = self.pair_encoding or "joint"
         if self.problem_type == "paraphrase":
@@ -102,12 +118,40 @@ class MinBertTask:
         return LOSSES.get((self.problem_type, self.head == "cosine"), ())
 
     @property
+    def is_pretraining(self) -> bool:
+        """Whether this is a task of pre-training, which has no head of its own."""
+        return self.problem_type in PRETRAINING
+
+    @property
+    def predicts_words(self) -> bool:
+        """Whether masked words are predicted."""
+        return self.problem_type in ("masked_lm", "pretraining")
+
+    @property
+    def compares_segments(self) -> bool:
+        """Whether it is told if a segment follows the other."""
+        return self.problem_type in ("next_sentence", "pretraining")
+
+    @property
     def num_logits(self) -> int:
         """Number of logits of one row: the classes of a classification, else 1."""
         return len(self.labels or []) if self.problem_type == "classification" else 1
 
+    def validate_pretraining(self) -> None:
+        """Check that a task of pre-training chooses nothing: its heads are BERT's."""
+        if not self.is_pretraining:
+            return
+        for name in ("labels", "score_range", "pair_encoding", "pooling", "head", "loss"):
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r}: a {self.problem_type} task has BERT's own "
+                    f"head and loss, leave {name} out"
+                )
+
     def validate_labels(self) -> None:
         """Check the names of the classes."""
+        if self.is_pretraining:
+            return
         if self.problem_type == "similarity":
             if self.labels is not None:
                 raise ValueError(f"labels={self.labels}: a similarity has a score_range instead")
@@ -133,6 +177,8 @@ class MinBertTask:
 
     def validate_head(self) -> None:
         """Check that head and loss fit the problem and the pair encoding."""
+        if self.is_pretraining:
+            return
         heads = HEADS[self.pair_encoding]
         if self.head not in heads:
             how = self.pair_encoding or "single sentences"
@@ -199,11 +245,13 @@ class MinBertConfig(PreTrainedConfig):
             labels are given in training, or with a packed batch.
         tasks: Task name to the fields of `MinBertTask`.
         default_task: Name of the task that `forward` computes when it is given none; None for the
-            first of `tasks`.
+            first of `tasks` that is none of pre-training, or the first if all are.
     """
 
     model_type = "minbert"
     _auto_class: ClassVar[str | None] = "AutoConfig"
+    # parts of the loss, not predictions: transformers' Trainer would gather them as such
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["mlm_loss", "nsp_loss"]
 
     vocab_size: int = 30522
     hidden_size: int = 768
@@ -235,14 +283,20 @@ class MinBertConfig(PreTrainedConfig):
         A checkpoint that stores every default keeps its meaning if a default changes.
 
         Raises:
-            ValueError: If a task is not valid, or `default_task` is none of them.
+            ValueError: If a task is not valid, or `default_task` is none of them, or one of
+                pre-training though there are others.
         """
         if self.tasks:
-            self.tasks = {
-                name: asdict(_parse_task(name, values)) for name, values in self.tasks.items()
-            }
-            self.default_task = self.default_task or next(iter(self.tasks))
-            self.task(self.default_task)
+            parsed = {name: _parse_task(name, values) for name, values in self.tasks.items()}
+            self.tasks = {name: asdict(task) for name, task in parsed.items()}
+            others = [name for name, task in parsed.items() if not task.is_pretraining]
+            self.default_task = self.default_task or next(iter(others or parsed))
+            default = self.task(self.default_task)
+            if default.is_pretraining and others:
+                raise ValueError(
+                    f"default_task={self.default_task!r} is a {default.problem_type}, of which "
+                    f"pipelines can make nothing: use one of {', '.join(others)}"
+                )
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
@@ -279,6 +333,8 @@ class MinBertConfig(PreTrainedConfig):
             self.problem_type = "single_label_classification"
         elif task.problem_type == "similarity":
             self.problem_type = "regression"
+        elif task.is_pretraining:  # as in a new configuration
+            self.problem_type, labels = None, ["LABEL_0", "LABEL_1"]
         else:
             self.problem_type = "multi_label_classification"
             labels = labels[1:]  # one logit, for yes

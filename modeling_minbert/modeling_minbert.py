@@ -22,7 +22,8 @@ that it never is. Read bottom-up, or begin at the end:
     MinBertForPreTraining         both of them
     MinBertForSequenceClassification, ...TokenClassification, ...QuestionAnswering
 
-`MinBertForMultiTask`, with any number of named heads, is in `modeling_minbert_multitask.py`.
+The heads of the first three are in `pretraining_minbert.py`; `MinBertForMultiTask`, with any number
+of named heads, is in `modeling_minbert_multitask.py`.
 
 All of them take a padded batch (B, L), as BERT does, or a packed one: all sequences one after the
 other in (1, T), `position_ids` that begin anew in each, and their offsets as `cu_seq_lens_q`,
@@ -57,7 +58,6 @@ from transformers.modeling_outputs import (
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 from transformers.utils.generic import (
-    ModelOutput,
     TransformersKwargs,
     can_return_tuple,
     merge_with_config_defaults,
@@ -71,12 +71,16 @@ from .packing_minbert import (
     MinBertSequences,
     Read,
     any_at_padding,
-    labels_at,
-    read_labelled,
     read_padded,
 )
+from .pretraining_minbert import (
+    MinBertForPreTrainingOutput,
+    MinBertLMHead,
+    MinBertPreTrainingHeads,
+    pretrain,
+)
 from .tracing_minbert import is_followed
-from .vocabulary_minbert import look_up, reuse_gradient, vocabulary_loss
+from .vocabulary_minbert import look_up, reuse_gradient
 
 # Encoder
 
@@ -299,62 +303,6 @@ class MinBertPooler(nn.Module):
 # Heads
 
 
-class MinBertPredictionTransform(nn.Module):
-    """Dense layer, activation and norm before the vocabulary."""
-
-    def __init__(self, config: MinBertConfig) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.activation = ACT2FN[config.hidden_act]
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.LayerNorm(self.activation(self.dense(hidden)))
-
-
-class MinBertLMHead(nn.Module):
-    """From states to scores of the vocabulary; the weight is tied to the word embedding."""
-
-    def __init__(self, config: MinBertConfig) -> None:
-        super().__init__()
-        self.transform = MinBertPredictionTransform(config)
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size, bias=True)
-        # BERT's checkpoints store the bias here; the decoder's is tied to it.
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.decoder(self.transform(hidden))
-
-    def loss(self, hidden: Tensor, labels: Tensor, num_items: Any = None) -> Tensor:
-        """Compute the cross entropy of labelled tokens alone.
-
-        Args:
-            hidden: Their states, (M, D).
-            labels: Word-piece ids, (M,), -100 for none.
-            num_items: What the sum is divided by; None for the number of labels.
-        """
-        total = vocabulary_loss(self.transform(hidden), self.decoder, labels)
-        if num_items is None:
-            num_items = (labels != -100).sum()
-        return total / num_items
-
-
-class MinBertPreTrainingHeads(nn.Module):
-    """One or both heads of pre-training, under BERT's key names."""
-
-    predictions: MinBertLMHead
-    seq_relationship: nn.Linear
-
-    def __init__(
-        self, config: MinBertConfig, *, masked_lm: bool = True, next_sentence: bool = True
-    ) -> None:
-        super().__init__()
-        if masked_lm:
-            self.predictions = MinBertLMHead(config)
-        if next_sentence:
-            self.seq_relationship = nn.Linear(config.hidden_size, 2)
-
-
 def _classifier(config: MinBertConfig) -> tuple[MinBertDropout, nn.Linear]:
     own = config.classifier_dropout
     dropout = MinBertDropout(config.hidden_dropout_prob if own is None else own)
@@ -395,6 +343,20 @@ class MinBertPreTrainedModel(PreTrainedModel):
             init.copy_(
                 module.position_ids, torch.arange(module.position_ids.shape[-1]).expand((1, -1))
             )
+
+    def get_output_embeddings(self) -> nn.Linear | None:
+        """Return the layer that scores the vocabulary; None if there is none."""
+        heads: Any = getattr(self, "cls", None)
+        return heads.predictions.decoder if hasattr(heads, "predictions") else None
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
+        """Replace the layer that scores the vocabulary, and the bias that is tied to it."""
+        heads: Any = self.cls
+        bias = new_embeddings.bias
+        if not self.config.tie_word_embeddings:
+            # a file holds a shared tensor once, and would be read as if the decoder had no bias
+            bias = nn.Parameter(bias.detach().clone())
+        heads.predictions.decoder, heads.predictions.bias = new_embeddings, bias
 
     def save_pretrained(
         self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any
@@ -603,15 +565,6 @@ class MinBertForMaskedLM(MinBertPreTrainedModel):
         self.cls = MinBertPreTrainingHeads(config, next_sentence=False)
         self.post_init()
 
-    def get_output_embeddings(self) -> nn.Linear:
-        """Return the layer that scores the vocabulary."""
-        return self.cls.predictions.decoder
-
-    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
-        """Replace the layer that scores the vocabulary, and the bias that is tied to it."""
-        self.cls.predictions.decoder = new_embeddings
-        self.cls.predictions.bias = new_embeddings.bias
-
     @can_return_tuple
     def forward(
         self,
@@ -628,23 +581,19 @@ class MinBertForMaskedLM(MinBertPreTrainedModel):
         `labels` (B, L) are ids, -100 where nothing is predicted. With them, in training or for a
         packed batch, the vocabulary is scored at labelled tokens alone, unless
         `config.sparse_prediction` is false; `label_positions` (M,) names these tokens of a packed
-        batch, so that nothing has to wait for a GPU to find them.
+        batch, so that nothing has to wait for a GPU to find them. They are all different; those
+        without a label count for nothing.
 
         Returns:
-            `logits` (B, L, V), and with labels the mean `loss` over the labelled tokens. Where only
-            labelled tokens are scored, `logits` are theirs, (M, V), and None in training.
+            `logits` (B, L, V), and with labels the mean `loss` over the labelled tokens, or their
+            sum divided by `num_items_in_batch`. Where only labelled tokens are scored, `logits` are
+            theirs, (M, V), in the order of the positions, and None in training.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        read = read_labelled(self, labels, attention_mask, kwargs)
-        outputs = self.bert(*inputs, return_dict=True, read=read, **kwargs)
-        hidden, head = outputs.last_hidden_state, self.cls.predictions
-        logits = None if isinstance(read, Tensor) and self.training else head(hidden)
-        loss = None
-        if labels is not None and isinstance(read, Tensor):
-            loss = head.loss(hidden, labels_at(labels, read), kwargs.get("num_items_in_batch"))
-        elif labels is not None:
-            loss = self.loss_function(logits, labels, self.config.vocab_size, **kwargs)
-        return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+        outputs = pretrain(self, inputs, labels, None, kwargs, next_sentence=False)
+        return MaskedLMOutput(
+            outputs.loss, outputs.prediction_logits, outputs.hidden_states, outputs.attentions
+        )
 
 
 class MinBertForNSP(MinBertPreTrainedModel):
@@ -674,27 +623,16 @@ class MinBertForNSP(MinBertPreTrainedModel):
         """Classify pairs; `labels` (B,) are 0 where B follows A, 1 where it is a random sentence.
 
         Returns:
-            `logits` (B, 2) and, with labels, the mean `loss` over the rows.
+            `logits` (B, 2) and, with labels, the mean `loss` over the rows whose label is not -100.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.bert(*inputs, return_dict=True, read="first", **kwargs)
-        logits = self.cls.seq_relationship(outputs.pooler_output)
-        loss = None if labels is None else F.cross_entropy(logits.view(-1, 2), labels.view(-1))
-        return NextSentencePredictorOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+        outputs = pretrain(self, inputs, None, labels, kwargs, masked_lm=False)
+        return NextSentencePredictorOutput(
+            outputs.loss, outputs.seq_relationship_logits, outputs.hidden_states, outputs.attentions
+        )
 
 
 MinBertForNextSentencePrediction = MinBertForNSP
-
-
-@dataclass
-class MinBertForPreTrainingOutput(ModelOutput):
-    """Outputs of `MinBertForPreTraining`, named as BERT's."""
-
-    loss: Tensor | None = None
-    prediction_logits: Tensor | None = None
-    seq_relationship_logits: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
 
 
 class MinBertForPreTraining(MinBertPreTrainedModel):
@@ -709,9 +647,6 @@ class MinBertForPreTraining(MinBertPreTrainedModel):
         self.bert = MinBertModel(config)
         self.cls = MinBertPreTrainingHeads(config)
         self.post_init()
-
-    get_output_embeddings = MinBertForMaskedLM.get_output_embeddings
-    set_output_embeddings = MinBertForMaskedLM.set_output_embeddings
 
     @can_return_tuple
     def forward(
@@ -731,26 +666,11 @@ class MinBertForPreTraining(MinBertPreTrainedModel):
         may be absent.
 
         Returns:
-            `prediction_logits` as the first's, `seq_relationship_logits` (B, 2), and the sum of the
-            mean losses whose labels were given.
+            `prediction_logits` as the first's, `seq_relationship_logits` (B, 2), the losses whose
+            labels were given as `mlm_loss` and `nsp_loss`, and their sum as `loss`.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        read = read_labelled(self, labels, attention_mask, kwargs)
-        outputs = self.bert(*inputs, return_dict=True, read=read, **kwargs)
-        hidden, head = outputs.last_hidden_state, self.cls.predictions
-        scores = None if isinstance(read, Tensor) and self.training else head(hidden)
-        relation = self.cls.seq_relationship(outputs.pooler_output)
-        losses = []
-        if labels is not None and isinstance(read, Tensor):
-            losses.append(head.loss(hidden, labels_at(labels, read)))
-        elif labels is not None and scores is not None:
-            losses.append(F.cross_entropy(scores.flatten(0, 1).float(), labels.flatten()))
-        if next_sentence_label is not None:
-            losses.append(F.cross_entropy(relation.view(-1, 2), next_sentence_label.view(-1)))
-        loss = torch.stack(losses).sum() if losses else None
-        return MinBertForPreTrainingOutput(
-            loss, scores, relation, outputs.hidden_states, outputs.attentions
-        )
+        return pretrain(self, inputs, labels, next_sentence_label, kwargs)
 
 
 class MinBertForSequenceClassification(MinBertPreTrainedModel):

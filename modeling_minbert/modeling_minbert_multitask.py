@@ -13,6 +13,8 @@
 # limitations under the License.
 """minBERT for several tasks: one encoder, and a named head for every task.
 
+Tasks of pre-training are among them; they share BERT's own heads, as `cls`.
+
 Shapes: B batch (rows), N sequences (B, or 2B for separate pairs), L tokens of a sequence, D hidden
 size, K logits of a row.
 """
@@ -30,11 +32,15 @@ from transformers import AutoTokenizer
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils.generic import TransformersKwargs, can_return_tuple
 
-from .configuration_minbert import MinBertConfig, MinBertTask
+from .configuration_minbert import PRETRAINING, MinBertConfig, MinBertTask
 from .dropout_minbert import MinBertDropout
 from .inference_minbert import Encoded, Row, check_rows, stream, tokenize
-from .modeling_minbert import MinBertModel, MinBertPreTrainedModel
+from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .packing_minbert import Read
+from .pretraining_minbert import MinBertForPreTrainingOutput, MinBertPreTrainingHeads, pretrain
+
+# What the encoder takes first: ids, mask, segments, positions, embeddings.
+Inputs = tuple[Tensor | None, ...]
 
 
 def pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
@@ -155,6 +161,8 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
 
     `from_pretrained(folder_of_a_bert, tasks={...})` puts new heads on a checkpoint;
     `from_pretrained(folder)` restores a saved model with its tasks, label names and score ranges.
+    Tasks of pre-training have BERT's heads under BERT's names, so that they are loaded with a
+    checkpoint of BERT, and `AutoModelForMaskedLM` finds them in a saved folder.
     """
 
     _auto_class = "AutoModelForSequenceClassification"
@@ -166,10 +174,22 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         self.bert = MinBertModel(config)
         # Sorted, as the file of the configuration is: a new model and a loaded one have their
         # parameters, and thus the state of an optimizer, in the same order.
-        tasks = sorted(config.tasks or {})
+        self._tasks = {name: config.task(name) for name in sorted(config.tasks or {})}
         self.heads = nn.ModuleDict(
-            {name: MinBertTaskHead(config, config.task(name)) for name in tasks}
+            {
+                name: MinBertTaskHead(config, task)
+                for name, task in self._tasks.items()
+                if not task.is_pretraining
+            }
         )
+        masked_lm = any(task.predicts_words for task in self._tasks.values())
+        next_sentence = any(task.compares_segments for task in self._tasks.values())
+        if masked_lm or next_sentence:
+            self.cls = MinBertPreTrainingHeads(
+                config, masked_lm=masked_lm, next_sentence=next_sentence
+            )
+        if masked_lm:
+            self._tied_weights_keys = MinBertForMaskedLM._tied_weights_keys
         self._tokenizer: Any = None
         self.post_init()
 
@@ -183,8 +203,9 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         task: str | None = None,
+        next_sentence_label: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> SequenceClassifierOutput:
+    ) -> SequenceClassifierOutput | MinBertForPreTrainingOutput:
         """Compute one task.
 
         Ids and masks are (B, L), or (B, 2, L) for a `task` with separate pairs (their hidden states
@@ -192,41 +213,94 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         `labels` (B,) are class ids, 0/1 for a paraphrase, or similarity scores within their range.
         Without the name of a `task` it is `config.default_task`.
 
+        A masked_lm and a pretraining task take `labels` as `MinBertForMaskedLM` does, one a token;
+        a next_sentence task those of `MinBertForNSP`, which for pretraining are the
+        `next_sentence_label`.
+
         Returns:
             `logits` (B, K), K = 1 for paraphrase and similarity, and, with labels, the mean `loss`
-            over the rows.
+            over the rows. Of a task of pre-training what `MinBertForPreTraining` returns, as far as
+            the task has it.
 
         Raises:
             ValueError: If there is no such task, or a shape does not fit it.
         """
         name = task or str(self.config.default_task)
-        if name not in self.heads:
-            self.config.task(name)  # names the known tasks
-        head: Any = self.heads[name]
-        spec: MinBertTask = head.task
-        separate = spec.pair_encoding == "separate"
-        inputs: tuple[Tensor | None, ...]
+        spec = self._tasks.get(name) or self.config.task(name)  # names the known tasks
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        offsets = kwargs.get("cu_seq_lens_q")
-        if offsets is not None and separate and len(offsets) % 2 == 0:
+        _check_inputs(inputs, name, spec, kwargs.get("cu_seq_lens_q"))
+        if next_sentence_label is not None and spec.problem_type != "pretraining":
             raise ValueError(
-                f"task {name!r} takes two sequences a row, got {len(offsets) - 1} in all"
+                f"task {name!r} is a {spec.problem_type}: leave next_sentence_label out, it is for "
+                "a pretraining task"
             )
-        if offsets is None:
-            given = input_ids if inputs_embeds is None else inputs_embeds[..., 0]
-            _check_shape(given, name, separate)
-            if separate:
-                inputs = tuple(None if x is None else x.flatten(0, 1) for x in inputs)
-        outputs = self.bert(*inputs, return_dict=True, read=_reads(spec.pooling), **kwargs)
-        pooled = _pool_outputs(outputs, inputs[1], spec.pooling)
+        if spec.is_pretraining:
+            return self._pretrain(name, inputs, labels, next_sentence_label, kwargs)
+        return self._score(name, inputs, labels, kwargs)
+
+    def _score(
+        self, name: str, inputs: Inputs, labels: Tensor | None, kwargs: dict[str, Any]
+    ) -> SequenceClassifierOutput:
+        """Compute a task that has a head of its own."""
+        head = self._head(name)
+        pooling, separate = head.task.pooling, head.task.pair_encoding == "separate"
+        if separate and kwargs.get("cu_seq_lens_q") is None:
+            inputs = tuple(None if x is None else x.flatten(0, 1) for x in inputs)
+        outputs = self.bert(*inputs, return_dict=True, read=_reads(pooling), **kwargs)
+        pooled = _pool_outputs(outputs, inputs[1], pooling)
         scores = head(pooled.unflatten(0, (-1, 2)) if separate else pooled)
         loss = None if labels is None else head.loss(scores, labels)
         return SequenceClassifierOutput(
             loss, head.to_logits(scores), outputs.hidden_states, outputs.attentions
         )
 
+    def _pretrain(
+        self,
+        name: str,
+        inputs: Inputs,
+        labels: Tensor | None,
+        next_sentence_label: Tensor | None,
+        kwargs: dict[str, Any],
+    ) -> MinBertForPreTrainingOutput:
+        """Compute a task of pre-training."""
+        spec = self._tasks[name]
+        if not spec.predicts_words:
+            labels, next_sentence_label = None, labels
+        ids = _ids(inputs)
+        if labels is not None and ids is not None and labels.shape != ids.shape:
+            raise ValueError(
+                f"labels of shape {tuple(labels.shape)}, but task {name!r} takes one a token, "
+                f"{tuple(ids.shape)}"
+            )
+        return pretrain(
+            self,
+            inputs,
+            labels,
+            next_sentence_label,
+            kwargs,
+            masked_lm=spec.predicts_words,
+            next_sentence=spec.compares_segments,
+        )
+
+    def _head(self, task: str) -> MinBertTaskHead:
+        """Find the head of a task.
+
+        Raises:
+            ValueError: If there is no such task, or it is one of pre-training.
+        """
+        if task not in self.heads:
+            spec = self.config.task(task)  # names the known tasks
+            raise ValueError(
+                f"task {task!r} is a {spec.problem_type}, which says nothing of whole sentences: "
+                f"save the model and load its folder with {PRETRAINING[spec.problem_type]}"
+            )
+        head: Any = self.heads[task]
+        return head
+
     def save_as_bert(self, save_directory: str | os.PathLike[str]) -> None:
         """Save the encoder as a plain `bert`; BERT has no class for the heads.
+
+        With those of pre-training load the saved folder as `MinBertForPreTraining`, and save that.
 
         Args:
             save_directory: The folder; made if it is not there. The tokenizer is not written.
@@ -242,10 +316,11 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
 
         Returns:
             (B,): class ids, 0/1 for a paraphrase, or scores within the range of the task.
+
+        Raises:
+            ValueError: If there is no such task, or it is one of pre-training.
         """
-        self.config.task(task)  # names the known tasks if it is none of them
-        head: Any = self.heads[task]
-        return head.decode(torch.as_tensor(logits))
+        return self._head(task).decode(torch.as_tensor(logits))
 
     @property
     def tokenizer(self) -> Any:
@@ -293,9 +368,10 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
 
         Raises:
             TypeError: If `sentences` is one string.
-            ValueError: If there is no such task, or a row has not as many sentences as it reads.
+            ValueError: If there is no such task, it is one of pre-training, or a row has not as
+                many sentences as it reads.
         """
-        spec = self.config.task(task)
+        spec = self._head(task).task
         rows = list(check_rows(sentences, task, 1 if spec.pair_encoding is None else 2))
         options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
         return list(chain.from_iterable(self._predict(task, rows, **options)))
@@ -321,15 +397,16 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
 
         Raises:
             TypeError: If `sentences` is one string.
-            ValueError: If there is no such task, or a row has not as many sentences as it reads.
+            ValueError: If there is no such task, it is one of pre-training, or a row has not as
+                many sentences as it reads.
         """
-        spec = self.config.task(task)
+        spec = self._head(task).task
         rows = check_rows(sentences, task, 1 if spec.pair_encoding is None else 2)
         options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
         return chain.from_iterable(self._predict(task, rows, **options))
 
     def _predict(self, task: str, rows: Iterable[Row], **options: Any) -> Iterator[list[Any]]:
-        spec = self.config.task(task)
+        spec = self._head(task).task
 
         def compute(batch: dict[str, Any]) -> Tensor:
             return self(**batch, task=task).logits
@@ -431,10 +508,24 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         return partial(tokenize, self.tokenizer, separate=separate, max_length=length)
 
 
-def _check_shape(ids: Tensor | None, task: str, separate: bool) -> None:
+def _ids(inputs: Inputs) -> Tensor | None:
+    """Return the ids, or what has their shape."""
+    return inputs[0] if inputs[4] is None else inputs[4][..., 0]
+
+
+def _check_inputs(inputs: Inputs, name: str, task: MinBertTask, offsets: Tensor | None) -> None:
+    """Check that a task gets as many sequences a row as it takes."""
+    separate = task.pair_encoding == "separate"
+    if offsets is not None:
+        if separate and len(offsets) % 2 == 0:
+            raise ValueError(
+                f"task {name!r} takes two sequences a row, got {len(offsets) - 1} in all"
+            )
+        return
+    ids = _ids(inputs)
     if ids is not None and (ids.dim() != 2 + separate or (separate and ids.shape[1] != 2)):
         expected = "(batch, 2, length)" if separate else "(batch, length)"
-        raise ValueError(f"task {task!r} takes input of shape {expected}, got {tuple(ids.shape)}")
+        raise ValueError(f"task {name!r} takes input of shape {expected}, got {tuple(ids.shape)}")
 
 
 def _reads(pooling: str | None) -> Read:

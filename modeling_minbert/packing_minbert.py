@@ -67,7 +67,7 @@ def read_labelled(
         labels: (B, L), -100 where nothing is predicted; None if there are none.
         mask: 0 for padding, (B, L); None if there is none.
         kwargs: Of the model; a packed batch may name the tokens as `label_positions`, (M,), all
-            different, which is taken out.
+            different, some of them without a label, which is taken out.
 
     Raises:
         ValueError: If there are such positions for a padded batch.

@@ -183,6 +183,20 @@ class _VocabularyLoss(torch.autograd.Function):
         return d_hidden, d_weight, d_bias, None, None
 
 
+def summed_loss(scores: Tensor, labels: Tensor) -> Tensor:
+    """Compute the summed cross entropy of scores that are there anyway.
+
+    Args:
+        scores: Of K classes, (M, K).
+        labels: Class ids, (M,); -100 counts for nothing.
+
+    Returns:
+        A scalar, in float32 or the dtype of the scores if that is wider.
+    """
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    return F.cross_entropy(scores, labels, reduction="sum")
+
+
 def vocabulary_loss(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> Tensor:
     """Compute the summed cross entropy of predicting word pieces.
 
@@ -198,9 +212,7 @@ def vocabulary_loss(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> Tenso
     bias: Tensor | None = decoder.bias
     plain = _is_plain(decoder, nn.Linear) and bias is not None and single
     if not plain or is_followed(hidden) or torch.is_autocast_enabled("cpu"):
-        scores = decoder(hidden)
-        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-        return F.cross_entropy(scores, labels, reduction="sum")
+        return summed_loss(decoder(hidden), labels)
     real = labels != -100
     if not real.all():
         hidden, labels = hidden[real], labels[real]

@@ -63,6 +63,8 @@ TASKS = {
         "pair_encoding": "separate",
         "head": "cosine",
     },
+    "masked_lm": {"problem_type": "masked_lm"},
+    "pretraining": {"problem_type": "pretraining"},
 }
 
 
@@ -139,9 +141,13 @@ class MultiTask(ModelTesterMixin):
     def _prepare_for_class(self, inputs_dict, model_class, return_labels=False):
         inputs = super()._prepare_for_class(inputs_dict, model_class, return_labels)
         if return_labels:
-            is_class = TASKS[self.tasks[0]]["problem_type"] == "classification"
-            dtype = torch.long if is_class else torch.float
-            inputs["labels"] = zeros(self.model_tester.batch_size, dtype=dtype)
+            rows, length = self.model_tester.batch_size, self.model_tester.seq_length
+            kind = TASKS[self.tasks[0]]["problem_type"]
+            of_words = kind in ("masked_lm", "pretraining")
+            dtype = torch.long if of_words or kind == "classification" else torch.float
+            inputs["labels"] = zeros(rows, *[length] * of_words, dtype=dtype)
+            if kind == "pretraining":
+                inputs["next_sentence_label"] = zeros(rows)
         return inputs
 
 
@@ -164,6 +170,15 @@ class TestConcat(MultiTask, unittest.TestCase):
 class TestCosine(MultiTask, unittest.TestCase):
     tasks = ("cosine",)
     test_all_params_have_gradient = False  # mean pooling leaves BERT's pooler alone
+
+
+class TestMaskedLm(MultiTask, unittest.TestCase):
+    tasks = ("masked_lm",)
+    test_all_params_have_gradient = False  # nor do masked words read the pooler
+
+
+class TestPreTraining(MultiTask, unittest.TestCase):
+    tasks = ("pretraining",)
 
 
 class TestSeveralTasks(MultiTask, unittest.TestCase):

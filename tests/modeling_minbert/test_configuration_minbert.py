@@ -12,6 +12,7 @@ CLASSES = {"problem_type": "classification", "labels": ["down", "up"]}
 SCORES = {"problem_type": "similarity", "score_range": [0, 5]}
 SAME = {"problem_type": "paraphrase"}
 SEPARATE = {"pair_encoding": "separate"}
+MLM = {"problem_type": "masked_lm"}
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,18 @@ def test_defaults_follow_the_problem(fields, pooling, head, loss, pair_encoding)
         (SAME | {"margin": 2}, "margin=2 is a cosine"),
         (SAME | {"threshold": -2}, "threshold=-2 is a cosine"),
         (SAME | {"cosine_scale": 0}, "cosine_scale=0 must be above 0"),
+        (
+            MLM | {"labels": ["a", "b"]},
+            r"labels=\['a', 'b'\]: a masked_lm task has BERT's own head",
+        ),
+        (MLM | {"score_range": [0, 5]}, r"score_range=\[0, 5\]: .* leave score_range out"),
+        (
+            {"problem_type": "next_sentence"} | SEPARATE,
+            "a next_sentence .* leave pair_encoding out",
+        ),
+        ({"problem_type": "pretraining", "pooling": "cls"}, "a pretraining .* leave pooling out"),
+        (MLM | {"head": "linear"}, "leave head out"),
+        (MLM | {"loss": "cross_entropy"}, "leave loss out"),
     ],
 )
 def test_a_task_that_cannot_be_is_refused_by_name(tiny_sizes, fields, message):
@@ -125,6 +138,41 @@ def test_a_file_holds_every_default_of_its_tasks(tiny_sizes, tmp_path):
 
     assert saved.keys() == MinBertTask.__dataclass_fields__.keys()
     assert saved["loss"] == "bce"
+
+
+@pytest.mark.parametrize("kind", ["masked_lm", "next_sentence", "pretraining"])
+def test_a_task_of_pre_training_comes_back_from_its_file_without_choices(
+    tiny_sizes, tmp_path, kind
+):
+    config = MinBertConfig(**tiny_sizes, tasks={"text": {"problem_type": kind}})
+    config.save_pretrained(tmp_path)
+
+    loaded = MinBertConfig.from_pretrained(tmp_path)
+
+    chosen = {key for key, value in loaded.tasks["text"].items() if value is not None}
+    assert chosen == {"problem_type", "dropout", "margin", "cosine_scale", "threshold"}
+    assert loaded.tasks == config.tasks
+    assert loaded.task("text") == MinBertTask(problem_type=kind)
+
+
+def test_the_default_task_is_one_of_pre_training_only_if_all_are(tiny_sizes):
+    alone = MinBertConfig(**tiny_sizes, tasks={"text": MLM, "more": MLM})
+    beside = MinBertConfig(**tiny_sizes, tasks={"text": MLM, "tone": CLASSES, "same": SAME})
+
+    assert alone.default_task == "text"
+    assert beside.default_task == "tone"
+    with pytest.raises(ValueError, match=r"'text' is a masked_lm.*: use one of tone, same"):
+        MinBertConfig(**tiny_sizes, tasks=beside.tasks, default_task="text")
+
+
+def test_a_task_of_pre_training_takes_no_label_names_over(tiny_sizes):
+    config = MinBertForMultiTask(MinBertConfig(**tiny_sizes, tasks={"tone": CLASSES})).config
+    config.tasks, config.default_task = {"text": MLM}, None
+
+    config = MinBertForMultiTask(config).config
+
+    assert config.problem_type is None
+    assert config.id2label == {0: "LABEL_0", 1: "LABEL_1"}
 
 
 def test_tasks_given_while_loading_replace_those_of_the_file(tiny_sizes, tasks, tmp_path):

@@ -29,6 +29,7 @@ DEVICES = [
         ],
     ),
 ]
+OWN = {"mlm_loss", "nsp_loss"}  # outputs that BERT has not
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-5}  # float32, two layers
 
 every_head = pytest.mark.parametrize("name", PAIRS)
@@ -114,7 +115,7 @@ def test_outputs_equal_bert(build_pair, make_batch, name, attention, padded, dev
 
     actual, expected = ours.eval()(**batch), bert.eval()(**batch)
 
-    assert list(actual) == list(expected)
+    assert [key for key in actual if key not in OWN] == list(expected)
     for key in expected:
         assert_close(real(actual[key], batch), real(expected[key], batch), **TOLERANCE)
 

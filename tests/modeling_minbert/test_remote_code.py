@@ -50,6 +50,9 @@ config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
 results["tasks"] = config.tasks
 tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
 results["tokenizer"] = [type(tokenizer).__name__, dict(tokenizer("the cat", "a dog"))]
+masked = transformers.AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True).eval()
+with torch.no_grad():
+    results["masked"] = [masked(ids).logits, model(ids, task="text").prediction_logits]
 results["prediction"] = model.predict("tone", ["the cat sat"])
 torch.save(results, f"{out}/results.pt")
 """
@@ -61,7 +64,8 @@ def folders(tiny_sizes, tasks, tokenizer, tmp_path):
     saved = {}
     for name in NAMES:
         torch.manual_seed(0)
-        more = {"tasks": tasks} if name == "MinBertForMultiTask" else {}
+        every = tasks | {"text": {"problem_type": "pretraining"}}
+        more = {"tasks": every} if name == "MinBertForMultiTask" else {}
         model = getattr(modeling_minbert, name)(MinBertConfig(**tiny_sizes, **more)).eval()
         model.save_pretrained(tmp_path / name)
         saved[name] = (model, tmp_path / name)
@@ -101,6 +105,7 @@ def test_a_fresh_process_loads_every_class_without_the_package(folders, tokenize
     assert results["tasks"] == folders["MinBertForMultiTask"][0].config.tasks
     assert results["tokenizer"] == ["BertTokenizer", dict(tokenizer("the cat", "a dog"))]
     assert results["prediction"][0]["label"] in tasks["tone"]["labels"]
+    assert_close(*results["masked"])
     written_again = {path.name for path in (elsewhere / "MinBertForMultiTask").glob("*.py")}
     assert written_again == {path.name for path in folders["MinBertForMultiTask"][1].glob("*.py")}
 

@@ -1,0 +1,469 @@
+"""MLM and NSP as tasks of a multi-task model compute what BERT's pre-training computes."""
+
+import copy
+
+import pytest
+import torch
+import transformers
+from torch.nn import functional as F
+from torch.testing import assert_close
+from transformers import BertConfig, BertForPreTraining, pipeline
+
+from modeling_minbert import (
+    MinBertForMaskedLM,
+    MinBertForMultiTask,
+    MinBertForNSP,
+    MinBertForPreTraining,
+)
+
+TONE = {"problem_type": "classification", "labels": ["down", "level", "up"]}
+KINDS = {name: {"problem_type": name} for name in ("masked_lm", "next_sentence", "pretraining")}
+EXACT = {"atol": 1e-10, "rtol": 1e-10}  # float64, two layers
+NEXT = torch.tensor([0, 1, 1, 0, 1])  # of the rows of tiny_batch
+LABEL = "next_sentence_label"
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+every_layout = pytest.mark.parametrize("layout", ["padded", "packed"])
+every_attention = pytest.mark.parametrize("attention", ["sdpa", "eager"])
+every_mode = pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+
+
+@pytest.fixture
+def build(build_multitask):
+    """Return a function that makes a model without dropout in float64; its tasks have our names."""
+
+    def build(*kinds, **settings):
+        tasks = {"tone": TONE} | {kind: KINDS[kind] for kind in kinds}
+        return build_multitask(tasks, **NO_DROPOUT, **settings).double()
+
+    return build
+
+
+@pytest.fixture
+def words(tiny_batch):
+    """Return labels of words for ``tiny_batch``: every third real token, (B, L)."""
+    mask = tiny_batch["attention_mask"]
+    chosen = (torch.arange(mask.numel()).view(mask.shape) % 3 == 1) & (mask == 1)
+    return torch.where(chosen, (tiny_batch["input_ids"] * 7) % 31, -100)
+
+
+def pack(batch):
+    """Pack a padded batch; labels of words are packed, too."""
+    real = batch["attention_mask"] == 1
+    packed = {
+        key: value[real].unsqueeze(0) if value.shape == real.shape else value
+        for key, value in batch.items()
+        if key != "attention_mask"
+    }
+    lengths = real.sum(dim=1)
+    offsets = F.pad(lengths.cumsum(0), (1, 0)).int()
+    return packed | {"cu_seq_lens_q": offsets, "max_length_q": int(lengths.max())}
+
+
+def make_batch(kind, batch, words, layout="padded"):
+    """Return the inputs and labels of a task."""
+    labels = {
+        "masked_lm": {"labels": words},
+        "next_sentence": {"labels": NEXT},
+        "pretraining": {"labels": words, "next_sentence_label": NEXT},
+    }[kind]
+    return batch | labels if layout == "padded" else pack(batch | labels)
+
+
+def make_bert(model, sizes):
+    """Return BERT with the weights of a model that has both heads."""
+    bert = BertForPreTraining(BertConfig(**sizes, **NO_DROPOUT)).double()
+    state = model.state_dict()
+    bert.load_state_dict({key: state[key] for key in bert.state_dict()})
+    return bert
+
+
+def bert_losses(outputs, words):
+    """Return the loss of BERT for every kind of task."""
+    mlm = F.cross_entropy(outputs.prediction_logits.flatten(0, 1), words.flatten())
+    nsp = F.cross_entropy(outputs.seq_relationship_logits, NEXT)
+    return {"masked_lm": mlm, "next_sentence": nsp, "pretraining": mlm + nsp}
+
+
+# Losses and scores
+
+
+@every_kind
+@every_layout
+@every_attention
+@every_mode
+def test_losses_and_gradients_equal_bert(
+    build, tiny_sizes, tiny_batch, words, kind, layout, attention, training
+):
+    model = build(*KINDS, attn_implementation=attention).train(training)
+    bert = make_bert(model, tiny_sizes)
+
+    actual = model(**make_batch(kind, tiny_batch, words, layout), task=kind).loss
+    expected = bert_losses(bert(**tiny_batch), words)[kind]
+    actual.backward()
+    expected.backward()
+
+    assert_close(actual, expected, **EXACT)
+    gradients = {key: weight.grad for key, weight in bert.named_parameters()}
+    for key, weight in model.named_parameters():
+        other = gradients.get(key)
+        assert (weight.grad is None) == (other is None), key
+        if other is not None:
+            assert_close(weight.grad, other, **EXACT, msg=f"gradient of {key} differs")
+
+
+def test_pre_training_s_loss_is_that_of_bert_for_pre_training(build, tiny_sizes, tiny_batch, words):
+    model = build(*KINDS)
+    batch = make_batch("pretraining", tiny_batch, words)
+
+    expected = make_bert(model, tiny_sizes)(**batch)
+    actual = model(**batch, task="pretraining")
+
+    assert_close(actual.loss, expected.loss, **EXACT)
+    assert list(actual) == [*expected, "mlm_loss", "nsp_loss"]
+
+
+@every_kind
+@every_layout
+def test_a_task_scores_what_it_predicts_and_nothing_else(
+    build, tiny_sizes, tiny_batch, kind, layout
+):
+    model = build(*KINDS)
+    expected = make_bert(model, tiny_sizes)(**tiny_batch)
+    batch = tiny_batch if layout == "padded" else pack(tiny_batch)
+
+    actual = model(**batch, task=kind)
+
+    real = tiny_batch["attention_mask"] == 1
+    keys = {
+        "masked_lm": ["prediction_logits"],
+        "next_sentence": ["seq_relationship_logits"],
+        "pretraining": ["prediction_logits", "seq_relationship_logits"],
+    }[kind]
+    assert list(actual) == keys
+    if "prediction_logits" in keys:
+        scores = actual.prediction_logits
+        scores = scores[real] if layout == "padded" else scores[0]
+        assert_close(scores, expected.prediction_logits[real], **EXACT)
+    if "seq_relationship_logits" in keys:
+        assert_close(actual.seq_relationship_logits, expected.seq_relationship_logits, **EXACT)
+
+
+@pytest.mark.parametrize("name", ["MinBertForMultiTask", "MinBertForPreTraining"])
+@every_layout
+@every_mode
+def test_the_number_of_items_divides_the_loss_of_words_alone(
+    build, tiny_batch, words, name, layout, training
+):
+    model = build("pretraining")
+    more = {"task": "pretraining"}
+    if name == "MinBertForPreTraining":
+        twin = MinBertForPreTraining(model.config).double()
+        twin.load_state_dict({key: model.state_dict()[key] for key in twin.state_dict()})
+        model, more = twin, {}
+    batch = make_batch("pretraining", tiny_batch, words, layout)
+    count = int((words != -100).sum())
+
+    mean = model.train(training)(**batch, **more)
+    scaled = model(**batch, **more, num_items_in_batch=torch.tensor(40))
+
+    assert_close(scaled.mlm_loss * 40, mean.mlm_loss * count, **EXACT)
+    assert_close(scaled.nsp_loss, mean.nsp_loss, **EXACT)
+    for outputs in (mean, scaled):
+        assert_close(outputs.loss, outputs.mlm_loss + outputs.nsp_loss, **EXACT)
+
+
+@every_layout
+def test_a_loss_without_labels_is_none(build, tiny_batch, words, layout):
+    model = build("pretraining")
+    batch = make_batch("pretraining", tiny_batch, words, layout)
+    both = model(**batch, task="pretraining")
+    without = {key: {k: v for k, v in batch.items() if k != key} for key in ("labels", LABEL)}
+
+    segments = model(**without["labels"], task="pretraining")
+    masked = model(**without[LABEL], task="pretraining")
+
+    assert segments.mlm_loss is None
+    assert_close(segments.loss, both.nsp_loss, **EXACT)
+    assert masked.nsp_loss is None
+    assert_close(masked.loss, both.mlm_loss, **EXACT)
+
+
+@pytest.mark.parametrize("kind", ["next_sentence", "pretraining"])
+@every_layout
+def test_a_row_that_fills_the_batch_up_is_not_compared(build, tiny_batch, words, kind, layout):
+    model = build(kind)
+    key = "labels" if kind == "next_sentence" else LABEL
+    batch = make_batch(kind, tiny_batch, words, layout)
+
+    outputs = model(**batch | {key: torch.tensor([0, -100, 1, 0, -100])}, task=kind)
+
+    kept = torch.tensor([0, 2, 3])
+    expected = F.cross_entropy(outputs.seq_relationship_logits[kept], torch.tensor([0, 1, 0]))
+    assert_close(outputs.nsp_loss, expected, **EXACT)
+
+
+@pytest.mark.parametrize("kind", ["masked_lm", "pretraining"])
+@every_attention
+def test_scores_come_in_the_order_of_the_label_positions(build, tiny_batch, words, kind, attention):
+    model = build(kind, attn_implementation=attention)
+    batch = make_batch(kind, tiny_batch, words, "packed")
+    labels = batch["labels"][0]
+    found = (labels != -100).nonzero().squeeze(1)
+    others = (labels == -100).nonzero().squeeze(1)[:4]  # the first of them begins a sequence
+    positions = torch.cat([found.flip(0), others])
+    assert others[0] == 0
+
+    expected = model(**batch, task=kind)
+    actual = model(**batch, task=kind, label_positions=positions)
+
+    every = model(**pack(tiny_batch), task=kind).prediction_logits[0]
+    assert_close(actual.prediction_logits, every[positions], **EXACT)
+    assert_close(actual.loss, expected.loss, **EXACT)
+    with_items = {"num_items_in_batch": 40}
+    assert_close(
+        model(**batch, task=kind, label_positions=positions, **with_items).mlm_loss,
+        model(**batch, task=kind, **with_items).mlm_loss,
+        **EXACT,
+    )
+
+
+def test_training_scores_no_word_but_those_with_a_label(build, tiny_batch, words):
+    model = build("masked_lm").train()
+    rows = []
+    decoder = model.cls.predictions.transform
+    decoder.register_forward_hook(lambda _, given, __: rows.append(given[0].shape))
+
+    outputs = model(**make_batch("masked_lm", tiny_batch, words), task="masked_lm")
+
+    assert outputs.prediction_logits is None
+    assert rows == [((words != -100).sum(), 33)]
+
+
+@pytest.mark.slow  # it is compiled
+def test_a_compiled_packed_step_equals_an_eager_one(build, tiny_batch, words):
+    model = build("pretraining").float().train()
+    batch = make_batch("pretraining", tiny_batch, words, "packed")
+    batch["label_positions"] = (batch["labels"][0] != -100).nonzero().squeeze(1)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True, dynamic=False)
+
+    actual = compiled(**batch, task="pretraining").loss
+
+    assert_close(actual, model(**batch, task="pretraining").loss, atol=1e-5, rtol=1e-5)
+
+
+def test_ten_steps_learn_with_the_gradient_reused(build, tiny_batch, words):
+    plain = build("pretraining").train()
+    saving = copy.deepcopy(plain)
+    saving.reuse_gradients()
+    batch = make_batch("pretraining", tiny_batch, words, "packed")
+
+    losses = []
+    for model in (plain, saving):
+        optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, eps=1e-3)
+        for _ in range(10):
+            optimizer.zero_grad()
+            outputs = model(**batch, task="pretraining")
+            outputs.loss.backward()
+            optimizer.step()
+            losses.append([outputs.mlm_loss.item(), outputs.nsp_loss.item()])
+
+    assert_close(losses[10:], losses[:10], atol=1e-8, rtol=1e-8)
+    assert losses[9][0] < 0.7 * losses[0][0]
+    assert losses[9][1] < 0.7 * losses[0][1]
+
+
+# Weights and folders
+
+
+@pytest.mark.parametrize(
+    ("kinds", "heads"),
+    [
+        ((), set()),
+        (("masked_lm",), {"predictions"}),
+        (("next_sentence",), {"seq_relationship"}),
+        (("masked_lm", "next_sentence"), {"predictions", "seq_relationship"}),
+        (("pretraining",), {"predictions", "seq_relationship"}),
+    ],
+)
+def test_a_model_has_the_heads_that_its_tasks_need_under_bert_s_names(build, kinds, heads):
+    model = build(*kinds)
+
+    keys = [key.split(".") for key in model.state_dict() if key.startswith("cls.")]
+    assert {key[1] for key in keys} == heads
+    assert list(model.heads) == ["tone"]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("kinds", [(), ("next_sentence",), ("masked_lm",), ("pretraining",)])
+def test_the_decoder_is_the_word_embedding_also_when_resized(
+    build, tiny_batch, tmp_path, kinds, tied
+):
+    model = build(*kinds, tie_word_embeddings=tied)
+    model.resize_token_embeddings(37, mean_resizing=False)
+    model.save_pretrained(tmp_path)
+    loaded, report = MinBertForMultiTask.from_pretrained(tmp_path, output_loading_info=True)
+
+    assert not any(report.values()), report
+    assert_close(loaded.state_dict(), model.state_dict(), rtol=0, atol=0)
+    for each in (model, loaded):
+        decoder, embedding = each.get_output_embeddings(), each.get_input_embeddings()
+        assert len(embedding.weight) == 37
+        if kinds in ((), ("next_sentence",)):
+            assert decoder is None
+        else:
+            assert decoder is each.cls.predictions.decoder
+            assert decoder.weight.shape == (37, 33)
+            assert (decoder.weight is embedding.weight) == tied
+            assert (decoder.bias is each.cls.predictions.bias) == tied
+    assert_close(loaded(**tiny_batch).logits, model(**tiny_batch).logits)
+
+
+@every_kind
+def test_the_auto_class_of_a_kind_finds_its_heads_in_the_folder(build, tiny_batch, tmp_path, kind):
+    model = build(kind)
+    model.save_pretrained(tmp_path)
+    model_class = {
+        "masked_lm": MinBertForMaskedLM,
+        "next_sentence": MinBertForNSP,
+        "pretraining": MinBertForPreTraining,
+    }[kind]
+
+    auto = getattr(transformers, model_class._auto_class)
+    loaded, report = auto.from_pretrained(tmp_path, output_loading_info=True)
+
+    assert type(loaded) is model_class
+    assert not any(report.values()), report
+    outputs = model(**tiny_batch, task=kind).to_tuple()
+    assert_close(loaded.eval()(**tiny_batch).to_tuple(), outputs, **EXACT)
+
+
+def test_a_folder_with_both_heads_loads_for_masked_words_too(build, tiny_batch, tmp_path):
+    model = build("pretraining")
+    model.save_pretrained(tmp_path)
+
+    masked = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
+
+    expected = model(**tiny_batch, task="pretraining").prediction_logits
+    assert_close(masked(**tiny_batch).logits, expected, **EXACT)
+
+
+@pytest.mark.parametrize("source", ["bert", "minbert", "multitask"])
+def test_a_checkpoint_of_pre_training_keeps_its_heads(
+    build, tiny_sizes, tiny_batch, tmp_path, source
+):
+    multitask = build(*KINDS)
+    bert = make_bert(multitask, tiny_sizes).eval()
+    if source == "minbert":
+        model = MinBertForPreTraining(multitask.config).double()
+        model.load_state_dict(bert.state_dict())
+    else:
+        model = bert if source == "bert" else multitask
+    model.save_pretrained(tmp_path)
+
+    tasks = {"mlm": KINDS["masked_lm"], "nsp": KINDS["next_sentence"]}
+    loaded = MinBertForMultiTask.from_pretrained(tmp_path, tasks=tasks).eval()
+
+    expected = bert(**tiny_batch)
+    for task, key in (("mlm", "prediction_logits"), ("nsp", "seq_relationship_logits")):
+        real = tiny_batch["attention_mask"] == 1 if task == "mlm" else slice(None)
+        assert_close(loaded(**tiny_batch, task=task)[key][real], expected[key][real], **EXACT)
+    assert loaded.cls.predictions.decoder.weight is loaded.get_input_embeddings().weight
+    assert loaded.config.default_task == "mlm"
+    assert list(loaded.heads) == []
+
+
+def test_one_task_of_pre_training_may_be_the_default(build_multitask, tiny_batch, words):
+    model = build_multitask({"text": KINDS["pretraining"]}, **NO_DROPOUT)
+    batch = make_batch("pretraining", tiny_batch, words)
+
+    assert_close(model(**batch).loss, model(**batch, task="text").loss)
+    assert model.config.problem_type is None
+    assert model.config.id2label == {0: "LABEL_0", 1: "LABEL_1"}
+
+
+def test_pipelines_take_a_folder_with_tasks_of_both_sorts(build, tokenizer, tmp_path):
+    model = build("masked_lm").float()
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+
+    filled = pipeline("fill-mask", str(tmp_path))("the [MASK] sat", top_k=2)
+    (named,) = pipeline("text-classification", str(tmp_path))(["the cat sat"])
+
+    model.tokenizer = tokenizer
+    assert named["label"] == model.predict("tone", ["the cat sat"])[0]["label"]
+    batch = tokenizer("the [MASK] sat", return_tensors="pt")
+    scores = model(**batch, task="masked_lm").prediction_logits[0, 2]
+    assert [row["token"] for row in filled] == scores.topk(2).indices.tolist()
+
+
+class Rows(torch.utils.data.Dataset):
+    """Ten rows of pre-training for transformers' Trainer."""
+
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, row):
+        ids = torch.arange(1, 8) + row
+        return {"input_ids": ids, "labels": ids % 31, LABEL: torch.tensor(row % 2)}
+
+
+def test_transformers_trainer_predicts_scores_not_losses(tiny_sizes, tmp_path):
+    model = MinBertForPreTraining(MinBertForPreTraining.config_class(**tiny_sizes))
+    arguments = transformers.TrainingArguments(
+        str(tmp_path),
+        per_device_eval_batch_size=4,
+        use_cpu=True,
+        report_to=[],
+        disable_tqdm=True,
+        label_names=["labels", LABEL],
+    )
+
+    result = transformers.Trainer(model, arguments).predict(Rows())
+
+    assert [scores.shape for scores in result.predictions] == [(10, 7, 31), (10, 2)]
+
+
+# What is refused
+
+
+@every_kind
+@pytest.mark.parametrize("call", ["decode", "predict", "predict_stream"])
+def test_predictions_of_sentences_are_refused_with_the_class_that_has_them(build, kind, call):
+    model = build(*KINDS)
+    auto_class = {
+        "masked_lm": "AutoModelForMaskedLM",
+        "next_sentence": "AutoModelForNextSentencePrediction",
+        "pretraining": "AutoModelForPreTraining",
+    }[kind]
+
+    with pytest.raises(ValueError, match=f"task '{kind}' is a {kind}.* with {auto_class}$"):
+        getattr(model, call)(kind, torch.zeros(1, 2) if call == "decode" else ["a"])
+
+
+@pytest.mark.parametrize("task", ["tone", "masked_lm", "next_sentence"])
+def test_a_label_of_segments_is_for_pretraining_only(build, tiny_batch, task):
+    model = build(*KINDS)
+
+    with pytest.raises(ValueError, match=f"task '{task}' is a .*leave next_sentence_label out"):
+        model(**tiny_batch, task=task, next_sentence_label=NEXT)
+
+
+@pytest.mark.parametrize("kind", ["masked_lm", "pretraining"])
+@every_layout
+def test_labels_that_are_not_one_a_token_are_refused(build, tiny_batch, words, kind, layout):
+    model = build(kind)
+    batch = make_batch(kind, tiny_batch, words, layout) | {"labels": NEXT}
+    shape = r"\(5, 7\)" if layout == "padded" else r"\(1, 23\)"
+
+    with pytest.raises(ValueError, match=rf"labels of shape \(5,\).*one a token, {shape}"):
+        model(**batch, task=kind)
+
+
+@every_kind
+def test_two_sequences_a_row_are_refused(build, kind):
+    ids = torch.ones(4, 2, 7, dtype=torch.long)
+
+    with pytest.raises(ValueError, match=rf"'{kind}' takes input of shape \(batch, length\)"):
+        build(kind)(ids, task=kind)
