@@ -1,16 +1,27 @@
-"""Rows of the tasks, from files, the Hub or the built-in sample, and their tokens."""
+"""Rows of the tasks and of running text, from files, the Hub or built-in samples, and tokens."""
 
 from .catalog import DATASETS
-from .encoding import encode_rows, train_wordpiece
+from .corpus import CorpusData
+from .encoded_corpus import EncodedCorpus, encode_corpus
+from .encoding import encode_rows
 from .loading import BadRow, LoadedTask, load_task
+from .sources import corpus_texts
 from .task import TaskData
+from .text_rows import TextRows, make_text_rows
+from .vocabulary import train_wordpiece
 
 __all__ = [
     "DATASETS",
     "BadRow",
+    "CorpusData",
+    "EncodedCorpus",
     "LoadedTask",
     "TaskData",
+    "TextRows",
+    "corpus_texts",
+    "encode_corpus",
     "encode_rows",
     "load_task",
+    "make_text_rows",
     "train_wordpiece",
 ]

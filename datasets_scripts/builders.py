@@ -113,13 +113,15 @@ def build_file_rows(
     builder = FileRows(
         cache_dir=cache_dir,
         dataset_name="minbert_files",
-        hash=_hash_sources(),
+        hash=hash_sources(*SOURCES),
         files={split: str(Path(path).resolve()) for split, path in files.items()},
         stamps={split: (stat.st_size, stat.st_mtime_ns) for split, stat in stats.items()},
         row_format=row_format,
         delimiter=delimiter,
     )
-    return _build(builder, is_large=sum(stat.st_size for stat in stats.values()) > LARGE_FILES)
+    return build_cached(
+        builder, is_large=sum(stat.st_size for stat in stats.values()) > LARGE_FILES
+    )
 
 
 def build_sample_rows(
@@ -129,17 +131,30 @@ def build_sample_rows(
     builder = SampleRows(
         cache_dir=cache_dir,
         dataset_name="minbert_sample",
-        hash=_hash_sources(),
+        hash=hash_sources(*SOURCES),
         dataset=dataset,
         row_format=row_format,
     )
-    return _build(builder, is_large=False)
+    return build_cached(builder, is_large=False)
 
 
-def _build(builder: datasets.GeneratorBasedBuilder, *, is_large: bool) -> datasets.DatasetDict:
+def build_cached(
+    builder: datasets.DatasetBuilder, *, is_large: bool, num_proc: int | None = None
+) -> datasets.DatasetDict:
+    """Build what a builder makes, or take it from the cache.
+
+    Args:
+        builder: The builder.
+        is_large: Whether it takes so long that a progress bar can be read.
+        num_proc: Processes that build the shards of its splits.
+
+    Raises:
+        ValueError: If a file cannot be read.
+        OSError: If a file is missing.
+    """
     with progress_bars(shown=is_large):
         try:
-            builder.download_and_prepare()
+            builder.download_and_prepare(num_proc=num_proc)
         except DatasetGenerationError as error:
             # The reader's own message is the one that a user can act on.
             if isinstance(error.__cause__, ValueError | OSError):
@@ -148,8 +163,9 @@ def _build(builder: datasets.GeneratorBasedBuilder, *, is_large: bool) -> datase
         return builder.as_dataset()
 
 
-def _hash_sources() -> str:
+def hash_sources(*names: str) -> str:
+    """Hash files of this package, whose edits make what was built with them stale."""
     digest = hashlib.sha256()
-    for name in SOURCES:
+    for name in names:
         digest.update(Path(__file__).with_name(name).read_bytes())
     return digest.hexdigest()[:16]

@@ -1,16 +1,13 @@
-"""Turn rows into tokens, and train a WordPiece vocabulary."""
+"""Turn rows into tokens."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import datasets
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-from transformers import BertTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from .progress import progress_bars
 
 PAIR_ENCODINGS = ("joint", "separate")
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LONG_MAP = 20_000  # rows; fewer are encoded before a progress bar could be read
 
 
@@ -66,42 +63,6 @@ def encode_rows(
             features=features,
             desc="encode",
         )
-
-
-def train_wordpiece(texts: Iterable[str], vocab_size: int) -> BertTokenizer:
-    """Train a lower-cased WordPiece vocabulary; the same texts give the same vocabulary.
-
-    Args:
-        texts: Sentences or paragraphs.
-        vocab_size: Tokens of the vocabulary, the five special ones included.
-
-    Raises:
-        ValueError: If the vocabulary cannot even hold the characters of the texts.
-    """
-    texts = list(texts)
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # noqa: S106  (no password)
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    characters = {
-        character
-        for text in texts
-        for character in tokenizer.normalizer.normalize_str(text)
-        if not character.isspace()
-    }
-    # The trainer numbers "##x" pieces in the order of a hash map that differs from run to run,
-    # and breaks ties by number. Declared first, they have fixed numbers.
-    pieces = sorted(f"##{character}" for character in characters)
-    smallest = len(SPECIAL_TOKENS) + len(pieces) + len(characters)
-    if vocab_size < smallest:
-        raise ValueError(
-            f"vocab_size={vocab_size} is too small for the {len(characters)} characters of the "
-            f"texts; at least {smallest} tokens are needed"
-        )
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size, special_tokens=[*SPECIAL_TOKENS, *pieces], show_progress=False
-    )
-    tokenizer.train_from_iterator(texts, trainer, length=len(texts))
-    return BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=True)
 
 
 def _make_features(*, is_separate: bool, label: str | None) -> datasets.Features:

@@ -1,5 +1,7 @@
 """Rows of a dataset on the Hub, or of a local folder that is laid out like one."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +29,10 @@ def read_hub(data: TaskData, cache_dir: str | None) -> datasets.DatasetDict:
         ValueError: If the dataset has no such configuration, or lacks a split or a column.
         OSError: If the dataset does not exist or cannot be reached.
     """
-    path, config = _split_hub_id(str(data.hub_id))
+    path, config = split_hub_id(str(data.hub_id))
     where = f"task {data.name!r}: dataset {data.hub_id!r}"
-    try:
+    with readable_hub(where):
         found = datasets.load_dataset(path, config, cache_dir=cache_dir)
-    except OSError as error:
-        raise OSError(
-            f"{where} cannot be fetched from the Hub ({error}); check the name and the network, "
-            "or read local files: data_dir for a built-in dataset, else train_file and "
-            "validation_file"
-        ) from error
-    # Unknown configurations, loading scripts, files that cannot be parsed.
-    except (ValueError, RuntimeError, DatasetsError) as error:
-        raise ValueError(f"{where} cannot be read ({error}); check its page on the Hub") from error
     splits = datasets.DatasetDict()
     for split, names in SPLIT_NAMES.items():
         name = next((name for name in names if name in found), None)
@@ -77,7 +70,32 @@ def convert_hub_rows(splits: datasets.DatasetDict, row_format: RowFormat) -> dat
     return converted
 
 
-def _split_hub_id(hub_id: str) -> tuple[str, str | None]:
+@contextmanager
+def readable_hub(where: str) -> Iterator[None]:
+    """Turn what goes wrong with a dataset of the Hub into one line that a user can act on.
+
+    Args:
+        where: The dataset, and who wants it.
+
+    Raises:
+        ValueError: If it has no such configuration, or cannot be parsed.
+        OSError: If it does not exist or cannot be reached.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            f"{where} cannot be fetched from the Hub ({error}); check the name and the network, "
+            "or read local files: data_dir for a built-in dataset, else train_file and "
+            "validation_file"
+        ) from error
+    # Unknown configurations, loading scripts, files that cannot be parsed.
+    except (ValueError, RuntimeError, DatasetsError) as error:
+        raise ValueError(f"{where} cannot be read ({error}); check its page on the Hub") from error
+
+
+def split_hub_id(hub_id: str) -> tuple[str, str | None]:
+    """Part ``owner/name:config``; a local folder has no configuration."""
     if Path(hub_id).is_dir():
         return hub_id, None
     path, _, config = hub_id.partition(":")

@@ -79,7 +79,7 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
         file = data.files.get(split, f"{data.hub_id or data.dataset}:{split}")
         splits[split], bad = _keep_usable(split_rows, file, data.max_bad_rows)
         bad_rows += bad
-    _log_bad_rows(data.name, bad_rows)
+    log_bad_rows(f"task {data.name!r}", bad_rows)
     return LoadedTask(
         name=data.name,
         problem_type=row_format.problem_type,
@@ -155,16 +155,30 @@ def _keep_usable(
         for line, problem in zip(lines, problems, strict=True)
         if problem
     ]
-    _check_share(file, bad, len(problems), max_bad_rows)
+    check_share(file, bad, len(problems), max_bad_rows)
     if bad:
         rows = rows.select([place for place, problem in enumerate(problems) if not problem])
     return rows.remove_columns(["line", "problem", *(["label"] if is_unlabelled else [])]), bad
 
 
-def _check_share(file: str, bad: list[BadRow], num_rows: int, max_bad_rows: float) -> None:
+def check_share(file: str, bad: list[BadRow], num_rows: int, max_bad_rows: float) -> None:
+    """Refuse rows of which too many cannot be used, or all.
+
+    Args:
+        file: Where they are: a path, or the name of several.
+        bad: Those that cannot be used.
+        num_rows: All.
+        max_bad_rows: Share that is tolerated, in [0, 1].
+
+    Raises:
+        ValueError: If more cannot be used.
+    """
     if len(bad) < num_rows and len(bad) <= max_bad_rows * num_rows:
         return
-    shown = "; ".join(f"line {row.line}: {row.reason}" for row in bad[:MAX_ROWS_IN_ERROR])
+    shown = "; ".join(
+        f"line {row.line}: {row.reason}" if row.file == file else str(row)
+        for row in bad[:MAX_ROWS_IN_ERROR]
+    )
     raise ValueError(
         f"{file}: {len(bad)} of {num_rows} rows cannot be used, max_bad_rows={max_bad_rows:g} "
         f"tolerates {int(max_bad_rows * num_rows)}; the first are: {shown}; correct the file or "
@@ -172,10 +186,16 @@ def _check_share(file: str, bad: list[BadRow], num_rows: int, max_bad_rows: floa
     )
 
 
-def _log_bad_rows(name: str, bad_rows: list[BadRow]) -> None:
+def log_bad_rows(owner: str, bad_rows: list[BadRow]) -> None:
+    """Warn of rows that were left out: the first ones, and how many.
+
+    Args:
+        owner: Whose rows they are: ``task 'sst'``.
+        bad_rows: The rows.
+    """
     for row in bad_rows[:MAX_ROWS_LISTED]:
         logger.warning("%s", row)
     if len(bad_rows) > MAX_ROWS_LISTED:
         logger.warning("... and %d more", len(bad_rows) - MAX_ROWS_LISTED)
     if bad_rows:
-        logger.warning("task %r: left out %d rows that cannot be used", name, len(bad_rows))
+        logger.warning("%s: left out %d rows that cannot be used", owner, len(bad_rows))

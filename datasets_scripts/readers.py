@@ -68,8 +68,12 @@ def read_records(
         raise ValueError(f"{path}: the file has no rows, only a header")
 
 
-def check_file(path: str) -> None:
+def check_file(path: str, suffixes: tuple[str, ...] = FILE_SUFFIXES) -> None:
     """Refuse a file that is missing, empty, or of an unknown format.
+
+    Args:
+        path: The file.
+        suffixes: The formats that are known.
 
     Raises:
         ValueError: If the file is empty or its suffix unknown.
@@ -78,10 +82,10 @@ def check_file(path: str) -> None:
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: there is no such file; check the path and data_dir")
     if Path(path).stat().st_size == 0:
-        raise ValueError(f"{path}: the file is empty; rows and their columns are needed")
+        raise ValueError(f"{path}: the file is empty; there is nothing to learn from")
     suffix = Path(path).suffix.lower()
-    if suffix not in FILE_SUFFIXES:
-        raise ValueError(f"{path}: unknown suffix {suffix!r}; known: {', '.join(FILE_SUFFIXES)}")
+    if suffix not in suffixes:
+        raise ValueError(f"{path}: unknown suffix {suffix!r}; known: {', '.join(suffixes)}")
 
 
 def _read_delimited(path: str, columns: tuple[str, ...], delimiter: str) -> Iterator[Record]:
@@ -94,7 +98,7 @@ def _read_delimited(path: str, columns: tuple[str, ...], delimiter: str) -> Iter
             for values in reader:
                 if header is None:
                     header = [value.strip() for value in values]
-                    _check_header(path, header, columns, delimiter)
+                    check_header(path, header, columns, delimiter)
                 elif values:  # an empty line is no record
                     yield _row_to_record(start, header, values)
                 start = reader.line_num + 1
@@ -114,9 +118,20 @@ def _row_to_record(line: int, header: list[str], values: list[str]) -> Record:
     return Record(line, dict(zip(reversed(header), reversed(values), strict=True)))
 
 
-def _check_header(
+def check_header(
     path: str, header: list[str], columns: tuple[str, ...], delimiter: str = ""
 ) -> None:
+    """Refuse a file that lacks a column.
+
+    Args:
+        path: The file, for the message.
+        header: Its columns.
+        columns: Columns that must be there.
+        delimiter: Separator of a delimited file.
+
+    Raises:
+        ValueError: If a column is missing; the message says what was found.
+    """
     missing = [column for column in columns if column not in header]
     if not missing:
         return
@@ -139,14 +154,15 @@ def _read_json_lines(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
                 continue
             if line == 1 and text.lstrip().startswith("["):
                 raise ValueError(f"{path}: a JSON array; write one JSON object on each line")
-            record = _parse_json(line, text)
+            record = parse_json(line, text)
             if not is_checked and not record.problem:
-                _check_header(path, list(record.values), columns)
+                check_header(path, list(record.values), columns)
                 is_checked = True
             yield record
 
 
-def _parse_json(line: int, text: str) -> Record:
+def parse_json(line: int, text: str) -> Record:
+    """Read the JSON object of a line."""
     try:
         values = json.loads(text)
     except json.JSONDecodeError as error:
@@ -163,6 +179,6 @@ def _read_parquet(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
         header = list(rows.column_names or [])
     except (ValueError, OSError) as error:
         raise ValueError(f"{path}: cannot be read as Parquet ({error})") from error
-    _check_header(path, header, columns)
+    check_header(path, header, columns)
     for line, values in enumerate(rows, start=1):
         yield Record(line, values)

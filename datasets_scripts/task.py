@@ -76,7 +76,8 @@ class TaskData:
                 f"task {name!r}: unknown data keys {unknown}; known keys: {', '.join(known)}"
             )
         given = {key: value for key, value in mapping.items() if value is not None}
-        data = cls(name, **{key: convert_value(name, key, value) for key, value in given.items()})
+        owner = f"task {name!r}"
+        data = cls(name, **{key: convert_value(owner, key, value) for key, value in given.items()})
         _check_one_source(data)
         if data.dataset in DATASETS:
             return _fill_built_in(data, given.keys(), None if data_dir is None else str(data_dir))

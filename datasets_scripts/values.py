@@ -1,17 +1,22 @@
-"""Convert the values of a recipe to the types that `TaskData` holds."""
+"""Convert the values of a recipe to the types that `TaskData` and `CorpusData` hold."""
 
 import math
 from pathlib import Path
 from typing import Any
 
 
-def convert_value(name: str, key: str, value: Any) -> Any:
-    """Bring a value of a recipe into the type of its field in ``TaskData``.
+def convert_value(owner: str, key: str, value: Any) -> Any:
+    """Bring a value of a recipe into the type of its field.
+
+    Args:
+        owner: Whose value it is, for the message: ``task 'sst'``.
+        key: Its key.
+        value: As YAML read it.
 
     Raises:
-        ValueError: If it is of another kind; the message names the task, the key and the value.
+        ValueError: If it is of another kind; the message names the owner, the key and the value.
     """
-    where = f"task {name!r}: {key}={value!r}"
+    where = f"{owner}: {key}={value!r}"
     if key == "text_columns":
         value = (value,) if isinstance(value, str) else value
         return _convert_names(where, value)
@@ -20,7 +25,7 @@ def convert_value(name: str, key: str, value: Any) -> Any:
     if key == "score_range":
         return _convert_range(where, value)
     if key == "max_bad_rows":
-        if not _is_number(value) or not 0 <= value <= 1:
+        if not is_number(value) or not 0 <= value <= 1:
             raise ValueError(f"{where}: a share of rows in [0, 1] is needed, such as 0.01")
         return float(value)
     if isinstance(value, str | Path) and str(value):
@@ -44,12 +49,13 @@ def _convert_names(where: str, value: Any) -> tuple[str, ...]:
 
 
 def _convert_range(where: str, value: Any) -> tuple[float, float]:
-    is_pair = isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_number, value))
+    is_pair = isinstance(value, list | tuple) and len(value) == 2 and all(map(is_number, value))
     if not is_pair or not value[0] < value[1]:
         raise ValueError(f"{where}: two numbers [low, high] with low < high are needed")
     return float(value[0]), float(value[1])
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Return whether a value is a finite number, which a boolean is not."""
     is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
     return is_numeric and math.isfinite(value)

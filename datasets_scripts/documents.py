@@ -1,0 +1,259 @@
+"""Read the documents of text files one by one, in shards, and split them into sentences."""
+
+import codecs
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from sentencex import segment
+
+from .readers import check_file, check_header, parse_json
+
+LINE_SUFFIXES = (".txt", ".jsonl", ".json")
+TEXT_SUFFIXES = (*LINE_SUFFIXES, ".parquet")
+SHARD_BYTES = 8_000_000
+PARQUET_ROWS = 1000  # that are read at once
+MAX_SHOWN = 40  # characters of a value in a message
+
+
+class Document(NamedTuple):
+    """A document as it was read.
+
+    Args:
+        position: Byte of the file at which it begins; in Parquet files and datasets the row, from
+            1.
+        text: Its text; empty when it cannot be used.
+        problem: Why it cannot be used, else empty.
+    """
+
+    position: int
+    text: str
+    problem: str = ""
+
+
+class Shard(Protocol):
+    """A part of a source that is read by itself."""
+
+    @property
+    def name(self) -> str:
+        """Where its documents are, for messages."""
+
+    def read(self) -> Iterator[Document]:
+        """Read its documents, also those that cannot be used."""
+
+
+@dataclass(frozen=True)
+class FileShard:
+    """A part of a file that begins and ends between documents.
+
+    Args:
+        name: Path of the file.
+        first: Byte at which it begins; in a Parquet file the row group.
+        last: Byte, or row group, before which it ends.
+        documents: What a document of a text file is: ``blank_line``, ``file`` or ``line``.
+        text_column: Column of the text, of JSON lines and Parquet.
+    """
+
+    name: str
+    first: int
+    last: int
+    documents: str
+    text_column: str
+
+    def read(self) -> Iterator[Document]:
+        """Read its documents, also those that cannot be used; at most one is in memory."""
+        if _suffix(self.name) == ".parquet":
+            yield from self._read_row_groups()
+            return
+        for position, raw in self._find_documents():
+            yield self._parse(position, raw)
+
+    def _find_documents(self) -> Iterator[tuple[int, bytes]]:
+        if _suffix(self.name) != ".txt" or self.documents == "line":
+            return (line for line in self._lines() if not _is_blank(line[1]))
+        if self.documents == "file":
+            return iter([(0, Path(self.name).read_bytes().removeprefix(codecs.BOM_UTF8))])
+        return _join_lines(self._lines())
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        position = self.first
+        with Path(self.name).open("rb") as file:
+            file.seek(position)
+            while position < self.last and (raw := file.readline()):
+                yield position, raw if position else raw.removeprefix(codecs.BOM_UTF8)
+                position += len(raw)
+
+    def _parse(self, position: int, raw: bytes) -> Document:
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            return Document(
+                position,
+                "",
+                f"not UTF-8 ({error.reason} at byte {position + error.start}); save the file with "
+                "that encoding",
+            )
+        if _suffix(self.name) == ".txt":
+            return Document(position, text)
+        record = parse_json(0, text)
+        if record.problem:
+            return Document(position, "", record.problem)
+        if self.text_column not in record.values:
+            return Document(position, "", f"no column {self.text_column!r}")
+        return to_document(position, record.values[self.text_column], self.text_column)
+
+    def _read_row_groups(self) -> Iterator[Document]:
+        with pq.ParquetFile(self.name) as file:
+            row = sum(file.metadata.row_group(group).num_rows for group in range(self.first))
+            batches = file.iter_batches(
+                PARQUET_ROWS, list(range(self.first, self.last)), [self.text_column]
+            )
+            for batch in batches:
+                for value in batch.column(0).to_pylist():
+                    row += 1
+                    yield to_document(row, value, self.text_column)
+
+
+def to_document(position: int, value: Any, column: str) -> Document:
+    """Make a document of a value, which has to be text."""
+    if not isinstance(value, str):
+        shown = repr(value)
+        shown = f"{shown[:MAX_SHOWN]}..." if len(shown) > MAX_SHOWN else shown
+        return Document(position, "", f"column {column!r} holds {shown}, not text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:  # half a character, which JSON can write
+        return Document(position, "", f"column {column!r} holds no valid Unicode ({error.reason})")
+    return Document(position, value)
+
+
+def cut_file(
+    path: str, documents: str, text_column: str, shard_bytes: int = SHARD_BYTES
+) -> list[FileShard]:
+    """Cut a file between documents.
+
+    Args:
+        path: Text, JSON lines or Parquet, by suffix.
+        documents: What a document of a text file is: ``blank_line``, ``file`` or ``line``.
+        text_column: Column of the text, of JSON lines and Parquet.
+        shard_bytes: Bytes of a shard, about; more where a document is longer.
+
+    Returns:
+        The shards, in the order of the file.
+
+    Raises:
+        ValueError: If the file is empty, of an unknown format, or lacks the column.
+        FileNotFoundError: If there is no such file.
+    """
+    check_file(path, TEXT_SUFFIXES)
+    suffix = _suffix(path)
+    if suffix == ".parquet":
+        cuts = _cut_row_groups(path, text_column, shard_bytes)
+    elif suffix == ".txt" and documents == "file":
+        cuts = [0, Path(path).stat().st_size]
+    else:
+        if suffix != ".txt":
+            _check_json(path, text_column)
+        by_line = suffix != ".txt" or documents == "line"
+        cuts = _cut_lines(path, shard_bytes, by_line=by_line)
+    return [FileShard(path, first, last, documents, text_column) for first, last in pairwise(cuts)]
+
+
+def split_sentences(text: str, language: str | None) -> list[str]:
+    """Split a document into sentences, their white space squeezed; the end of a line ends one.
+
+    Args:
+        text: The document.
+        language: Code of the language of running prose; None if every line is a sentence.
+    """
+    sentences = []
+    for line in text.split("\n"):
+        if line.strip():
+            parts = [line] if language is None else segment(language, line)
+            sentences += [squeezed for part in parts if (squeezed := " ".join(part.split()))]
+    return sentences
+
+
+def find_lines(path: str, positions: Sequence[int]) -> list[int]:
+    """Find the lines, from 1, of bytes of a file, which ascend."""
+    lines, line, read = [], 1, 0
+    with Path(path).open("rb") as file:
+        for position in positions:
+            while read < position and (block := file.read(min(position - read, 1 << 20))):
+                line += block.count(b"\n")
+                read += len(block)
+            lines.append(line)
+    return lines
+
+
+def _suffix(path: str) -> str:
+    return Path(path).suffix.lower()
+
+
+def _is_blank(raw: bytes) -> bool:
+    return not raw.decode("utf-8", "replace").strip()
+
+
+def _join_lines(lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    """Join the lines between blank ones."""
+    start = 0
+    parts: list[bytes] = []
+    for position, raw in lines:
+        if not _is_blank(raw):
+            start = start if parts else position
+            parts.append(raw)
+        elif parts:
+            yield start, b"".join(parts)
+            parts = []
+    if parts:
+        yield start, b"".join(parts)
+
+
+def _cut_lines(path: str, shard_bytes: int, *, by_line: bool) -> list[int]:
+    """Find bytes at which documents begin, the first and the end of the file among them."""
+    end = Path(path).stat().st_size
+    cuts = [0]
+    with Path(path).open("rb") as file:
+        while cuts[-1] + shard_bytes < end:
+            file.seek(cuts[-1] + shard_bytes)
+            file.readline()  # the rest of a line
+            while not by_line and not _is_blank(file.readline()):  # the end of the file is blank
+                pass
+            cuts.append(file.tell())
+    return cuts if cuts[-1] == end else [*cuts, end]
+
+
+def _cut_row_groups(path: str, text_column: str, shard_bytes: int) -> list[int]:
+    try:
+        with pq.ParquetFile(path) as file:
+            check_header(path, file.schema_arrow.names, (text_column,))
+            groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+            sizes = [group.total_byte_size for group in groups]
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ValueError(f"{path}: cannot be read as Parquet ({error})") from error
+    cuts, size = [0], 0
+    for group, bytes_of_group in enumerate(sizes, start=1):
+        size += bytes_of_group
+        if size >= shard_bytes or group == len(sizes):
+            cuts.append(group)
+            size = 0
+    return cuts
+
+
+def _check_json(path: str, text_column: str) -> None:
+    """Check the first lines of a JSON-lines file up to an object, as for the rows of a task."""
+    shard = FileShard(path, 0, Path(path).stat().st_size, "line", text_column)
+    for position, raw in shard._find_documents():
+        if position == 0 and raw.lstrip().startswith(b"["):
+            raise ValueError(f"{path}: a JSON array; write one JSON object on each line")
+        try:
+            record = parse_json(0, raw.decode("utf-8"))
+        except UnicodeDecodeError:
+            continue
+        if not record.problem:
+            check_header(path, list(record.values), (text_column,))
+            return

@@ -1,0 +1,96 @@
+"""Pack whole sentences into rows, across documents or within them.
+
+Source: Liu et al. 2019 (RoBERTa), section 4.2: FULL-SENTENCES and DOC-SENTENCES.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .plans import Piece, PlannedRow, draw_order
+from .tokenized import TokenizedDocuments
+
+
+def pack_sentences(
+    lengths: Callable[[int], Any],
+    order: Iterable[int],
+    *,
+    max_tokens: int,
+    is_across: bool,
+) -> Iterator[list[Piece]]:
+    """Fill rows with sentences that follow one another.
+
+    A sentence that does not fit begins a new row; one that is longer than a row is cut into pieces
+    as long as a row, and the rest.
+
+    Args:
+        lengths: Gives the tokens of each sentence of a document.
+        order: The documents, in the order in which they are packed.
+        max_tokens: Tokens of a row at most, the [SEP] between two documents included.
+        is_across: Whether a row goes on with the next document.
+
+    Yields:
+        For each row its parts of documents.
+    """
+    row: list[Piece] = []
+    room = max_tokens
+    for document in order:
+        if row and not is_across:
+            yield row
+            row, room = [], max_tokens
+        room -= bool(row)  # the [SEP] before the document
+        first = last = 0
+        for size in _cut(np.asarray(lengths(document)).tolist(), max_tokens):
+            if size > room:
+                if last > first:
+                    row.append(Piece(document, first, last))
+                yield row
+                row, room, first = [], max_tokens, last
+            last += size
+            room -= size
+        row.append(Piece(document, first, last))
+    if row:
+        yield row
+
+
+@dataclass(frozen=True)
+class SentencePlanner:
+    """Plans rows of whole sentences.
+
+    Args:
+        documents: The documents.
+        max_tokens: Tokens of a row at most, the [SEP] between two documents included.
+        is_across: Whether a row goes on with the next document; then every pass has another order
+            of the documents, else all have the same rows.
+        seed: Seed of the orders.
+    """
+
+    documents: TokenizedDocuments
+    max_tokens: int
+    is_across: bool
+    seed: int
+
+    def plan(self, number: int) -> Iterator[PlannedRow]:
+        """Plan the rows of a pass."""
+        order: Iterable[int] = range(len(self.documents))
+        if self.is_across:
+            order = map(int, draw_order(f"{self.seed} {number} order", len(self.documents)))
+        rows = pack_sentences(
+            self.documents.sentence_lengths,
+            order,
+            max_tokens=self.max_tokens,
+            is_across=self.is_across,
+        )
+        return map(PlannedRow, rows)
+
+
+def _cut(sizes: Iterable[int], longest: int) -> Iterator[int]:
+    """Cut what is too long into pieces."""
+    for size in sizes:
+        rest = size
+        while rest > longest:
+            yield longest
+            rest -= longest
+        yield rest

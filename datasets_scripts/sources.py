@@ -1,0 +1,267 @@
+"""Find the documents of a corpus: in files, on the Hub, or in what is built in."""
+
+import glob
+import hashlib
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import datasets
+
+from .corpus import SAMPLE_TEXT, CorpusData
+from .documents import TEXT_SUFFIXES, Document, Shard, cut_file, to_document
+from .hub import SPLIT_NAMES, readable_hub, split_hub_id
+from .loading import load_task
+from .sample_text import generate_documents
+
+HELD_OUT_SEED = 20181011
+SHARD_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class Source:
+    """The documents of one split of a corpus.
+
+    Args:
+        name: Where they are, for messages.
+        key: What tells them from any others.
+        shards: Their parts, in order.
+        size: Bytes of the text, about; None if nobody knows.
+    """
+
+    name: str
+    key: str
+    shards: list[Shard]
+    size: int | None
+
+    def read(self, max_documents: int | None) -> Iterator[Document]:
+        """Read the documents in order, also those that cannot be used."""
+        documents = (document for shard in self.shards for document in shard.read())
+        return islice(documents, max_documents)
+
+
+@dataclass(frozen=True)
+class TextShard:
+    """Documents in memory.
+
+    Args:
+        name: Where they come from.
+        texts: The documents.
+    """
+
+    name: str
+    texts: tuple[str, ...]
+
+    def read(self) -> Iterator[Document]:
+        """Read the documents."""
+        return (Document(number, text) for number, text in enumerate(self.texts, start=1))
+
+
+@dataclass(frozen=True)
+class RowShard:
+    """Rows of a dataset of the Hub, each a document.
+
+    Args:
+        name: The dataset and its split.
+        rows: The rows; a stream is read whole.
+        column: Column of the text.
+        first: Number of the first row, from 0.
+        last: Number of the row after the last one; None for a stream.
+    """
+
+    name: str
+    rows: datasets.Dataset | datasets.IterableDataset
+    column: str
+    first: int = 0
+    last: int | None = None
+
+    def read(self) -> Iterator[Document]:
+        """Read the rows, also those that cannot be used."""
+        rows = self.rows if self.last is None else self.rows.select(range(self.first, self.last))
+        for number, row in enumerate(rows, start=self.first + 1):
+            yield to_document(number, row.get(self.column), self.column)
+
+
+def find_sources(data: CorpusData, cache_dir: str | None) -> dict[str, Source]:
+    """Find the documents of a corpus; no text is read yet, but what a dataset of the Hub stores.
+
+    Args:
+        data: The corpus.
+        cache_dir: Folder for rows of the Hub and of tasks; None takes the one of `datasets`.
+
+    Returns:
+        The source of ``train`` and, if the corpus has held-out text of its own, ``validation``.
+
+    Raises:
+        ValueError: If a file or a dataset cannot be read or lacks the column.
+        OSError: If there is no such file or dataset.
+    """
+    if data.hub_id is not None:
+        return _find_hub_sources(data, cache_dir)
+    if data.dataset is None:
+        return _find_file_sources(data)
+    sources = {}
+    for split, texts in _read_built_in(data, cache_dir).items():
+        name, joined = f"{data.dataset}:{split}", "\0".join(texts).encode()
+        key = hashlib.sha256(joined).hexdigest()
+        sources[split] = Source(name, key, [TextShard(name, tuple(texts))], len(joined))
+    return sources
+
+
+def held_out(share: float) -> Iterator[int]:
+    """Draw the numbers of the documents that are held out, in ascending order and without an end.
+
+    One document is drawn of each ``1 / share`` that follow one another, so that the choice depends
+    on nothing but the number of a document.
+    """
+    if share == 0:
+        return
+    rng = random.Random(HELD_OUT_SEED)
+    for window in count():
+        first, last = ceil(window / share), ceil((window + 1) / share)
+        yield first + int(rng.random() * (last - first))
+
+
+class CorpusTexts:
+    """The documents of corpora that are learnt from, which can be read again and again."""
+
+    def __init__(self, corpora: Sequence[CorpusData], cache_dir: str | Path | None = None) -> None:
+        self._corpora = corpora
+        cache = None if cache_dir is None else str(cache_dir)
+        self._sources = [find_sources(data, cache) for data in corpora]
+
+    def __iter__(self) -> Iterator[str]:
+        for data, sources in zip(self._corpora, self._sources, strict=True):
+            skipped = held_out(0 if "validation" in sources else data.validation_share)
+            skip = next(skipped, -1)
+            for number, document in enumerate(sources["train"].read(data.max_documents)):
+                if number == skip:
+                    skip = next(skipped)
+                elif not document.problem:
+                    yield document.text
+
+
+def corpus_texts(corpora: Sequence[CorpusData], cache_dir: str | Path | None = None) -> CorpusTexts:
+    """Read the training documents of corpora, without those that are held out or unusable.
+
+    Args:
+        corpora: The corpora.
+        cache_dir: Folder for rows of the Hub and of tasks; None takes the one of `datasets`.
+
+    Returns:
+        The texts; every iteration reads them anew, one document at a time.
+
+    Raises:
+        ValueError: If a file or a dataset cannot be read or lacks the column.
+        OSError: If there is no such file or dataset.
+    """
+    return CorpusTexts(corpora, cache_dir)
+
+
+def _find_file_sources(data: CorpusData) -> dict[str, Source]:
+    patterns = {"train": data.train_file, "validation": data.validation_file}
+    files = {split: _find_files(data, given) for split, given in patterns.items() if given}
+    if both := sorted(set(files["train"]) & set(files.get("validation", []))):
+        raise ValueError(
+            f"{data.where}: {both[0]} is a file of train_file and of validation_file; what is held "
+            "out must not be learnt"
+        )
+    sources = {}
+    for split, paths in files.items():
+        shards: list[Shard] = []
+        for path in paths:
+            shards += cut_file(path, data.documents, data.text_column)
+        stats = [Path(path).stat() for path in paths]
+        stamps = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+        key = repr((paths, stamps, data.documents, data.text_column))
+        name = paths[0] if len(paths) == 1 else ", ".join(patterns[split] or ())
+        sources[split] = Source(name, key, shards, sum(size for size, _ in stamps))
+    return sources
+
+
+def _find_files(data: CorpusData, patterns: Sequence[str]) -> list[str]:
+    """List the files that some patterns mean, each once."""
+    files: list[str] = []
+    for pattern in patterns:
+        if Path(pattern).is_dir():
+            raise ValueError(
+                f"{data.where}: {pattern} is a folder; name its files, such as "
+                f"{Path(pattern) / '*.txt'}"
+            )
+        found = [pattern]
+        if glob.has_magic(pattern) and not Path(pattern).is_file():
+            # Path.glob refuses patterns that begin at the root
+            matches = glob.glob(pattern, recursive=True)  # noqa: PTH207
+            found = sorted(match for match in matches if Path(match).is_file())
+        if not found:
+            raise FileNotFoundError(
+                f"{data.where}: no file matches {pattern!r}; check the pattern and data_dir "
+                f"(formats: {', '.join(TEXT_SUFFIXES)})"
+            )
+        files += found
+    return list(dict.fromkeys(str(Path(path).absolute()) for path in files))
+
+
+def _read_built_in(data: CorpusData, cache_dir: str | None) -> dict[str, list[str]]:
+    """Read the built-in text, or the distinct sentences of a task; held-out ones are new."""
+    if data.dataset == SAMPLE_TEXT:
+        return generate_documents()
+    task = load_task(data.to_task(), cache_dir)
+    seen: set[str] = set()
+    splits: dict[str, list[str]] = {}
+    for split in ("train", "validation"):
+        rows = task.splits[split]
+        columns = [rows[name][:] for name in rows.column_names if name.startswith("sentence")]
+        texts = dict.fromkeys(text for row in zip(*columns, strict=True) for text in row)
+        splits[split] = [text for text in texts if text not in seen]
+        seen.update(texts)
+    return splits
+
+
+def _find_hub_sources(data: CorpusData, cache_dir: str | None) -> dict[str, Source]:
+    path, config = split_hub_id(str(data.hub_id))
+    where = f"{data.where}: dataset {data.hub_id!r}"
+    with readable_hub(where):
+        builder = datasets.load_dataset_builder(path, config, cache_dir=cache_dir)
+        if data.streaming:
+            found = builder.as_streaming_dataset()
+        else:
+            builder.download_and_prepare()
+            found = builder.as_dataset()
+    sources = {}
+    for split in ("train", "validation"):
+        names = [name for name in SPLIT_NAMES[split] if name in found]
+        if names:
+            rows = _select_text(where, names[0], found[names[0]], data.text_column)
+            name = f"{data.hub_id}:{names[0]}"
+            key = f"{builder.cache_dir} {names[0]} {data.text_column}"
+            size = None if data.streaming else rows.data.nbytes
+            sources[split] = Source(name, key, _cut_rows(name, rows, data.text_column), size)
+        elif split == "train":
+            raise ValueError(f"{where} has no split 'train'; its splits: {', '.join(found)}")
+    return sources
+
+
+def _select_text(where: str, split: str, rows: Any, column: str) -> Any:
+    """Keep the column of the text, and refuse a split that lacks it."""
+    # What a stream does not say about itself, its first row says.
+    columns = rows.column_names or [name for row in rows.take(1) for name in row]
+    if column not in columns:
+        raise ValueError(
+            f"{where}: split {split!r} has no column {column!r}; its columns: {columns}; name one "
+            "as text_column"
+        )
+    return rows.select_columns([column])
+
+
+def _cut_rows(name: str, rows: Any, column: str) -> list[Shard]:
+    if isinstance(rows, datasets.IterableDataset):
+        return [RowShard(name, rows, column)]
+    firsts = range(0, len(rows), SHARD_ROWS)
+    return [
+        RowShard(name, rows, column, first, min(first + SHARD_ROWS, len(rows))) for first in firsts
+    ]

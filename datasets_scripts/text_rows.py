@@ -1,0 +1,168 @@
+"""Rows of text to learn from: other ones in every pass, and the same in every process."""
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+
+from .full_sentences import SentencePlanner
+from .pairs import PairPlanner
+from .plans import PlanFolder, Planner
+from .tokenized import TokenizedDocuments
+
+PACKINGS = ("segment_pairs", "full_sentences", "doc_sentences")
+
+
+class TextRows:
+    """Rows of a text, [CLS] before and [SEP] behind each part.
+
+    What a row holds depends on the seed, the pass and its number, never on who reads it or when.
+    Every pass has as many rows as the first one: of more, some are left out, and of fewer the first
+    ones stand twice.
+
+    Args:
+        documents: The documents.
+        planner: Plans the rows of a pass.
+        has_pairs: Whether a row is a pair of segments.
+        special_ids: Ids of [CLS] and [SEP].
+        room: Tokens of a row at most, special ones aside.
+        seed: Seed of all draws.
+    """
+
+    def __init__(
+        self,
+        documents: TokenizedDocuments,
+        planner: Planner,
+        *,
+        has_pairs: bool,
+        special_ids: tuple[int, int],
+        room: int,
+        seed: int,
+    ) -> None:
+        self._documents = documents
+        self._has_pairs = has_pairs
+        self._special_ids = special_ids
+        self._room = room
+        self._plans = PlanFolder(planner, seed)
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    def count_tokens(self, number: int) -> NDArray[np.int64]:
+        """Count the tokens of every row in pass ``number``, special ones included, (N,)."""
+        plan = self._plans.open(number)
+        return plan.lengths[plan.rows].astype(np.int64)
+
+    def read(self, number: int, rows: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+        """Read some rows of pass ``number``.
+
+        Args:
+            number: The pass, from 0.
+            rows: Numbers of the rows, (B,).
+
+        Returns:
+            ``lengths`` (B,); ``input_ids`` and ``token_type_ids`` of all rows one after the other,
+            special tokens included, (T,); and of segment pairs ``next_sentence_label`` (B,), 0
+            where B follows A and 1 where it is a random one.
+        """
+        plan = self._plans.open(number)
+        planned = plan.rows[rows]
+        lengths = plan.lengths[planned].astype(np.int64)
+        ids = np.empty(lengths.sum(), np.int64)
+        types = np.zeros_like(ids)
+        cls, sep = self._special_ids
+        end = 0
+        for row in planned.tolist():
+            ids[end] = cls
+            end += 1
+            pieces = plan.pieces[plan.starts[row] : plan.starts[row + 1]].tolist()
+            for place, (document, first, last) in enumerate(pieces):
+                start, end = end, end + last - first
+                ids[start:end] = self._documents.tokens(document, first, last)
+                ids[end] = sep
+                end += 1
+                types[start:end] = place if self._has_pairs else 0
+        found = {"lengths": lengths, "input_ids": ids, "token_type_ids": types}
+        if self._has_pairs:
+            found["next_sentence_label"] = plan.is_random[planned].astype(np.int64)
+        return found
+
+    def describe(self) -> dict[str, int | float]:
+        """Say how much text there is, and what it makes in the first pass."""
+        sentences, tokens, cut = self._documents.count(self._room)
+        facts: dict[str, int | float] = {
+            "documents": len(self._documents),
+            "empty_documents": self._documents.empty,
+            "sentences": sentences,
+            "cut_sentences": cut,
+            "tokens": tokens,
+            "rows": len(self),
+        }
+        if self._has_pairs:
+            plan = self._plans.open(0)
+            facts["random_share"] = float(plan.is_random[plan.rows].mean())
+        return facts
+
+
+def make_text_rows(
+    documents: TokenizedDocuments,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    packing: str,
+    max_length: int,
+    seed: int,
+    short_seq_prob: float = 0.1,
+    balanced: bool = False,
+    name: str,
+) -> TextRows:
+    """Make rows of the documents of a split.
+
+    Args:
+        documents: The documents, from `encode_corpus`.
+        tokenizer: The tokenizer that made their tokens.
+        packing: ``segment_pairs`` (two segments, the second of which follows the first or is a
+            random one), ``full_sentences`` (as many sentences as fit, also of several documents) or
+            ``doc_sentences`` (as many as fit, of one document).
+        max_length: Tokens of a row at most, special ones included.
+        seed: Seed of all draws.
+        short_seq_prob: Share of the documents of a pass whose pairs are of a random length.
+        balanced: Whether half of the pairs are random; else more are, since a sentence that is left
+            alone can only get a random one.
+        name: Name of the corpus, for messages.
+
+    Raises:
+        ValueError: If a setting is unknown or out of range, or pairs are asked of one document.
+    """
+    if packing not in PACKINGS:
+        raise ValueError(f"{name}: packing={packing!r}; known: {', '.join(PACKINGS)}")
+    has_pairs = packing == "segment_pairs"
+    special = 3 if has_pairs else 2
+    shortest = special + (2 if has_pairs else 1)
+    if max_length < shortest:
+        raise ValueError(f"{name}: max_length={max_length}; {packing} needs {shortest} or more")
+    if not 0 <= short_seq_prob <= 1:
+        raise ValueError(f"{name}: short_seq_prob={short_seq_prob} must be in [0, 1]")
+    if has_pairs and len(documents) < 2:
+        raise ValueError(
+            f"{name}: {len(documents)} document in split {documents.split!r}, but next sentences "
+            "need two, since a random one is of another document; add documents, check what the "
+            "key 'documents' takes for one (blank_line, file or line), or learn masked tokens alone"
+        )
+    room = max_length - special
+    planner: Planner = SentencePlanner(documents, room, packing == "full_sentences", seed)
+    if has_pairs:
+        planner = PairPlanner(documents, room, short_seq_prob, balanced, seed)
+    return TextRows(
+        documents,
+        planner,
+        has_pairs=has_pairs,
+        special_ids=_find_special_ids(tokenizer, name),
+        room=room,
+        seed=seed,
+    )
+
+
+def _find_special_ids(tokenizer: PreTrainedTokenizerBase, name: str) -> tuple[int, int]:
+    ids = (tokenizer.cls_token_id, tokenizer.sep_token_id)
+    if None in ids:
+        raise ValueError(f"{name}: the tokenizer has no [CLS] or no [SEP]; take that of a BERT")
+    return ids

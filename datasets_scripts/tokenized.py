@@ -1,0 +1,157 @@
+"""Tokens of documents on disk: views of the memory-mapped columns, nothing is copied."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import datasets
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Some rows of a dataset, in order.
+
+    Args:
+        total: All rows of the dataset.
+        numbers: Row numbers, ascending, (K,), int64.
+        is_inverted: Whether the rows are all but these; so the few that are held out say also
+            which are not.
+    """
+
+    total: int
+    numbers: Numbers
+    is_inverted: bool
+
+    def __len__(self) -> int:
+        return self.total - len(self.numbers) if self.is_inverted else len(self.numbers)
+
+    def mask(self) -> NDArray[np.bool_]:
+        """Tell of every row of the dataset whether it is one of these, (total,)."""
+        mask = np.full(self.total, self.is_inverted)
+        mask[self.numbers] = not self.is_inverted
+        return mask
+
+
+class _Chunk(NamedTuple):
+    """Views of the buffers of a part of the column.
+
+    Args:
+        documents: Number of the first sentence of each document, and the end, (D + 1,), int32.
+        sentences: Number of the first token of each sentence, and the end, int32.
+        tokens: All tokens, uint16 or int32.
+    """
+
+    documents: NDArray[np.int32]
+    sentences: NDArray[np.int32]
+    tokens: NDArray[Any]
+
+
+class TokenizedDocuments:
+    """The documents of a split as tokens, without special ones.
+
+    Only the table of the chunks is in memory, and the numbers of the documents that are held out.
+    A pickled copy opens the same files.
+
+    Args:
+        parts: Datasets with a column ``sentences``, and the rows of each that are the documents.
+        split: Name of the split, for messages.
+        empty: How many documents without a token were left out of it.
+    """
+
+    def __init__(
+        self, parts: Sequence[tuple[datasets.Dataset, Selection]], split: str, empty: int = 0
+    ) -> None:
+        self.split = split
+        self.empty = empty
+        self._parts = list(parts)
+        self._open()
+
+    def _open(self) -> None:
+        self._ends = list(accumulate(len(selection) for _, selection in self._parts))
+        # how many of the rows that are left out come before a document
+        self._gaps = [
+            selection.numbers - np.arange(len(selection.numbers)) for _, selection in self._parts
+        ]
+        self._chunks = [_view_chunks(dataset) for dataset, _ in self._parts]
+        self._starts = [
+            list(accumulate((len(chunk.documents) - 1 for chunk in chunks), initial=0))
+            for chunks in self._chunks
+        ]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"split": self.split, "empty": self.empty, "_parts": self._parts}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def offsets(self, document: int) -> NDArray[np.int32]:
+        """Find where the sentences of a document begin among its tokens, and the end, (S + 1,)."""
+        chunk, row = self._locate(document)
+        first, last = chunk.documents[row], chunk.documents[row + 1]
+        offsets = chunk.sentences[first : last + 1]
+        return offsets - offsets[0]
+
+    def sentence_lengths(self, document: int) -> NDArray[np.int32]:
+        """Count the tokens of each sentence of a document, (S,)."""
+        offsets = self.offsets(document)
+        return offsets[1:] - offsets[:-1]  # np.diff takes longer than all the rest
+
+    def tokens(self, document: int, first: int, last: int) -> NDArray[Any]:
+        """View the tokens ``first`` to ``last - 1`` of a document, (T,), uint16 or int32."""
+        chunk, row = self._locate(document)
+        start = int(chunk.sentences[chunk.documents[row]])
+        return chunk.tokens[start + first : start + last]
+
+    def count(self, longest: int) -> tuple[int, int, int]:
+        """Count sentences, tokens, and sentences of more than ``longest`` tokens."""
+        sentences = tokens = long_sentences = 0
+        for (_, selection), chunks, starts in zip(
+            self._parts, self._chunks, self._starts, strict=True
+        ):
+            mask = selection.mask()
+            for chunk, start in zip(chunks, starts, strict=False):
+                sizes = np.diff(chunk.documents)
+                lengths = np.diff(chunk.sentences[chunk.documents[0] : chunk.documents[-1] + 1])
+                lengths = lengths[np.repeat(mask[start : start + len(sizes)], sizes)]
+                sentences += len(lengths)
+                tokens += int(lengths.sum(dtype=np.int64))
+                long_sentences += int((lengths > longest).sum())
+        return sentences, tokens, long_sentences
+
+    def _locate(self, document: int) -> tuple[_Chunk, int]:
+        """Find the chunk of a document, and its row there."""
+        part = bisect_right(self._ends, document)
+        selection = self._parts[part][1]
+        row = document - (self._ends[part - 1] if part else 0)
+        if selection.is_inverted:
+            row += int(self._gaps[part].searchsorted(row, side="right"))
+        else:
+            row = int(selection.numbers[row])
+        chunk = bisect_right(self._starts[part], row) - 1
+        return self._chunks[part][chunk], row - self._starts[part][chunk]
+
+
+def count_sentences(dataset: datasets.Dataset) -> Numbers:
+    """Count the sentences of every row of a dataset with a column ``sentences``, (rows,)."""
+    counts = [np.diff(chunk.documents) for chunk in _view_chunks(dataset)]
+    return np.concatenate([np.empty(0, np.int64), *counts]).astype(np.int64)
+
+
+def _view_chunks(dataset: datasets.Dataset) -> list[_Chunk]:
+    chunks = []
+    for documents in dataset.data.column("sentences").chunks:
+        if len(documents):
+            sentences = documents.values
+            views = (documents.offsets, sentences.offsets, sentences.values)
+            chunks.append(_Chunk(*(view.to_numpy() for view in views)))
+    return chunks

@@ -1,0 +1,78 @@
+"""`train_wordpiece`: any language, either case, and texts that are never all in memory."""
+
+import random
+
+import pytest
+from transformers import AutoTokenizer
+
+from datasets_scripts import train_wordpiece
+from datasets_scripts.vocabulary import BLOCK
+
+ENGLISH = ["The Café opens in Paris.", "A café in Oslo closes.", "Paris is old."] * 5
+
+
+class Texts:
+    """Texts that can be read again and again, but only one by one."""
+
+    def __iter__(self):
+        return iter(ENGLISH)
+
+
+def test_texts_can_be_of_any_kind_that_is_read_again():
+    assert train_wordpiece(Texts(), 90).get_vocab() == train_wordpiece(ENGLISH, 90).get_vocab()
+
+
+def test_texts_that_can_be_read_once_are_refused():
+    with pytest.raises(ValueError, match="texts can be read only once, but are needed twice"):
+        train_wordpiece(iter(ENGLISH), 90)
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_the_case_is_kept_if_asked_for_also_after_saving(tmp_path, lowercase):
+    tokenizer = train_wordpiece(ENGLISH, 150, lowercase=lowercase)
+    tokenizer.save_pretrained(tmp_path)
+
+    reloaded = AutoTokenizer.from_pretrained(tmp_path)
+
+    expected = ["the", "cafe", "paris"] if lowercase else ["The", "Café", "Paris"]
+    assert tokenizer.tokenize("The Café Paris") == expected
+    assert reloaded.tokenize("The Café Paris") == expected
+    assert dict(reloaded("The", "Paris")) == dict(tokenizer("The", "Paris"))
+    assert 1 in reloaded("The", "Paris")["token_type_ids"]
+
+
+def test_a_chinese_character_is_a_word():
+    tokenizer = train_wordpiece(["今天天气很好。", "我们去公园。"] * 5, 40)
+
+    assert tokenizer.tokenize("今天a") == ["今", "天", "[UNK]"]
+    assert not [piece for piece in tokenizer.get_vocab() if piece.startswith("##")][1:]
+
+
+def test_rare_characters_give_way_to_words():
+    rng = random.Random(0)
+    codes = [chr(0x1200 + number) for number in range(300)]  # one Ethiopic letter each
+    words = [rng.choice(["harbour", "lantern", "winter"]) for _ in range(120_000)]
+    texts = [" ".join(words[start : start + 400]) for start in range(0, len(words), 400)]
+    texts = [f"{text} {code}" for text, code in zip(texts, codes, strict=True)]
+
+    tokenizer = train_wordpiece(texts, 150)
+
+    assert tokenizer.tokenize("harbour lantern winter") == ["harbour", "lantern", "winter"]
+    assert sum(code in tokenizer.get_vocab() for code in codes) < 40
+    assert tokenizer.tokenize(f"winter {codes[-1]}") == ["winter", "[UNK]"]
+    # the same characters fit into a larger one
+    assert set(codes) <= set(train_wordpiece(texts, 2000).get_vocab())
+
+
+def test_characters_are_counted_block_by_block():
+    texts = ["abc " * (BLOCK // 4), "xyz " * (BLOCK // 4), "rare"]
+
+    assert {"a", "x", "r"} <= set(train_wordpiece(texts, 100).get_vocab())
+
+
+def test_rare_characters_do_not_change_from_run_to_run():
+    texts = [chr(0x1200 + number) * 3 for number in range(2000)]
+
+    first, *others = [train_wordpiece(texts, 4200).get_vocab() for _ in range(3)]
+
+    assert others == [first] * 2

@@ -1,0 +1,161 @@
+"""The random numbers of masks: shares within three standard deviations, and what they depend on."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tests.golden.masks import (
+    CLS,
+    MASK,
+    NORMAL,
+    PIECES,
+    SEP,
+    SHARES,
+    UNK,
+    WORDS,
+    drawn,
+    flat,
+    make_masking,
+    make_rows,
+    targets_of,
+)
+from trainers.masking import Draws
+
+
+def assert_share(count, trials, expected, deviations=3):
+    """A count of independent trials lies within some standard deviations of the expected one."""
+    deviation = math.sqrt(trials * expected * (1 - expected))
+    assert abs(count - trials * expected) <= deviations * deviation
+
+
+@pytest.mark.parametrize("whole_words", [False, True])
+@pytest.mark.parametrize("shares", SHARES.values(), ids=SHARES.keys())
+def test_shares_of_masks_random_and_kept_tokens_are_those_asked_for(shares, whole_words):
+    ids, lengths = flat(make_rows(1500, seed=3))
+    masking = make_masking(shares, whole_word_mask=whole_words)
+
+    hidden, labels = masking.apply(
+        ids, lengths, masking.draw(0, 0, np.arange(len(lengths)), lengths)
+    )
+
+    targets = ((labels != -100) & (ids != UNK)).sum()
+    unchanged = ((labels != -100) & (ids != UNK) & (hidden == ids)).sum()
+    masks = ((labels != -100) & (ids != UNK) & (hidden == MASK)).sum()
+    # a random token is at times the one it replaces
+    kept = 1 - shares[1] - shares[2] + shares[2] / len(NORMAL)
+    assert targets > 4000
+    assert_share(masks, targets, shares[1])
+    assert_share(unchanged, targets, kept)
+
+
+def test_actions_are_drawn_for_each_piece_of_a_word():
+    row = [CLS, WORDS[0], PIECES[0], SEP]
+    masking = make_masking((0.5, 0.5, 0.0), whole_word_mask=True)
+
+    masked = drawn(masking, [row] * 2000)
+
+    both = sum(hidden.count(MASK) == 2 for hidden, _ in masked)
+    neither = sum(hidden == row for hidden, _ in masked)
+    assert_share(both, 2000, 0.25)
+    assert_share(neither, 2000, 0.25)
+
+
+def test_random_tokens_are_all_those_allowed_and_no_other():
+    allowed = [6, 9, 31]
+    rows = [[CLS, *[UNK] * 28, SEP]] * 200
+
+    masked = drawn(make_masking((0.3, 0.0, 1.0), random_ids=allowed), rows)
+
+    tokens = [hidden[position] for hidden, labels in masked for position in targets_of(labels)]
+    assert set(tokens) == set(allowed)
+    for token in allowed:
+        assert_share(tokens.count(token), len(tokens), 1 / 3)
+
+
+def test_every_place_in_a_row_is_a_target_equally_often():
+    rows = [[CLS, *[WORDS[0]] * 18, SEP]] * 3000  # three of 18 in every row
+
+    masked = drawn(make_masking(), rows)
+
+    counts = np.array([np.array(labels) != -100 for _, labels in masked]).sum(axis=0)
+    assert counts[0] == counts[-1] == 0
+    for count in counts[1:-1]:
+        assert_share(count, 3000, 3 / 18, deviations=4)  # 18 of them, so one is far off
+
+
+def test_draws_of_a_row_do_not_depend_on_the_batch_around_it():
+    lengths = np.array([7, 30, 1, 12, 512])
+    rows = np.array([4, 0, 1_000_000, 17, 3])
+    together = make_masking(seed=3).draw(1, 2, rows, lengths)
+
+    alone = [
+        make_masking(seed=3).draw(1, 2, rows[[place]], lengths[[place]])
+        for place in (4, 1, 0, 2, 3)
+    ]
+
+    borders = lengths.cumsum()[:-1]
+    for name in Draws._fields:
+        parts = np.split(getattr(together, name), borders)
+        for place, draws in zip((4, 1, 0, 2, 3), alone, strict=True):
+            np.testing.assert_array_equal(parts[place], getattr(draws, name))
+
+
+def test_rows_of_different_passes_have_the_same_draws_together_as_apart():
+    rows, lengths, passes = np.array([5, 5, 8]), np.array([9, 9, 4]), np.array([0, 1, 1])
+    masking = make_masking()
+
+    together = masking.draw(0, passes, rows, lengths)
+
+    apart = [
+        masking.draw(0, int(number), rows[[place]], lengths[[place]])
+        for place, number in enumerate(passes)
+    ]
+    for draw, *parts in zip(together, *apart, strict=True):
+        np.testing.assert_array_equal(draw, np.concatenate(parts))
+
+
+def test_every_seed_task_pass_and_row_has_numbers_of_its_own():
+    rows, lengths = np.arange(6), np.full(6, 20)
+
+    numbers = [
+        np.concatenate(make_masking(seed=seed).draw(task, number, rows, lengths))
+        for seed, task, number in product(range(4), range(4), range(4))
+    ]
+
+    everything = np.concatenate(numbers)
+    assert len(np.unique(everything)) == everything.size == 64 * 6 * 20 * 3
+    assert everything.min() >= 0
+    assert everything.max() < 1
+
+
+def test_neighbouring_rows_passes_and_the_three_draws_are_not_correlated():
+    rows, lengths = np.arange(200), np.full(200, 50)
+    masking = make_masking()
+    first = [draw.reshape(200, 50) for draw in masking.draw(0, 0, rows, lengths)]
+    second = [draw.reshape(200, 50) for draw in masking.draw(0, 1, rows, lengths)]
+    order, action, token = first
+    pairs = [
+        (order, action),
+        (order, token),
+        (action, token),
+        *zip(first, second, strict=True),
+        *((draw[1:], draw[:-1]) for draw in first),
+        *((draw[:, 1:], draw[:, :-1]) for draw in first),
+    ]
+
+    for left, right in pairs:
+        correlation = np.corrcoef(left.ravel(), right.ravel())[0, 1]
+        assert abs(correlation) < 4 / math.sqrt(left.size)
+
+
+def test_passes_have_different_targets():
+    rows = make_rows(100, seed=4)
+    masking = make_masking()
+
+    first, again, second = (drawn(masking, rows, number) for number in (0, 0, 1))
+
+    assert first == again
+    differ = sum(left[1] != right[1] for left, right in zip(first, second, strict=True))
+    assert differ > 80

@@ -1,0 +1,119 @@
+"""Our segment pairs against google's loops: the same random numbers have to give the same pairs."""
+
+import random
+from itertools import accumulate, chain, pairwise, product
+
+import pytest
+
+from datasets_scripts.pairs import plan_pairs
+from tests.golden.google_bert import create_instances
+
+# How many documents, how many sentences each has, and how many tokens each of these: from, to.
+SHAPES = {
+    "thirty documents": (30, (1, 20), (1, 12)),
+    "two documents": (2, (1, 12), (1, 10)),
+    "documents of one sentence": (12, (1, 1), (1, 30)),
+    "sentences of one token": (5, (1, 40), (1, 1)),
+    "sentences beyond the row": (8, (1, 6), (10, 90)),
+}
+ROWS = [5, 9, 24, 64]  # tokens of a row; 5 is the least: one of A, one of B, three special ones
+SHORT = [0, 0.1, 1]
+
+
+def make_corpus(shape, seed):
+    """Documents of sentences; all tokens of a corpus differ, so that a token tells its place."""
+    documents, sentences, tokens = SHAPES[shape]
+    rng = random.Random(seed)
+    sizes = [
+        [rng.randint(*tokens) for _ in range(rng.randint(*sentences))] for _ in range(documents)
+    ]
+    spans = pairwise(accumulate(chain.from_iterable(sizes), initial=0))
+    return [[list(range(*next(spans))) for _ in document] for document in sizes]
+
+
+def plan(corpus, document, max_seq_length, short_seq_prob, rng):
+    return list(
+        plan_pairs(
+            lambda number: [len(sentence) for sentence in corpus[number]],
+            document,
+            documents=len(corpus),
+            max_tokens=max_seq_length - 3,
+            short_seq_prob=short_seq_prob,
+            rng=rng,
+        )
+    )
+
+
+def read(sentences, front, back):
+    """The tokens of some sentences, without some at the front and some at the back."""
+    tokens = list(chain.from_iterable(sentences))
+    return tokens[front : len(tokens) - back]
+
+
+def instance_of(corpus, pair):
+    """What a pair stands for: the tokens of A, those of B, and whether B is a random one."""
+    first = corpus[pair.document][pair.first : pair.middle]
+    second = corpus[pair.other][pair.other_first : pair.other_last]
+    return (
+        read(first, pair.a_front, pair.a_back),
+        read(second, pair.b_front, pair.b_back),
+        pair.is_random,
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_pairs_and_the_state_of_the_generator_equal_those_of_google(shape):
+    for seed, row, short in product(range(6), ROWS, SHORT):
+        corpus = make_corpus(shape, seed)
+        our_rng, google_rng = random.Random(seed), random.Random(seed)
+        for document in range(len(corpus)):
+            pairs = plan(corpus, document, row, short, our_rng)
+            instances = create_instances(corpus, document, row, short, google_rng)
+
+            assert [instance_of(corpus, pair) for pair in pairs] == instances
+            assert our_rng.getstate() == google_rng.getstate()
+
+
+def test_ten_draws_of_the_same_document_give_a_random_b_from_it_as_with_google():
+    corpus = [[[1], [2]], [[3], [4]]]
+    from_itself = 0
+    for seed in range(3000):
+        pairs = plan(corpus, 0, 64, 0, random.Random(seed))
+        instances = create_instances(corpus, 0, 64, 0, random.Random(seed))
+
+        assert [instance_of(corpus, pair) for pair in pairs] == instances
+        from_itself += sum(pair.is_random and pair.other == 0 for pair in pairs)
+    assert 0 < from_itself < 20  # half of 3,000 chunks, and what they put back; 1 in 1,024 of these
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_pair_begins_where_the_one_before_ended_or_put_sentences_back(shape):
+    corpus = make_corpus(shape, 1)
+    rng = random.Random(1)
+    for document in range(len(corpus)):
+        pairs = plan(corpus, document, 24, 0.1, rng)
+
+        ends = [pair.middle if pair.is_random else pair.last for pair in pairs]
+        assert [pair.first for pair in pairs] == [0, *ends[:-1]]
+        assert ends[-1] == len(corpus[document])
+        for pair in pairs:
+            assert pair.document == document
+            assert pair.first < pair.middle <= pair.last
+            actual = (document, pair.middle, pair.last)
+            assert pair.is_random or (pair.other, pair.other_first, pair.other_last) == actual
+
+
+def test_the_corpora_of_these_tests_reach_every_branch():
+    pairs = []
+    for shape in SHAPES:
+        corpus = make_corpus(shape, 2)
+        rng = random.Random(2)
+        pairs += chain.from_iterable(
+            plan(corpus, place, 24, 0.1, rng) for place in range(len(corpus))
+        )
+
+    for field in ("a_front", "a_back", "b_front", "b_back"):
+        assert any(getattr(pair, field) for pair in pairs)
+    assert any(pair.is_random and pair.middle < pair.last for pair in pairs)  # puts back
+    assert any(pair.is_random and pair.middle == pair.last for pair in pairs)
+    assert any(not pair.is_random for pair in pairs)
