@@ -1,21 +1,30 @@
 """Multi-task training on top of the Hugging Face Trainer.
 
 The map: ``tasks`` (what a recipe says about training a task), ``data`` (rows of all tasks),
-``rows`` (their arrays), ``collators`` and ``shapes`` (rows to batches), ``samplers``, ``streams``
-and ``token_streams`` (which rows of which task at which step), ``batches`` (all these for a run),
+``rows`` (their arrays), ``masking`` and ``text`` (learning from text without labels),
+``collators`` and ``shapes`` (rows to batches), ``samplers``, ``streams`` and ``token_streams``
+(which rows of which task at which step), ``batches`` (all these for a run),
 ``metrics`` (per task and over all tasks), ``multitask`` (the trainer), ``acceleration`` (of its
 steps), ``checkpoints`` (what can be resumed), ``arguments`` and ``recipes`` (a YAML file plus
-flags), ``pretrained`` (strict loading), ``runs`` (the folder of a run), ``results``,
+flags), ``pretrained`` (strict loading), ``runs`` (the folder of a run), ``launch`` (a whole run),
+``results``,
 ``predictions`` and ``report`` (what it leaves behind), ``errors`` (for people), ``files`` (whole
 files or nothing).
 """
 
-from .arguments import FastTrainingArguments, FinetuneArguments
+from .arguments import (
+    FastTrainingArguments,
+    FinetuneArguments,
+    PretrainArguments,
+    TextArguments,
+)
 from .callbacks import AggregateEarlyStopping
 from .checkpoints import last_complete_checkpoint
 from .collators import TaskCollator
 from .data import TaskDataset
 from .errors import named_errors, readable_errors
+from .launch import Program
+from .masking import Masking
 from .metrics import PRIMARY_METRIC, aggregates, standard_error, task_metrics
 from .multitask import MultiTaskTrainer
 from .predictions import write_predictions
@@ -23,44 +32,36 @@ from .pretrained import load_pretrained
 from .recipes import deal_keys, parse_recipe, split_argv
 from .report import plot_history, results_table, write_model_card
 from .results import Results, RunFacts, evaluate_run, write_card, write_results
-from .runs import (
-    asks_to_resume,
-    check_output_dir,
-    describe_command,
-    describe_recipe,
-    describe_settings,
-    find_checkpoint,
-    finish_run,
-    sole_writer,
-    speak_once,
-    start_run,
-    use_all_cores,
-)
+from .rows import SomeRows, TextSource
+from .runs import describe_command, describe_recipe
 from .samplers import RoundRobinBatchSampler
 from .tasks import TaskTraining
+from .text import TEXT_TYPES
 
 __all__ = [
     "PRIMARY_METRIC",
+    "TEXT_TYPES",
     "AggregateEarlyStopping",
     "FastTrainingArguments",
     "FinetuneArguments",
+    "Masking",
     "MultiTaskTrainer",
+    "PretrainArguments",
+    "Program",
     "Results",
     "RoundRobinBatchSampler",
     "RunFacts",
+    "SomeRows",
     "TaskCollator",
     "TaskDataset",
     "TaskTraining",
+    "TextArguments",
+    "TextSource",
     "aggregates",
-    "asks_to_resume",
-    "check_output_dir",
     "deal_keys",
     "describe_command",
     "describe_recipe",
-    "describe_settings",
     "evaluate_run",
-    "find_checkpoint",
-    "finish_run",
     "last_complete_checkpoint",
     "load_pretrained",
     "named_errors",
@@ -68,13 +69,9 @@ __all__ = [
     "plot_history",
     "readable_errors",
     "results_table",
-    "sole_writer",
-    "speak_once",
     "split_argv",
     "standard_error",
-    "start_run",
     "task_metrics",
-    "use_all_cores",
     "write_card",
     "write_model_card",
     "write_predictions",

@@ -1,4 +1,4 @@
-"""What a recipe of ``finetune.py`` says beside ``TrainingArguments``."""
+"""What a recipe says beside ``TrainingArguments``."""
 
 import os
 from dataclasses import dataclass, field
@@ -8,6 +8,10 @@ import torch
 from transformers import TrainingArguments
 
 from .callbacks import AggregateEarlyStopping
+from .masking import check_shares
+from .text import PAIRED
+
+PROBLEM_TYPES = {"mlm": "masked_lm", "nsp": "next_sentence", "mlm_nsp": "pretraining"}
 
 
 @dataclass
@@ -45,18 +49,15 @@ class FastTrainingArguments(TrainingArguments):
         super().__post_init__()
 
 
-@dataclass
-class FinetuneArguments:
-    """Flags and keys of ``finetune.py``.
+@dataclass(kw_only=True)
+class RunArguments:
+    """Flags and keys of both programs.
 
     Raises:
-        ValueError: If there are no tasks, both a checkpoint and sizes of a new model, or batches
-            without tokens.
+        ValueError: If there are both a checkpoint and sizes of a new model, or batches without
+            tokens.
     """
 
-    tasks: dict[str, Any] = field(
-        metadata={"help": "Task name to its keys; as a flag also names of tasks of the recipe."}
-    )
     model_name_or_path: str | None = field(
         default=None, metadata={"help": "A bert or minbert checkpoint; none for a new model."}
     )
@@ -67,22 +68,12 @@ class FinetuneArguments:
         default=None, metadata={"help": "Folder with the official files of the built-in datasets."}
     )
     max_length: int = field(default=128, metadata={"help": "Tokens of a sequence at most."})
-    mode: Literal["finetune", "frozen"] = field(
-        default="finetune", metadata={"help": "Train all weights, or only the heads."}
-    )
-    stop: str = field(
-        default="longest",
-        metadata={"help": "When an epoch ends: shortest, longest, or a number of steps."},
-    )
     max_tokens_per_batch: int | None = field(
         default=None,
         metadata={
             "help": "Tokens of a batch at most, instead of a number of rows, for the tasks "
             "without a batch_size of their own."
         },
-    )
-    exponential_lr_gamma: float | None = field(
-        default=None, metadata={"help": "Factor on the learning rate after every epoch."}
     )
     early_stopping_patience: int | None = field(
         default=None, metadata={"help": "Evaluations without a better metric before stopping."}
@@ -92,11 +83,6 @@ class FinetuneArguments:
     )
 
     def __post_init__(self) -> None:
-        if not self.tasks:
-            raise ValueError("tasks is empty; name at least one, as in {sst: {dataset: sst}}")
-        names: list[Any] = list(self.tasks)  # out of YAML
-        if unnamed := [name for name in names if not isinstance(name, str)]:
-            raise ValueError(f"tasks: {unnamed[0]!r} is no name; put it in quotes")
         if self.model_name_or_path is not None and self.model_config:
             raise ValueError(
                 f"model_name_or_path={self.model_name_or_path!r} brings its own sizes; leave it "
@@ -107,10 +93,6 @@ class FinetuneArguments:
                 f"max_tokens_per_batch={self.max_tokens_per_batch}; expected 1 or more, or null "
                 "for per_device_train_batch_size rows"
             )
-
-    def parse_stop(self) -> Any:
-        """Read the stop policy; the sampler checks it."""
-        return int(self.stop) if self.stop.isdigit() else self.stop
 
     def make_callbacks(self, args: TrainingArguments) -> list[AggregateEarlyStopping]:
         """Make the callback for early stopping, if asked for.
@@ -129,3 +111,175 @@ class FinetuneArguments:
                 "metric_for_best_model, such as mean"
             )
         return [AggregateEarlyStopping(patience)]
+
+
+@dataclass(kw_only=True)
+class FinetuneArguments(RunArguments):
+    """Flags and keys of ``finetune.py``.
+
+    Raises:
+        ValueError: If there are no tasks, or as in ``RunArguments``.
+    """
+
+    tasks: dict[str, Any] = field(
+        metadata={"help": "Task name to its keys; as a flag also names of tasks of the recipe."}
+    )
+    mode: Literal["finetune", "frozen"] = field(
+        default="finetune", metadata={"help": "Train all weights, or only the heads."}
+    )
+    stop: str = field(
+        default="longest",
+        metadata={"help": "When an epoch ends: shortest, longest, or a number of steps."},
+    )
+    exponential_lr_gamma: float | None = field(
+        default=None, metadata={"help": "Factor on the learning rate after every epoch."}
+    )
+
+    def __post_init__(self) -> None:
+        check_names("tasks", self.tasks, "{sst: {dataset: sst}}")
+        super().__post_init__()
+
+    def parse_stop(self) -> Any:
+        """Read the stop policy; the sampler checks it."""
+        return int(self.stop) if self.stop.isdigit() else self.stop
+
+
+@dataclass(kw_only=True)
+class TextArguments:
+    """Keys of a task that learns from text without labels.
+
+    Raises:
+        ValueError: If there is no corpus, or a share is out of range.
+    """
+
+    corpus: dict[str, Any] = field(
+        metadata={"help": "Name to the keys of a text; as a flag also names of the recipe's."}
+    )
+    packing: Literal["segment_pairs", "full_sentences", "doc_sentences"] | None = field(
+        default=None,
+        metadata={
+            "help": "What a row is; by default segment_pairs with next sentences, else "
+            "full_sentences."
+        },
+    )
+    mlm_probability: float = field(default=0.15, metadata={"help": "Share of predicted tokens."})
+    mask_replace_prob: float = field(
+        default=0.8, metadata={"help": "Share of the predicted tokens that [MASK] hides."}
+    )
+    random_replace_prob: float = field(
+        default=0.1, metadata={"help": "Share of them that a random token hides."}
+    )
+    whole_word_mask: bool = field(
+        default=False, metadata={"help": "Whether all pieces of a word are chosen together."}
+    )
+    short_seq_prob: float = field(
+        default=0.1, metadata={"help": "Share of documents with segment pairs of a random length."}
+    )
+    balanced: bool = field(
+        default=False, metadata={"help": "Whether half of the pairs are random, not more."}
+    )
+    max_eval_rows: int = field(
+        default=4096, metadata={"help": "Rows of held-out text that are evaluated at most."}
+    )
+
+    def __post_init__(self) -> None:
+        check_names("corpus", self.corpus, "{mine: {train_file: my.txt}}")
+        check_shares(self.mlm_probability, self.mask_replace_prob, self.random_replace_prob)
+        if not 0 <= self.short_seq_prob <= 1:
+            raise ValueError(f"short_seq_prob={self.short_seq_prob} must be in [0, 1]")
+        if self.max_eval_rows < 1:
+            raise ValueError(f"max_eval_rows={self.max_eval_rows} must be 1 or more")
+
+    def choose_packing(self, problem_type: str) -> str:
+        """Choose what a row is.
+
+        Raises:
+            ValueError: If next sentences are to be learnt from rows that have none.
+        """
+        paired = problem_type in PAIRED
+        packing = self.packing or ("segment_pairs" if paired else "full_sentences")
+        if paired and packing != "segment_pairs":
+            raise ValueError(
+                f"packing={packing!r} has no next sentences, which problem_type {problem_type!r} "
+                "learns; take segment_pairs, or masked_lm alone"
+            )
+        return packing
+
+
+@dataclass(kw_only=True)
+class PretrainArguments(TextArguments, RunArguments):
+    """Flags and keys of ``pretrain.py``.
+
+    Raises:
+        ValueError: If a flag contradicts another one, or as in the other arguments.
+    """
+
+    objective: Literal["mlm", "nsp", "mlm_nsp"] = field(
+        default="mlm_nsp",
+        metadata={"help": "Masked tokens, next sentences, or both in one pass."},
+    )
+    model_size: Literal["tiny", "mini", "small", "medium", "base", "large"] | None = field(
+        default=None, metadata={"help": "Size of a new model; fields of model_config win."}
+    )
+    dropout: float | None = field(
+        default=None,
+        metadata={"help": "Dropout of states and attention; by default that of the model."},
+    )
+    tokenizer_name_or_path: str | None = field(
+        default=None, metadata={"help": "Tokenizer of a new model."}
+    )
+    train_tokenizer: bool = field(
+        default=False, metadata={"help": "Train the WordPiece vocabulary of a new model."}
+    )
+    vocab_size: int = field(default=30522, metadata={"help": "Tokens of that vocabulary."})
+    cased: bool = field(default=False, metadata={"help": "Whether it keeps upper case."})
+    preprocessing_num_workers: int | None = field(
+        default=None, metadata={"help": "Processes that tokenize; by default one."}
+    )
+    finetune: dict[str, Any] | None = field(
+        default=None,
+        metadata={"help": "Go on with finetune.py: {recipe: its recipe, flag: value, ...}."},
+    )
+
+    def __post_init__(self) -> None:
+        TextArguments.__post_init__(self)
+        RunArguments.__post_init__(self)
+        self.choose_packing(self.problem_type)
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout} must be in [0, 1)")
+        if self.finetune is not None and "recipe" not in self.finetune:
+            raise ValueError("finetune: recipe is missing, as in {recipe: recipes/sst.yaml}")
+        self._check_sources()
+
+    def _check_sources(self) -> None:
+        """Check that there is one source of weights, and one of a vocabulary."""
+        start = self.model_name_or_path
+        own = ("model_size", "train_tokenizer", "tokenizer_name_or_path")
+        if start is not None and (given := [name for name in own if getattr(self, name)]):
+            raise ValueError(
+                f"model_name_or_path={start!r} brings its sizes and its tokenizer; leave it out "
+                f"for a new model, or leave {' and '.join(given)} out"
+            )
+        if start is None and self.train_tokenizer == (self.tokenizer_name_or_path is not None):
+            raise ValueError(
+                "a new model needs one vocabulary: give train_tokenizer: true, or "
+                "tokenizer_name_or_path, the folder or Hub id of one; or go on from a checkpoint "
+                "with model_name_or_path"
+            )
+
+    @property
+    def problem_type(self) -> str:
+        """Problem type of the only task."""
+        return PROBLEM_TYPES[self.objective]
+
+
+def check_names(key: str, mapping: dict[Any, Any], example: str) -> None:
+    """Check that a mapping out of YAML names something.
+
+    Raises:
+        ValueError: If it is empty, or a name is none.
+    """
+    if not mapping:
+        raise ValueError(f"{key} is empty; name at least one, as in {example}")
+    if unnamed := [name for name in mapping if not isinstance(name, str)]:
+        raise ValueError(f"{key}: {unnamed[0]!r} is no name; put it in quotes")

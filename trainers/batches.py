@@ -3,24 +3,26 @@
 from collections.abc import Mapping
 from typing import Literal
 
-import datasets
 import numpy as np
 from torch import nn
 from transformers import TrainingArguments
 
 from .collators import TaskCollator
-from .data import count_tokens, read_lengths
+from .data import Rows, read_lengths, token_counts
 from .samplers import RoundRobinBatchSampler
 from .shapes import FixedShapes
+from .streams import counts_of
 from .tasks import TaskTraining
+from .text import TextTask
 
 
 def make_sampler(
-    train_dataset: Mapping[str, datasets.Dataset],
+    train_dataset: Mapping[str, Rows],
     args: TrainingArguments,
     task_training: Mapping[str, TaskTraining],
     stop: Literal["shortest", "longest"] | int,
     max_tokens_per_batch: int | None,
+    texts: Mapping[str, TextTask],
 ) -> RoundRobinBatchSampler:
     """Build the sampler of a run.
 
@@ -31,6 +33,7 @@ def make_sampler(
         stop: When an epoch ends.
         max_tokens_per_batch: Tokens per process and step of the tasks that say nothing; None takes
             ``per_device_train_batch_size`` rows.
+        texts: The tasks that learn from text, whose rows or masks are other ones in every pass.
 
     Raises:
         ValueError: If the sampler refuses a value, or a column that it needs is missing.
@@ -60,7 +63,8 @@ def make_sampler(
         stop=stop,
         lengths=lengths,
         token_budgets=budgets,
-        tokens={task: count_tokens(train_dataset[task]) for task in budgets},
+        tokens={task: token_counts(train_dataset[task]) for task in budgets},
+        changing=texts,
     )
 
 
@@ -68,8 +72,9 @@ def make_collator(
     model: nn.Module,
     args: TrainingArguments,
     pad_token_id: int,
-    train_dataset: Mapping[str, datasets.Dataset] | None,
+    train_dataset: Mapping[str, Rows] | None,
     sampler: RoundRobinBatchSampler | None,
+    texts: Mapping[str, TextTask],
 ) -> TaskCollator:
     """Build the collator of a run: packed if the model can, in fixed shapes if it is compiled.
 
@@ -79,19 +84,20 @@ def make_collator(
         pad_token_id: Token of padding.
         train_dataset: Encoded rows of each task; None without training.
         sampler: That of the training rows.
+        texts: The tasks that learn from text.
     """
     # DataParallel would cut the one row of a packed batch
     supports = getattr(model, "supports_packed_input", lambda _: False)
     packed = args.n_gpu <= 1 and supports(args.device)
     if not packed or not args.torch_compile or train_dataset is None or sampler is None:
-        return TaskCollator(pad_token_id, packed=packed)
+        return TaskCollator(pad_token_id, packed=packed, texts=texts)
     most = {task: _most_tokens(task, rows, sampler) for task, rows in train_dataset.items()}
-    return TaskCollator(pad_token_id, packed=True, fixed_shapes=FixedShapes(most))
+    return TaskCollator(pad_token_id, packed=True, fixed_shapes=FixedShapes(most), texts=texts)
 
 
-def _most_tokens(task: str, rows: datasets.Dataset, sampler: RoundRobinBatchSampler) -> int:
+def _most_tokens(task: str, rows: Rows, sampler: RoundRobinBatchSampler) -> int:
     """Bound the tokens of a batch, by its budget or by the longest rows."""
     if task in sampler.token_budgets:
         return sampler.token_budgets[task]
-    longest = np.sort(count_tokens(rows))[-sampler.batch_sizes[task] :]
+    longest = np.sort(counts_of(token_counts(rows), 0))[-sampler.batch_sizes[task] :]
     return int(longest.mean() * sampler.batch_sizes[task])

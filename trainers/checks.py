@@ -3,16 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
-import datasets
 from transformers import TrainingArguments
 
+from .data import Rows
+from .masking import Masking
 from .metrics import AGGREGATES, METRIC_NAMES
+from .rows import TextSource
 from .tasks import TaskTraining
+from .text import MASKED, PAIRED, TEXT_TYPES, TextTask
 
 
 def check_tasks(
     problem_types: Mapping[str, str],
-    given: Mapping[str, Mapping[str, datasets.Dataset] | None],
+    given: Mapping[str, Mapping[str, Rows] | None],
     task_training: Mapping[str, TaskTraining],
 ) -> None:
     """Check that all mappings name the same tasks and that each task has labelled rows.
@@ -31,13 +34,52 @@ def check_tasks(
             continue
         if set(tasks) != set(problem_types):
             raise ValueError(f"{what} data is for {', '.join(tasks)}; expected the tasks {known}")
-        for task, dataset in tasks.items():
-            if not len(dataset):
-                raise ValueError(f"the {what} set of task {task!r} is empty; give it rows")
-            if "labels" not in dataset.column_names:
-                raise ValueError(f"the {what} set of task {task!r} has no labels")
+        for task, rows in tasks.items():
+            _check_rows(what, task, problem_types[task], rows)
     if unknown := sorted(set(task_training) - set(problem_types)):
         raise ValueError(f"task_training names {', '.join(unknown)}; known tasks: {known}")
+
+
+def _check_rows(what: str, task: str, kind: str, rows: Rows) -> None:
+    where = f"the {what} set of task {task!r}"
+    if not len(rows):
+        raise ValueError(f"{where} is empty; give it rows")
+    if kind in PAIRED and not isinstance(rows, TextSource):
+        raise ValueError(
+            f"{where} has no segment pairs; problem_type {kind!r} learns from a text source, whose "
+            "rows are pairs"
+        )
+    if kind not in TEXT_TYPES and not has_labels(rows):
+        raise ValueError(f"{where} has no labels")
+
+
+def has_labels(rows: Rows) -> bool:
+    """Tell whether rows have labels."""
+    return not isinstance(rows, TextSource) and "labels" in rows.column_names
+
+
+def find_texts(
+    problem_types: Mapping[str, str], masking: Mapping[str, Masking]
+) -> dict[str, TextTask]:
+    """List the tasks that learn from text without labels.
+
+    Args:
+        problem_types: Problem type of each task.
+        masking: What chooses the tokens to be predicted, by task.
+
+    Raises:
+        ValueError: If a task needs masks, but there is nothing that draws them.
+    """
+    texts = {}
+    for position, (task, kind) in enumerate(problem_types.items()):
+        if kind in MASKED and task not in masking:
+            raise ValueError(
+                f"task {task!r} of problem_type {kind!r} predicts masked tokens: give "
+                f"masking={{{task!r}: Masking.from_tokenizer(tokenizer)}}"
+            )
+        if kind in TEXT_TYPES:
+            texts[task] = TextTask(kind, masking[task] if kind in MASKED else None, position)
+    return texts
 
 
 def check_arguments(args: TrainingArguments, problem_types: Mapping[str, str]) -> None:
@@ -82,3 +124,8 @@ def check_arguments(args: TrainingArguments, problem_types: Mapping[str, str]) -
     best = args.metric_for_best_model
     if best is not None and best.removeprefix("eval_") not in known:
         raise ValueError(f"metric_for_best_model={best!r}; expected one of {', '.join(known)}")
+    if best is not None and best.endswith("_perplexity") and args.greater_is_better:
+        raise ValueError(
+            f"metric_for_best_model={best!r}: a lower perplexity is better; add "
+            "greater_is_better: false, or take the mlm_loss, its logarithm"
+        )

@@ -3,14 +3,17 @@
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeAlias
 
 import datasets
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, Sampler
 
-from .rows import MODEL_COLUMNS, FlatRows, TaskBatch, row_order
+from .rows import MODEL_COLUMNS, FlatRows, SourceRows, TaskBatch, TextSource, row_order
+from .streams import Counts
+
+Rows: TypeAlias = datasets.Dataset | TextSource
 
 
 class TaskDataset(Dataset[dict[str, Any]]):
@@ -19,19 +22,19 @@ class TaskDataset(Dataset[dict[str, Any]]):
     A row is a dictionary. Rows of one task that are asked for together are a ``TaskBatch``, which
     stays in flat arrays, unless a dataset has a format or a transform: that is asked for its rows.
 
+    Index ``i + p * len(self)`` is row ``i`` in pass ``p`` over the data, for rows that are not the
+    same in every pass: those of text sources, and masks.
+
     Args:
         tasks: Encoded rows of each task; other columns than ``MODEL_COLUMNS`` are left out.
     """
 
-    def __init__(self, tasks: Mapping[str, datasets.Dataset]) -> None:
-        self.sizes = {task: len(dataset) for task, dataset in tasks.items()}
+    def __init__(self, tasks: Mapping[str, Rows]) -> None:
+        self.sizes = {task: len(rows) for task, rows in tasks.items()}
         self._tasks = list(tasks)
         self._ends = list(accumulate(self.sizes.values()))
-        self._datasets = [
-            dataset.select_columns([name for name in MODEL_COLUMNS if name in dataset.column_names])
-            for dataset in tasks.values()
-        ]
-        self._flat = [FlatRows.read(dataset) for dataset in self._datasets]
+        self._datasets = [_select_columns(rows) for rows in tasks.values()]
+        self._flat = [_read_flat(rows) for rows in self._datasets]
         self._sampler: Sampler[list[int]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -40,7 +43,7 @@ class TaskDataset(Dataset[dict[str, Any]]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._flat = [FlatRows.read(dataset) for dataset in self._datasets]
+        self._flat = [_read_flat(rows) for rows in self._datasets]
 
     def register_sampler(self, sampler: Sampler[list[int]]) -> None:
         """Pass every later ``set_epoch`` on to ``sampler``."""
@@ -64,26 +67,44 @@ class TaskDataset(Dataset[dict[str, Any]]):
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[dict[str, Any]]:
         """Read the rows of a batch together if they are of one task."""
-        position = bisect_right(self._ends, indices[0])
+        numbers, places = np.divmod(np.asarray(indices, dtype=np.int64), len(self))
+        position = bisect_right(self._ends, places[0])
         start, end = self._ends[position] - self.sizes[self._tasks[position]], self._ends[position]
-        if min(indices) < start or max(indices) >= end:
+        if places.min() < start or places.max() >= end:
             return [self[index] for index in indices]
         task, flat = self._tasks[position], self._flat[position]
         if flat is not None:
-            return TaskBatch(task, flat, np.asarray(indices, dtype=np.int64) - start)
-        rows = self._datasets[position][[index - start for index in indices]]
+            return TaskBatch(task, flat, places - start, numbers)
+        rows = self._datasets[position][(places - start).tolist()]
         return [
             {"task": task, **dict(zip(rows, values, strict=True))}
             for values in zip(*rows.values(), strict=True)
         ]
 
 
-def read_lengths(task: str, dataset: datasets.Dataset, column: str) -> NDArray[np.int64]:
-    """Read the tokens of each row, (N,).
+def _select_columns(rows: Rows) -> Any:
+    if isinstance(rows, TextSource):
+        return rows
+    return rows.select_columns([name for name in MODEL_COLUMNS if name in rows.column_names])
+
+
+def _read_flat(rows: Rows) -> FlatRows | SourceRows | None:
+    return SourceRows(rows) if isinstance(rows, TextSource) else FlatRows.read(rows)
+
+
+def token_counts(rows: Rows) -> Counts:
+    """Find how to count the tokens of the rows: an array, or a function of the pass."""
+    return rows.count_tokens if isinstance(rows, TextSource) else count_tokens(rows)
+
+
+def read_lengths(task: str, dataset: Rows, column: str) -> Counts:
+    """Read the tokens of each row, (N,), or find the function that gives them for a pass.
 
     Raises:
         ValueError: If the dataset has no such column.
     """
+    if isinstance(dataset, TextSource):
+        return dataset.count_tokens
     if column not in dataset.column_names:
         raise ValueError(
             f"train_sampling_strategy='group_by_length' needs the column {column!r}; task {task!r} "
@@ -107,19 +128,20 @@ def count_tokens(dataset: datasets.Dataset) -> NDArray[np.int64]:
 
 
 def longest_first(
-    task: str, dataset: datasets.Dataset, length_column: str
+    task: str, dataset: Rows, length_column: str
 ) -> tuple[TaskDataset, NDArray[np.int64]]:
     """Order rows by length, which saves padding; the longest batch shows at once if memory lacks.
 
     Args:
         task: Name of the task.
         dataset: Encoded rows.
-        length_column: Column with the tokens of each row; without it the order stays.
+        length_column: Column with the tokens of each row; without it, and for a text source, the
+            order stays.
 
     Returns:
         The rows, and for each of them its position in ``dataset``, (N,).
     """
-    if length_column not in dataset.column_names:
+    if isinstance(dataset, TextSource) or length_column not in dataset.column_names:
         return TaskDataset({task: dataset}), np.arange(len(dataset))
     order = np.argsort(-np.asarray(dataset[length_column]), kind="stable")
     return TaskDataset({task: dataset.select(order)}), order

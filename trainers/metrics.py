@@ -3,6 +3,7 @@
 They go through the ``evaluate`` library; ``metric_classes.py`` has them.
 """
 
+import math
 import random
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,12 +12,26 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import EvalPrediction
 
+from .text import MASKED, SCORES, TEXT_TYPES
+
 # The metric that stands for a task in the aggregates.
-PRIMARY_METRIC = {"classification": "accuracy", "paraphrase": "accuracy", "similarity": "pearson"}
+PRIMARY_METRIC = {
+    "classification": "accuracy",
+    "paraphrase": "accuracy",
+    "similarity": "pearson",
+    "masked_lm": "mlm_accuracy",
+    "next_sentence": "nsp_accuracy",
+    "pretraining": "mlm_accuracy",
+}
+MLM_METRICS = ("mlm_accuracy", "mlm_loss", "perplexity")
+NSP_METRICS = ("nsp_accuracy", "nsp_loss")
 METRIC_NAMES = {
     "classification": ("accuracy", "macro_f1"),
     "paraphrase": ("accuracy", "f1", "macro_f1"),
     "similarity": ("pearson", "spearman"),
+    "masked_lm": MLM_METRICS,
+    "next_sentence": NSP_METRICS,
+    "pretraining": (*MLM_METRICS, *NSP_METRICS),
 }
 AGGREGATES = ("mean", "leaderboard")
 
@@ -33,12 +48,15 @@ def task_metrics(
         decode: How the model turns its logits (N, K) into predictions (N,); None for ``decide``.
 
     Returns:
-        A function of logits (N, K) and labels (N,) that gives the metrics of ``METRIC_NAMES``.
+        A function of logits (N, K) and labels (N,) that gives the metrics of ``METRIC_NAMES``; for
+        text of what ``score_text`` says of every row, (N, 5).
 
     Raises:
         ValueError: If the problem type is unknown.
     """
     _known(problem_type)
+    if problem_type in TEXT_TYPES:
+        return lambda prediction: text_metrics(problem_type, np.asarray(prediction.predictions))
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         # Importing it takes memory that a run which only trains can do without. It also draws from
@@ -56,6 +74,24 @@ def task_metrics(
         return {name: float(values[name]) for name in METRIC_NAMES[problem_type]}
 
     return compute
+
+
+def text_metrics(problem_type: str, scores: NDArray[Any]) -> dict[str, float]:
+    """Sum up what ``score_text`` says of every row, (N, 5).
+
+    Losses are means in nats, of the MLM over all predicted tokens; the perplexity is its exponent.
+    """
+    sums = dict(zip(SCORES, scores.astype(np.float64).sum(axis=0).tolist(), strict=True))
+    targets, rows = max(1.0, sums["mlm_targets"]), max(1, len(scores))
+    values = {
+        "mlm_accuracy": sums["mlm_correct"] / targets,
+        "mlm_loss": sums["mlm_nll"] / targets,
+        # a loss of 700 is the most that a float can take the exponent of
+        "perplexity": math.exp(min(700.0, sums["mlm_nll"] / targets)),
+        "nsp_accuracy": sums["nsp_correct"] / rows,
+        "nsp_loss": sums["nsp_nll"] / rows,
+    }
+    return {name: values[name] for name in METRIC_NAMES[problem_type]}
 
 
 def decide(problem_type: str, logits: Any, decode: Decode | None = None) -> NDArray[Any]:
@@ -85,16 +121,17 @@ def aggregates(primary: Mapping[str, tuple[str, float]]) -> dict[str, float]:
     Returns:
         ``mean``, the mean of the values; and ``leaderboard``, the mean after a correlation r in
         [-1, 1] became (r + 1) / 2, as on the leaderboard of Stanford CS 224N's default project.
+        Tasks that learn from text without labels count only if there are no others.
 
     Raises:
         ValueError: If there is no task.
     """
     if not primary:
         raise ValueError("no tasks to aggregate; expected at least one")
-    values = [value for _, value in primary.values()]
-    scaled = [
-        (value + 1) / 2 if kind == "similarity" else value for kind, value in primary.values()
-    ]
+    labelled = [found for found in primary.values() if found[0] not in TEXT_TYPES]
+    counted = labelled or list(primary.values())
+    values = [value for _, value in counted]
+    scaled = [(value + 1) / 2 if kind == "similarity" else value for kind, value in counted]
     return {"mean": float(np.mean(values)), "leaderboard": float(np.mean(scaled))}
 
 
@@ -112,21 +149,29 @@ def standard_error(
     Args:
         problem_type: A key of ``PRIMARY_METRIC``.
         logits: Outputs of the model, (N, K).
-        labels: (N,).
+        labels: (N,); nothing of text.
         decode: As in ``task_metrics``.
         resamples: Bootstrap samples for a correlation.
         seed: Of the bootstrap.
 
     Returns:
-        sqrt(p (1 - p) / N) for an accuracy p, the bootstrap standard error for a correlation.
+        sqrt(p (1 - p) / N) for an accuracy p, the bootstrap standard error for a correlation. For
+        an accuracy over the tokens of rows, which are not independent, that of a ratio of sums
+        over the rows.
 
     Raises:
         ValueError: If the problem type is unknown or there are no rows.
     """
-    predictions = decide(_known(problem_type), logits, decode)
-    references = np.asarray(labels)
-    if not len(references):
+    if not len(logits):
         raise ValueError("no rows; a standard error needs at least one")
+    if _known(problem_type) in MASKED:
+        correct, targets = np.asarray(logits, dtype=np.float64)[:, 1:3].T
+        residuals = correct - correct.sum() / targets.sum() * targets
+        return float(np.sqrt((residuals**2).sum()) / targets.sum())
+    if problem_type in TEXT_TYPES:
+        logits, labels, problem_type = logits[:, 4:] - 0.5, np.ones(len(logits)), "paraphrase"
+    predictions = decide(problem_type, logits, decode)
+    references = np.asarray(labels)
     if problem_type != "similarity":
         accuracy = float(np.mean(predictions == references))
         return float(np.sqrt(accuracy * (1 - accuracy) / len(references)))

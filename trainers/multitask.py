@@ -7,10 +7,10 @@ the checkpoints.
 import math
 from collections.abc import Mapping
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal
 
-import datasets
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -22,12 +22,14 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .acceleration import reused_gradients, static_shapes
 from .batches import make_collator, make_sampler
-from .checks import check_arguments, check_tasks
+from .checks import check_arguments, check_tasks, find_texts
 from .collators import TaskCollator, list_rows
-from .data import TaskDataset, longest_first
+from .data import Rows, TaskDataset, longest_first
+from .masking import IGNORED_LABEL, Masking
 from .metrics import PRIMARY_METRIC, Decode, aggregates, task_metrics
 from .samplers import RoundRobinBatchSampler
 from .tasks import TaskTraining
+from .text import MASKED, TEXT_TYPES, count_rows, score_text
 
 
 class MultiTaskTrainer(Trainer):
@@ -43,13 +45,20 @@ class MultiTaskTrainer(Trainer):
     the backend ``inductor`` unless ``torch_compile_backend`` names another one; ``aot_eager`` needs
     no compiler and is not faster.
 
+    A task can also learn from text without labels: ``masked_lm``, ``next_sentence``, or both in one
+    pass of the encoder, ``pretraining``. The rows of such a task are a ``TextSource``, or for
+    masked tokens alone any encoded rows.
+
     Args:
         model: A model whose ``forward`` takes ``task`` and returns the loss of that task. If it has
-            ``decode(task, logits)``, metrics are of what that gives.
+            ``decode(task, logits)``, metrics are of what that gives. With one task alone it may be
+            a model that does not know tasks.
         args: Arguments of the Trainer.
-        train_dataset: Encoded rows of each task, in the order of the round robin.
-        eval_dataset: Encoded rows of the same tasks.
-        problem_types: Problem type of each task: classification, paraphrase or similarity.
+        train_dataset: Rows of each task, in the order of the round robin.
+        eval_dataset: Rows of the same tasks.
+        problem_types: Problem type of each task: classification, paraphrase, similarity,
+            masked_lm, next_sentence or pretraining.
+        masking: What chooses the tokens that the tasks masked_lm and pretraining predict, by task.
         task_training: Batch size and loss weight where a task differs from the default.
         stop: When an epoch ends; see ``RoundRobinBatchSampler``.
         max_tokens_per_batch: Tokens per process and step of the tasks that do not say it
@@ -72,12 +81,13 @@ class MultiTaskTrainer(Trainer):
         args: TrainingArguments,
         *,
         problem_types: Mapping[str, str],
-        train_dataset: Mapping[str, datasets.Dataset] | None = None,
-        eval_dataset: Mapping[str, datasets.Dataset] | None = None,
+        train_dataset: Mapping[str, Rows] | None = None,
+        eval_dataset: Mapping[str, Rows] | None = None,
         task_training: Mapping[str, TaskTraining] | None = None,
         stop: Literal["shortest", "longest"] | int = "shortest",
         max_tokens_per_batch: int | None = None,
         exponential_lr_gamma: float | None = None,
+        masking: Mapping[str, Masking] | None = None,
         **kwargs: Any,
     ) -> None:
         given = {"training": train_dataset, "evaluation": eval_dataset}
@@ -90,26 +100,28 @@ class MultiTaskTrainer(Trainer):
             # the Trainer would turn this off
             args.ddp_find_unused_parameters = True
         args.restore_callback_states_from_checkpoint = True
+        texts = find_texts(problem_types, masking or {})
         self.problem_types = dict(problem_types)
         self.task_training = {
             task: (task_training or {}).get(task, TaskTraining()) for task in problem_types
         }
         self.exponential_lr_gamma = exponential_lr_gamma
         self._metrics = {
-            task: task_metrics(kind, decoder(model, task)) for task, kind in problem_types.items()
+            task: task_metrics(kind, None if task in texts else decoder(model, task))
+            for task, kind in problem_types.items()
         }
         self._train_rows = None if train_dataset is None else TaskDataset(train_dataset)
         self.train_sampler: RoundRobinBatchSampler | None = None
         if train_dataset is not None and self._train_rows is not None:
             # before the Trainer makes the output folder, for a sampler that is refused
             self.train_sampler = make_sampler(
-                train_dataset, args, self.task_training, stop, max_tokens_per_batch
+                train_dataset, args, self.task_training, stop, max_tokens_per_batch, texts
             )
             # the dataset is told the epoch and passes it on
             self._train_rows.register_sampler(self.train_sampler)
         if kwargs.get("data_collator") is None:
             kwargs["data_collator"] = make_collator(
-                model, args, _pad_token_id(model, kwargs), train_dataset, self.train_sampler
+                model, args, _pad_token_id(model, kwargs), train_dataset, self.train_sampler, texts
             )
         super().__init__(
             model=model,
@@ -119,8 +131,13 @@ class MultiTaskTrainer(Trainer):
             **kwargs,
         )
         self.model_accepts_loss_kwargs = False
-        self._loss_sums = torch.zeros(len(self.problem_types), device=self.args.device)
-        self._loss_counts = np.zeros(len(self.problem_types), dtype=np.int64)
+        if args.label_names is None:
+            # the Trainer would wait for all labels that some task of the model takes
+            self.label_names = ["labels"]
+        self._knows_tasks = "task" in signature(model.forward).parameters
+        names = [name for task, kind in problem_types.items() for name in loss_names(task, kind)]
+        self._loss_sums = dict.fromkeys(names, torch.zeros((), device=self.args.device))
+        self._loss_counts = dict.fromkeys(problem_types, 0)
         self._flops_of_token: int | None = None
 
     # Data
@@ -198,14 +215,27 @@ class MultiTaskTrainer(Trainer):
     ) -> Any:
         """Weight the loss of the task in training, and add it up unweighted for the logs."""
         inputs.pop("num_rows", None)
+        task = inputs["task"] if self._knows_tasks else inputs.pop("task")
+        kind = self.problem_types[task]
+        if kind in MASKED and model.training and self.args.world_size > 1:
+            inputs["num_items_in_batch"] = self._mean_targets(inputs["labels"])
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if model.training:
-            task = inputs["task"]
-            position = list(self.problem_types).index(task)
-            self._loss_sums[position] += loss.detach().mean()
-            self._loss_counts[position] += 1
+            self._loss_counts[task] += 1
+            for name, key in loss_names(task, kind).items():
+                found = loss if key == "loss" else outputs[key]
+                self._loss_sums[name] = self._loss_sums[name] + found.detach().mean()
             loss = loss * self.task_training[task].loss_weight
         return (loss, outputs) if return_outputs else loss
+
+    def _mean_targets(self, labels: Tensor) -> Tensor:
+        """Count the predicted tokens of a step, per rank.
+
+        Ranks have different numbers of them: the mean of their means is not that over all tokens.
+        """
+        count = (labels != IGNORED_LABEL).sum().float()
+        mean: Tensor = self.accelerator.reduce(count, reduction="mean")
+        return mean
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Count as the Trainer does, but the parameters only once, not at every step."""
@@ -219,12 +249,14 @@ class MultiTaskTrainer(Trainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add ``loss_<task>``, the mean over ranks and steps since the last log of the loss."""
         if "loss" in logs:
-            sums = self.accelerator.reduce(self._loss_sums, reduction="mean").tolist()
-            for task, total, count in zip(self.problem_types, sums, self._loss_counts, strict=True):
-                if count:
-                    logs[f"loss_{task}"] = total / int(count)
-            self._loss_sums.zero_()
-            self._loss_counts[:] = 0
+            sums = torch.stack(list(self._loss_sums.values()))
+            totals = self.accelerator.reduce(sums, reduction="mean").tolist()
+            found = dict(zip(self._loss_sums, totals, strict=True))
+            for task, kind in self.problem_types.items():
+                for name in loss_names(task, kind) if self._loss_counts[task] else ():
+                    logs[name] = found[name] / self._loss_counts[task]
+            self._loss_sums = dict.fromkeys(self._loss_sums, torch.zeros_like(sums[0]))
+            self._loss_counts = dict.fromkeys(self._loss_counts, 0)
         super().log(logs, start_time)
 
     def _init_training_state(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
@@ -303,7 +335,7 @@ class MultiTaskTrainer(Trainer):
         return metrics
 
     def _evaluate_task(
-        self, task: str, dataset: datasets.Dataset, ignore_keys: list[str] | None, prefix: str
+        self, task: str, dataset: Rows, ignore_keys: list[str] | None, prefix: str
     ) -> dict[str, float]:
         """Evaluate one task; the random state afterwards is the one before."""
         rows, _ = longest_first(task, dataset, self.args.length_column_name)
@@ -328,14 +360,31 @@ class MultiTaskTrainer(Trainer):
     ) -> tuple[Any, Any, Any]:
         """Compute the logits of a batch; those of filler rows are cut off."""
         rows = inputs.pop("num_rows", None)
-        step: Any = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+        kind = self.problem_types[inputs["task"]]
+        if kind in TEXT_TYPES:
+            step: Any = self._score_step(model, inputs, kind)
+        else:
+            step = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
         loss, logits, labels = step
         if rows is None:
             return loss, logits, labels
         logits = logits[0] if isinstance(logits, tuple) else logits
         return loss, logits[:rows], None if labels is None else labels[:rows]
 
-    def predict_task(self, task: str, dataset: datasets.Dataset) -> NDArray[np.float32]:
+    def _score_step(
+        self, model: nn.Module, inputs: dict[str, Any], kind: str
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute the loss of a batch of text, and in the place of logits the scores of its rows.
+
+        The Trainer computes no metrics without labels; they are in the scores.
+        """
+        inputs = self._prepare_inputs(inputs)
+        with torch.no_grad(), self.compute_loss_context_manager():
+            loss, outputs = self.compute_loss(model, dict(inputs), return_outputs=True)
+        scores = score_text(kind, inputs, outputs)
+        return loss.detach().mean(), scores, torch.zeros(count_rows(inputs), device=scores.device)
+
+    def predict_task(self, task: str, dataset: Rows) -> NDArray[np.float32]:
         """Compute the logits of a task.
 
         Args:
@@ -343,7 +392,7 @@ class MultiTaskTrainer(Trainer):
             dataset: Encoded rows, labelled or not.
 
         Returns:
-            Logits in the order of the rows, (N, K).
+            Logits in the order of the rows, (N, K); for text what ``score_text`` says of each.
 
         Raises:
             ValueError: If the task is unknown or there are no rows.
@@ -374,6 +423,14 @@ def exponential_factor(
     """Scale the learning rate: a linear warmup times one factor ``gamma`` per finished epoch."""
     warmup = min(1.0, step / warmup_steps) if warmup_steps else 1.0
     return warmup * gamma ** (step // steps_per_epoch)
+
+
+def loss_names(task: str, kind: str) -> dict[str, str]:
+    """Name what is logged of the losses of a task, and where the model puts it."""
+    names = {f"loss_{task}": "loss"}
+    if kind == "pretraining":
+        names |= {f"loss_{task}_mlm": "mlm_loss", f"loss_{task}_nsp": "nsp_loss"}
+    return names
 
 
 def decoder(model: Any, task: str) -> Decode | None:

@@ -9,15 +9,24 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from .files import replaced_when_done, write_text
 from .metrics import AGGREGATES, METRIC_NAMES, PRIMARY_METRIC
+from .text import TEXT_TYPES
 
 # Names of the Hub for what a task is: https://huggingface.co/tasks
 HUB_TASKS = {
     "classification": "text-classification",
     "paraphrase": "text-classification",
     "similarity": "sentence-similarity",
+    "masked_lm": "fill-mask",
+    "next_sentence": "text-classification",
+    "pretraining": "fill-mask",
+}
+# What is plotted of an evaluation: shares and correlations, and the losses of text.
+PLOTTED = {kind: (metric,) for kind, metric in PRIMARY_METRIC.items()} | {
+    "pretraining": ("mlm_accuracy", "nsp_accuracy")
 }
 
 MEAN = "mean of all tasks"
+HELD_OUT = " (held out)"
 
 
 def results_table(
@@ -80,62 +89,83 @@ def _markdown(lines: Sequence[Sequence[str]]) -> str:
     )
 
 
-def plot_history(log_history: Sequence[Mapping[str, float]], path: str | os.PathLike[str]) -> None:
-    """Plot the training loss and the primary metric of each task over the steps.
+Points = list[tuple[float, float]]
+
+
+def has_history(
+    log_history: Sequence[Mapping[str, float]], problem_types: Mapping[str, str]
+) -> bool:
+    """Tell whether a log has anything to plot."""
+    return any(any(series.values()) for series in _find_series(log_history, problem_types))
+
+
+def plot_history(
+    log_history: Sequence[Mapping[str, float]],
+    problem_types: Mapping[str, str],
+    path: str | os.PathLike[str],
+) -> None:
+    """Plot the losses and the primary metric of each task over the steps.
 
     Args:
         log_history: ``trainer.state.log_history``.
+        problem_types: Problem type of each task.
         path: PNG file to write.
 
     Raises:
         ValueError: If the history has neither a loss nor an evaluation.
     """
-    losses = _series(log_history, "loss_", ("",))
-    scores = _series(log_history, "eval_", sorted(set(PRIMARY_METRIC.values())))
-    scores |= {MEAN: _points(log_history, "eval_mean")}
-    if not losses and not any(scores.values()):
+    if not has_history(log_history, problem_types):
         raise ValueError("the log has no loss and no evaluation to plot; log at least once")
     # importing it takes memory that a run which only trains can do without
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    losses, scores = _find_series(log_history, problem_types)
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
-    _draw(left, losses, "Training loss per task", "loss (unweighted)")
-    _draw(right, scores, "Evaluation per task", "accuracy or Pearson correlation")
+    _draw(left, losses, "Loss per task", "loss (unweighted)")
+    of_text = all(kind in TEXT_TYPES for kind in problem_types.values())
+    label = "accuracy" if of_text else "accuracy or Pearson correlation"
+    _draw(right, scores, "Evaluation on held-out data", label)
     with replaced_when_done(Path(path).with_suffix(".png")) as temporary:
         figure.savefig(temporary, dpi=150)
 
 
-def _points(history: Sequence[Mapping[str, float]], key: str) -> list[tuple[float, float]]:
+def _find_series(
+    history: Sequence[Mapping[str, float]], problem_types: Mapping[str, str]
+) -> tuple[dict[str, Points], dict[str, Points]]:
+    """Collect losses and scores as (step, value), by what they are called in the plot."""
+    losses, scores = {}, {}
+    for task, kind in problem_types.items():
+        parts = ("mlm", "nsp") if kind == "pretraining" else ("",)
+        for part in parts:
+            name = f"{task} {part}".strip()
+            losses[name] = _points(history, "_".join(filter(None, ("loss", task, part))))
+        for metric in METRIC_NAMES[kind]:
+            if metric.endswith("_loss"):
+                name = f"{task} {metric.removesuffix('_loss')}{HELD_OUT}"
+                losses[name] = _points(history, f"eval_{task}_{metric}")
+        for metric in PLOTTED[kind]:
+            scores[f"{task} ({metric})"] = _points(history, f"eval_{task}_{metric}")
+    if len(problem_types) > 1:
+        scores[MEAN] = _points(history, "eval_mean")
+    return losses, scores
+
+
+def _points(history: Sequence[Mapping[str, float]], key: str) -> Points:
     return [(entry["step"], entry[key]) for entry in history if key in entry]
 
 
-def _series(
-    history: Sequence[Mapping[str, float]], prefix: str, metrics: Sequence[str]
-) -> dict[str, list[tuple[float, float]]]:
-    """Collect (step, value) by what is left of a key without prefix and metric: the task."""
-    series: dict[str, list[tuple[float, float]]] = {}
-    for key in dict.fromkeys(key for entry in history for key in entry):
-        for metric in metrics:
-            suffix = f"_{metric}" if metric else ""
-            if key.startswith(prefix) and key.endswith(suffix):
-                task = key.removeprefix(prefix).removesuffix(suffix)
-                label = f"{task} ({metric})" if metric else task
-                series[label] = _points(history, key)
-    return series
-
-
-def _draw(
-    axes: Any, series: Mapping[str, Sequence[tuple[float, float]]], title: str, label: str
-) -> None:
+def _draw(axes: Any, series: Mapping[str, Points], title: str, label: str) -> None:
     for name, points in series.items():
         if points:
             steps, values = zip(*points, strict=True)
             (line,) = axes.plot(steps, values, label=name, marker="o", markersize=3)
             if name == MEAN:
                 line.set(color="black", linestyle="--")
+            elif name.endswith(HELD_OUT):
+                line.set(linestyle="--")
     axes.set(title=title, xlabel="optimizer steps", ylabel=label)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(alpha=0.3)

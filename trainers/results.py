@@ -2,22 +2,24 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 from numpy.typing import NDArray
 from transformers import EvalPrediction
 
+from .checks import has_labels
+from .data import Rows
 from .files import write_text
 from .metrics import PRIMARY_METRIC, aggregates, standard_error, task_metrics
 from .multitask import MultiTaskTrainer, decoder
 from .predictions import write_predictions
-from .report import plot_history, results_table, write_model_card
+from .report import has_history, plot_history, results_table, write_model_card
+from .text import TEXT_TYPES
 
 # What decides about the numbers beside this project.
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets")
@@ -59,6 +61,7 @@ class RunFacts:
         model_name_or_path: The checkpoint at the start; None for new weights.
         data: Name of the data of each task.
         bad_rows: The rows of each task that were left out, and why.
+        text: What the splits of a text hold: documents, tokens, and so on.
         versions: Versions of the libraries.
     """
 
@@ -67,68 +70,76 @@ class RunFacts:
     model_name_or_path: str | None
     data: dict[str, str]
     bad_rows: dict[str, list[str]]
+    text: dict[str, dict[str, Any]] = field(default_factory=dict)
     versions: dict[str, str] = field(
         default_factory=lambda: {name: version(name) for name in LIBRARIES}
     )
 
 
 def evaluate_run(
-    trainer: MultiTaskTrainer, encoded: Mapping[str, Mapping[str, datasets.Dataset]]
+    trainer: MultiTaskTrainer,
+    encoded: Mapping[str, Mapping[str, Rows]],
+    splits: Sequence[str] = ("validation", "test"),
 ) -> tuple[dict[str, Results], dict[tuple[str, str], NDArray[Any]]]:
     """Run the trained model over every held-out row once.
 
     Args:
         trainer: The trainer, with the best or last weights.
-        encoded: By task and split, the encoded rows.
+        encoded: By task and split, the rows.
+        splits: The splits to evaluate.
 
     Returns:
-        By split, the results of the tasks with labels there; and by (task, split) the predictions,
-        in the order of the rows.
+        By split, the results of the tasks with labels there, and of text; and by (task, split) the
+        predictions of the tasks with labels, in the order of the rows.
     """
     model = trainer.accelerator.unwrap_model(trainer.model)
-    predictions = {}
-    logits = {}
-    for task, splits in encoded.items():
-        for split in FILE_SPLITS:
-            if split in splits:
-                found = trainer.predict_task(task, splits[split])
-                logits[task, split] = found
-                predictions[task, split] = np.asarray(model.decode(task, found))
-    results = {}
-    for split in FILE_SPLITS:
-        labelled = {
-            task: (logits[task, split], np.asarray(splits[split]["labels"]))
-            for task, splits in encoded.items()
-            if split in splits and "labels" in splits[split].column_names
-        }
-        if labelled:
-            results[split] = _summarize(labelled, trainer.problem_types, model)
+    predictions: dict[tuple[str, str], NDArray[Any]] = {}
+    outputs: dict[str, dict[str, tuple[Any, Any]]] = {split: {} for split in splits}
+    for task, rows_of in encoded.items():
+        for split in splits:
+            if split not in rows_of:
+                continue
+            rows: Any = rows_of[split]
+            found = trainer.predict_task(task, rows)
+            if trainer.problem_types[task] in TEXT_TYPES:
+                outputs[split][task] = (found, None)
+                continue
+            predictions[task, split] = np.asarray(model.decode(task, found))
+            if has_labels(rows):
+                outputs[split][task] = (found, np.asarray(rows["labels"]))
+    results = {
+        split: _summarize(found, trainer.problem_types, model)
+        for split, found in outputs.items()
+        if found
+    }
     return results, predictions
 
 
 def _summarize(
-    labelled: Mapping[str, tuple[NDArray[Any], NDArray[Any]]],
+    outputs: Mapping[str, tuple[NDArray[Any], NDArray[Any] | None]],
     problem_types: Mapping[str, str],
     model: Any,
 ) -> Results:
     metrics: dict[str, float] = {}
     errors = {}
     primary = {}
-    for task, (logits, labels) in labelled.items():
+    for task, (logits, labels) in outputs.items():
         kind = problem_types[task]
-        decode = decoder(model, task)
-        values = task_metrics(kind, decode)(EvalPrediction(predictions=logits, label_ids=labels))
+        decode = None if labels is None else decoder(model, task)
+        prediction = EvalPrediction(predictions=logits, label_ids=labels)  # type: ignore[arg-type]
+        values = task_metrics(kind, decode)(prediction)
         metrics |= {f"{task}_{name}": value for name, value in values.items()}
         errors[task] = standard_error(kind, logits, labels, decode=decode)
         primary[task] = (kind, values[PRIMARY_METRIC[kind]])
-    if len(primary) == len(problem_types):  # a mean of some tasks would pass for that of all
+    # a mean of some tasks would pass for that of all, and of text it says nothing more
+    if len(primary) == len(problem_types) and not set(problem_types.values()) <= set(TEXT_TYPES):
         metrics |= aggregates(primary)
-    return Results(metrics, errors, {task: len(labels) for task, (_, labels) in labelled.items()})
+    return Results(metrics, errors, {task: len(logits) for task, (logits, _) in outputs.items()})
 
 
 def write_results(
     trainer: MultiTaskTrainer,
-    encoded: Mapping[str, Mapping[str, datasets.Dataset]],
+    encoded: Mapping[str, Mapping[str, Rows]],
     results: Mapping[str, Results],
     predictions: Mapping[tuple[str, str], NDArray[Any]],
     facts: RunFacts,
@@ -144,25 +155,25 @@ def write_results(
     """
     folder = Path(str(trainer.args.output_dir))
     for (task, split), values in predictions.items():
+        rows: Any = encoded[task][split]
         write_predictions(
             folder / "predictions" / f"{task}-{FILE_SPLITS[split]}-output.csv",
-            encoded[task][split]["id"][:],
+            rows["id"][:],
             values.tolist(),
             trainer.problem_types[task],
         )
     content = {split: asdict(found) for split, found in results.items()}
     content |= asdict(facts) | _describe_training(trainer)
     write_text(folder / "metrics.json", json.dumps(content, indent=2) + "\n")
-    if any(
-        key.startswith(("loss_", "eval_")) for entry in trainer.state.log_history for key in entry
-    ):  # a run shorter than logging_steps has nothing to show
-        plot_history(trainer.state.log_history, folder / "history.png")
+    if has_history(trainer.state.log_history, trainer.problem_types):
+        # a run shorter than logging_steps has nothing to show
+        plot_history(trainer.state.log_history, trainer.problem_types, folder / "history.png")
 
 
 def write_card(
     template_path: str | os.PathLike[str],
     trainer: MultiTaskTrainer,
-    encoded: Mapping[str, Mapping[str, datasets.Dataset]],
+    encoded: Mapping[str, Mapping[str, Rows]],
     results: Mapping[str, Results],
     facts: RunFacts,
 ) -> None:
@@ -177,6 +188,7 @@ def write_card(
     """
     folder = Path(str(trainer.args.output_dir))
     start = facts.model_name_or_path
+    tasks = _describe_training(trainer)["tasks"]
     write_model_card(
         template_path,
         folder / "README.md",
@@ -186,14 +198,15 @@ def write_card(
         dataset_names=_tell_apart(facts.data),
         card_data={
             "library_name": "transformers",
-            "pipeline_tag": "text-classification",
+            "pipeline_tag": "text-classification" if tasks else "fill-mask",
             # The Hub knows its own models, not the folders of this machine.
             "base_model": start if start is not None and not Path(start).exists() else None,
-            "tags": ["minbert", "multi-task"],
+            "tags": ["minbert", "multi-task" if tasks else "pre-training"],
         },
         template_values={
             **asdict(facts),
             **_describe_training(trainer),
+            "problem_type": next(iter(trainer.problem_types.values())),
             "path": trainer.args.hub_model_id or trainer.args.output_dir,
             "results": "\n\n".join(
                 f"{split}:\n\n{found.table(trainer.problem_types)}"
@@ -220,5 +233,5 @@ def _describe_training(trainer: MultiTaskTrainer) -> dict[str, Any]:
         "seed": trainer.args.seed,
         "steps": trainer.state.global_step,
         "epochs": trainer.state.epoch,
-        "tasks": trainer.accelerator.unwrap_model(trainer.model).config.tasks,
+        "tasks": trainer.accelerator.unwrap_model(trainer.model).config.tasks or {},
     }

@@ -1,7 +1,7 @@
 """Encoded rows of a task in flat arrays: reading a batch is one gather for each column."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import datasets
 import numpy as np
@@ -21,6 +21,10 @@ class Joined(NamedTuple):
         input_ids: (T,), int64.
         token_type_ids: (T,), int64.
         labels: (B,), int64 or float32; None if the rows have none.
+        token_labels: One label for each token, -100 where there is none, (T,), int64; or None.
+        next_sentence_label: 0 where B follows A, 1 where it is random, (B,); None if the rows are
+            no segment pairs.
+        places: The pass of each row and its number in its task, (2, B); None if nobody knows.
     """
 
     task: str
@@ -29,6 +33,9 @@ class Joined(NamedTuple):
     input_ids: NDArray[np.int64]
     token_type_ids: NDArray[np.int64]
     labels: NDArray[Any] | None
+    token_labels: NDArray[np.int64] | None = None
+    next_sentence_label: NDArray[np.int64] | None = None
+    places: NDArray[np.int64] | None = None
 
 
 class Tokens(NamedTuple):
@@ -48,6 +55,77 @@ class Tokens(NamedTuple):
         places = np.repeat(self.starts[sequences] - before, lengths)
         places += np.arange(len(places))
         return self.values[places].astype(np.int64, copy=False)
+
+
+@runtime_checkable
+class TextSource(Protocol):
+    """Rows of text that are other ones in every pass: a function of (pass, row)."""
+
+    def __len__(self) -> int:
+        """Count the rows, which are as many in every pass."""
+
+    def count_tokens(self, number: int) -> NDArray[np.int64]:
+        """Count the tokens of every row in pass ``number``, special ones included, (N,)."""
+
+    def read(self, number: int, rows: NDArray[np.int64]) -> Mapping[str, NDArray[Any]]:
+        """Read some rows of pass ``number``.
+
+        Returns:
+            ``lengths`` (B,); ``input_ids`` and ``token_type_ids`` of all rows one after the other,
+            (T,); and of segment pairs ``next_sentence_label`` (B,). All int64.
+        """
+
+
+class SomeRows:
+    """Some rows of a text source, in every pass the same ones.
+
+    Args:
+        source: The source.
+        rows: Their numbers, (B,).
+    """
+
+    def __init__(self, source: TextSource, rows: NDArray[np.int64]) -> None:
+        self._source = source
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def count_tokens(self, number: int) -> NDArray[np.int64]:
+        """Count the tokens of each row, (B,)."""
+        return self._source.count_tokens(number)[self._rows]
+
+    def read(self, number: int, rows: NDArray[np.int64]) -> Mapping[str, NDArray[Any]]:
+        """Read some of the rows."""
+        return self._source.read(number, self._rows[rows])
+
+
+class SourceRows:
+    """The rows of a text source, read as `FlatRows` are."""
+
+    is_separate = False
+
+    def __init__(self, source: TextSource) -> None:
+        self._source = source
+
+    def join(self, task: str, rows: NDArray[np.int64], numbers: NDArray[np.int64]) -> Joined:
+        """Join some rows, (B,), of the passes ``numbers``, (B,), which ascend."""
+        parts = [
+            self._source.read(int(number), rows[numbers == number]) for number in np.unique(numbers)
+        ]
+        columns: dict[str, Any] = {
+            name: np.concatenate([part[name] for part in parts]) for name in parts[0]
+        }
+        places = np.stack([numbers, rows])
+        return Joined(task=task, rows=len(rows), labels=None, places=places, **columns)
+
+    def row(self, task: str, index: int, number: int) -> dict[str, Any]:
+        """Read a row, with its task."""
+        part = self._source.read(number, np.asarray([index]))
+        row = {"task": task, **{name: part[name].tolist() for name in part if name != "lengths"}}
+        if "next_sentence_label" in row:
+            row["next_sentence_label"] = row["next_sentence_label"][0]
+        return row
 
 
 class FlatRows:
@@ -120,17 +198,19 @@ class FlatRows:
             return rows
         return (rows[:, None] * self._per_row + np.arange(self._per_row)).ravel()
 
-    def join(self, task: str, rows: NDArray[np.int64]) -> Joined:
-        """Join some rows, (B,)."""
+    def join(self, task: str, rows: NDArray[np.int64], numbers: NDArray[np.int64]) -> Joined:
+        """Join some rows, (B,), which are the same in every pass, but belong to one, (B,)."""
         sequences = self._sequences(rows)
         lengths = self._lengths[sequences].astype(np.int64)
         ids, types = (self.tokens[name].gather(sequences, lengths) for name in self.tokens)
         labels = self._labels
         if labels is not None:
             labels = labels[rows].astype(np.float32 if labels.dtype.kind == "f" else np.int64)
-        return Joined(task, len(rows), lengths, ids, types, labels)
+        return Joined(
+            task, len(rows), lengths, ids, types, labels, places=np.stack([numbers, rows])
+        )
 
-    def row(self, task: str, index: int) -> dict[str, Any]:
+    def row(self, task: str, index: int, number: int) -> dict[str, Any]:  # noqa: ARG002
         """Read a row, as a dataset gives it, with its task."""
         sequences = self._sequences(np.asarray([index]))
         lengths = self._lengths[sequences].astype(np.int64)
@@ -150,21 +230,30 @@ class TaskBatch(Sequence[dict[str, Any]]):
     Args:
         task: Their task.
         rows: All rows of the task.
-        indices: Those of the batch.
+        indices: Those of the batch, (B,).
+        numbers: The pass of each, (B,).
     """
 
-    def __init__(self, task: str, rows: FlatRows, indices: NDArray[np.int64]) -> None:
+    def __init__(
+        self,
+        task: str,
+        rows: FlatRows | SourceRows,
+        indices: NDArray[np.int64],
+        numbers: NDArray[np.int64],
+    ) -> None:
         self.task = task
         self._rows = rows
         self._indices = indices
+        self._numbers = numbers
 
     def __len__(self) -> int:
         return len(self._indices)
 
     def __getitem__(self, position: Any) -> Any:
         if isinstance(position, slice):
-            return [self._rows.row(self.task, index) for index in self._indices[position]]
-        return self._rows.row(self.task, self._indices[position])
+            return [self[place] for place in range(*position.indices(len(self)))]
+        number = int(self._numbers[position])
+        return self._rows.row(self.task, int(self._indices[position]), number)
 
     @property
     def is_separate(self) -> bool:
@@ -173,7 +262,7 @@ class TaskBatch(Sequence[dict[str, Any]]):
 
     def join(self) -> Joined:
         """Join the rows."""
-        return self._rows.join(self.task, self._indices)
+        return self._rows.join(self.task, self._indices, self._numbers)
 
 
 def row_order(dataset: datasets.Dataset) -> NDArray[np.int64] | None:

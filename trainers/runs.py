@@ -85,13 +85,13 @@ def describe_settings(args: TrainingArguments, own: Mapping[str, Any]) -> dict[s
     return settings
 
 
-def describe_command(argv: Sequence[str]) -> str:
+def describe_command(program: str, argv: Sequence[str]) -> str:
     """Write the command of a run as others may see it: without the token of the Hub."""
     shown = [re.sub(r"^(--hub[_-]token=).*", r"\1<HUB_TOKEN>", word) for word in argv]
     for index, word in enumerate(argv[:-1]):
         if word in ("--hub_token", "--hub-token"):
             shown[index + 1] = "<HUB_TOKEN>"
-    return shlex.join(["accelerate", "launch", "finetune.py", *shown])
+    return shlex.join(["accelerate", "launch", program, *shown])
 
 
 def describe_recipe(path: str | os.PathLike[str]) -> str:

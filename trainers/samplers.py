@@ -1,16 +1,13 @@
 """Which task at which step, and which of its rows: a pure function of (seed, epoch)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from .streams import RowStream, Seed, TaskStream
+from .streams import Counts, RowStream, Seed, TaskStream, counts_of
 from .token_streams import TokenStream
-
-Counts = Mapping[str, Sequence[int] | NDArray[np.int64]]
 
 
 class TaskShare(NamedTuple):
@@ -54,6 +51,8 @@ class RoundRobinBatchSampler(Sampler[list[int]]):
         lengths: Tokens of every row of each task; if given, batches have rows of similar length.
         token_budgets: Tokens per rank and step of the tasks that have a budget.
         tokens: Tokens that every row of such a task costs, of both sentences of a pair.
+        changing: Tasks whose rows are other ones in every pass: the index of a row has the number
+            of its pass, as `TaskDataset` reads it.
 
     Raises:
         ValueError: If a size, a batch size, a budget or ``stop`` is out of range, names do not
@@ -72,9 +71,10 @@ class RoundRobinBatchSampler(Sampler[list[int]]):
         num_replicas: int = 1,
         seed: int = 0,
         stop: Literal["shortest", "longest"] | int = "shortest",
-        lengths: Counts | None = None,
+        lengths: Mapping[str, Counts] | None = None,
         token_budgets: Mapping[str, int] | None = None,
-        tokens: Counts | None = None,
+        tokens: Mapping[str, Counts] | None = None,
+        changing: Collection[str] = (),
     ) -> None:
         self.token_budgets = dict(token_budgets or {})
         _check(sizes, num_replicas, seed)
@@ -88,6 +88,7 @@ class RoundRobinBatchSampler(Sampler[list[int]]):
             task: batch_sizes[task] for task in sizes if task not in self.token_budgets
         }
         self.num_replicas = num_replicas
+        self.changing = frozenset(changing)
         self.seed = seed
         self.epoch = 0
         self._streams = [self._make_stream(task, lengths, tokens or {}) for task in sizes]
@@ -103,12 +104,16 @@ class RoundRobinBatchSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         starts = [0, *np.cumsum(list(self.sizes.values())).tolist()]
+        tasks = list(self.sizes)
         readers = [
             stream.read(self._first_step(index)) for index, stream in enumerate(self._streams)
         ]
         for step in range(self.steps):
             index = step % len(readers)
-            yield from (starts[index] + next(readers[index])).tolist()
+            numbers, rows = np.divmod(next(readers[index]), self._streams[index].size)
+            if tasks[index] in self.changing:
+                rows += numbers * starts[-1]
+            yield from (starts[index] + rows).tolist()
 
     def shares(self) -> dict[str, TaskShare]:
         """Count what the epoch that was chosen gives to each task."""
@@ -135,17 +140,18 @@ class RoundRobinBatchSampler(Sampler[list[int]]):
             for line in lines
         )
 
-    def _make_stream(self, task: str, lengths: Counts | None, tokens: Counts) -> TaskStream:
+    def _make_stream(
+        self, task: str, lengths: Mapping[str, Counts] | None, tokens: Mapping[str, Counts]
+    ) -> TaskStream:
         """Make the rows of a task into the batches of its steps."""
         seed = Seed(self.seed, list(self.sizes).index(task))
-        own = None if lengths is None else np.asarray(lengths[task])
+        own = None if lengths is None else lengths[task]
         ranks = self.num_replicas
         if task not in self.token_budgets:
             size, batch = self.sizes[task], self.batch_sizes[task]
             return RowStream(size, batch, num_replicas=ranks, seed=seed, lengths=own)
         budget = self.token_budgets[task]
-        costs = np.asarray(tokens[task])
-        return TokenStream(task, costs, budget, num_replicas=ranks, seed=seed, lengths=own)
+        return TokenStream(task, tokens[task], budget, num_replicas=ranks, seed=seed, lengths=own)
 
     def _task_steps(self, index: int) -> int:
         """Steps per epoch of the task at ``index``: the first ones get the rest of a cut round."""
@@ -194,10 +200,11 @@ def _check_batches(
             raise ValueError(f"{name} of task {task!r} is {values.get(task)}; expected >= 1")
 
 
-def _check_counts(what: str, sizes: Mapping[str, int], counts: Counts | None) -> None:
+def _check_counts(what: str, sizes: Mapping[str, int], counts: Mapping[str, Counts] | None) -> None:
     """Check that there is one count for every row."""
     for task, size in sizes.items():
-        if counts is not None and len(counts.get(task, ())) != size:
-            raise ValueError(
-                f"task {task!r} has {size} rows but {len(counts.get(task, ()))} {what}"
-            )
+        if counts is None:
+            return
+        found = len(counts_of(counts.get(task, ()), 0))
+        if found != size:
+            raise ValueError(f"task {task!r} has {size} rows but {found} {what}")

@@ -1,7 +1,7 @@
 """The endless rows of one task, cut into the batches of its steps: a function of (seed, step)."""
 
-from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +10,16 @@ from numpy.typing import NDArray
 # the order stays random.
 GROUP_BATCHES = 50
 
-# Row numbers of a step, (ranks, rows of a rank).
+# Rows of a step, (ranks, rows of a rank); row r of pass p of a task with N rows is r + p * N.
 Step = NDArray[np.int64]
+# A count for every row, (N,), or a function of the pass that gives it.
+Counts = Sequence[int] | NDArray[np.int64] | Callable[[int], NDArray[np.int64]]
+
+
+def counts_of(counts: Counts, number: int) -> NDArray[np.int64]:
+    """Give the counts of pass ``number``, (N,)."""
+    given: Any = counts
+    return np.asarray(given(number) if callable(given) else given)
 
 
 class Seed(NamedTuple):
@@ -60,7 +68,7 @@ class RowStream:
         batch_size: Rows per rank and step.
         num_replicas: Number of ranks.
         seed: Source of the orders.
-        lengths: Tokens of every row, (size,); if given, batches have rows of similar length.
+        lengths: Tokens of every row; if given, batches have rows of similar length.
     """
 
     def __init__(
@@ -70,7 +78,7 @@ class RowStream:
         *,
         num_replicas: int,
         seed: Seed,
-        lengths: NDArray[np.int64] | None = None,
+        lengths: Counts | None = None,
     ) -> None:
         self.size = size
         self.batch = f"{num_replicas} x {batch_size}"
@@ -100,11 +108,12 @@ class RowStream:
         """Permute the rows for one pass."""
         generator = self._seed.generator(number)
         order = generator.permutation(self.size)
-        if self._lengths is None:
-            return order
-        # the rows that complete the last batch of the pass before; then every cut is a batch
-        head = min(self.size, -number * self.size % self._rows)
-        return group_by_length(order, self._lengths, self._rows, head, generator)
+        if self._lengths is not None:
+            # the rows that complete the last batch of the pass before; then every cut is a batch
+            head = min(self.size, -number * self.size % self._rows)
+            lengths = counts_of(self._lengths, number)
+            order = group_by_length(order, lengths, self._rows, head, generator)
+        return order + number * self.size
 
 
 def group_by_length(

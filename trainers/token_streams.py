@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from .streams import GROUP_BATCHES, Seed, Step
+from .streams import GROUP_BATCHES, Counts, Seed, Step, counts_of
 
 
 class TokenStream:
@@ -30,11 +30,11 @@ class TokenStream:
 
     Args:
         task: Its name, for errors.
-        tokens: Tokens of every row, of both sentences of a pair, without padding, (N,).
+        tokens: Tokens of every row, of both sentences of a pair, without padding.
         budget: Tokens per rank and step.
         num_replicas: Number of ranks.
         seed: Source of the orders.
-        lengths: Length of every row, (N,); if given, batches have rows of similar length.
+        lengths: Length of every row; if given, batches have rows of similar length.
 
     Raises:
         ValueError: If a row is longer than the budget.
@@ -43,27 +43,22 @@ class TokenStream:
     def __init__(
         self,
         task: str,
-        tokens: NDArray[np.int64],
+        tokens: Counts,
         budget: int,
         *,
         num_replicas: int,
         seed: Seed,
-        lengths: NDArray[np.int64] | None = None,
+        lengths: Counts | None = None,
     ) -> None:
-        longest = int(tokens.max())
-        if longest > budget:
-            raise ValueError(
-                f"task {task!r} has a row of {longest:,} tokens, but max_tokens_per_batch is "
-                f"{budget:,}; make it at least {longest:,}, or cut the rows with a smaller "
-                "max_length"
-            )
-        self.size = len(tokens)
+        self._task = task
+        counts = counts_of(tokens, 0)
+        self.size = len(counts)
         self.batch = f"{num_replicas} x {budget:,} tokens"
         self._tokens = tokens
         self._budget = budget
         self._ranks = num_replicas
         self._seed = seed
-        rows_of_rank = max(1, int(budget / tokens.mean()))
+        rows_of_rank = max(1, int(budget / counts.mean()))
         self._shuffles_steps = lengths is not None
         self._lengths = tokens if lengths is None else lengths
         sorted_rows = max(1, rows_of_rank // 4) if lengths is None else GROUP_BATCHES * rows_of_rank
@@ -118,13 +113,26 @@ class TokenStream:
             of the steps, (steps,).
         """
         generator = self._seed.generator(number)
+        tokens, lengths = (counts_of(each, number) for each in (self._tokens, self._lengths))
+        self._check(int(tokens.max()))
         count = -(-self.size // self._ranks)
         rows = np.resize(generator.permutation(self.size), count * self._ranks)
-        rows = rows[_snake(self._lengths[rows], self._group)]
+        rows = rows[_snake(lengths[rows], self._group)]
         stripes = rows.reshape(count, self._ranks)
-        cuts = cut_by_cost(self._tokens[stripes].max(axis=1), self._budget)
+        cuts = cut_by_cost(tokens[stripes].max(axis=1), self._budget)
         order = np.arange(len(cuts) - 1)
-        return stripes, cuts, generator.permutation(order) if self._shuffles_steps else order
+        if self._shuffles_steps:
+            order = generator.permutation(order)
+        return stripes + number * self.size, cuts, order
+
+    def _check(self, longest: int) -> None:
+        """Refuse a row that no step has room for."""
+        if longest > self._budget:
+            raise ValueError(
+                f"task {self._task!r} has a row of {longest:,} tokens, but max_tokens_per_batch is "
+                f"{self._budget:,}; make it at least {longest:,}, or cut the rows with a smaller "
+                "max_length"
+            )
 
 
 def cut_by_cost(costs: NDArray[np.int64], budget: int) -> NDArray[np.int64]:

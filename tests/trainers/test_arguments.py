@@ -8,9 +8,10 @@ from trainers import (
     AggregateEarlyStopping,
     FastTrainingArguments,
     FinetuneArguments,
-    describe_settings,
+    PretrainArguments,
     parse_recipe,
 )
+from trainers.runs import describe_settings
 
 TASKS = {"sst": {"dataset": "sst"}}
 
@@ -36,19 +37,19 @@ def test_what_cannot_be_is_refused(arguments, message):
 
 
 def test_no_sizes_go_with_a_checkpoint():
-    arguments = FinetuneArguments(TASKS, model_name_or_path="a/b", model_config={})
+    arguments = FinetuneArguments(tasks=TASKS, model_name_or_path="a/b", model_config={})
 
     assert arguments.model_name_or_path == "a/b"
 
 
 @pytest.mark.parametrize(("stop", "expected"), [("longest", "longest"), ("300", 300)])
 def test_a_stop_policy_is_a_word_or_a_number(stop, expected):
-    assert FinetuneArguments(TASKS, stop=stop).parse_stop() == expected
+    assert FinetuneArguments(tasks=TASKS, stop=stop).parse_stop() == expected
 
 
 def make_callbacks(tmp_path, patience, **arguments):
     args = TrainingArguments(str(tmp_path), use_cpu=True, **arguments)
-    return FinetuneArguments(TASKS, early_stopping_patience=patience).make_callbacks(args)
+    return FinetuneArguments(tasks=TASKS, early_stopping_patience=patience).make_callbacks(args)
 
 
 def test_early_stopping_is_asked_for(tmp_path):
@@ -111,3 +112,22 @@ def test_on_cuda_the_device_is_not_waited_for(tmp_path):
     assert told.bf16 is False
     assert told.accelerator_config.non_blocking is False
     assert parse(tmp_path, "fp16: true").bf16 is False
+
+
+CORPUS = {"mine": {"train_file": "my.txt"}}
+
+
+@pytest.mark.parametrize(
+    ("objective", "packing"),
+    [("mlm", "full_sentences"), ("nsp", "segment_pairs"), ("mlm_nsp", "segment_pairs")],
+)
+def test_rows_are_pairs_where_next_sentences_are_learnt(objective, packing):
+    arguments = PretrainArguments(corpus=CORPUS, objective=objective, train_tokenizer=True)
+
+    assert arguments.choose_packing(arguments.problem_type) == packing
+
+
+@pytest.mark.parametrize("given", ["model_size", "tokenizer_name_or_path"])
+def test_a_checkpoint_brings_sizes_and_tokenizer(given):
+    with pytest.raises(ValueError, match=f"brings its sizes and its tokenizer.*leave {given} out"):
+        PretrainArguments(corpus=CORPUS, model_name_or_path="a/b", **{given: "tiny"})

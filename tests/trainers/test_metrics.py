@@ -9,6 +9,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from transformers import EvalPrediction
 
 from trainers import PRIMARY_METRIC, aggregates, standard_error, task_metrics
+from trainers.text import SCORES, TEXT_TYPES
 
 RANDOM = np.random.default_rng(3)
 
@@ -86,6 +87,7 @@ def test_every_problem_type_has_its_primary_metric():
         "paraphrase": np.eye(2)[:, :1],
         "similarity": [[0.0], [1.0]],
     }
+    logits |= dict.fromkeys(TEXT_TYPES, np.ones((2, len(SCORES))))
 
     for kind, name in PRIMARY_METRIC.items():
         assert name in task_metrics(kind)(EvalPrediction(np.asarray(logits[kind]), np.arange(2)))

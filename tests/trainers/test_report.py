@@ -54,7 +54,7 @@ def test_the_table_is_markdown_with_the_primary_metric_first():
 def test_the_plot_is_a_png(tmp_path):
     path = tmp_path / "plots" / "history.png"
 
-    plot_history(HISTORY, path)
+    plot_history(HISTORY, PROBLEM_TYPES, path)
 
     assert path.read_bytes().startswith(b"\x89PNG")
     assert [entry.name for entry in path.parent.iterdir()] == ["history.png"]
@@ -62,7 +62,7 @@ def test_the_plot_is_a_png(tmp_path):
 
 def test_an_empty_history_cannot_be_plotted(tmp_path):
     with pytest.raises(ValueError, match="no loss and no evaluation"):
-        plot_history([{"step": 2, "train_loss": 0.9}], tmp_path / "history.png")
+        plot_history([{"step": 2, "train_loss": 0.9}], PROBLEM_TYPES, tmp_path / "history.png")
 
     assert list(tmp_path.iterdir()) == []
 

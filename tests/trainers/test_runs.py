@@ -9,7 +9,7 @@ import pytest
 import transformers
 from transformers import TrainingArguments
 
-from trainers import (
+from trainers.runs import (
     asks_to_resume,
     check_output_dir,
     describe_command,
@@ -175,8 +175,10 @@ def test_the_token_of_the_hub_is_shown_to_nobody(tmp_path):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("seed: 1\nhub_token: hf_secret\nmax_length: 8\n")
 
-    separate = describe_command(["a.yaml", "--hub_token", "hf_secret", "--seed", "1"])
-    joined = describe_command(["--hub_token=hf_secret"])
+    separate = describe_command(
+        "finetune.py", ["a.yaml", "--hub_token", "hf_secret", "--seed", "1"]
+    )
+    joined = describe_command("finetune.py", ["--hub_token=hf_secret"])
 
     for text in (separate, joined, describe_recipe(recipe)):
         assert "hf_secret" not in text

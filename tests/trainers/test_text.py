@@ -1,0 +1,367 @@
+"""Learning from text without labels: rows and masks of every pass, batches, scores, training."""
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from modeling_minbert import (
+    MinBertConfig,
+    MinBertForMaskedLM,
+    MinBertForMultiTask,
+    MinBertForNSP,
+    MinBertForPreTraining,
+)
+from tests.trainers import tiny
+from tests.trainers.texts import CLS, FIRST, MASK, SEP, VOCABULARY, Pairs
+from trainers import Masking, RoundRobinBatchSampler, SomeRows, TaskCollator, TaskDataset
+from trainers.checks import find_texts
+from trainers.metrics import standard_error, task_metrics
+from trainers.shapes import FixedShapes
+from trainers.text import score_text
+
+MODELS = {
+    "masked_lm": MinBertForMaskedLM,
+    "next_sentence": MinBertForNSP,
+    "pretraining": MinBertForPreTraining,
+}
+SPECIAL = (0, CLS, SEP, MASK)
+
+
+@pytest.fixture
+def masking():
+    """Return the masking of the words of ``Pairs``."""
+    return Masking(MASK, SPECIAL, (), range(FIRST, VOCABULARY), seed=7)
+
+
+def make_model(kind, **changes):
+    torch.manual_seed(0)
+    config = MinBertConfig(
+        vocab_size=VOCABULARY, hidden_size=12, num_hidden_layers=2, num_attention_heads=3,
+        intermediate_size=29, max_position_embeddings=17, hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0, **changes,
+    )  # fmt: skip
+    return MODELS[kind](config)
+
+
+def make_batch(masking, kind="pretraining", rows=(0, 1, 2, 3), number=0, **options):
+    """Collate some rows of a pass."""
+    source = Pairs(10)
+    texts = find_texts({"text": kind}, {"text": masking})
+    dataset = TaskDataset({"text": source})
+    indices = [row + number * len(source) for row in rows]
+    return TaskCollator(0, texts=texts, **options)(dataset.__getitems__(indices))
+
+
+def make_trainer(folder, masking, kind="pretraining", *, rows=50, model=None, **arguments):
+    own = {
+        "problem_types": {"text": kind},
+        "train_dataset": {"text": Pairs(rows)},
+        "eval_dataset": {"text": Pairs(9, seed=1)},
+        "masking": {"text": masking},
+        "stop": "longest",
+    }
+    return tiny.make_trainer(folder, model=model or make_model(kind), own=own, **arguments)
+
+
+def test_an_index_names_row_and_pass():
+    source = Pairs(10)
+    dataset = TaskDataset({"moods": tiny.make_rows("moods", 7), "text": source})
+
+    joined = dataset.__getitems__([7 + 3 + 2 * len(dataset), 7 + 4 + 2 * len(dataset)]).join()
+
+    expected = source.read(2, np.asarray([3, 4]))
+    assert all(np.array_equal(getattr(joined, name), expected[name]) for name in expected)
+    assert joined.places.tolist() == [[2, 2], [3, 4]]
+
+
+def test_a_batch_may_hold_the_end_of_a_pass_and_the_begin_of_the_next():
+    source = Pairs(10)
+    joined = TaskDataset({"text": source}).__getitems__([8, 9, 10, 11]).join()
+
+    parts = [source.read(0, np.asarray([8, 9])), source.read(1, np.asarray([0, 1]))]
+    assert np.array_equal(joined.input_ids, np.concatenate([part["input_ids"] for part in parts]))
+
+
+def test_a_dataset_goes_to_a_worker_as_it_is():
+    dataset = TaskDataset({"text": Pairs(10)})
+
+    copy = pickle.loads(pickle.dumps(dataset))  # noqa: S301
+
+    assert np.array_equal(
+        copy.__getitems__([3]).join().input_ids, dataset.__getitems__([3]).join().input_ids
+    )
+
+
+@pytest.mark.parametrize("budget", [None, 40])
+def test_the_sampler_tells_the_pass_of_changing_rows(budget):
+    source = Pairs(10)
+    sizes = {"batch_sizes": {"text": 4}}
+    if budget:
+        sizes = {
+            "batch_sizes": {},
+            "token_budgets": {"text": budget},
+            "tokens": {"text": source.count_tokens},
+        }
+    sampler = RoundRobinBatchSampler({"text": 10}, **sizes, changing=["text"], stop="longest")
+    seen = []
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        seen += [index for batch in sampler for index in batch]
+
+    passes = [sorted(index % 10 for index in seen if index // 10 == number) for number in range(2)]
+    assert passes == [list(range(10))] * 2
+    if budget:
+        for batch in sampler:
+            numbers, rows = np.divmod(batch, 10)
+            assert source.count_tokens(numbers[0])[rows].sum() <= budget
+
+
+def test_masks_change_from_pass_to_pass_and_not_with_the_batch(masking):
+    first = make_batch(masking, packed=True)
+    again = make_batch(masking, rows=(2, 3), packed=True)
+    later = make_batch(masking, number=1, packed=True)
+
+    ends = first["cu_seq_lens_q"]
+    assert torch.equal(first["labels"][:, ends[2] : ends[4]], again["labels"])
+    assert torch.equal(first["input_ids"][:, ends[2] : ends[4]], again["input_ids"])
+    assert first["labels"].shape != later["labels"].shape or not torch.equal(
+        first["labels"], later["labels"]
+    )
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_packed_and_padded_batches_have_the_same_loss(masking, kind):
+    model = make_model(kind)
+    losses = []
+    for packed in (False, True):
+        batch = make_batch(masking, kind, packed=packed)
+        assert batch.pop("task") == "text"
+        losses.append(model(**batch).loss)
+
+    torch.testing.assert_close(*losses)
+
+
+def test_label_positions_are_where_labels_are(masking):
+    batch = make_batch(masking, packed=True)
+
+    expected = (batch["labels"][0] != -100).nonzero().flatten()
+    assert torch.equal(batch["label_positions"], expected)
+    assert len(expected) >= 4  # one in each row, at least
+
+
+def test_next_sentences_alone_have_no_masks():
+    batch = make_batch(None, "next_sentence", packed=True)
+
+    expected = Pairs(10).read(0, np.arange(4))
+    assert batch["labels"].tolist() == expected["next_sentence_label"].tolist()
+    assert np.array_equal(batch["input_ids"][0], expected["input_ids"])
+    assert not {"label_positions", "next_sentence_label"} & set(batch)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_fixed_shapes_change_no_loss_and_no_score(masking, kind):
+    model = make_model(kind).eval()
+    found = []
+    for shapes in (None, FixedShapes({"text": 60})):
+        batch = make_batch(masking, kind, packed=True, fixed_shapes=shapes)
+        del batch["task"]
+        batch.pop("num_rows", None)
+        outputs = model(**batch)
+        found.append((outputs.loss, score_text(kind, batch, outputs)[:4]))
+
+    torch.testing.assert_close(*found)
+    if kind != "next_sentence":
+        assert len(batch["label_positions"]) % 64 == 0
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_scores_are_those_of_the_logits(masking, packed):
+    model = make_model("pretraining").eval()
+    batch = make_batch(masking, packed=packed)
+    del batch["task"]
+    padded = make_batch(masking)
+    del padded["task"]
+    logits = model(**{**padded, "labels": None}).prediction_logits
+
+    scores = score_text("pretraining", batch, model(**batch))
+
+    labels = padded["labels"]
+    nll = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none").sum(dim=1)
+    torch.testing.assert_close(scores[:, 0], nll)
+    correct = (logits.argmax(dim=-1) == labels).sum(dim=1)
+    assert scores[:, 1].tolist() == correct.tolist()
+    assert scores[:, 2].tolist() == (labels != -100).sum(dim=1).tolist()
+    relation = model(**{**padded, "labels": None}).seq_relationship_logits
+    follows = relation.argmax(dim=-1) == padded["next_sentence_label"]
+    assert scores[:, 4].tolist() == follows.tolist()
+
+
+def test_metrics_are_means_over_tokens_and_over_rows():
+    scores = np.asarray([[6.0, 1, 2, 0.5, 1], [2.0, 3, 6, 1.5, 0]], dtype=np.float32)
+    predicted = type("Found", (), {"predictions": scores, "label_ids": None})
+
+    found = task_metrics("pretraining")(predicted)
+
+    assert found == pytest.approx(
+        {
+            "mlm_accuracy": 0.5,
+            "mlm_loss": 1.0,
+            "perplexity": math.e,
+            "nsp_accuracy": 0.5,
+            "nsp_loss": 1.0,
+        }
+    )
+
+
+def test_the_standard_error_knows_that_tokens_of_a_row_belong_together():
+    alike = np.repeat([[0.0, 1, 1, 0, 0], [0.0, 0, 1, 0, 0]], 50, axis=0)
+    together = np.asarray([[0.0, 10, 10, 0, 0], [0.0, 0, 10, 0, 0]] * 5)
+
+    assert standard_error("masked_lm", alike, None) == pytest.approx(0.05)
+    assert standard_error("masked_lm", together, None) == pytest.approx(0.5 / math.sqrt(10))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_tiny_model_learns_its_text_by_heart(tmp_path, masking, kind):
+    class Same(Pairs):
+        def row(self, number, row):  # noqa: ARG002  the same in every pass
+            return super().row(0, row)
+
+    own = {
+        "problem_types": {"text": kind},
+        "train_dataset": {"text": Same(8)},
+        "eval_dataset": {"text": Same(8)},
+        "masking": {"text": masking},
+        "stop": "longest",
+    }
+    trainer = tiny.make_trainer(
+        tmp_path / 'run', model=make_model(kind), own=own, num_train_epochs=150,
+        per_device_train_batch_size=8, learning_rate=0.02,
+    )  # fmt: skip
+    before = trainer.evaluate()
+    trainer.train()
+    after = trainer.evaluate()
+
+    for name in ("mlm_loss", "nsp_loss"):
+        if f"eval_text_{name}" in before:
+            assert after[f"eval_text_{name}"] < 0.5 * before[f"eval_text_{name}"]
+
+
+def test_both_losses_are_logged(tmp_path, masking):
+    trainer = make_trainer(tmp_path, masking, max_steps=2)
+    trainer.train()
+
+    first = trainer.state.log_history[0]
+    assert first["loss_text"] == pytest.approx(first["loss_text_mlm"] + first["loss_text_nsp"])
+    assert first["loss_text"] == pytest.approx(first["loss"], abs=1e-3)
+
+
+def test_evaluation_is_the_same_however_it_is_batched(tmp_path, masking):
+    trainer = make_trainer(tmp_path, masking)
+    found = []
+    for size in (2, 9):
+        trainer.args.per_device_eval_batch_size = size
+        found.append(trainer.predict_task("text", Pairs(9, seed=1)))
+
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_resumed_run_sees_the_passes_that_it_would_have_seen(tmp_path, masking, workers):
+    options = {
+        "rows": 11, "num_train_epochs": 4, "save_strategy": "steps", "save_steps": 5,
+        "dataloader_num_workers": workers,
+    }  # fmt: skip
+    weights = []
+    for checkpoint in (None, str(tmp_path / "checkpoint-5")):
+        model = make_model("pretraining")
+        trainer = make_trainer(tmp_path, masking, model=model, **options)
+        trainer.train(resume_from_checkpoint=checkpoint)
+        weights.append(trainer.model.state_dict())
+
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_text_trains_beside_a_labelled_task(tmp_path, masking):
+    torch.manual_seed(0)
+    tasks = {
+        "moods": {"problem_type": "classification", "labels": ["bad", "so-so", "good"]},
+        "text": {"problem_type": "pretraining"},
+        "words": {"problem_type": "masked_lm"},
+    }
+    config = MinBertConfig(**make_model("masked_lm").config.to_diff_dict() | {"tasks": tasks})
+    kinds = {task: keys["problem_type"] for task, keys in tasks.items()}
+    rows = {
+        "moods": tiny.make_rows("moods", 40),
+        "text": Pairs(30),
+        "words": tiny.make_rows("pairs", 20),
+    }
+    own = {
+        "problem_types": kinds,
+        "train_dataset": rows,
+        "eval_dataset": rows,
+        "masking": {"text": masking, "words": masking},
+    }
+    trainer = tiny.make_trainer(tmp_path, model=MinBertForMultiTask(config), own=own)
+    trainer.train()
+    found = trainer.evaluate()
+
+    logged = set().union(*trainer.state.log_history)
+    assert {"loss_moods", "loss_text_mlm", "loss_text_nsp", "loss_words"} <= logged
+    assert {"eval_text_nsp_accuracy", "eval_words_perplexity"} <= set(found)
+    # what helps the tasks is not one of them
+    assert found["eval_mean"] == found["eval_moods_accuracy"]
+
+
+def test_some_rows_are_those_of_the_source():
+    source = Pairs(10)
+    some = SomeRows(source, np.asarray([1, 4, 9]))
+
+    found = some.read(3, np.asarray([0, 2]))
+
+    expected = source.read(3, np.asarray([1, 9]))
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    assert some.count_tokens(3).tolist() == source.count_tokens(3)[[1, 4, 9]].tolist()
+
+
+def test_masks_need_something_that_draws_them():
+    with pytest.raises(ValueError, match=r"'text' of problem_type 'masked_lm' .* give masking="):
+        find_texts({"text": "masked_lm"}, {})
+
+
+def test_masks_need_rows_whose_number_is_known(masking):
+    texts = find_texts({"text": "masked_lm"}, {"text": masking})
+    rows = [{"task": "text", "input_ids": [1, 5, 2], "token_type_ids": [0, 0, 0]}]
+
+    with pytest.raises(ValueError, match="masks of task 'text' are drawn for the rows of a"):
+        TaskCollator(0, texts=texts)(rows)
+
+
+def test_pairs_cannot_come_from_labelled_rows(tmp_path, masking):
+    with pytest.raises(ValueError, match="training set of task 'text' has no segment pairs"):
+        tiny.make_trainer(
+            tmp_path, model=make_model("pretraining"), own={
+                "problem_types": {"text": "pretraining"},
+                "train_dataset": {"text": tiny.make_rows("pairs", 9)},
+                "eval_dataset": None,
+                "masking": {"text": masking},
+            },
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shares", "message"),
+    [
+        ({"mlm_probability": 0}, r"mlm_probability=0 must be in \(0, 1\]"),
+        ({"mlm_probability": 1.5}, r"mlm_probability=1.5 must be in \(0, 1\]"),
+        ({"mask_replace_prob": -0.1}, "must be in .0, 1. and at most 1 together"),
+        ({"mask_replace_prob": 0.8, "random_replace_prob": 0.3}, "at most 1 together"),
+    ],
+)
+def test_shares_out_of_range_are_refused(shares, message):
+    with pytest.raises(ValueError, match=message):
+        Masking(MASK, SPECIAL, (), range(FIRST, VOCABULARY), **shares)

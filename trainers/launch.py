@@ -1,0 +1,101 @@
+"""What both programs do: parse, check, prepare, train, report."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from transformers import TrainingArguments
+
+from .arguments import FastTrainingArguments
+from .errors import named_errors, readable_errors
+from .multitask import MultiTaskTrainer
+from .recipes import parse_recipe
+from .runs import (
+    asks_to_resume,
+    check_output_dir,
+    describe_settings,
+    find_checkpoint,
+    finish_run,
+    sole_writer,
+    speak_once,
+    start_run,
+    use_all_cores,
+)
+
+
+class Run(Protocol):
+    """What a run is made of; more is the business of its program."""
+
+    @property
+    def trainer(self) -> MultiTaskTrainer:
+        """The trainer, with model and tokenizer."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program: what it is called, what it reads, what it does before and after training.
+
+    Args:
+        name: Its file, which begins the line of an error.
+        arguments: Dataclass of its flags, a ``RunArguments``.
+        recipe: Recipe if there is none on the command line.
+        prepare: Load everything that a run needs, from the arguments, those of the Trainer and the
+            command line; nothing is written.
+        report: Evaluate the trained model, and write what was found.
+    """
+
+    name: str
+    arguments: type[Any]
+    recipe: Path
+    prepare: Callable[[Any, TrainingArguments, list[str]], Any]
+    report: Callable[[Any], None]
+
+    def main(self, argv: Sequence[str]) -> tuple[Any, TrainingArguments]:
+        """Do a run; a mistake of the user is one line and exit status 2.
+
+        Args:
+            argv: ``[recipe.yaml] [--flag value ...]``.
+
+        Returns:
+            The arguments, and those of the Trainer.
+        """
+        with ExitStack() as stack:
+            with readable_errors(self.name):
+                arguments, training_arguments = parse_recipe(
+                    (self.arguments, FastTrainingArguments), argv, default_recipe=self.recipe
+                )
+                speak_once(training_arguments)
+                use_all_cores(training_arguments)
+                output_dir = training_arguments.output_dir
+                asked = training_arguments.resume_from_checkpoint
+                resume = asks_to_resume(asked)
+                settings = describe_settings(training_arguments, asdict(arguments))
+                check_output_dir(
+                    output_dir, settings, resume=resume, overwrite=arguments.overwrite_output_dir
+                )
+                checkpoint = find_checkpoint(output_dir, asked, training_arguments.world_size)
+                run: Run = self.prepare(arguments, training_arguments, list(argv))
+                if run.trainer.is_world_process_zero():
+                    stack.enter_context(sole_writer(output_dir))
+                    start_run(output_dir, settings, resume=resume)
+                    print(run.trainer.describe_training())  # noqa: T201  for who started it
+            self._train(run, checkpoint)
+        return arguments, training_arguments
+
+    def _train(self, run: Run, checkpoint: str | None) -> None:
+        """Train, and leave in the folder what the run found."""
+        args = run.trainer.args
+        run.trainer.train(resume_from_checkpoint=checkpoint)
+        run.trainer.save_model(args.output_dir, _internal_call=True)
+        self.report(run)
+        if run.trainer.is_world_process_zero():
+            finish_run(str(args.output_dir))
+        if args.push_to_hub:
+            advice = (
+                f"the run is whole; push it with `hf upload {args.hub_model_id or 'OWNER/NAME'} "
+                f"{args.output_dir} --exclude 'checkpoint-*'`"
+            )
+            with readable_errors(self.name), named_errors("push_to_hub", advice):
+                run.trainer.push_to_hub()
