@@ -8,41 +8,40 @@ Without arguments it is the quickstart. Flags are the fields of `FinetuneArgumen
 
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, dataclass, fields
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
-from datasets_scripts import LoadedTask, TaskData, encode_rows, load_task, train_wordpiece
+from datasets_scripts import (
+    CorpusData,
+    LoadedTask,
+    TaskData,
+    encode_rows,
+    load_task,
+    train_wordpiece,
+)
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertTask
+from pretrain import Text, check_sizes, load_text, load_tokenizer, new_config, parse_corpus
 from trainers import (
-    FastTrainingArguments,
+    TEXT_TYPES,
     FinetuneArguments,
     MultiTaskTrainer,
+    Program,
     RunFacts,
     TaskTraining,
-    asks_to_resume,
-    check_output_dir,
+    TextArguments,
     deal_keys,
     describe_command,
     describe_recipe,
-    describe_settings,
     evaluate_run,
-    find_checkpoint,
-    finish_run,
     load_pretrained,
     named_errors,
-    parse_recipe,
-    readable_errors,
-    sole_writer,
-    speak_once,
     split_argv,
-    start_run,
-    use_all_cores,
     write_card,
     write_results,
 )
@@ -94,57 +93,92 @@ class RecipeTask:
 
 
 @dataclass(frozen=True)
+class RecipeText:
+    """A task of the recipe that learns from text without labels.
+
+    Args:
+        problem_type: What it learns.
+        corpora: The texts.
+        arguments: How they are cut and masked.
+        training: How the task is trained.
+    """
+
+    problem_type: str
+    corpora: dict[str, CorpusData]
+    arguments: TextArguments
+    training: TaskTraining
+
+    @classmethod
+    def from_recipe(cls, name: str, keys: dict[str, Any], data_dir: str | None) -> "RecipeText":
+        """Check the keys of a task.
+
+        Raises:
+            ValueError: If a key is unknown or missing, or a value is refused.
+        """
+        where, kind = f"task {name!r}", keys["problem_type"]
+        own = {key: value for key, value in keys.items() if key != "problem_type"}
+        text, training = deal_keys(where, own, (TextArguments, TaskTraining))
+        try:
+            arguments = TextArguments(**{"corpus": {}, **text})
+            arguments.choose_packing(kind)
+            task_training = TaskTraining(**training)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{where}: {error}") from None
+        return cls(kind, parse_corpus(where, arguments.corpus, data_dir), arguments, task_training)
+
+    @property
+    def source(self) -> str:
+        """Name of the data."""
+        return " + ".join(self.corpora)
+
+
+def parse_tasks(
+    arguments: FinetuneArguments,
+) -> tuple[dict[str, RecipeTask], dict[str, RecipeText]]:
+    """Check all tasks of a recipe: those with labels, and those that learn from text.
+
+    Raises:
+        ValueError: If a key is unknown, a value is refused, or there are no labels at all.
+    """
+    tasks, texts = {}, {}
+    for name, keys in arguments.tasks.items():
+        if isinstance(keys, dict) and keys.get("problem_type") in TEXT_TYPES:
+            texts[name] = RecipeText.from_recipe(name, keys, arguments.data_dir)
+        else:
+            tasks[name] = RecipeTask.from_recipe(name, keys, arguments.data_dir)
+    if not tasks:
+        raise ValueError(
+            f"tasks: {', '.join(texts)} learn from text alone; add a task with labels, or use "
+            "pretrain.py"
+        )
+    return tasks, texts
+
+
+@dataclass(frozen=True)
 class Run:
     """What a run is made of.
 
     Args:
         trainer: The trainer, with model and tokenizer.
-        encoded: By task and split, the encoded rows.
+        encoded: By task and split, the rows.
         facts: What one must know to repeat it.
     """
 
     trainer: MultiTaskTrainer
-    encoded: dict[str, dict[str, Dataset]]
+    encoded: dict[str, dict[str, Any]]
     facts: RunFacts
 
 
-def load_tokenizer(
+def find_tokenizer(
     arguments: FinetuneArguments, tasks: Mapping[str, LoadedTask]
 ) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of the checkpoint, or train one on the training texts of a new model.
-
-    Raises:
-        ValueError: If the checkpoint has none.
-    """
-    path = arguments.model_name_or_path
-    if path is None:
-        train = [task.splits["train"] for task in tasks.values()]
-        columns = [rows[name] for rows in train for name in rows.column_names if "sentence" in name]
-        texts = (text for column in columns for text in column)
-        return train_wordpiece(texts, new_config(arguments).vocab_size)
-    tokenizer = load_pretrained(AutoTokenizer, path)
-    if len(tokenizer) <= len(tokenizer.all_special_ids):  # what AutoTokenizer makes of no files
-        raise ValueError(
-            f"model_name_or_path={path!r} has no tokenizer; add its tokenizer.json or vocab.txt"
-        )
-    # Checkpoints of sentence-transformers bake both into tokenizer.json.
-    if tokenizer.is_fast:
-        tokenizer.backend_tokenizer.no_padding()
-        tokenizer.backend_tokenizer.no_truncation()
-    return tokenizer
-
-
-def new_config(arguments: FinetuneArguments, **more: Any) -> MinBertConfig:
-    """Make the configuration of a new model.
-
-    Raises:
-        ValueError: If a field is unknown or a value is refused.
-    """
-    sizes = {**(arguments.model_config or {}), **more}
-    known = {entry.name for entry in fields(MinBertConfig)}
-    if unknown := sorted(set(sizes) - known):
-        raise ValueError(f"model_config: unknown keys {unknown}; known: {sorted(known)}")
-    return MinBertConfig(**sizes)
+    """Load the tokenizer of the checkpoint, or train one on the training texts of a new model."""
+    if arguments.model_name_or_path is not None:
+        return load_tokenizer(arguments.model_name_or_path)
+    train = [task.splits["train"] for task in tasks.values()]
+    columns = [rows[name] for rows in train for name in rows.column_names if "sentence" in name]
+    texts = [text for column in columns for text in column]
+    return train_wordpiece(texts, new_config(arguments.model_config).vocab_size)
 
 
 def load_model(
@@ -161,25 +195,17 @@ def load_model(
     # a frozen pooler has to be one that was trained
     keep_pooler = arguments.mode == "frozen" and reads_pooler
     if path is None:
-        model = MinBertForMultiTask(new_config(arguments, vocab_size=len(tokenizer), tasks=heads))
+        config = new_config(arguments.model_config, vocab_size=len(tokenizer), tasks=heads)
+        model = MinBertForMultiTask(config)
     else:
         model = load_pretrained(
             MinBertForMultiTask,
             path,
-            replaceable=("heads.",) if keep_pooler else ("heads.", "bert.pooler."),
+            replaceable=("heads.", "cls.") if keep_pooler else ("heads.", "cls.", "bert.pooler."),
             tasks=heads,
             dtype=torch.float32,
         )
-    if len(tokenizer) > model.config.vocab_size:
-        raise ValueError(
-            f"model_name_or_path={path!r}: the tokenizer has {len(tokenizer)} tokens, but the "
-            f"model only {model.config.vocab_size}; take the tokenizer of this model"
-        )
-    if not 8 <= arguments.max_length <= model.config.max_position_embeddings:
-        raise ValueError(
-            f"max_length={arguments.max_length} must be from 8 to the "
-            f"{model.config.max_position_embeddings} positions of the model"
-        )
+    check_sizes(model, tokenizer, path, arguments.max_length)
     if arguments.mode == "frozen":
         freeze_encoder(model)
     return model
@@ -219,36 +245,41 @@ def encode(
 def prepare_run(
     arguments: FinetuneArguments, training_arguments: TrainingArguments, argv: list[str]
 ) -> Run:
-    """Load everything that a run needs; nothing is written."""
+    """Load everything that a run needs; nothing is written to its folder."""
+    args = training_arguments
     recipe_path, _ = split_argv(argv, QUICKSTART)
-    recipe = {
-        name: RecipeTask.from_recipe(name, keys, arguments.data_dir)
-        for name, keys in arguments.tasks.items()
-    }
-    callbacks = arguments.make_callbacks(training_arguments)
+    recipe, recipe_texts = parse_tasks(arguments)
+    callbacks = arguments.make_callbacks(args)
     if arguments.model_name_or_path is not None:
         load_pretrained(MinBertConfig, arguments.model_name_or_path)  # a wrong one fails at once
-    set_seed(training_arguments.seed)  # new heads are drawn before the Trainer sets it
-    with training_arguments.main_process_first(desc="load the data"):
+    set_seed(args.seed)  # new heads are drawn before the Trainer sets it
+    with args.main_process_first(desc="load the data"):
         tasks = {name: load_task(task.data) for name, task in recipe.items()}
-    tokenizer = load_tokenizer(arguments, tasks)
+    tokenizer = find_tokenizer(arguments, tasks)
     heads = {name: task.describe_head(tasks[name]) for name, task in recipe.items()}
+    heads |= {name: {"problem_type": text.problem_type} for name, text in recipe_texts.items()}
     model = load_model(arguments, heads, tokenizer)
-    with training_arguments.main_process_first(desc="encode the data"):
-        encoded = {
+    with args.main_process_first(desc="encode the data"):
+        encoded: dict[str, dict[str, Any]] = {
             name: encode(arguments, task, model.config.task(name), tokenizer)
             for name, task in tasks.items()
         }
+        texts = {
+            name: encode_text(arguments, args, text, tokenizer)
+            for name, text in recipe_texts.items()
+        }
+    encoded |= {name: text.splits for name, text in texts.items()}
+    order = list(arguments.tasks)  # that of the round robin
     advice = "check the network, log in with `hf auth login`, or train without it"
-    pushing = training_arguments.push_to_hub
-    with named_errors("push_to_hub", advice) if pushing else nullcontext():
+    with named_errors("push_to_hub", advice) if args.push_to_hub else nullcontext():
         trainer = MultiTaskTrainer(
             model,
-            training_arguments,
-            problem_types={name: task.problem_type for name, task in tasks.items()},
-            train_dataset={name: splits["train"] for name, splits in encoded.items()},
-            eval_dataset={name: splits["validation"] for name, splits in encoded.items()},
-            task_training={name: task.training for name, task in recipe.items()},
+            args,
+            problem_types={name: model.config.task(name).problem_type for name in order},
+            train_dataset={name: encoded[name]["train"] for name in order},
+            eval_dataset={name: encoded[name]["validation"] for name in order},
+            task_training={name: task.training for name, task in (recipe | recipe_texts).items()},
+            masking={name: text.masking for name, text in texts.items() if text.masking},
             stop=arguments.parse_stop(),
             max_tokens_per_batch=arguments.max_tokens_per_batch,
             exponential_lr_gamma=arguments.exponential_lr_gamma,
@@ -256,13 +287,32 @@ def prepare_run(
             callbacks=callbacks,
         )
     facts = RunFacts(
-        command=describe_command(argv),
+        command=describe_command("finetune.py", argv),
         recipe=describe_recipe(str(recipe_path)),
         model_name_or_path=arguments.model_name_or_path,
-        data={name: task.source for name, task in recipe.items()},
-        bad_rows={name: [str(row) for row in task.bad_rows] for name, task in tasks.items()},
+        data={name: task.source for name, task in (recipe | recipe_texts).items()},
+        bad_rows={name: [str(row) for row in task.bad_rows] for name, task in tasks.items()}
+        | {name: text.problems for name, text in texts.items()},
+        text={name: text.facts for name, text in texts.items()},
     )
     return Run(trainer, encoded, facts)
+
+
+def encode_text(
+    arguments: FinetuneArguments,
+    args: TrainingArguments,
+    text: RecipeText,
+    tokenizer: PreTrainedTokenizerBase,
+) -> Text:
+    """Tokenize the text of a task."""
+    return load_text(
+        text.corpora,
+        text.arguments,
+        tokenizer,
+        problem_type=text.problem_type,
+        max_length=arguments.max_length,
+        seed=args.seed if args.data_seed is None else args.data_seed,
+    )
 
 
 def report(run: Run) -> None:
@@ -276,47 +326,12 @@ def report(run: Run) -> None:
         print(f"\n{split}\n{found.table(run.trainer.problem_types)}")
 
 
-def train(run: Run, checkpoint: str | None) -> None:
-    """Train, and leave in the folder what the run found."""
-    args = run.trainer.args
-    run.trainer.train(resume_from_checkpoint=checkpoint)
-    run.trainer.save_model(args.output_dir, _internal_call=True)
-    report(run)
-    if run.trainer.is_world_process_zero():
-        finish_run(str(args.output_dir))
-    if args.push_to_hub:
-        advice = (
-            f"the run is whole; push it with `hf upload {args.hub_model_id or 'OWNER/NAME'} "
-            f"{args.output_dir} --exclude 'checkpoint-*'`"
-        )
-        with readable_errors("finetune.py"), named_errors("push_to_hub", advice):
-            run.trainer.push_to_hub()
+PROGRAM = Program("finetune.py", FinetuneArguments, QUICKSTART, prepare_run, report)
 
 
 def main(argv: list[str] | None = None) -> None:
     """Fine-tune, evaluate, predict, save and, if asked for, push."""
-    argv = sys.argv[1:] if argv is None else argv
-    with ExitStack() as stack:
-        with readable_errors("finetune.py"):
-            arguments, training_arguments = parse_recipe(
-                (FinetuneArguments, FastTrainingArguments), argv, default_recipe=QUICKSTART
-            )
-            speak_once(training_arguments)
-            use_all_cores(training_arguments)
-            output_dir = training_arguments.output_dir
-            asked = training_arguments.resume_from_checkpoint
-            resume = asks_to_resume(asked)
-            settings = describe_settings(training_arguments, asdict(arguments))
-            check_output_dir(
-                output_dir, settings, resume=resume, overwrite=arguments.overwrite_output_dir
-            )
-            checkpoint = find_checkpoint(output_dir, asked, training_arguments.world_size)
-            run = prepare_run(arguments, training_arguments, argv)
-            if run.trainer.is_world_process_zero():
-                stack.enter_context(sole_writer(output_dir))
-                start_run(output_dir, settings, resume=resume)
-                print(run.trainer.describe_training())
-        train(run, checkpoint)
+    PROGRAM.main(sys.argv[1:] if argv is None else argv)
 
 
 if __name__ == "__main__":

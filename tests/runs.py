@@ -1,8 +1,9 @@
-"""Runs of finetune.py on a few rows, in processes that can be killed at a chosen moment.
+"""Runs of our programs on a few rows, in processes that can be killed at a chosen moment.
 
-A fork server imports finetune.py once; each process of a run is a fork of it that calls ``main``.
+A fork server imports the programs once; each process of a run is a fork of it that calls ``main``.
 """
 
+import importlib
 import json
 import multiprocessing
 import os
@@ -128,8 +129,50 @@ def write_recipe(folder, *, processes=1, dropout=0.1, model=None, **settings):
     return path
 
 
+def write_text(folder, documents=30):
+    """Write documents, parted by blank lines, of a sentence on each line."""
+    rng = random.Random(documents)
+    lines = []
+    for _ in range(documents):
+        words = rng.sample(WORDS, 4)  # a document has its own
+        count = rng.randint(3, 7)
+        lines += [" ".join(rng.choices(words, k=rng.randint(2, 6))) + " ." for _ in range(count)]
+        lines.append("")
+    path = folder / f"text-{documents}.txt"
+    path.write_text("\n".join(lines))
+    return {"train_file": str(path), "sentences": "line", "validation_share": 0.2}
+
+
+def write_pretraining(folder, *, processes=1, dropout=0.1, model=None, **settings):
+    """Write a recipe of pretrain.py; ``model`` is a checkpoint to begin with."""
+    recipe = {
+        "corpus": {"own": write_text(folder)},
+        "objective": "mlm_nsp",
+        "max_length": SIZES["max_position_embeddings"],
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "report_to": "none",
+        "seed": 7,
+        "max_steps": 9,
+        "learning_rate": 0.002,
+        "warmup_steps": 2,
+        "logging_steps": 1,
+        "save_steps": 2,
+        "per_device_train_batch_size": 8 // processes,
+        "per_device_eval_batch_size": 4,
+    }
+    if model is None:
+        recipe |= {"train_tokenizer": True, "vocab_size": SIZES["vocab_size"], "dropout": dropout}
+        recipe["model_config"] = {key: SIZES[key] for key in SIZES if key != "vocab_size"}
+    else:
+        recipe["model_name_or_path"] = str(model)
+    path = folder / f"pretraining-{processes}.yaml"
+    path.write_text(json.dumps(recipe | settings, indent=2))
+    return path
+
+
 def finetune(recipe, output_dir, *flags, processes=1, moment=None):
-    """Run finetune.py.
+    """Run finetune.py, or pretrain.py with the recipe of one.
 
     Returns:
         The exit status of the first process, negative for a signal. What every process did is in
@@ -137,11 +180,12 @@ def finetune(recipe, output_dir, *flags, processes=1, moment=None):
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["finetune"])
+    program = "pretrain" if recipe.stem.startswith("pretraining") else "finetune"
     argv = [str(recipe), "--output_dir", str(output_dir), *flags]
     port = free_port()
     ranks = [
         context.Process(
-            target=run_rank, args=(argv, output_dir.parent, rank, processes, port, moment)
+            target=run_rank, args=(program, argv, output_dir.parent, rank, processes, port, moment)
         )
         for rank in range(processes)
     ]
@@ -166,7 +210,7 @@ def free_port():
         return server.getsockname()[1]
 
 
-def run_rank(argv, folder, rank, processes, port, moment):
+def run_rank(program, argv, folder, rank, processes, port, moment):
     """Be one process of a run."""
     os.chdir(folder)
     log = os.open(f"rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -184,9 +228,7 @@ def run_rank(argv, folder, rank, processes, port, moment):
     # else a worker of a data loader is a child of another fork server and survives the kill
     multiprocessing.set_start_method("fork", force=True)
     watch(folder / f"rank-{rank}.jsonl", moment if rank == 0 else None)
-    import finetune as script
-
-    script.main(argv)
+    importlib.import_module(program).main(argv)
     if processes > 1:
         import torch
 
@@ -203,7 +245,8 @@ def watch(path, moment):
 
     def note(model, _, inputs):
         if model.training:
-            print(json.dumps([inputs["task"], len(inputs["labels"])]), file=batches, flush=True)
+            seen = [inputs.get("task", "text"), len(inputs["labels"])]
+            print(json.dumps(seen), file=batches, flush=True)
 
     class Watch(transformers.TrainerCallback):
         def on_train_begin(self, *_, model, **__):

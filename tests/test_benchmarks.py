@@ -286,7 +286,7 @@ def test_packed_batches_with_fixed_shapes_keep_tokens_and_labels(folder):
     job = Job(folder, "mlm128", "tiny", steps=1, compile="default", device="cuda")
     rows = make_dataset(job.data["mlm128"], TASKS["mlm128"])
     batch = [rows[row] for row in range(5)]
-    plain = MlmCollator(packed=True, positions=True)(batch)
+    plain = MlmCollator(TaskCollator(0, packed=True))(batch)
     fixed = make_mlm_collator(job, packed=True)(batch)
     tokens = plain["input_ids"].shape[1]
     assert fixed["input_ids"].shape[1] % 32 == 0

@@ -14,7 +14,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, RobertaConfig, RobertaMode
 import finetune
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests import small_run
-from trainers import describe_settings, finish_run, start_run
+from trainers import FastTrainingArguments, FinetuneArguments, parse_recipe
+from trainers.runs import describe_settings, finish_run, start_run
 
 ROOT = Path(__file__).parents[1]
 
@@ -328,8 +329,8 @@ def test_a_folder_that_is_a_file(recipe, refused):
 def leave_run(recipe, tmp_path, *, finished):
     """Leave what a run of the recipe leaves that was stopped at its beginning, or at its end."""
     argv = [small_run.write_recipe(tmp_path, recipe)]
-    kinds = (finetune.FinetuneArguments, finetune.FastTrainingArguments)
-    arguments, training_arguments = finetune.parse_recipe(kinds, argv)
+    kinds = (FinetuneArguments, FastTrainingArguments)
+    arguments, training_arguments = parse_recipe(kinds, argv)
     settings = describe_settings(training_arguments, vars(arguments))
     start_run(recipe["output_dir"], settings, resume=False)
     if finished:

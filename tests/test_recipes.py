@@ -1,4 +1,4 @@
-"""Every recipe parses, and its tasks have a head, a metric and rows."""
+"""Every recipe parses, and its tasks have a head, a metric and rows, or a text."""
 
 from pathlib import Path
 
@@ -6,13 +6,17 @@ import pytest
 from transformers import TrainingArguments
 
 import finetune
+import pretrain
 from datasets_scripts import load_task
 from modeling_minbert import MinBertConfig
-from trainers import PRIMARY_METRIC, FinetuneArguments, parse_recipe
+from trainers import PRIMARY_METRIC, FinetuneArguments, PretrainArguments, parse_recipe
 from trainers.checks import check_arguments
 
 ROOT = Path(__file__).parents[1]
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
+PRETRAINING = [path for path in RECIPES if "launch pretrain.py" in path.read_text(encoding="utf-8")]
+FINETUNING = [path for path in RECIPES if path not in PRETRAINING]
+DEFAULTS = {finetune.QUICKSTART: "finetune.py", pretrain.QUICKSTART: "pretrain.py"}
 # The sample stands for the official files, which are not part of the project.
 SAMPLES = {
     "sst": "sample_sst",
@@ -22,30 +26,49 @@ SAMPLES = {
 }
 
 
-@pytest.fixture(params=RECIPES, ids=lambda path: path.stem)
+@pytest.fixture(params=FINETUNING, ids=lambda path: path.stem)
 def recipe(request):
-    """Return the path of a recipe."""
+    """Return the path of a recipe of finetune.py."""
     return request.param
 
 
-def parse(path):
-    argv = [str(path), "--use_cpu"]
-    return parse_recipe((FinetuneArguments, TrainingArguments), argv)
+def parse(path, kind=FinetuneArguments, *flags):
+    argv = [str(path), "--use_cpu", *flags]
+    return parse_recipe((kind, TrainingArguments), argv)
 
 
 def test_there_is_a_recipe_for_every_task():
     assert {"quickstart", "cs224n", "sst", "quora", "sts", "cfimdb"} <= {
-        path.stem for path in RECIPES
+        path.stem for path in FINETUNING
+    }
+    assert {"pretrain_quickstart", "mlm", "nsp", "mlm_nsp", "mlm_task_text", "chain"} <= {
+        path.stem for path in PRETRAINING
     }
 
 
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_begins_with_what_it_does_and_its_command(recipe):
     sentence, command = recipe.read_text(encoding="utf-8").splitlines()[:2]
 
-    named = "" if recipe == finetune.QUICKSTART else f" recipes/{recipe.name}"
+    program = "pretrain.py" if recipe in PRETRAINING else "finetune.py"
+    named = "" if recipe in DEFAULTS else f" recipes/{recipe.name}"
     assert sentence.startswith("# ")
     assert sentence.endswith(".")
-    assert command.startswith(f"# accelerate launch finetune.py{named}")
+    assert command.startswith(f"# accelerate launch {program}{named}")
+
+
+@pytest.mark.parametrize("recipe", PRETRAINING, ids=lambda path: path.stem)
+def test_a_recipe_of_pre_training_has_a_text_and_a_metric(recipe):
+    starts = [] if "model_size" in recipe.read_text(encoding="utf-8") else ["a/b"]
+    flags = [f"--model_name_or_path={start}" for start in starts]
+    arguments, training_arguments = parse(recipe, PretrainArguments, *flags)
+
+    corpora = pretrain.parse_corpus("corpus", arguments.corpus, "data")
+    check_arguments(training_arguments, {pretrain.TASK: arguments.problem_type})
+
+    assert corpora.keys() == arguments.corpus.keys()
+    if arguments.finetune is not None:
+        assert (ROOT / arguments.finetune["recipe"]) in FINETUNING
 
 
 def test_every_task_has_a_metric_that_can_choose_the_best_checkpoint(recipe):

@@ -18,7 +18,9 @@ from tests.runs import (
     read_log,
     read_output,
     read_state,
+    write_pretraining,
     write_recipe,
+    write_text,
 )
 
 RESUME = ("--resume_from_checkpoint", "true")
@@ -51,6 +53,14 @@ RUNS = {
         "save_steps": 4,
         "eval_strategy": "epoch",
     },
+    "pre-training": {"program": "pretrain"},
+    "pre-training, two processes": {
+        "program": "pretrain",
+        "processes": 2,
+        "dataloader_num_workers": 1,
+        "max_tokens_per_batch": 100,
+    },
+    "text beside tasks": {"with_text": True, "stop": 8},
     "early stopping": {
         "early_stopping_patience": 2,
         "eval_strategy": "steps",
@@ -87,6 +97,15 @@ def write_bert(folder):
     return folder
 
 
+def add_text(folder, recipe):
+    """Add two tasks that learn from text to those of a recipe."""
+    keys = {"corpus": {"own": write_text(folder)}, "batch_size": 4}
+    return json.loads(recipe.read_text())["tasks"] | {
+        "words": {"problem_type": "masked_lm", "whole_word_mask": True, **keys},
+        "both": {"problem_type": "pretraining", **keys},
+    }
+
+
 @pytest.fixture(scope="module")
 def whole_run(tmp_path_factory):
     """Return a function that gives (recipe, folder, processes) of a run that was not stopped."""
@@ -98,7 +117,12 @@ def whole_run(tmp_path_factory):
             settings = dict(RUNS[name])
             if settings.get("model") is not None:
                 settings["model"] = write_bert(folder / "bert")
-            recipe = write_recipe(folder, **settings)
+            write = write_recipe
+            if settings.pop("program", None) == "pretrain":
+                write = write_pretraining
+            if settings.pop("with_text", False):
+                settings["tasks"] = add_text(folder, write(folder))
+            recipe = write(folder, **settings)
             processes = settings.get("processes", 1)
             output = folder / "whole" / "run"
             output.parent.mkdir()
@@ -147,8 +171,9 @@ def assert_same_run(output, whole):
     assert read_log(output) == read_log(whole)
     for key in ("best_metric", "best_global_step", "global_step", "epoch"):
         assert read_state(output)[key] == read_state(whole)[key]
-    predictions = sorted(path.name for path in (whole / "predictions").iterdir())
-    assert len(predictions) == 2 * len(TASKS)
+    predictions = sorted(path.name for path in whole.glob("predictions/*"))
+    tasks = json.loads((whole / "metrics.json").read_text())["tasks"]
+    assert len(predictions) == (2 * len(TASKS) if tasks else 0)
     for name in predictions:
         left, right = ((folder / "predictions" / name).read_text() for folder in (output, whole))
         assert left == right, f"{name} differs"
@@ -187,6 +212,15 @@ def test_a_run_killed_in_its_second_epoch_ends_as_if_it_had_not_been(whole_run, 
     assert len(read_batches(output.parent)) == 18 - 8
 
 
+def test_pre_training_goes_on_as_if_it_had_not_been_killed(whole_run, output):
+    run = whole_run("pre-training")
+
+    kill(run, output, Moment(step=7))
+    resume(run, output)
+
+    assert_same_run(output, run[1])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("step", "redone"), [(1, 18), (2, 18), (4, 16), (7, 12), (18, 2)], ids=str)
 def test_it_may_be_killed_at_any_step(whole_run, output, step, redone):
@@ -210,6 +244,8 @@ def test_it_may_be_killed_at_any_step(whole_run, output, step, redone):
         ("bert, two processes", (5, 13)),
         ("schedules", (6, 27)),
         ("early stopping", (5,)),
+        ("pre-training, two processes", (3, 7)),
+        ("text beside tasks", (6, 13)),
     ],
 )
 def test_it_may_be_killed_again_and_again(whole_run, output, name, steps):

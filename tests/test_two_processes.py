@@ -19,6 +19,7 @@ from tests.runs import (
     read_batches,
     read_log,
     read_output,
+    write_pretraining,
     write_recipe,
 )
 
@@ -126,6 +127,29 @@ def test_activation_checkpointing_changes_no_bit(runs):
 
     left, right = ((run / "model.safetensors").read_bytes() for run in (plain, checkpointed))
     assert left == right
+
+
+@pytest.mark.parametrize("objective", ["mlm", "mlm_nsp"])
+def test_two_processes_pre_train_as_one_with_twice_the_batch(tmp_path, objective):
+    logs, weights = [], []
+    for processes in (1, 2):
+        output = tmp_path / str(processes) / "run"
+        output.parent.mkdir()
+        recipe = write_pretraining(
+            tmp_path, processes=processes, dropout=0.0, objective=objective, max_grad_norm=0.5,
+            packing="doc_sentences" if objective == "mlm" else None,
+        )  # fmt: skip
+        status = finetune(recipe, output, processes=processes)
+        assert status == 0, read_output(output, processes - 1)
+        logs.append(read_log(output))
+        weights.append(load_file(output / "model.safetensors"))
+
+    for key in ("loss", "grad_norm", "loss_text"):
+        left, right = (numbers(log, key) for log in logs)
+        assert len(left) > 7
+        assert left == pytest.approx(right, rel=LOSS), key
+    for name, value in weights[0].items():
+        assert (value - weights[1][name]).abs().max() < WEIGHTS, name
 
 
 def launch(recipe, output, *flags):

@@ -1,0 +1,368 @@
+"""Pre-train a MinBert on text: masked tokens, next sentences, or both.
+
+    accelerate launch pretrain.py [recipe.yaml] [--flag value ...]
+
+Without arguments it is the quickstart. Flags are the fields of `PretrainArguments` and of
+`TrainingArguments`, whose defaults suit the device; they win over the recipe.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArguments, set_seed
+
+from datasets_scripts import (
+    CorpusData,
+    corpus_texts,
+    encode_corpus,
+    make_text_rows,
+    train_wordpiece,
+)
+from modeling_minbert import (
+    MinBertConfig,
+    MinBertForMaskedLM,
+    MinBertForNSP,
+    MinBertForPreTraining,
+)
+from trainers import (
+    Masking,
+    MultiTaskTrainer,
+    PretrainArguments,
+    Program,
+    RunFacts,
+    SomeRows,
+    TextArguments,
+    TextSource,
+    describe_command,
+    describe_recipe,
+    evaluate_run,
+    load_pretrained,
+    named_errors,
+    split_argv,
+    write_card,
+    write_results,
+)
+
+HERE = Path(__file__).parent
+QUICKSTART = HERE / "recipes" / "pretrain_quickstart.yaml"
+TASK = "text"  # the only one, under whose name everything is logged
+MODELS: dict[str, Any] = {
+    "masked_lm": MinBertForMaskedLM,
+    "next_sentence": MinBertForNSP,
+    "pretraining": MinBertForPreTraining,
+}
+# Layers and width; one head for 64 of it. Source: Turc et al. 2019, table 1; base and large are
+# those of Devlin et al. 2019, section 3.
+SIZES = {
+    "tiny": (2, 128),
+    "mini": (4, 256),
+    "small": (4, 512),
+    "medium": (8, 512),
+    "base": (12, 768),
+    "large": (24, 1024),
+}
+
+
+@dataclass(frozen=True)
+class Text:
+    """The text of a task, ready to be learnt from.
+
+    Args:
+        splits: Rows of the training and the held-out text.
+        masking: What chooses the tokens to be predicted; None for next sentences alone.
+        facts: What each split holds.
+        problems: What was left out of it, and why.
+    """
+
+    splits: dict[str, TextSource]
+    masking: Masking | None
+    facts: dict[str, dict[str, Any]]
+    problems: list[str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run is made of.
+
+    Args:
+        trainer: The trainer, with model and tokenizer.
+        text: What it learns from.
+        facts: What one must know to repeat it.
+    """
+
+    trainer: MultiTaskTrainer
+    text: Text
+    facts: RunFacts
+
+
+def parse_corpus(
+    where: str, corpus: Mapping[str, Any], data_dir: str | None
+) -> dict[str, CorpusData]:
+    """Check what a recipe says about its texts.
+
+    Raises:
+        ValueError: If a key is unknown or a value is refused.
+    """
+    parsed = {}
+    for name, keys in corpus.items():
+        if not isinstance(keys, dict):
+            raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
+                f"{where}: {name!r}: expected keys and values, as in {{train_file: my.txt}}, "
+                f"found {keys!r}"
+            )
+        parsed[name] = CorpusData.from_recipe(name, keys, data_dir)
+    return parsed
+
+
+def load_text(
+    corpora: Mapping[str, CorpusData],
+    arguments: TextArguments,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    problem_type: str,
+    max_length: int,
+    seed: int,
+    num_proc: int | None = None,
+) -> Text:
+    """Tokenize texts, and cut them into rows.
+
+    Args:
+        corpora: The texts.
+        arguments: How they are cut and masked.
+        tokenizer: Tokenizer of the model.
+        problem_type: ``masked_lm``, ``next_sentence`` or ``pretraining``.
+        max_length: Tokens of a row at most.
+        seed: Seed of the run.
+        num_proc: Processes that tokenize.
+
+    Raises:
+        ValueError: If a text cannot be read, or makes no rows.
+    """
+    masking = None
+    if problem_type != "next_sentence":
+        shares = ("mlm_probability", "mask_replace_prob", "random_replace_prob", "whole_word_mask")
+        options = {name: getattr(arguments, name) for name in shares}
+        masking = Masking.from_tokenizer(tokenizer, seed=seed, **options)
+    encoded = encode_corpus(list(corpora.values()), tokenizer, num_proc=num_proc)
+    splits: dict[str, TextSource] = {
+        split: make_text_rows(
+            documents,
+            tokenizer,
+            packing=arguments.choose_packing(problem_type),
+            max_length=max_length,
+            seed=seed,
+            short_seq_prob=arguments.short_seq_prob,
+            balanced=arguments.balanced,
+            name=f"{' + '.join(corpora)} ({split})",
+        )
+        for split, documents in encoded.splits.items()
+    }
+    facts = {split: rows.describe() for split, rows in splits.items()}  # type: ignore[attr-defined]
+    splits["validation"] = spread(splits["validation"], arguments.max_eval_rows)
+    return Text(splits, masking, facts, encoded.problems)
+
+
+def spread(rows: TextSource, most: int) -> TextSource:
+    """Take rows from everywhere in a text, if it has more than that."""
+    if len(rows) <= most:
+        return rows
+    return SomeRows(rows, np.linspace(0, len(rows) - 1, most).astype(np.int64))
+
+
+def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a checkpoint.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    tokenizer = load_pretrained(AutoTokenizer, path)
+    if len(tokenizer) <= len(tokenizer.all_special_ids):  # what AutoTokenizer makes of no files
+        raise ValueError(
+            f"model_name_or_path={path!r} has no tokenizer; add its tokenizer.json or vocab.txt"
+        )
+    # Checkpoints of sentence-transformers bake both into tokenizer.json.
+    if tokenizer.is_fast:
+        tokenizer.backend_tokenizer.no_padding()
+        tokenizer.backend_tokenizer.no_truncation()
+    return tokenizer
+
+
+def new_config(given: Mapping[str, Any] | None, **more: Any) -> MinBertConfig:
+    """Make the configuration of a new model.
+
+    Raises:
+        ValueError: If a field is unknown or a value is refused.
+    """
+    sizes = {**(given or {}), **more}
+    known = {entry.name for entry in fields(MinBertConfig)}
+    if unknown := sorted(set(sizes) - known):
+        raise ValueError(f"model_config: unknown keys {unknown}; known: {sorted(known)}")
+    return MinBertConfig(**sizes)
+
+
+def check_sizes(
+    model: Any, tokenizer: PreTrainedTokenizerBase, path: str | None, max_length: int
+) -> None:
+    """Check that model, tokenizer and rows fit together.
+
+    Raises:
+        ValueError: If they do not.
+    """
+    if len(tokenizer) > model.config.vocab_size:
+        raise ValueError(
+            f"model_name_or_path={path!r}: the tokenizer has {len(tokenizer)} tokens, but the "
+            f"model only {model.config.vocab_size}; take the tokenizer of this model"
+        )
+    if not 8 <= max_length <= model.config.max_position_embeddings:
+        raise ValueError(
+            f"max_length={max_length} must be from 8 to the "
+            f"{model.config.max_position_embeddings} positions of the model"
+        )
+
+
+def find_tokenizer(
+    arguments: PretrainArguments, corpora: Mapping[str, CorpusData]
+) -> PreTrainedTokenizerBase:
+    """Load the tokenizer that the arguments name, or train one on the training text."""
+    path = arguments.model_name_or_path or arguments.tokenizer_name_or_path
+    if path is not None:
+        return load_tokenizer(path)
+    texts = corpus_texts(list(corpora.values()))
+    return train_wordpiece(texts, arguments.vocab_size, lowercase=not arguments.cased)
+
+
+def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase) -> Any:
+    """Load the encoder of a checkpoint with its heads of pre-training, or make a new one.
+
+    Raises:
+        ValueError: If sizes, checkpoint and tokenizer do not fit together.
+    """
+    kind = MODELS[arguments.problem_type]
+    path, dropout = arguments.model_name_or_path, arguments.dropout
+    changes: dict[str, Any] = {}
+    if dropout is not None:
+        changes = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
+    if path is None:
+        layers, width = SIZES[arguments.model_size or "base"]
+        sizes = {
+            "num_hidden_layers": layers,
+            "hidden_size": width,
+            "num_attention_heads": width // 64,
+            "intermediate_size": 4 * width,
+            **(arguments.model_config or {}),
+        }
+        model = kind(new_config(sizes, vocab_size=len(tokenizer), **changes))
+    else:
+        # An encoder may come without these heads.
+        replaceable = ("cls.", "bert.pooler.")
+        model = load_pretrained(kind, path, replaceable=replaceable, dtype=torch.float32, **changes)
+    check_sizes(model, tokenizer, path, arguments.max_length)
+    return model
+
+
+def prepare_run(
+    arguments: PretrainArguments, training_arguments: TrainingArguments, argv: list[str]
+) -> Run:
+    """Load everything that a run needs; nothing is written to its folder."""
+    args = training_arguments
+    recipe_path, _ = split_argv(argv, QUICKSTART)
+    corpora = parse_corpus("corpus", arguments.corpus, arguments.data_dir)
+    callbacks = arguments.make_callbacks(args)
+    if arguments.model_name_or_path is not None:
+        load_pretrained(MinBertConfig, arguments.model_name_or_path)  # a wrong one fails at once
+    set_seed(args.seed)  # new weights are drawn before the Trainer sets it
+    with args.main_process_first(desc="load the vocabulary"):
+        tokenizer = find_tokenizer(arguments, corpora)
+    model = load_model(arguments, tokenizer)
+    with args.main_process_first(desc="tokenize the text"):
+        text = load_text(
+            corpora,
+            arguments,
+            tokenizer,
+            problem_type=arguments.problem_type,
+            max_length=arguments.max_length,
+            seed=args.seed if args.data_seed is None else args.data_seed,
+            num_proc=arguments.preprocessing_num_workers,
+        )
+    advice = "check the network, log in with `hf auth login`, or train without it"
+    with named_errors("push_to_hub", advice) if args.push_to_hub else nullcontext():
+        trainer = MultiTaskTrainer(
+            model,
+            args,
+            problem_types={TASK: arguments.problem_type},
+            train_dataset={TASK: text.splits["train"]},
+            eval_dataset={TASK: text.splits["validation"]},
+            masking={TASK: text.masking} if text.masking else None,
+            stop="longest",
+            max_tokens_per_batch=arguments.max_tokens_per_batch,
+            processing_class=tokenizer,
+            callbacks=callbacks,
+        )
+    facts = RunFacts(
+        command=describe_command("pretrain.py", argv),
+        recipe=describe_recipe(str(recipe_path)),
+        model_name_or_path=arguments.model_name_or_path,
+        data={TASK: " + ".join(corpora)},
+        bad_rows={TASK: text.problems},
+        text=text.facts,
+    )
+    return Run(trainer, text, facts)
+
+
+def report(run: Run) -> None:
+    """Evaluate the trained model, print the tables, and write results and model card."""
+    held_out = run.text.splits["validation"]
+    # as many rows of the training text show how much of it was learnt by heart
+    train = spread(run.text.splits["train"], len(held_out))
+    rows = {TASK: {"train": train, "validation": held_out}}
+    results, _ = evaluate_run(run.trainer, rows, splits=("train", "validation"))
+    if not run.trainer.is_world_process_zero():
+        return
+    write_results(run.trainer, rows, results, {}, run.facts)
+    write_card(HERE / "model_card.md", run.trainer, rows, results, run.facts)
+    for split, found in results.items():
+        print(f"\n{split}\n{found.table(run.trainer.problem_types)}")
+
+
+PROGRAM = Program("pretrain.py", PretrainArguments, QUICKSTART, prepare_run, report)
+
+
+def describe_finetuning(keys: Mapping[str, Any], args: TrainingArguments) -> list[str]:
+    """Write the command line of the run that goes on with the trained model.
+
+    Args:
+        keys: What the recipe says under ``finetune``.
+        args: Arguments of the pre-training.
+    """
+    flags = {
+        "model_config": {},  # the checkpoint brings its sizes
+        "output_dir": f"{args.output_dir}-finetuned",
+        "use_cpu": args.use_cpu,
+        "resume_from_checkpoint": args.resume_from_checkpoint or "false",
+        **{key: value for key, value in keys.items() if key != "recipe"},
+        "model_name_or_path": args.output_dir,
+    }
+    written = {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in flags.items()
+    }
+    return [str(keys["recipe"]), *(word for key in written for word in (f"--{key}", written[key]))]
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Pre-train, evaluate, save and, if asked for, push and fine-tune."""
+    arguments, training_arguments = PROGRAM.main(sys.argv[1:] if argv is None else argv)
+    if arguments.finetune is not None:
+        import finetune  # which imports this module
+
+        finetune.main(describe_finetuning(arguments.finetune, training_arguments))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""pretrain.py from a text to a folder that others can use, and what a user gets wrong."""
+
+import json
+import re
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForPreTraining,
+    AutoTokenizer,
+    pipeline,
+)
+
+import finetune
+import pretrain
+from modeling_minbert import MinBertForPreTraining
+from tests import small_run
+from tests.runs import WORDS, write_pretraining
+
+
+def train(recipe, output, *flags):
+    """Run pretrain.py; returns what it printed."""
+    printed = StringIO()
+    with redirect_stdout(printed):
+        pretrain.main([str(recipe), "--output_dir", str(output), *flags])
+    return printed.getvalue()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a recipe."""
+    return tmp_path_factory.mktemp("pretrain")
+
+
+@pytest.fixture(scope="module")
+def run(folder):
+    """Run the recipe once, with evaluations; returns the folder and what was printed."""
+    recipe = write_pretraining(
+        folder, eval_strategy="steps", eval_steps=3, save_steps=3, load_best_model_at_end=True,
+        metric_for_best_model="text_mlm_loss",
+    )  # fmt: skip
+    return folder / "run", train(recipe, folder / "run")
+
+
+@pytest.fixture(scope="module")
+def metrics(run):
+    """Read metrics.json."""
+    return json.loads((run[0] / "metrics.json").read_text())
+
+
+def test_held_out_and_training_text_are_measured(metrics):
+    names = {"mlm_accuracy", "mlm_loss", "perplexity", "nsp_accuracy", "nsp_loss"}
+
+    for split in ("train", "validation"):
+        found = metrics[split]["metrics"]
+        assert {f"text_{name}" for name in names} <= set(found)
+        assert torch.tensor(list(found.values())).isfinite().all()
+
+
+def test_metrics_say_what_the_text_was(metrics):
+    assert metrics["command"].startswith("accelerate launch pretrain.py ")
+    assert metrics["data"] == {"text": "own"}
+    facts = metrics["text"]
+    assert facts["train"]["documents"] + facts["validation"]["documents"] == 30
+    assert 0 < facts["train"]["random_share"] < 1
+
+
+def test_the_log_has_both_losses_and_the_plot_is_there(run):
+    (last,) = sorted(run[0].glob("checkpoint-*"))[-1:]
+    logged = set().union(*json.loads((last / "trainer_state.json").read_text())["log_history"])
+
+    assert {"loss_text_mlm", "loss_text_nsp", "eval_text_perplexity"} <= logged
+    assert (run[0] / "history.png").is_file()
+
+
+def test_the_best_checkpoint_is_what_is_left(run):
+    state = json.loads((run[0] / "checkpoint-9" / "trainer_state.json").read_text())
+
+    best = load_file(run[0] / f"checkpoint-{state['best_global_step']}" / "model.safetensors")
+    found = load_file(run[0] / "model.safetensors")
+    assert all(torch.equal(found[name], best[name]) for name in best)
+
+
+def test_the_card_holds_numbers_and_command(run, metrics):
+    text = (run[0] / "README.md").read_text()
+    card = ModelCard(text)
+
+    found = {result.metric_type: result.metric_value for result in card.data.eval_results}
+    expected = metrics["validation"]["metrics"]["text_mlm_accuracy"]
+    assert found["mlm_accuracy"] == round(expected, 4)
+    assert card.data.pipeline_tag == "fill-mask"
+    assert metrics["command"] in text
+    assert "AutoModelForMaskedLM" in text
+
+
+def test_the_folder_loads_with_the_auto_classes(run):
+    model = AutoModelForPreTraining.from_pretrained(run[0])
+    masked = AutoModelForMaskedLM.from_pretrained(run[0])
+    tokenizer = AutoTokenizer.from_pretrained(run[0])
+
+    assert isinstance(model, MinBertForPreTraining)
+    batch = tokenizer("ant bee [MASK] dog", return_tensors="pt")
+    assert "token_type_ids" in batch
+    torch.testing.assert_close(model(**batch).prediction_logits, masked(**batch).logits)
+    assert AutoModel.from_pretrained(run[0]).config.hidden_size == 32
+
+
+def test_it_fills_masks(run):
+    filled = pipeline("fill-mask", model=str(run[0]), device="cpu")("ant bee [MASK] dog")
+
+    assert len(filled) == 5
+    assert all(set(guess["sequence"].split()) & set(WORDS) for guess in filled)
+
+
+@pytest.mark.parametrize("objective", ["mlm", "nsp"])
+def test_one_objective_alone_goes_on_from_a_checkpoint(run, tmp_path, objective):
+    recipe = write_pretraining(tmp_path, model=run[0], objective=objective, max_steps=2)
+
+    train(recipe, tmp_path / "run")
+
+    found = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert (f"text_{objective}_loss") in found["validation"]["metrics"]
+    name = "bert.encoder.layer.0.output.dense.weight"
+    before, after = (
+        load_file(path / "model.safetensors")[name] for path in (run[0], tmp_path / "run")
+    )
+    assert 0 < (before - after).abs().max() < 0.02
+
+
+def test_fine_tuning_goes_on_from_it(run, tmp_path):
+    small_run.write_files(tmp_path)
+    recipe = small_run.make_recipe(tmp_path)
+    recipe |= {"model_name_or_path": str(run[0]), "num_train_epochs": 1, "learning_rate": 0.0}
+    del recipe["model_config"]
+
+    with redirect_stdout(StringIO()):
+        finetune.main([small_run.write_recipe(tmp_path, recipe)])
+
+    left, right = (load_file(path / "model.safetensors") for path in (run[0], tmp_path / "out"))
+    shared = [name for name in right if name.startswith("bert.")]
+    assert len(shared) > 30
+    assert all(torch.equal(left[name], right[name]) for name in shared)
+
+
+def test_one_recipe_does_both(folder, tmp_path):
+    small_run.write_files(tmp_path)
+    second = small_run.write_recipe(tmp_path, small_run.make_recipe(tmp_path))
+    recipe = write_pretraining(
+        folder, max_steps=2, finetune={"recipe": second, "num_train_epochs": 1}
+    )
+
+    train(recipe, tmp_path / "run")
+
+    found = json.loads((tmp_path / "run-finetuned" / "metrics.json").read_text())
+    assert found["model_name_or_path"] == str(tmp_path / "run")
+    assert "moods_accuracy" in found["validation"]["metrics"]
+
+
+def test_text_is_a_task_beside_others(run, tmp_path):
+    small_run.write_files(tmp_path)
+    recipe = small_run.make_recipe(tmp_path)
+    corpus = json.loads((run[0].parent / "pretraining-1.yaml").read_text())["corpus"]
+    recipe["tasks"]["words"] = {"problem_type": "masked_lm", "corpus": corpus, "batch_size": 3}
+    recipe |= {"stop": "4", "num_train_epochs": 1}
+
+    with redirect_stdout(StringIO()) as printed:
+        finetune.main([small_run.write_recipe(tmp_path, recipe)])
+
+    assert "words" in printed.getvalue()
+    found = json.loads((tmp_path / "out" / "metrics.json").read_text())["validation"]["metrics"]
+    assert {"words_mlm_accuracy", "moods_accuracy"} <= set(found)
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
+    assert model.config.tasks["words"]["problem_type"] == "masked_lm"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"corpus": {}}, "corpus is empty; name at least one"),
+        ({"corpus": {"own": "text.txt"}}, "corpus: 'own': expected keys and values"),
+        ({"corpus": {"own": {"train_file": "no.txt"}}}, "no.txt"),
+        ({"objective": "mlm_nsp", "packing": "full_sentences"}, "has no next sentences"),
+        ({"train_tokenizer": False}, "a new model needs one vocabulary"),
+        ({"tokenizer_name_or_path": "a/b"}, "a new model needs one vocabulary"),
+        ({"model_name_or_path": "a/b", "model_config": None}, "brings its sizes and its tokenizer"),
+        ({"mlm_probability": 0}, "mlm_probability=0"),
+        ({"mask_replace_prob": 1.0}, "at most 1 together"),
+        ({"short_seq_prob": 2}, "short_seq_prob=2"),
+        ({"max_eval_rows": 0}, "max_eval_rows=0 must be 1 or more"),
+        ({"dropout": 1.0}, r"dropout=1.0 must be in \[0, 1\)"),
+        ({"finetune": {"learning_rate": 1}}, "finetune: recipe is missing"),
+        ({"vocab_size": 9}, "vocab_size=9 is too small"),
+        ({"max_length": 999}, "max_length=999 must be from 8 to the 32 positions"),
+        ({"max_tokens_per_batch": 9}, "max_tokens_per_batch is 9; make it at least"),
+        ({"metric_for_best_model": "text_perplexity"}, "a lower perplexity is better"),
+        ({"metric_for_best_model": "sst_accuracy"}, "expected one of .*text_mlm_accuracy"),
+        ({"lerning_rate": 1}, "unknown key 'lerning_rate'"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_nothing_is_written(tmp_path, capsys, change, message):
+    recipe = write_pretraining(tmp_path, **change)
+
+    with pytest.raises(SystemExit) as exited:
+        train(recipe, tmp_path / "run")
+
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert exited.value.code == 2
+    assert lines[-1].startswith("pretrain.py: error: ")
+    assert "Traceback" not in "".join(lines)
+    assert re.search(message, lines[-1]), lines[-1]
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_document_has_no_other_to_take_a_random_segment_from(tmp_path, capsys):
+    files = {"train_file": tmp_path / "one.txt", "validation_file": tmp_path / "held.txt"}
+    for path in files.values():
+        path.write_text("\n".join(f"{word} went home ." for word in WORDS))
+    corpus = {key: str(path) for key, path in files.items()}
+    recipe = write_pretraining(tmp_path, corpus={"own": corpus})
+
+    with pytest.raises(SystemExit):
+        train(recipe, tmp_path / "run")
+
+    assert "next sentences need two" in capsys.readouterr().err
+
+
+def test_the_default_recipe_is_there():
+    assert Path(pretrain.QUICKSTART).is_file()
