@@ -15,7 +15,7 @@ from .plans import Piece, PlannedRow, draw_order
 from .tokenized import TokenizedDocuments
 
 RANDOM_TRIES = 10
-BALANCE_ROWS = 100  # rows within which a surplus of one label is worn off
+BALANCE_ROWS = 20  # a surplus of as many random pairs leaves no chance to another one
 
 # Tokens of each sentence of a document: a list, or an array.
 Lengths = Callable[[int], Any]
@@ -66,7 +66,7 @@ class Balance:
 
     def chance(self) -> float:
         """Probability that the next B is a random one, if there is a choice."""
-        return 0.5 - self._surplus / (2 * BALANCE_ROWS)
+        return 0.5 - 0.5 * self._surplus / BALANCE_ROWS
 
     def count(self, *, is_random: bool) -> None:
         """Take a pair into account."""

@@ -78,7 +78,8 @@ class Masking:
         self.seed = seed
         self._random_ids = np.fromiter(random_ids, dtype=np.int64)
         special, continuation = sorted({*special_ids, mask_token_id}), sorted(continuation_ids)
-        size = 1 + max(special[-1], *continuation[-1:], *self._random_ids.tolist())
+        # The last entry stands for all tokens above, which are words like any other.
+        size = 2 + max(*special, *continuation)
         self._is_special = np.zeros(size, dtype=bool)
         self._is_special[special] = True
         self._continues = np.zeros(size, dtype=bool)
@@ -160,8 +161,9 @@ class Masking:
         """Choose tokens; positions in ascending order, (M,)."""
         if not len(input_ids):
             return np.empty(0, dtype=np.int64)
-        special = self._is_special[input_ids]
-        joins = self._continues[input_ids] & ~special
+        known = np.minimum(input_ids, len(self._is_special) - 1)
+        special = self._is_special[known]
+        joins = self._continues[known] & ~special
         joins[1:] &= ~special[:-1]
         joins[np.cumsum(lengths) - lengths] = False
         first = np.flatnonzero(~special & ~joins)

@@ -121,13 +121,20 @@ def plot_history(
     from matplotlib.figure import Figure
 
     losses, scores = _find_series(log_history, problem_types)
-    figure = Figure(figsize=(11, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2)
-    _draw(left, losses, "Loss per task", "loss (unweighted)")
     of_text = all(kind in TEXT_TYPES for kind in problem_types.values())
     label = "accuracy" if of_text else "accuracy or Pearson correlation"
-    _draw(right, scores, "Evaluation on held-out data", label)
+    panels = [
+        (series, *titles)
+        for series, *titles in (
+            (losses, "Loss per task", "loss (unweighted)"),
+            (scores, "Evaluation on held-out data", label),
+        )
+        if any(series.values())
+    ]
+    figure = Figure(figsize=(5.5 * len(panels), 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        _draw(axes, *panel)
     with replaced_when_done(Path(path).with_suffix(".png")) as temporary:
         figure.savefig(temporary, dpi=150)
 

@@ -1,6 +1,7 @@
 """Rows of whole sentences, across documents and within them."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_rows_are_full_and_never_too_long(seed, is_across):
     rows = pack(documents, 20, is_across=is_across)
 
     assert all(sizes(row) <= 20 for row in rows)
-    for row, after in zip(rows, rows[1:], strict=False):
+    for row, after in pairwise(rows):
         piece = after[0]
         ends = [0]
         for sentence in documents[piece.document]:

@@ -87,7 +87,7 @@ def test_no_pair_is_too_long_and_no_segment_empty(seed, max_tokens):
 @pytest.mark.parametrize("seed", range(5))
 def test_every_sentence_is_in_a_pair(seed):
     documents = draw_documents(seed)
-    told = {number: 0 for number in range(len(documents))}
+    told = dict.fromkeys(range(len(documents)), 0)
 
     for pair in plan(documents, seed):
         assert pair.first == told[pair.document]  # goes on where the last pair ended

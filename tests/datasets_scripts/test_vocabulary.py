@@ -5,8 +5,7 @@ import random
 import pytest
 from transformers import AutoTokenizer
 
-from datasets_scripts import train_wordpiece
-from datasets_scripts.vocabulary import BLOCK
+from datasets_scripts import train_wordpiece, vocabulary
 
 ENGLISH = ["The Café opens in Paris.", "A café in Oslo closes.", "Paris is old."] * 5
 
@@ -50,9 +49,9 @@ def test_a_chinese_character_is_a_word():
 
 def test_rare_characters_give_way_to_words():
     rng = random.Random(0)
-    codes = [chr(0x1200 + number) for number in range(300)]  # one Ethiopic letter each
-    words = [rng.choice(["harbour", "lantern", "winter"]) for _ in range(120_000)]
-    texts = [" ".join(words[start : start + 400]) for start in range(0, len(words), 400)]
+    codes = [chr(0x1200 + number) for number in range(100)]  # one Ethiopic letter each
+    words = [rng.choice(["harbour", "lantern", "winter"]) for _ in range(30_000)]
+    texts = [" ".join(words[start : start + 300]) for start in range(0, len(words), 300)]
     texts = [f"{text} {code}" for text, code in zip(texts, codes, strict=True)]
 
     tokenizer = train_wordpiece(texts, 150)
@@ -64,10 +63,11 @@ def test_rare_characters_give_way_to_words():
     assert set(codes) <= set(train_wordpiece(texts, 2000).get_vocab())
 
 
-def test_characters_are_counted_block_by_block():
-    texts = ["abc " * (BLOCK // 4), "xyz " * (BLOCK // 4), "rare"]
+def test_characters_are_counted_block_by_block(monkeypatch):
+    whole = train_wordpiece(ENGLISH, 90).get_vocab()
+    monkeypatch.setattr(vocabulary, "BLOCK", 30)
 
-    assert {"a", "x", "r"} <= set(train_wordpiece(texts, 100).get_vocab())
+    assert train_wordpiece(ENGLISH, 90).get_vocab() == whole
 
 
 def test_rare_characters_do_not_change_from_run_to_run():

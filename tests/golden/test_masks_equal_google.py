@@ -75,6 +75,14 @@ def test_a_piece_after_a_special_token_begins_a_word():
     )
 
 
+def test_a_word_does_not_reach_into_the_next_row_even_without_special_tokens_between():
+    rows = [[PIECES[0]], [PIECES[1], PIECES[1]], [PIECES[2]]]
+
+    masked = drawn(make_masking((0.25, 1.0, 0.0), whole_word_mask=True), rows)
+
+    assert [hidden for hidden, _ in masked] == [[MASK], [MASK, MASK], [MASK]]
+
+
 def test_a_word_that_does_not_fit_is_skipped_and_a_later_one_taken():
     long, short = [WORDS[0], *[PIECES[0]] * 3], [WORDS[1]]
     row = [CLS, *long, *short, *short, SEP]  # 8 tokens, so 2 targets

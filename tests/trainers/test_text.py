@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
+from transformers import BertTokenizer
 
 from modeling_minbert import (
     MinBertConfig,
@@ -351,6 +352,30 @@ def test_pairs_cannot_come_from_labelled_rows(tmp_path, masking):
                 "masking": {"text": masking},
             },
         )  # fmt: skip
+
+
+def test_a_tokenizer_says_what_may_be_masked_and_what_may_replace_it():
+    # the unknown token is the last one, and [unused0] is in no text
+    words = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "the", "##s", "[UNK]"]
+    tokenizer = BertTokenizer(vocab={word: index for index, word in enumerate(words)})
+    masking = Masking.from_tokenizer(tokenizer, mlm_probability=1.0, whole_word_mask=True)
+    ids = np.asarray(tokenizer("the zebra thes")["input_ids"] * 300)
+    lengths = np.full(300, len(ids) // 300)
+
+    draws = masking.draw(0, 0, np.arange(300), lengths)
+    hidden, labels = masking.apply(ids, lengths, draws)
+
+    assert set(labels[labels != -100].tolist()) == {5, 6, 7}
+    replaced = (labels != -100) & (hidden != labels) & (hidden != tokenizer.mask_token_id)
+    assert set(hidden[replaced].tolist()) == {5, 6}
+
+
+def test_a_tokenizer_without_a_mask_token_is_refused():
+    tokenizer = BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "the": 2})
+    tokenizer.mask_token = None
+
+    with pytest.raises(ValueError, match="has no mask token"):
+        Masking.from_tokenizer(tokenizer)
 
 
 @pytest.mark.parametrize(
