@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from datasets.utils import tqdm
 from numpy.typing import NDArray
 
 KEPT_PASSES = 2
@@ -23,6 +24,7 @@ TYPES: dict[str, Any] = {
     "pieces": np.int32,
 }
 ROWS_IN_MEMORY = 10_000  # while a plan is written
+SILENT_SECONDS = 5  # before a progress bar
 
 
 class Piece(NamedTuple):
@@ -122,11 +124,18 @@ class PlanFolder:
             self._make_folder()
         # Written beside its place and then renamed: no other process ever sees a half of it.
         draft = Path(tempfile.mkdtemp(dir=self._folder))
-        planned = _write_rows(draft, self._planner.plan(number))
-        rows = self._rows or planned
-        chosen = np.arange(rows) % planned  # of too few, the first ones twice
-        if planned > rows:
-            chosen = np.sort(draw_order(f"{self._seed} {number} rows", planned)[:rows])
+        rows = tqdm(
+            self._planner.plan(number),
+            desc=f"plan pass {number}",
+            total=self._rows,
+            unit=" rows",
+            delay=SILENT_SECONDS,
+        )
+        planned = _write_rows(draft, iter(rows))
+        wanted = self._rows or planned
+        chosen = np.arange(wanted) % planned  # of too few, the first ones twice
+        if planned > wanted:
+            chosen = np.sort(draw_order(f"{self._seed} {number} rows", planned)[:wanted])
         chosen.astype(TYPES["rows"]).tofile(draft / "rows")
         try:
             draft.rename(self._folder / f"pass-{number}")

@@ -123,17 +123,14 @@ def plot_history(
     losses, scores = _find_series(log_history, problem_types)
     of_text = all(kind in TEXT_TYPES for kind in problem_types.values())
     label = "accuracy" if of_text else "accuracy or Pearson correlation"
-    panels = [
-        (series, *titles)
-        for series, *titles in (
-            (losses, "Loss per task", "loss (unweighted)"),
-            (scores, "Evaluation on held-out data", label),
-        )
-        if any(series.values())
-    ]
-    figure = Figure(figsize=(5.5 * len(panels), 4.2), layout="constrained")
+    panels = (
+        (losses, "Loss per task", "loss (unweighted)"),
+        (scores, "Evaluation on held-out data", label),
+    )
+    drawn = [panel for panel in panels if any(panel[0].values())]
+    figure = Figure(figsize=(5.5 * len(drawn), 4.2), layout="constrained")
     FigureCanvasAgg(figure)
-    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+    for axes, panel in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn, strict=True):
         _draw(axes, *panel)
     with replaced_when_done(Path(path).with_suffix(".png")) as temporary:
         figure.savefig(temporary, dpi=150)
