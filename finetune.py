@@ -21,12 +21,13 @@ from datasets_scripts import (
     CorpusData,
     LoadedTask,
     TaskData,
+    corpus_texts,
     encode_rows,
     load_task,
     train_wordpiece,
 )
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertTask
-from pretrain import Text, check_sizes, load_text, load_tokenizer, new_config, parse_corpus
+from pretrain import Text, fit_together, load_text, load_tokenizer, new_config, parse_corpus
 from trainers import (
     TEXT_TYPES,
     FinetuneArguments,
@@ -35,6 +36,7 @@ from trainers import (
     RunFacts,
     TaskTraining,
     TextArguments,
+    check_types,
     deal_keys,
     describe_command,
     describe_recipe,
@@ -118,6 +120,7 @@ class RecipeText:
         where, kind = f"task {name!r}", keys["problem_type"]
         own = {key: value for key, value in keys.items() if key != "problem_type"}
         text, training = deal_keys(where, own, (TextArguments, TaskTraining))
+        check_types(where, TextArguments, text)
         try:
             arguments = TextArguments(**{"corpus": {}, **text})
             arguments.choose_packing(kind)
@@ -170,14 +173,28 @@ class Run:
 
 
 def find_tokenizer(
-    arguments: FinetuneArguments, tasks: Mapping[str, LoadedTask]
+    arguments: FinetuneArguments,
+    tasks: Mapping[str, LoadedTask],
+    recipe_texts: Mapping[str, RecipeText],
+    checkpoint: str | None,
 ) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of the checkpoint, or train one on the training texts of a new model."""
+    """Load the tokenizer of the checkpoint, or train one on the training texts of a new model.
+
+    Args:
+        arguments: The arguments.
+        tasks: The tasks with labels.
+        recipe_texts: The tasks that learn from text.
+        checkpoint: That with which a run goes on; its vocabulary is that of its weights.
+    """
     if arguments.model_name_or_path is not None:
         return load_tokenizer(arguments.model_name_or_path)
+    if checkpoint is not None:
+        return load_tokenizer(checkpoint, "resume_from_checkpoint")
     train = [task.splits["train"] for task in tasks.values()]
     columns = [rows[name] for rows in train for name in rows.column_names if "sentence" in name]
     texts = [text for column in columns for text in column]
+    corpora = [data for text in recipe_texts.values() for data in text.corpora.values()]
+    texts += corpus_texts(corpora) if corpora else []
     return train_wordpiece(texts, new_config(arguments.model_config).vocab_size)
 
 
@@ -205,7 +222,7 @@ def load_model(
             tasks=heads,
             dtype=torch.float32,
         )
-    check_sizes(model, tokenizer, path, arguments.max_length)
+    fit_together(model, tokenizer, path, arguments.max_length)
     if arguments.mode == "frozen":
         freeze_encoder(model)
     return model
@@ -243,7 +260,10 @@ def encode(
 
 
 def prepare_run(
-    arguments: FinetuneArguments, training_arguments: TrainingArguments, argv: list[str]
+    arguments: FinetuneArguments,
+    training_arguments: TrainingArguments,
+    argv: list[str],
+    checkpoint: str | None,
 ) -> Run:
     """Load everything that a run needs; nothing is written to its folder."""
     args = training_arguments
@@ -255,7 +275,7 @@ def prepare_run(
     set_seed(args.seed)  # new heads are drawn before the Trainer sets it
     with args.main_process_first(desc="load the data"):
         tasks = {name: load_task(task.data) for name, task in recipe.items()}
-    tokenizer = find_tokenizer(arguments, tasks)
+    tokenizer = find_tokenizer(arguments, tasks, recipe_texts, checkpoint)
     heads = {name: task.describe_head(tasks[name]) for name, task in recipe.items()}
     heads |= {name: {"problem_type": text.problem_type} for name, text in recipe_texts.items()}
     model = load_model(arguments, heads, tokenizer)

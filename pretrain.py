@@ -32,6 +32,8 @@ from modeling_minbert import (
     MinBertForPreTraining,
 )
 from trainers import (
+    FastTrainingArguments,
+    FinetuneArguments,
     Masking,
     MultiTaskTrainer,
     PretrainArguments,
@@ -45,6 +47,7 @@ from trainers import (
     evaluate_run,
     load_pretrained,
     named_errors,
+    parse_recipe,
     split_argv,
     write_card,
     write_results,
@@ -52,6 +55,7 @@ from trainers import (
 
 HERE = Path(__file__).parent
 QUICKSTART = HERE / "recipes" / "pretrain_quickstart.yaml"
+VOCABULARY = 30522  # that of bert-base-uncased
 TASK = "text"  # the only one, under whose name everything is logged
 MODELS: dict[str, Any] = {
     "masked_lm": MinBertForMaskedLM,
@@ -102,14 +106,17 @@ class Run:
     facts: RunFacts
 
 
-def parse_corpus(
-    where: str, corpus: Mapping[str, Any], data_dir: str | None
-) -> dict[str, CorpusData]:
+def parse_corpus(where: str, corpus: Any, data_dir: str | None) -> dict[str, CorpusData]:
     """Check what a recipe says about its texts.
 
     Raises:
         ValueError: If a key is unknown or a value is refused.
     """
+    if not isinstance(corpus, dict):
+        raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
+            f"{where}: corpus={corpus!r}; expected names and keys, as in "
+            "{mine: {train_file: my.txt}}"
+        )
     parsed = {}
     for name, keys in corpus.items():
         if not isinstance(keys, dict):
@@ -176,21 +183,23 @@ def spread(rows: TextSource, most: int) -> TextSource:
     return SomeRows(rows, np.linspace(0, len(rows) - 1, most).astype(np.int64))
 
 
-def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
+def load_tokenizer(path: str, flag: str = "model_name_or_path") -> PreTrainedTokenizerBase:
     """Load the tokenizer of a checkpoint.
+
+    Args:
+        path: Folder or Hub id.
+        flag: The flag that named it, for messages.
 
     Raises:
         ValueError: If there is none.
     """
-    tokenizer = load_pretrained(AutoTokenizer, path)
-    if len(tokenizer) <= len(tokenizer.all_special_ids):  # what AutoTokenizer makes of no files
-        raise ValueError(
-            f"model_name_or_path={path!r} has no tokenizer; add its tokenizer.json or vocab.txt"
-        )
+    tokenizer = load_pretrained(AutoTokenizer, path, flag=flag)
+    # the first is what AutoTokenizer makes of no files
+    if len(tokenizer) <= len(tokenizer.all_special_ids) or not tokenizer.is_fast:
+        raise ValueError(f"{flag}={path!r} has no tokenizer; add its tokenizer.json or vocab.txt")
     # Checkpoints of sentence-transformers bake both into tokenizer.json.
-    if tokenizer.is_fast:
-        tokenizer.backend_tokenizer.no_padding()
-        tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    tokenizer.backend_tokenizer.no_truncation()
     return tokenizer
 
 
@@ -207,35 +216,47 @@ def new_config(given: Mapping[str, Any] | None, **more: Any) -> MinBertConfig:
     return MinBertConfig(**sizes)
 
 
-def check_sizes(
+def fit_together(
     model: Any, tokenizer: PreTrainedTokenizerBase, path: str | None, max_length: int
 ) -> None:
-    """Check that model, tokenizer and rows fit together.
+    """Check that model, tokenizer and rows fit together, and tell the tokenizer the positions.
 
     Raises:
         ValueError: If they do not.
     """
+    positions = model.config.max_position_embeddings
+    tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
     if len(tokenizer) > model.config.vocab_size:
         raise ValueError(
             f"model_name_or_path={path!r}: the tokenizer has {len(tokenizer)} tokens, but the "
             f"model only {model.config.vocab_size}; take the tokenizer of this model"
         )
-    if not 8 <= max_length <= model.config.max_position_embeddings:
+    if not 8 <= max_length <= positions:
         raise ValueError(
-            f"max_length={max_length} must be from 8 to the "
-            f"{model.config.max_position_embeddings} positions of the model"
+            f"max_length={max_length} must be from 8 to the {positions} positions of the model"
         )
 
 
 def find_tokenizer(
-    arguments: PretrainArguments, corpora: Mapping[str, CorpusData]
+    arguments: PretrainArguments, corpora: Mapping[str, CorpusData], checkpoint: str | None
 ) -> PreTrainedTokenizerBase:
-    """Load the tokenizer that the arguments name, or train one on the training text."""
-    path = arguments.model_name_or_path or arguments.tokenizer_name_or_path
-    if path is not None:
-        return load_tokenizer(path)
+    """Load the tokenizer that the arguments name, or train one on the training text.
+
+    Args:
+        arguments: The arguments.
+        corpora: The texts.
+        checkpoint: That with which a run goes on; its vocabulary is that of its weights.
+    """
+    for flag, path in (
+        ("model_name_or_path", arguments.model_name_or_path),
+        ("tokenizer_name_or_path", arguments.tokenizer_name_or_path),
+        ("resume_from_checkpoint", checkpoint),
+    ):
+        if path is not None:
+            return load_tokenizer(path, flag)
     texts = corpus_texts(list(corpora.values()))
-    return train_wordpiece(texts, arguments.vocab_size, lowercase=not arguments.cased)
+    size = arguments.vocab_size or VOCABULARY
+    return train_wordpiece(texts, size, lowercase=not arguments.cased)
 
 
 def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase) -> Any:
@@ -260,18 +281,23 @@ def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase)
         }
         model = kind(new_config(sizes, vocab_size=len(tokenizer), **changes))
     else:
-        # An encoder may come without these heads.
+        # An encoder may come without these heads, or with those of tasks.
         replaceable = ("cls.", "bert.pooler.")
-        model = load_pretrained(kind, path, replaceable=replaceable, dtype=torch.float32, **changes)
-    check_sizes(model, tokenizer, path, arguments.max_length)
+        changes |= {"tasks": None, "dtype": torch.float32}
+        model = load_pretrained(kind, path, replaceable=replaceable, **changes)
+    fit_together(model, tokenizer, path, arguments.max_length)
     return model
 
 
 def prepare_run(
-    arguments: PretrainArguments, training_arguments: TrainingArguments, argv: list[str]
+    arguments: PretrainArguments,
+    training_arguments: TrainingArguments,
+    argv: list[str],
+    checkpoint: str | None,
 ) -> Run:
     """Load everything that a run needs; nothing is written to its folder."""
     args = training_arguments
+    check_finetuning(arguments, args)
     recipe_path, _ = split_argv(argv, QUICKSTART)
     corpora = parse_corpus("corpus", arguments.corpus, arguments.data_dir)
     callbacks = arguments.make_callbacks(args)
@@ -279,7 +305,7 @@ def prepare_run(
         load_pretrained(MinBertConfig, arguments.model_name_or_path)  # a wrong one fails at once
     set_seed(args.seed)  # new weights are drawn before the Trainer sets it
     with args.main_process_first(desc="load the vocabulary"):
-        tokenizer = find_tokenizer(arguments, corpora)
+        tokenizer = find_tokenizer(arguments, corpora, checkpoint)
     model = load_model(arguments, tokenizer)
     with args.main_process_first(desc="tokenize the text"):
         text = load_text(
@@ -334,34 +360,56 @@ def report(run: Run) -> None:
 PROGRAM = Program("pretrain.py", PretrainArguments, QUICKSTART, prepare_run, report)
 
 
-def describe_finetuning(keys: Mapping[str, Any], args: TrainingArguments) -> list[str]:
+def describe_finetuning(arguments: PretrainArguments, args: TrainingArguments) -> list[str]:
     """Write the command line of the run that goes on with the trained model.
 
     Args:
-        keys: What the recipe says under ``finetune``.
-        args: Arguments of the pre-training.
+        arguments: Arguments of the pre-training.
+        args: Those of its Trainer.
     """
+    keys: dict[str, Any] = arguments.finetune or {}
     flags = {
-        "model_config": {},  # the checkpoint brings its sizes
-        "output_dir": f"{args.output_dir}-finetuned",
+        "data_dir": arguments.data_dir,
+        "seed": args.seed,
         "use_cpu": args.use_cpu,
-        "resume_from_checkpoint": args.resume_from_checkpoint or "false",
         **{key: value for key, value in keys.items() if key != "recipe"},
+        "model_config": {},  # the checkpoint brings its sizes
         "model_name_or_path": args.output_dir,
+        "output_dir": f"{args.output_dir}/finetuned",
     }
-    written = {
-        key: value if isinstance(value, str) else json.dumps(value) for key, value in flags.items()
-    }
-    return [str(keys["recipe"]), *(word for key in written for word in (f"--{key}", written[key]))]
+    words = [str(keys["recipe"])]
+    for key, value in flags.items():
+        if value is not None:
+            words += [f"--{key}", value if isinstance(value, str) else json.dumps(value)]
+    return words
+
+
+def check_finetuning(arguments: PretrainArguments, args: TrainingArguments) -> None:
+    """Check the recipe of the fine-tuning before the pre-training.
+
+    Raises:
+        ValueError: If it is refused.
+        FileNotFoundError: If it is not there.
+    """
+    if arguments.finetune is None:
+        return
+    import finetune  # which imports this module
+
+    words = describe_finetuning(arguments, args)
+    found, _ = parse_recipe((FinetuneArguments, FastTrainingArguments), words)
+    finetune.parse_tasks(found)
 
 
 def main(argv: list[str] | None = None) -> None:
     """Pre-train, evaluate, save and, if asked for, push and fine-tune."""
-    arguments, training_arguments = PROGRAM.main(sys.argv[1:] if argv is None else argv)
-    if arguments.finetune is not None:
+    done = PROGRAM.main(sys.argv[1:] if argv is None else argv)
+    if done.arguments.finetune is not None:
         import finetune  # which imports this module
 
-        finetune.main(describe_finetuning(arguments.finetune, training_arguments))
+        words = describe_finetuning(done.arguments, done.training_arguments)
+        # what was fine-tuned before counts only if it began with these weights
+        words += ["--overwrite_output_dir"] if done.trained else ["--resume_from_checkpoint=true"]
+        finetune.main(words)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ class InProcess:
         outcome: Record
         try:
             outcome = run_spec(spec)
-        except Exception as error:
+        except Exception as error:  # whatever a peer raises (memory, compiler) voids its block only
             outcome = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
         if "+" in spec["peer"]:
             # else the programs of earlier blocks would count against the limit of recompilations

@@ -16,6 +16,7 @@ from .readers import check_file, check_header, parse_json
 LINE_SUFFIXES = (".txt", ".jsonl", ".json")
 TEXT_SUFFIXES = (*LINE_SUFFIXES, ".parquet")
 SHARD_BYTES = 8_000_000
+LARGEST_DOCUMENT = 100_000_000  # bytes between two blank lines; a document is read whole
 PARQUET_ROWS = 1000  # that are read at once
 MAX_SHOWN = 40  # characters of a value in a message
 
@@ -77,7 +78,7 @@ class FileShard:
             return (line for line in self._lines() if not _is_blank(line[1]))
         if self.documents == "file":
             return iter([(0, Path(self.name).read_bytes().removeprefix(codecs.BOM_UTF8))])
-        return _join_lines(self._lines())
+        return _join_lines(self.name, self._lines())
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         position = self.first
@@ -198,14 +199,24 @@ def _is_blank(raw: bytes) -> bool:
     return not raw.decode("utf-8", "replace").strip()
 
 
-def _join_lines(lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    """Join the lines between blank ones."""
+def _join_lines(path: str, lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    """Join the lines between blank ones.
+
+    Raises:
+        ValueError: If a document is too large to be one.
+    """
     start = 0
     parts: list[bytes] = []
     for position, raw in lines:
         if not _is_blank(raw):
             start = start if parts else position
             parts.append(raw)
+            if position - start > LARGEST_DOCUMENT:
+                raise ValueError(
+                    f"{path}: no blank line in {LARGEST_DOCUMENT // 1_000_000} MB from byte "
+                    f"{start:,} on; if a line is a document, give documents: line, else put blank "
+                    "lines between documents"
+                )
         elif parts:
             yield start, b"".join(parts)
             parts = []

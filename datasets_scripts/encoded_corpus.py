@@ -118,9 +118,11 @@ def _check_splits(corpora: Sequence[CorpusData], splits: dict[str, TokenizedDocu
         raise ValueError(f"corpus {names}: no document is left to learn from; add documents")
     if not len(splits["validation"]):
         shares = ", ".join(f"{data.validation_share:g}" for data in corpora)
+        advice = "check what the key 'documents' takes for one (blank_line, file or line)"
+        if total > 1:
+            advice += f", or raise validation_share={shares} to {1 / total:.2g} or more"
         raise ValueError(
-            f"corpus {names}: no document of {total} is held out; give validation_file, or raise "
-            f"validation_share={shares} to {1 / total:.2g} or more"
+            f"corpus {names}: no document of {total} is held out; give validation_file, or {advice}"
         )
 
 

@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import socket
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
@@ -11,8 +12,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import datasets
 import numpy as np
 from datasets.utils import tqdm
+from filelock import FileLock
 from numpy.typing import NDArray
 
 KEPT_PASSES = 2
@@ -116,12 +119,23 @@ class PlanFolder:
         return self._plans[number]
 
     def _make_folder(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="minbert-rows-"))
+        # beside the tokens: a folder of temporary files may be in memory
+        place = Path(datasets.config.HF_DATASETS_CACHE) / "minbert_plans"
+        place.mkdir(parents=True, exist_ok=True)
+        host = socket.gethostname()
+        _remove_left_over(place, host)
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{host}-{os.getpid()}-", dir=place))
         weakref.finalize(self, _remove, self._folder, os.getpid())
 
     def _write(self, number: int) -> None:
+        """Write the plan of a pass; of several processes that need it, one does."""
         if not self._folder.is_dir():
             self._make_folder()
+        with FileLock(self._folder / "lock"):
+            if not (self._folder / f"pass-{number}").is_dir():
+                self._write_pass(number)
+
+    def _write_pass(self, number: int) -> None:
         # Written beside its place and then renamed: no other process ever sees a half of it.
         draft = Path(tempfile.mkdtemp(dir=self._folder))
         rows = tqdm(
@@ -137,10 +151,7 @@ class PlanFolder:
         if planned > wanted:
             chosen = np.sort(draw_order(f"{self._seed} {number} rows", planned)[:wanted])
         chosen.astype(TYPES["rows"]).tofile(draft / "rows")
-        try:
-            draft.rename(self._folder / f"pass-{number}")
-        except OSError:  # another process was faster
-            shutil.rmtree(draft)
+        draft.rename(self._folder / f"pass-{number}")
         for old in sorted(self._folder.glob("pass-*"), key=_find_age)[:-KEPT_PASSES]:
             shutil.rmtree(old, ignore_errors=True)
 
@@ -189,6 +200,26 @@ def _find_age(folder: Path) -> int:
         return folder.stat().st_mtime_ns
     except FileNotFoundError:  # another process removed it
         return 0
+
+
+def _remove_left_over(place: Path, host: str) -> None:
+    """Remove the folders of processes of this machine that were killed."""
+    for folder in place.glob(f"{host}-*-*"):
+        owner = folder.name.removeprefix(f"{host}-").split("-")[0]
+        if owner.isdigit() and not _is_alive(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    if os.name != "posix":  # elsewhere the signal would end it
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # that of another user
+        return True
+    return True
 
 
 def _remove(folder: Path, owner: int) -> None:

@@ -1,5 +1,9 @@
 """Rows of text to learn from: other ones in every pass, and the same in every process."""
 
+import logging
+import math
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
@@ -9,6 +13,9 @@ from .pairs import PairPlanner
 from .plans import PlanFolder, Planner
 from .tokenized import TokenizedDocuments
 
+logger = logging.getLogger(__name__)
+
+MANY_RANDOM = 0.8  # share of random pairs of which one is told
 PACKINGS = ("segment_pairs", "full_sentences", "doc_sentences")
 
 
@@ -151,7 +158,7 @@ def make_text_rows(
     planner: Planner = SentencePlanner(documents, room, packing == "full_sentences", seed)
     if has_pairs:
         planner = PairPlanner(documents, room, short_seq_prob, balanced, seed)
-    return TextRows(
+    rows = TextRows(
         documents,
         planner,
         has_pairs=has_pairs,
@@ -159,6 +166,30 @@ def make_text_rows(
         room=room,
         seed=seed,
     )
+    if has_pairs:
+        _check_share(rows.describe(), name, balanced=balanced)
+    return rows
+
+
+def _check_share(facts: Mapping[str, int | float], name: str, *, balanced: bool) -> None:
+    """Refuse pairs that teach nothing, and warn of those that teach little.
+
+    Raises:
+        ValueError: If all pairs are random, or half of them are to be and cannot.
+    """
+    share, rows = facts["random_share"], facts["rows"]
+    advice = (
+        "most documents have one sentence, which only a random one can follow; check the keys "
+        "'documents' and 'sentences', or learn masked tokens alone"
+    )
+    if facts["sentences"] == facts["documents"]:
+        raise ValueError(f"{name}: all {rows} pairs are random: {advice}")
+    if balanced and share > 0.55 + 2 / math.sqrt(rows):
+        raise ValueError(
+            f"{name}: balanced=True, but {share:.0%} of the pairs are random: {advice}"
+        )
+    if share > MANY_RANDOM + 1 / math.sqrt(rows):
+        logger.warning("%s: %.0f%% of the pairs are random: %s", name, 100 * share, advice)
 
 
 def _find_special_ids(tokenizer: PreTrainedTokenizerBase, name: str) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from benchmarks import gate, run, run_cuda
+from benchmarks import gate, run, run_cuda, run_pipeline
 from benchmarks.block import run_spec
 from benchmarks.flops import flops_per_token
 from benchmarks.machine import Snapshot
@@ -340,3 +340,16 @@ def test_the_command_writes_a_report(tmp_path):
     lines = (tmp_path / "blocks.jsonl").read_text().splitlines()
     kinds = [json.loads(line)["kind"] for line in lines]
     assert kinds == ["gate", "gate", "calibration", *["block"] * 4]
+
+
+@pytest.mark.slow
+def test_the_data_of_pre_training_is_measured(tmp_path):
+    output = tmp_path / "PIPELINE.md"
+    run_pipeline.main(
+        ["--megabytes", "1,2", "--seconds", "0.1", "--rounds", "2", "--output", str(output)]
+    )
+
+    text = output.read_text()
+    assert "| 1 MB |" in text
+    assert "| 2 MB |" in text
+    assert "| minbert, 2 workers |" in text

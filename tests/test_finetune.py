@@ -226,7 +226,7 @@ def prepare(files, recipe, *flags):
     """Build the run of a recipe, without training."""
     argv = [small_run.write_recipe(files, recipe), *flags]
     arguments = parse_recipe((FinetuneArguments, TrainingArguments), argv)
-    return finetune.prepare_run(*arguments, argv)
+    return finetune.prepare_run(*arguments, argv, None)
 
 
 def test_a_task_has_its_own_batch_size_and_loss_weight(files, recipe):

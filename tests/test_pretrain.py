@@ -153,14 +153,36 @@ def test_one_recipe_does_both(folder, tmp_path):
     small_run.write_files(tmp_path)
     second = small_run.write_recipe(tmp_path, small_run.make_recipe(tmp_path))
     recipe = write_pretraining(
-        folder, max_steps=2, finetune={"recipe": second, "num_train_epochs": 1}
+        folder, max_steps=2, finetune={"recipe": second, "num_train_epochs": 1, "seed": None}
     )
+    output = tmp_path / "run"
 
-    train(recipe, tmp_path / "run")
+    train(recipe, output)
 
-    found = json.loads((tmp_path / "run-finetuned" / "metrics.json").read_text())
-    assert found["model_name_or_path"] == str(tmp_path / "run")
+    found = json.loads((output / "finetuned" / "metrics.json").read_text())
+    assert found["model_name_or_path"] == str(output)
+    assert found["seed"] == 42
     assert "moods_accuracy" in found["validation"]["metrics"]
+    before = (output / "finetuned" / "model.safetensors").read_bytes()
+
+    # a finished chain stays as it is, and other weights are fine-tuned anew
+    train(recipe, output, "--resume_from_checkpoint", "true")
+    assert (output / "finetuned" / "model.safetensors").read_bytes() == before
+    train(recipe, output, "--learning_rate", "0.01", "--overwrite_output_dir")
+    assert (output / "finetuned" / "model.safetensors").read_bytes() != before
+
+
+def test_what_was_fine_tuned_can_be_pre_trained(run, tmp_path):
+    small_run.write_files(tmp_path)
+    recipe = small_run.make_recipe(tmp_path) | {"model_name_or_path": str(run[0])}
+    recipe |= {"model_config": {}, "num_train_epochs": 1}
+    with redirect_stdout(StringIO()):
+        finetune.main([small_run.write_recipe(tmp_path, recipe)])
+
+    train(write_pretraining(tmp_path, model=tmp_path / "out", max_steps=2), tmp_path / "run")
+
+    assert "text_mlm_loss" in (tmp_path / "run" / "metrics.json").read_text()
+    assert AutoModelForPreTraining.from_pretrained(tmp_path / "run").config.tasks is None
 
 
 def test_text_is_a_task_beside_others(run, tmp_path):
@@ -196,6 +218,11 @@ def test_text_is_a_task_beside_others(run, tmp_path):
         ({"max_eval_rows": 0}, "max_eval_rows=0 must be 1 or more"),
         ({"dropout": 1.0}, r"dropout=1.0 must be in \[0, 1\)"),
         ({"finetune": {"learning_rate": 1}}, "finetune: recipe is missing"),
+        ({"finetune": {"recipe": "no.yaml"}}, "recipe 'no.yaml' is not a file"),
+        ({"finetune": {"recipe": "a.yaml", "output_dir": "b"}}, "finetune: leave output_dir out"),
+        ({"model_config": {"vocab_size": 9}}, "model_config: leave vocab_size out"),
+        ({"objective": "mlm", "balanced": True}, "balanced=True means nothing without packing"),
+        ({"objective": "nsp", "whole_word_mask": True}, "whole_word_mask=True means nothing"),
         ({"vocab_size": 9}, "vocab_size=9 is too small"),
         ({"max_length": 999}, "max_length=999 must be from 8 to the 32 positions"),
         ({"max_tokens_per_batch": 9}, "max_tokens_per_batch is 9; make it at least"),
@@ -229,6 +256,41 @@ def test_one_document_has_no_other_to_take_a_random_segment_from(tmp_path, capsy
         train(recipe, tmp_path / "run")
 
     assert "next sentences need two" in capsys.readouterr().err
+
+
+def test_sentences_without_neighbours_make_no_pairs(tmp_path, capsys):
+    path = tmp_path / "lines.txt"
+    path.write_text("\n".join(f"the {word} went home ." for word in WORDS * 3))
+    corpus = {"own": {"train_file": str(path), "documents": "line", "validation_share": 0.2}}
+
+    with pytest.raises(SystemExit):
+        train(write_pretraining(tmp_path, corpus=corpus), tmp_path / "run")
+
+    assert "pairs are random" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"corpus": "sst"}, "corpus='sst'; expected dict"),
+        ({"max_eval_rows": "10"}, "max_eval_rows='10'; expected int"),
+        ({"packing": "lines"}, "packing='lines'; expected"),
+        ({"corpus": {}}, "corpus is empty"),
+        ({"lr": 1}, "unknown key 'lr'"),
+    ],
+)
+def test_a_wrong_key_of_a_text_task_is_named(tmp_path, capsys, change, message):
+    small_run.write_files(tmp_path)
+    recipe = small_run.make_recipe(tmp_path)
+    task = {"problem_type": "masked_lm", "corpus": {"own": {"dataset": "sample_text"}}}
+    recipe["tasks"]["words"] = task | change
+
+    with pytest.raises(SystemExit):
+        finetune.main([small_run.write_recipe(tmp_path, recipe)])
+
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert line.startswith("finetune.py: error: task 'words': ")
+    assert message in line
 
 
 def test_the_default_recipe_is_there():

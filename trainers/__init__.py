@@ -29,7 +29,7 @@ from .metrics import PRIMARY_METRIC, aggregates, standard_error, task_metrics
 from .multitask import MultiTaskTrainer
 from .predictions import write_predictions
 from .pretrained import load_pretrained
-from .recipes import deal_keys, parse_recipe, split_argv
+from .recipes import check_types, deal_keys, parse_recipe, split_argv
 from .report import plot_history, results_table, write_model_card
 from .results import Results, RunFacts, evaluate_run, write_card, write_results
 from .rows import SomeRows, TextSource
@@ -58,6 +58,7 @@ __all__ = [
     "TextArguments",
     "TextSource",
     "aggregates",
+    "check_types",
     "deal_keys",
     "describe_command",
     "describe_recipe",

@@ -11,6 +11,13 @@ from .callbacks import AggregateEarlyStopping
 from .masking import check_shares
 from .text import PAIRED
 
+# What fine-tuning has from the pre-training before it.
+FIXED_IN_CHAIN = (
+    "model_name_or_path",
+    "output_dir",
+    "overwrite_output_dir",
+    "resume_from_checkpoint",
+)
 PROBLEM_TYPES = {"mlm": "masked_lm", "nsp": "next_sentence", "mlm_nsp": "pretraining"}
 
 
@@ -231,10 +238,13 @@ class PretrainArguments(TextArguments, RunArguments):
     train_tokenizer: bool = field(
         default=False, metadata={"help": "Train the WordPiece vocabulary of a new model."}
     )
-    vocab_size: int = field(default=30522, metadata={"help": "Tokens of that vocabulary."})
+    vocab_size: int | None = field(
+        default=None, metadata={"help": "Tokens of that vocabulary; by default 30,522."}
+    )
     cased: bool = field(default=False, metadata={"help": "Whether it keeps upper case."})
     preprocessing_num_workers: int | None = field(
-        default=None, metadata={"help": "Processes that tokenize; by default one."}
+        default=None,
+        metadata={"help": "Processes that tokenize; by default all cores for a large text."},
     )
     finetune: dict[str, Any] | None = field(
         default=None,
@@ -247,9 +257,9 @@ class PretrainArguments(TextArguments, RunArguments):
         self.choose_packing(self.problem_type)
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} must be in [0, 1)")
-        if self.finetune is not None and "recipe" not in self.finetune:
-            raise ValueError("finetune: recipe is missing, as in {recipe: recipes/sst.yaml}")
         self._check_sources()
+        self._check_unused()
+        self._check_finetune()
 
     def _check_sources(self) -> None:
         """Check that there is one source of weights, and one of a vocabulary."""
@@ -265,6 +275,37 @@ class PretrainArguments(TextArguments, RunArguments):
                 "a new model needs one vocabulary: give train_tokenizer: true, or "
                 "tokenizer_name_or_path, the folder or Hub id of one; or go on from a checkpoint "
                 "with model_name_or_path"
+            )
+
+    def _check_unused(self) -> None:
+        """Refuse what would be ignored."""
+        own_vocabulary = self.train_tokenizer
+        paired = self.choose_packing(self.problem_type) == "segment_pairs"
+        unused = {
+            "vocab_size": (self.vocab_size is not None and not own_vocabulary, "train_tokenizer"),
+            "cased": (self.cased and not own_vocabulary, "train_tokenizer"),
+            "balanced": (self.balanced and not paired, "packing segment_pairs"),
+            "whole_word_mask": (self.whole_word_mask and self.objective == "nsp", "masked tokens"),
+        }
+        for name, (is_unused, needs) in unused.items():
+            if is_unused:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} means nothing without {needs}; leave it out"
+                )
+        if "vocab_size" in (self.model_config or {}):
+            raise ValueError("model_config: leave vocab_size out; it is that of the tokenizer")
+
+    def _check_finetune(self) -> None:
+        """Check what goes on with fine-tuning, as far as it can be seen."""
+        keys = self.finetune
+        if keys is None:
+            return
+        if "recipe" not in keys:
+            raise ValueError("finetune: recipe is missing, as in {recipe: recipes/sst.yaml}")
+        if fixed := [key for key in keys if key in FIXED_IN_CHAIN]:
+            raise ValueError(
+                f"finetune: leave {', '.join(fixed)} out; fine-tuning begins with what was "
+                "pre-trained, and writes to the folder 'finetuned' in that of the run"
             )
 
     @property

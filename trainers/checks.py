@@ -8,7 +8,7 @@ from transformers import TrainingArguments
 from .data import Rows
 from .masking import Masking
 from .metrics import AGGREGATES, METRIC_NAMES
-from .rows import TextSource
+from .rows import FlatRows, TextSource
 from .tasks import TaskTraining
 from .text import MASKED, PAIRED, TEXT_TYPES, TextTask
 
@@ -44,13 +44,25 @@ def _check_rows(what: str, task: str, kind: str, rows: Rows) -> None:
     where = f"the {what} set of task {task!r}"
     if not len(rows):
         raise ValueError(f"{where} is empty; give it rows")
-    if kind in PAIRED and not isinstance(rows, TextSource):
+    if kind not in TEXT_TYPES:
+        if not has_labels(rows):
+            raise ValueError(f"{where} has no labels")
+    elif not isinstance(rows, TextSource):
+        _check_maskable(where, kind, rows)
+
+
+def _check_maskable(where: str, kind: str, rows: Rows) -> None:
+    if kind in PAIRED:
         raise ValueError(
             f"{where} has no segment pairs; problem_type {kind!r} learns from a text source, whose "
             "rows are pairs"
         )
-    if kind not in TEXT_TYPES and not has_labels(rows):
-        raise ValueError(f"{where} has no labels")
+    flat = FlatRows.read(rows)
+    if flat is None or flat.is_separate:
+        raise ValueError(
+            f"{where} cannot be masked: masks need rows with input_ids and token_type_ids, one "
+            "sequence each, of a dataset without a format or transform (see with_format(None))"
+        )
 
 
 def has_labels(rows: Rows) -> bool:

@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from transformers import TrainingArguments
+from transformers import TrainerState, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
 
 from .arguments import FastTrainingArguments
 from .errors import named_errors, readable_errors
@@ -33,6 +34,20 @@ class Run(Protocol):
         """The trainer, with model and tokenizer."""
 
 
+class Done(NamedTuple):
+    """What a program did.
+
+    Args:
+        arguments: Its arguments.
+        training_arguments: Those of the Trainer.
+        trained: Whether a step was done; not if a finished run was resumed.
+    """
+
+    arguments: Any
+    training_arguments: TrainingArguments
+    trained: bool
+
+
 @dataclass(frozen=True)
 class Program:
     """A program: what it is called, what it reads, what it does before and after training.
@@ -41,25 +56,25 @@ class Program:
         name: Its file, which begins the line of an error.
         arguments: Dataclass of its flags, a ``RunArguments``.
         recipe: Recipe if there is none on the command line.
-        prepare: Load everything that a run needs, from the arguments, those of the Trainer and the
-            command line; nothing is written.
+        prepare: Load everything that a run needs, from the arguments, those of the Trainer, the
+            command line and the checkpoint to go on from, if any; nothing is written.
         report: Evaluate the trained model, and write what was found.
     """
 
     name: str
     arguments: type[Any]
     recipe: Path
-    prepare: Callable[[Any, TrainingArguments, list[str]], Any]
+    prepare: Callable[[Any, TrainingArguments, list[str], str | None], Any]
     report: Callable[[Any], None]
 
-    def main(self, argv: Sequence[str]) -> tuple[Any, TrainingArguments]:
+    def main(self, argv: Sequence[str]) -> "Done":
         """Do a run; a mistake of the user is one line and exit status 2.
 
         Args:
             argv: ``[recipe.yaml] [--flag value ...]``.
 
         Returns:
-            The arguments, and those of the Trainer.
+            What was done.
         """
         with ExitStack() as stack:
             with readable_errors(self.name):
@@ -76,17 +91,21 @@ class Program:
                     output_dir, settings, resume=resume, overwrite=arguments.overwrite_output_dir
                 )
                 checkpoint = find_checkpoint(output_dir, asked, training_arguments.world_size)
-                run: Run = self.prepare(arguments, training_arguments, list(argv))
+                run: Run = self.prepare(arguments, training_arguments, list(argv), checkpoint)
                 if run.trainer.is_world_process_zero():
                     stack.enter_context(sole_writer(output_dir))
                     start_run(output_dir, settings, resume=resume)
                     print(run.trainer.describe_training())  # noqa: T201  for who started it
-            self._train(run, checkpoint)
-        return arguments, training_arguments
+            trained = self._train(run, checkpoint)
+        return Done(arguments, training_arguments, trained)
 
-    def _train(self, run: Run, checkpoint: str | None) -> None:
-        """Train, and leave in the folder what the run found."""
+    def _train(self, run: Run, checkpoint: str | None) -> bool:
+        """Train, leave in the folder what the run found, and tell whether a step was done."""
         args = run.trainer.args
+        before = 0
+        if checkpoint is not None:
+            state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
+            before = state.global_step
         run.trainer.train(resume_from_checkpoint=checkpoint)
         run.trainer.save_model(args.output_dir, _internal_call=True)
         self.report(run)
@@ -99,3 +118,4 @@ class Program:
             )
             with readable_errors(self.name), named_errors("push_to_hub", advice):
                 run.trainer.push_to_hub()
+        return bool(run.trainer.state.global_step > before)

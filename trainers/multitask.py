@@ -47,7 +47,7 @@ class MultiTaskTrainer(Trainer):
 
     A task can also learn from text without labels: ``masked_lm``, ``next_sentence``, or both in one
     pass of the encoder, ``pretraining``. The rows of such a task are a ``TextSource``, or for
-    masked tokens alone any encoded rows.
+    masked tokens alone encoded rows of single sequences without a format.
 
     Args:
         model: A model whose ``forward`` takes ``task`` and returns the loss of that task. If it has
@@ -95,7 +95,8 @@ class MultiTaskTrainer(Trainer):
         check_arguments(args, problem_types)
         if exponential_lr_gamma is not None and not 0 < exponential_lr_gamma <= 1:
             raise ValueError(f"exponential_lr_gamma={exponential_lr_gamma!r}; expected in (0, 1]")
-        if args.ddp_find_unused_parameters is None:
+        self._knows_tasks = "task" in signature(model.forward).parameters
+        if args.ddp_find_unused_parameters is None and self._knows_tasks:
             # only one head has a gradient at a step, also with activation checkpointing, for which
             # the Trainer would turn this off
             args.ddp_find_unused_parameters = True
@@ -134,7 +135,6 @@ class MultiTaskTrainer(Trainer):
         if args.label_names is None:
             # the Trainer would wait for all labels that some task of the model takes
             self.label_names = ["labels"]
-        self._knows_tasks = "task" in signature(model.forward).parameters
         names = [name for task, kind in problem_types.items() for name in loss_names(task, kind)]
         self._loss_sums = dict.fromkeys(names, torch.zeros((), device=self.args.device))
         self._loss_counts = dict.fromkeys(problem_types, 0)

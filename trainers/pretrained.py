@@ -9,7 +9,12 @@ from .errors import CHECKPOINT_ERRORS, named_errors
 
 
 def load_pretrained(
-    loader: type[Any], path: str, *, replaceable: Sequence[str] = (), **kwargs: Any
+    loader: type[Any],
+    path: str,
+    *,
+    flag: str = "model_name_or_path",
+    replaceable: Sequence[str] = (),
+    **kwargs: Any,
 ) -> Any:
     """Load a model, its configuration or its tokenizer; what goes wrong is one sentence.
 
@@ -18,13 +23,14 @@ def load_pretrained(
     Args:
         loader: Class with ``from_pretrained``.
         path: Folder or Hub id.
+        flag: The flag that named it, for messages.
         replaceable: Beginnings of the names of weights that may be missing, and are new then.
         **kwargs: Arguments of ``from_pretrained``.
 
     Raises:
         ValueError: If the checkpoint cannot be read, or its weights are not those of the model.
     """
-    where = f"model_name_or_path={path!r}"
+    where = f"{flag}={path!r}"
     advice = (
         "give the folder or the Hub id of a 'bert' or 'minbert' checkpoint; an id needs the "
         "network the first time"

@@ -5,7 +5,7 @@ import os
 import re
 import types
 from argparse import SUPPRESS, Action, ArgumentTypeError
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from enum import Enum
 from functools import partial
@@ -153,8 +153,20 @@ def _type_hints(argument_classes: Iterable[type]) -> dict[str, Any]:
     return hints
 
 
+def check_types(where: str, kind: type, values: Mapping[str, Any]) -> None:
+    """Check values out of YAML against the types of the fields of a dataclass.
+
+    Raises:
+        ValueError: If one is of another type; the message names it.
+    """
+    hints = _type_hints([kind])
+    for name, value in values.items():
+        if not _fits(hints[name], value):
+            raise ValueError(f"{where}: {name}={value!r}; expected {_name(hints[name])}")
+
+
 def _extend(action: Action, hint: Any, value: Any) -> None:
-    """Let every boolean be given without a value, and every mapping as YAML or names of its keys.
+    """Let booleans be given without a value, mappings as YAML or names of keys, and null for none.
 
     Args:
         action: What the parser does with a flag.
@@ -166,6 +178,19 @@ def _extend(action: Action, hint: Any, value: Any) -> None:
         action.nargs, action.const = "?", True
     if any((get_origin(option) or option) is dict for option in options) and str not in options:
         action.type = partial(_mapping, recipe=value)
+    if type(None) in options and action.nargs is None:
+        action.type = _nullable(action.type)
+        action.choices = None if action.choices is None else [*action.choices, None]
+
+
+def _nullable(convert: Any) -> Callable[[str], Any]:
+    """Let a type of an argument read null."""
+
+    def read(text: str) -> Any:
+        return None if text == "null" else (convert or str)(text)
+
+    read.__name__ = getattr(convert, "__name__", "str")  # for the message of argparse
+    return read
 
 
 def _mapping(text: str, recipe: Any) -> dict[Any, Any]:

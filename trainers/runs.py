@@ -23,6 +23,8 @@ from .files import write_text
 RUN_FILE = "run.json"
 # The Trainer does not push what begins with an underscore.
 LOCK_FILE = "_run.lock"
+# What a run leaves in its folder, beside its weights; the last is that of a chain.
+OLD_FOLDERS = ("checkpoint-*", "predictions", "finetuned")
 # Settings that do not change what a run computes.
 FREE_SETTINGS = {
     "resume_from_checkpoint",
@@ -44,6 +46,8 @@ FREE_SETTINGS = {
     "hub_private_repo",
     "save_total_limit",
     "local_rank",
+    "preprocessing_num_workers",
+    "finetune",
 }
 
 
@@ -80,7 +84,12 @@ def describe_settings(args: TrainingArguments, own: Mapping[str, Any]) -> dict[s
         own: All other arguments.
     """
     content = {**args.to_dict(), **own, "processes": args.world_size}
-    content["task_order"] = list(own.get("tasks") or {})  # the order of the round robin
+    # mappings are compared without their order, but the order of tasks and of texts counts
+    tasks = own.get("tasks") or {}
+    content["task_order"] = list(tasks)
+    corpora = {name: keys.get("corpus") for name, keys in tasks.items() if isinstance(keys, dict)}
+    corpora[""] = own.get("corpus")
+    content["corpus_order"] = {name: list(found) for name, found in corpora.items() if found}
     settings: dict[str, Any] = json.loads(json.dumps(content, default=str))
     return settings
 
@@ -197,7 +206,7 @@ def start_run(
     folder.mkdir(parents=True, exist_ok=True)
     _write_run(folder, settings, finished=False)
     if not resume:
-        for old in [*folder.glob("checkpoint-*"), *folder.glob("predictions")]:
+        for old in (path for name in OLD_FOLDERS for path in folder.glob(name)):
             if old.is_dir():
                 shutil.rmtree(old)
         for name in ("README.md", "metrics.json", "history.png"):

@@ -4,12 +4,15 @@ import gc
 import multiprocessing
 import os
 import pickle
-import tempfile
+import socket
+import subprocess
+import sys
 from collections import Counter
 from itertools import pairwise, product
 from math import sqrt
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 
@@ -22,9 +25,9 @@ CLS, SEP = 2, 3
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Where temporary folders are made."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
+    """Where plans are made."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    return tmp_path / "minbert_plans"
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
@@ -242,7 +245,7 @@ def test_the_files_of_the_last_passes_are_kept(folder):
 
     for number in range(5):
         rows.count_tokens(number)
-        stored = list(folder.glob("*/*"))
+        stored = list(folder.glob("*/pass-*"))
         assert len(stored) <= KEPT_PASSES
         assert any(path.name == f"pass-{number}" for path in stored)
 
@@ -293,3 +296,17 @@ def test_pairs_of_one_document_are_refused():
     ):
         to_rows(draw_documents(0, documents=1))
     assert len(to_rows(draw_documents(0, documents=1), "full_sentences")) > 0
+
+
+def test_what_a_killed_process_left_is_removed(folder):
+    done = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], stdout=-1, check=True
+    )
+    left, alive = (f"{socket.gethostname()}-{pid}-x" for pid in (int(done.stdout), os.getpid()))
+    for name in (left, alive):
+        (folder / name).mkdir(parents=True)
+
+    to_rows(draw_documents(0))
+
+    assert not (folder / left).exists()
+    assert (folder / alive).exists()

@@ -6,7 +6,13 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 from transformers import BertConfig, BertForMaskedLM
 
-from modeling_minbert import MinBertConfig, MinBertForMaskedLM, MinBertForMultiTask, MinBertModel
+from modeling_minbert import (
+    MinBertConfig,
+    MinBertForMaskedLM,
+    MinBertForMultiTask,
+    MinBertForPreTraining,
+    MinBertModel,
+)
 from modeling_minbert.attention_minbert import attend
 from modeling_minbert.packing_minbert import MinBertSequences
 
@@ -26,6 +32,7 @@ SIZES = {  # heads of 16: the kernels take multiples of eight
     "max_position_embeddings": 128,
     "initializer_range": 0.2,
 }
+PRETRAINING = {"problem_type": "pretraining"}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 
@@ -226,6 +233,31 @@ def test_a_step_of_a_task_waits_for_nothing(no_waiting, pooling, pairs):
 
     torch.cuda.set_sync_debug_mode("default")
     assert loss.isfinite()
+
+
+@pytest.mark.parametrize("as_task", [False, True], ids=["model", "task"])
+def test_a_step_of_pre_training_waits_for_nothing(no_waiting, as_task):
+    config = MinBertConfig(**SIZES)
+    model = MinBertForPreTraining(config)
+    batch = make_batches()[1]
+    batch["next_sentence_label"] = torch.arange(8, device="cuda") % 2
+    if as_task:
+        model = MinBertForMultiTask(MinBertConfig(**SIZES, tasks={"text": PRETRAINING}))
+        batch["task"] = "text"
+    model = model.cuda().bfloat16().train()
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    model(**batch).loss.backward()
+    optimizer.step()
+    torch.cuda.synchronize()
+
+    no_waiting()
+    optimizer.zero_grad()
+    outputs = model(**batch)
+    outputs.loss.backward()
+    optimizer.step()
+
+    torch.cuda.set_sync_debug_mode("default")
+    assert_close(outputs.loss, outputs.mlm_loss + outputs.nsp_loss)
 
 
 def test_a_compiled_step_equals_an_eager_one_and_compiles_once():
