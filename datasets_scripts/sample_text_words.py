@@ -85,20 +85,16 @@ THEMES = (
 )  # fmt: skip
 
 NAMES = (
-    "Adam", "Alice", "Anna", "Ben", "Carl", "Clara", "Daniel", "David", "Ella", "Emma", "Eric",
-    "Frank", "Grace", "Helen", "Henry", "Ivan", "Jack", "Jane", "John", "Julia", "Karen", "Laura",
-    "Lucy", "Maria", "Martin", "Nina", "Oscar", "Paul", "Peter", "Rosa", "Sarah", "Simon", "Sophie",
-    "Thomas", "Tom", "Walter",
+    "Adam", "Alice", "Anna", "Carl", "Clara", "David", "Ella", "Emma", "Frank", "Grace", "Helen",
+    "Henry", "Jack", "John", "Julia", "Laura", "Lucy", "Martin", "Oscar", "Paul", "Peter", "Rosa",
+    "Simon", "Tom",
 )  # fmt: skip
-TOWNS = (
-    "Ashford", "Bridgeton", "Eastwick", "Hillview", "Lakeside", "Northam", "Oakfield", "Riverton",
-    "Stonebury", "Westhaven",
-)  # fmt: skip
+TOWNS = ("Ashford", "Eastwick", "Hillview", "Lakeside", "Northam", "Oakfield", "Riverton")
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 HOURS = ("six", "seven", "eight", "nine", "ten", "eleven", "twelve", "one", "two", "three")
 WEATHERS = ("bright", "cold", "foggy", "rainy", "warm", "windy")
-MANNERS = ("carefully", "quickly", "quietly", "slowly", "gladly")
-QUALITIES = ("excellent", "fine", "good", "perfect", "splendid")
+MANNERS = ("carefully", "quickly", "quietly", "slowly")
+QUALITIES = ("excellent", "fine", "good", "perfect")
 
 # How a document begins and ends, a tuple of ways for each sentence.
 OPENINGS = (
@@ -107,28 +103,28 @@ OPENINGS = (
         "On a {weather} {day} {chief} the {worker} opened the {place} of {town}.",
     ),
     (
-        "{helper} was already at the {place} and greeted {chief} the {worker}.",
-        "{helper} came to the {place} to work with {chief} the {worker}.",
+        "{helper} was already at the {place} and greeted the {worker}.",
+        "{helper} came to the {place} to work with the {worker}.",
     ),
 )
 CLOSINGS = (
     (
-        "In the evening {chief} the {worker} thanked {helper} for the {quality} work.",
-        "In the evening {chief} the {worker} paid {helper} for the {quality} work.",
+        "In the evening the {worker} thanked {helper} for the {quality} work at the {place}.",
+        "In the evening the {worker} paid {helper} for the {quality} work at the {place}.",
     ),
     (
-        "Then {chief} and {helper} left the {place} and went home through {town}.",
-        "Then {chief} and {helper} closed the {place} and walked home through {town}.",
+        "Then {chief} the {worker} and {helper} closed the {place} and went home through {town}.",
+        "Then {chief} the {worker} and {helper} left the {place} and went home through {town}.",
     ),
 )
 # A step of the work, and what is said of it next.
 EVENTS = (
-    "At {hour} {chief} and {helper} {manner} {verb} the {thing} at the {place} of {town}.",
-    "At {hour} {chief} the {worker} {verb} the {thing} with {helper} at the {place}.",
-    "At {hour} {helper} {manner} {verb} the {thing} for {chief} the {worker}.",
+    "At {hour} {chief} the {worker} {manner} {verb} the {thing} at the {place}.",
+    "At {hour} the {worker} {verb} the {thing} with {helper} at the {place}.",
+    "At {hour} {helper} {verb} the {thing} for the {worker} of the {place}.",
 )
 REMARKS = (
-    "{chief} the {worker} told {helper} that the {thing} looked {quality}.",
-    "{helper} asked {chief} the {worker} to take a look at the {thing}.",
-    "That was {quality} work, said {chief}, and {helper} looked at the {thing} again.",
+    "The {worker} told {helper} that the {thing} of the {place} looked {quality}.",
+    "{helper} asked the {worker} of the {place} to take a look at the {thing}.",
+    "That was {quality} work for a {worker}, said {chief}, and {helper} smiled at the {thing}.",
 )
