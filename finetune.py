@@ -17,6 +17,7 @@ import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
+from compose import Text, fit_together, load_text, load_tokenizer, new_config, parse_corpus
 from datasets_scripts import (
     CorpusData,
     LoadedTask,
@@ -27,7 +28,6 @@ from datasets_scripts import (
     train_wordpiece,
 )
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertTask
-from pretrain import Text, fit_together, load_text, load_tokenizer, new_config, parse_corpus
 from trainers import (
     TEXT_TYPES,
     FinetuneArguments,

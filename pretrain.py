@@ -10,21 +10,23 @@ import json
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
-from datasets_scripts import (
-    CorpusData,
-    corpus_texts,
-    encode_corpus,
-    make_text_rows,
-    train_wordpiece,
+from compose import (
+    Text,
+    fit_together,
+    load_text,
+    load_tokenizer,
+    new_config,
+    parse_corpus,
+    spread,
 )
+from datasets_scripts import CorpusData, corpus_texts, train_wordpiece
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMaskedLM,
@@ -34,14 +36,10 @@ from modeling_minbert import (
 from trainers import (
     FastTrainingArguments,
     FinetuneArguments,
-    Masking,
     MultiTaskTrainer,
     PretrainArguments,
     Program,
     RunFacts,
-    SomeRows,
-    TextArguments,
-    TextSource,
     describe_command,
     describe_recipe,
     evaluate_run,
@@ -75,23 +73,6 @@ SIZES = {
 
 
 @dataclass(frozen=True)
-class Text:
-    """The text of a task, ready to be learnt from.
-
-    Args:
-        splits: Rows of the training and the held-out text.
-        masking: What chooses the tokens to be predicted; None for next sentences alone.
-        facts: What each split holds.
-        problems: What was left out of it, and why.
-    """
-
-    splits: dict[str, TextSource]
-    masking: Masking | None
-    facts: dict[str, dict[str, Any]]
-    problems: list[str]
-
-
-@dataclass(frozen=True)
 class Run:
     """What a run is made of.
 
@@ -104,137 +85,6 @@ class Run:
     trainer: MultiTaskTrainer
     text: Text
     facts: RunFacts
-
-
-def parse_corpus(where: str, corpus: Any, data_dir: str | None) -> dict[str, CorpusData]:
-    """Check what a recipe says about its texts.
-
-    Raises:
-        ValueError: If a key is unknown or a value is refused.
-    """
-    if not isinstance(corpus, dict):
-        raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
-            f"{where}: corpus={corpus!r}; expected names and keys, as in "
-            "{mine: {train_file: my.txt}}"
-        )
-    parsed = {}
-    for name, keys in corpus.items():
-        if not isinstance(keys, dict):
-            raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
-                f"{where}: {name!r}: expected keys and values, as in {{train_file: my.txt}}, "
-                f"found {keys!r}"
-            )
-        parsed[name] = CorpusData.from_recipe(name, keys, data_dir)
-    return parsed
-
-
-def load_text(
-    corpora: Mapping[str, CorpusData],
-    arguments: TextArguments,
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    problem_type: str,
-    max_length: int,
-    seed: int,
-    num_proc: int | None = None,
-) -> Text:
-    """Tokenize texts, and cut them into rows.
-
-    Args:
-        corpora: The texts.
-        arguments: How they are cut and masked.
-        tokenizer: Tokenizer of the model.
-        problem_type: ``masked_lm``, ``next_sentence`` or ``pretraining``.
-        max_length: Tokens of a row at most.
-        seed: Seed of the run.
-        num_proc: Processes that tokenize.
-
-    Raises:
-        ValueError: If a text cannot be read, or makes no rows.
-    """
-    masking = None
-    if problem_type != "next_sentence":
-        shares = ("mlm_probability", "mask_replace_prob", "random_replace_prob", "whole_word_mask")
-        options = {name: getattr(arguments, name) for name in shares}
-        masking = Masking.from_tokenizer(tokenizer, seed=seed, **options)
-    encoded = encode_corpus(list(corpora.values()), tokenizer, num_proc=num_proc)
-    splits: dict[str, TextSource] = {
-        split: make_text_rows(
-            documents,
-            tokenizer,
-            packing=arguments.choose_packing(problem_type),
-            max_length=max_length,
-            seed=seed,
-            short_seq_prob=arguments.short_seq_prob,
-            balanced=arguments.balanced,
-            name=f"{' + '.join(corpora)} ({split})",
-        )
-        for split, documents in encoded.splits.items()
-    }
-    facts = {split: rows.describe() for split, rows in splits.items()}  # type: ignore[attr-defined]
-    splits["validation"] = spread(splits["validation"], arguments.max_eval_rows)
-    return Text(splits, masking, facts, encoded.problems)
-
-
-def spread(rows: TextSource, most: int) -> TextSource:
-    """Take rows from everywhere in a text, if it has more than that."""
-    if len(rows) <= most:
-        return rows
-    return SomeRows(rows, np.linspace(0, len(rows) - 1, most).astype(np.int64))
-
-
-def load_tokenizer(path: str, flag: str = "model_name_or_path") -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a checkpoint.
-
-    Args:
-        path: Folder or Hub id.
-        flag: The flag that named it, for messages.
-
-    Raises:
-        ValueError: If there is none.
-    """
-    tokenizer = load_pretrained(AutoTokenizer, path, flag=flag)
-    # the first is what AutoTokenizer makes of no files
-    if len(tokenizer) <= len(tokenizer.all_special_ids) or not tokenizer.is_fast:
-        raise ValueError(f"{flag}={path!r} has no tokenizer; add its tokenizer.json or vocab.txt")
-    # Checkpoints of sentence-transformers bake both into tokenizer.json.
-    tokenizer.backend_tokenizer.no_padding()
-    tokenizer.backend_tokenizer.no_truncation()
-    return tokenizer
-
-
-def new_config(given: Mapping[str, Any] | None, **more: Any) -> MinBertConfig:
-    """Make the configuration of a new model.
-
-    Raises:
-        ValueError: If a field is unknown or a value is refused.
-    """
-    sizes = {**(given or {}), **more}
-    known = {entry.name for entry in fields(MinBertConfig)}
-    if unknown := sorted(set(sizes) - known):
-        raise ValueError(f"model_config: unknown keys {unknown}; known: {sorted(known)}")
-    return MinBertConfig(**sizes)
-
-
-def fit_together(
-    model: Any, tokenizer: PreTrainedTokenizerBase, path: str | None, max_length: int
-) -> None:
-    """Check that model, tokenizer and rows fit together, and tell the tokenizer the positions.
-
-    Raises:
-        ValueError: If they do not.
-    """
-    positions = model.config.max_position_embeddings
-    tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
-    if len(tokenizer) > model.config.vocab_size:
-        raise ValueError(
-            f"model_name_or_path={path!r}: the tokenizer has {len(tokenizer)} tokens, but the "
-            f"model only {model.config.vocab_size}; take the tokenizer of this model"
-        )
-    if not 8 <= max_length <= positions:
-        raise ValueError(
-            f"max_length={max_length} must be from 8 to the {positions} positions of the model"
-        )
 
 
 def find_tokenizer(
