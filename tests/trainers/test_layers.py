@@ -1,0 +1,145 @@
+"""Learning rates by layer, and layers that learn later."""
+
+import pytest
+import torch
+from torch import nn
+from transformers import BertConfig, BertForSequenceClassification, TrainerControl, TrainerState
+
+from trainers.layers import (
+    EMBEDDINGS,
+    GradualUnfreezing,
+    describe_learning_rates,
+    freeze_below,
+    layer_of,
+    learning_rate_factors,
+    scale_learning_rates,
+)
+
+
+@pytest.fixture
+def model() -> BertForSequenceClassification:
+    sizes = {"vocab_size": 20, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16}
+    return BertForSequenceClassification(BertConfig(num_hidden_layers=3, **sizes))
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("bert.embeddings.word_embeddings.weight", EMBEDDINGS),
+        ("embeddings.LayerNorm.bias", EMBEDDINGS),
+        ("bert.encoder.layer.0.attention.self.query.weight", 0),
+        ("encoder.layer.10.output.dense.bias", 10),
+        ("module.bert.encoder.layer.11.attention.self.query.lora_A.default.weight", 11),
+        ("bert.pooler.dense.weight", 12),
+        ("heads.sst.out.weight", 12),
+        ("cls.predictions.bias", 12),
+    ],
+)
+def test_layers_are_found_by_the_names_of_bert(name: str, layer: int) -> None:
+    assert layer_of(name, 12) == layer
+
+
+def test_every_layer_has_the_power_of_the_paper(model: nn.Module) -> None:
+    factors = learning_rate_factors(model, 0.5)
+
+    # eta of a layer is xi times that of the layer above: Sun et al. 2020, section 5.3.3
+    expected = {"layer.2.": 1.0, "layer.1.": 0.5, "layer.0.": 0.25, "embeddings.": 0.125}
+    for name, factor in factors.items():
+        assert factor == next((f for key, f in expected.items() if key in name), 1.0), name
+
+
+def test_embeddings_can_keep_the_full_rate(model: nn.Module) -> None:
+    factors = learning_rate_factors(model, 0.5, decay_embeddings=False)
+
+    assert factors["bert.embeddings.word_embeddings.weight"] == 1
+    assert factors["bert.encoder.layer.0.output.dense.bias"] == 0.25
+
+
+@pytest.mark.parametrize("decay", [0.0, -0.5, 1.5])
+def test_a_decay_out_of_range_is_refused(model: nn.Module, decay: float) -> None:
+    with pytest.raises(ValueError, match=r"layerwise_lr_decay=.*expected in \(0, 1\]"):
+        learning_rate_factors(model, decay)
+
+
+def test_a_model_without_layers_is_refused() -> None:
+    with pytest.raises(ValueError, match="Linear names no num_hidden_layers"):
+        learning_rate_factors(nn.Linear(2, 2), 0.9)
+
+
+def test_groups_keep_their_weight_decay_and_all_parameters(model: nn.Module) -> None:
+    decayed = [value for name, value in model.named_parameters() if not name.endswith("bias")]
+    others = [value for name, value in model.named_parameters() if name.endswith("bias")]
+    groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=1.0)
+
+    scale_learning_rates(optimizer, model, learning_rate_factors(model, 0.5))
+
+    rates = [group["lr"] for group in optimizer.param_groups]
+    assert rates == sorted(rates, reverse=True)
+    assert set(rates) == {1.0, 0.5, 0.25, 0.125}
+    of = {id(v): (g["lr"], g["weight_decay"]) for g in optimizer.param_groups for v in g["params"]}
+    assert len(of) == len(list(model.parameters()))
+    bias = model.get_parameter("bert.encoder.layer.0.output.dense.bias")
+    assert of[id(bias)] == (0.25, 0.0)
+    word = model.get_parameter("bert.embeddings.word_embeddings.weight")
+    assert of[id(word)] == (0.125, 0.1)
+
+
+def test_a_step_of_sgd_moves_layers_by_their_factors(model: nn.Module) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    scale_learning_rates(optimizer, model, learning_rate_factors(model, 0.5))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 0.1)
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    for value in model.parameters():
+        value.grad = torch.ones_like(value)
+    optimizer.step()
+    schedule.step()
+
+    moved = {name: before[name] - value for name, value in model.named_parameters()}
+    for name, factor in learning_rate_factors(model, 0.5).items():
+        torch.testing.assert_close(moved[name], torch.full_like(moved[name], 0.1 * factor))
+
+
+def test_the_table_counts_every_parameter_once(model: nn.Module) -> None:
+    text = describe_learning_rates(model, learning_rate_factors(model, 0.5), 1e-3)
+
+    lines = text.splitlines()
+    assert [line.split("  ")[0] for line in lines[1:]] == [
+        "pooler, heads",
+        "layer 2",
+        "layer 1",
+        "layer 0",
+        "embeddings",
+    ]
+    total = sum(int(line.split()[-1].replace(",", "")) for line in lines[1:])
+    assert total == sum(value.numel() for value in model.parameters())
+    assert "1.250e-04" in lines[-1]
+
+
+def test_frozen_layers_are_those_below(model: nn.Module) -> None:
+    freeze_below(model, 1)
+
+    learns = {name for name, value in model.named_parameters() if value.requires_grad}
+    assert not any("embeddings" in name or "layer.0." in name for name in learns)
+    assert any("layer.1." in name for name in learns)
+    assert any("classifier" in name for name in learns)
+
+
+def test_unfreezing_goes_from_the_top_down(model: nn.Module) -> None:
+    callback = GradualUnfreezing(0.5)
+    seen = []
+    for epoch in (0.0, 0.49, 0.5, 1.0, 1.5, 2.0, 3.0):
+        state = TrainerState(epoch=epoch)
+        callback.on_step_begin(None, state, TrainerControl(), model=model)  # type: ignore[arg-type]
+        layers = {layer_of(n, 3) for n, v in model.named_parameters() if v.requires_grad}
+        seen.append(min(layers))
+
+    assert seen == [3, 3, 2, 1, 0, EMBEDDINGS, EMBEDDINGS]
+    freeze_below(model, 3)
+    callback.on_train_end(None, TrainerState(), TrainerControl(), model=model)  # type: ignore[arg-type]
+    assert all(value.requires_grad for value in model.parameters())
+
+
+def test_the_time_between_layers_is_checked() -> None:
+    with pytest.raises(ValueError, match="unfreeze_layer_every=0"):
+        GradualUnfreezing(0)

@@ -1,0 +1,258 @@
+"""SMART's search of the small change of the embeddings that moves the outputs of a model most."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+# Keeps the gradient of a tiny divergence away from zero in half precision.
+SCALE = 2.0**16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Smart:
+    """SMART: outputs are to be alike under the worst small change of the embeddings.
+
+    The change is added to the output of the embeddings, after layer norm and dropout. All passes
+    have the same dropout masks: without a change the divergence is 0.
+
+    In the mode ``paper`` the change is the noise plus gradient steps, each of ``step_size`` in the
+    largest element of a sequence, projected to the ball of ``epsilon``. Sizes are in units of the
+    root mean square of the embeddings' elements. The values of the paper, 1e-5 and 1e-3 in absolute
+    terms, leave a divergence of about 1e-8; the default here is larger.
+
+    In the mode ``mtdnn`` it is what the public code of the authors does: the noise plus a gradient
+    step, in absolute size, divided by its own largest element, token by token. There is no
+    projection, and the result is close to random noise whose largest element is 1.
+
+    Args:
+        weight: Weight of the smoothness term, lambda in the paper; 0 leaves it out.
+        bregman_weight: Weight of the divergence from the moving average of the weights, mu in the
+            paper; 0 leaves it out.
+        mode: ``paper`` or ``mtdnn``.
+        epsilon: Largest change of an element; mode ``paper``.
+        noise: Standard deviation of the noise at the start.
+        step_size: Size of a gradient step.
+        steps: Gradient steps.
+
+    Raises:
+        ValueError: If a value is out of range, or both weights are 0.
+
+    Source: Jiang et al. 2020, sections 3.1 and 3.2.
+    """
+
+    weight: float = 1.0
+    bregman_weight: float = 0.0
+    mode: Literal["paper", "mtdnn"] = "paper"
+    epsilon: float = 0.1
+    noise: float = 1e-5
+    step_size: float = 0.1
+    steps: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("weight", "bregman_weight"):
+            check_number(name, getattr(self, name), above=False)
+        for name in ("epsilon", "noise", "step_size"):
+            check_number(name, getattr(self, name), above=True)
+        if self.mode not in ("paper", "mtdnn"):
+            raise ValueError(f"smart: mode={self.mode!r}; expected 'paper' or 'mtdnn'")
+        steps: Any = self.steps  # it comes from a recipe
+        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+            raise ValueError(f"smart: steps={self.steps!r}; expected a whole number >= 1")
+        if not self.weight and not self.bregman_weight:
+            raise ValueError("smart: weight and bregman_weight are 0; leave smart out")
+
+
+def smoothness(
+    smart: Smart,
+    model: Any,
+    inputs: Mapping[str, Any],
+    logits: Tensor,
+    embeddings: Tensor,
+    noise: Tensor,
+    same: "SamePass",
+) -> dict[str, Tensor]:
+    """Compute how far a small change of the embeddings moves the outputs.
+
+    Args:
+        smart: How the change is sought.
+        model: The model, not wrapped; its ``.grad`` are left as they are.
+        inputs: The batch.
+        logits: Of the pass without a change, with its graph.
+        embeddings: Of that pass.
+        noise: Of standard deviation 1, in their shape.
+        same: Repeats its dropout masks.
+
+    Returns:
+        ``smart_divergence``, with its graph; the largest element of the change, and the mean cosine
+        between change and gradient of the tokens.
+    """
+    task, shape = inputs["task"], embeddings.shape
+    given, target = unlabelled(inputs), logits.detach()
+    sequences = number_sequences(inputs).flatten()
+    if len(sequences) != shape[:-1].numel():  # the model takes padding out by itself
+        sequences = sequences[sequences >= 0]
+
+    def gradient_at(change: Tensor) -> Tensor:
+        change = change.detach().requires_grad_()
+        with same.again(), perturbed(model, change.view(shape), []):
+            moved = model(**given).logits
+        divergence = SCALE * model.divergence(task, moved, target)
+        (gradient,) = torch.autograd.grad(divergence, change)
+        return torch.nan_to_num(gradient / SCALE)
+
+    flat = (embeddings.flatten(0, -2), sequences, noise.flatten(0, -2))
+    change, gradient = take_steps(smart, *flat, gradient_at)
+    with same.again(), perturbed(model, change.detach().view(shape), []):
+        moved = model(**given).logits
+    real = sequences >= 0
+    cosines = torch.cosine_similarity(change[real], gradient[real], dim=-1, eps=1e-30)
+    return {
+        "smart_divergence": model.divergence(task, moved, logits),
+        "smart_change": change.abs().amax(),
+        "smart_cosine": cosines.mean(),
+    }
+
+
+def unlabelled(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Take the labels out of a batch: a pass without them computes no loss."""
+    return {name: value for name, value in inputs.items() if name not in ("labels", "num_rows")}
+
+
+class SamePass:
+    """Passes of a model over the same rows, with the dropout masks of the first.
+
+    Args:
+        device: Where the model is.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._devices = [device] if device.type != "cpu" else []
+        self._module = getattr(torch, device.type, None) if self._devices else None
+        self._states = self._read()
+
+    def _read(self) -> tuple[Tensor, Tensor | None]:
+        accelerator: Any = self._module
+        own = accelerator.get_rng_state(self._devices[0]) if accelerator else None
+        return torch.get_rng_state(), own
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Draw what was drawn since this was made; the random state afterwards is as before."""
+        before = self._read()
+        self._write(self._states)
+        try:
+            yield
+        finally:
+            self._write(before)
+
+    def _write(self, states: tuple[Tensor, Tensor | None]) -> None:
+        torch.set_rng_state(states[0])
+        accelerator: Any = self._module
+        if accelerator:
+            accelerator.set_rng_state(states[1], self._devices[0])
+
+
+@contextmanager
+def perturbed(model: nn.Module, change: Tensor | None, seen: list[Tensor]) -> Iterator[None]:
+    """Add a change to the output of the embeddings, and note what that was.
+
+    Args:
+        model: A model with a ``base_model`` whose ``embeddings`` give (..., D).
+        change: (..., D), of what the embeddings give; None for no change.
+        seen: Takes the output without the change.
+    """
+    embeddings: Any = model.base_model.embeddings  # type: ignore[union-attr]
+
+    def hook(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:  # noqa: ARG001
+        seen.append(output.detach())
+        return output if change is None else output + change.to(output.dtype)
+
+    handle = embeddings.register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def take_steps(
+    smart: Smart,
+    embeddings: Tensor,
+    sequences: Tensor,
+    noise: Tensor,
+    gradient_at: Callable[[Tensor], Tensor],
+) -> tuple[Tensor, Tensor]:
+    """Search the change of the embeddings that moves the outputs most.
+
+    Args:
+        smart: How.
+        embeddings: What the embeddings give, (T, D).
+        sequences: Which sequence a token belongs to, (T,); -1 for padding, which is not changed.
+        noise: Of standard deviation 1, (T, D).
+        gradient_at: Takes a change, and gives the gradient of the divergence there, (T, D).
+
+    Returns:
+        The change and the last gradient.
+    """
+    real = (sequences >= 0).unsqueeze(1)
+    count = int(sequences.max()) + 1
+    unit = torch.ones((), device=embeddings.device)
+    if smart.mode == "paper":
+        kept = embeddings.float().masked_fill(~real, 0)
+        unit = (kept.square().sum() / (real.sum() * embeddings.shape[1])).sqrt()
+    change = (noise * smart.noise * unit).masked_fill(~real, 0)
+    gradient = torch.zeros_like(change)
+    for _ in range(smart.steps):
+        gradient = gradient_at(change).float().masked_fill(~real, 0)
+        if smart.mode == "paper":
+            limit = smart.epsilon * unit
+            step = gradient / _largest(gradient, sequences, count)
+            change = (change + smart.step_size * unit * step).clamp(-limit, limit)
+        else:
+            change = change + smart.step_size * gradient
+            # 1e-6: that of the public code
+            change = change / (change.abs().amax(dim=1, keepdim=True) + 1e-6)
+    return change, gradient
+
+
+def _largest(values: Tensor, sequences: Tensor, count: int) -> Tensor:
+    """Find the largest size of an element in the sequence of every token, (T, 1)."""
+    by_token = values.abs().amax(dim=1)
+    index = sequences.clamp(min=0)
+    found = by_token.new_zeros(count).scatter_reduce(0, index, by_token, "amax")
+    return found[index].unsqueeze(1).clamp(min=torch.finfo(values.dtype).tiny)
+
+
+def number_sequences(inputs: Mapping[str, Any]) -> Tensor:
+    """Tell which sequence every token of a batch belongs to.
+
+    Args:
+        inputs: A packed batch with ``cu_seq_lens_q``, or a padded one, (B, L) or (B, 2, L).
+
+    Returns:
+        In the order in which the embeddings have the tokens, of any shape; -1 for padding.
+    """
+    ids = inputs["input_ids"]
+    bounds = inputs.get("cu_seq_lens_q")
+    if bounds is not None:
+        places = torch.arange(ids.numel(), device=ids.device)
+        found = torch.searchsorted(bounds.to(places.dtype), places, right=True) - 1
+        return found.masked_fill(places >= bounds[-1], -1).view(ids.shape)
+    rows = ids.flatten(0, -2)
+    found = torch.arange(len(rows), device=ids.device).unsqueeze(1).expand(rows.shape)
+    mask = inputs.get("attention_mask")
+    return found if mask is None else found.masked_fill(mask.flatten(0, -2) == 0, -1)
+
+
+def check_number(name: str, value: Any, *, above: bool) -> None:
+    """Check a number out of a recipe.
+
+    Raises:
+        ValueError: If it is not finite, below 0, or, if it must be above, 0.
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value < float("inf") or (above and value == 0):
+        raise ValueError(f"{name}={value!r}; expected a number {'> 0' if above else '>= 0'}")
