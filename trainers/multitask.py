@@ -1,4 +1,4 @@
-"""The Trainer for several tasks: order, loss weights, evaluation and reporting.
+"""The Trainer for several tasks: order, loss weights and reporting.
 
 The model owns the loss of each task; the Trainer of transformers owns the loop, the optimizer and
 the checkpoints.
@@ -11,28 +11,25 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainingArguments
+from transformers import TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .acceleration import reused_gradients, static_shapes
 from .batches import make_collator, make_sampler
 from .checks import check_arguments, check_tasks, find_texts
-from .collators import TaskCollator, list_rows
-from .data import Rows, TaskDataset, longest_first
+from .data import Rows, TaskDataset
+from .evaluation import TaskEvaluationTrainer
 from .masking import IGNORED_LABEL, Masking
-from .metrics import PRIMARY_METRIC, Decode, aggregates, task_metrics
 from .samplers import RoundRobinBatchSampler
 from .tasks import TaskTraining
-from .text import MASKED, TEXT_TYPES, count_rows, score_text
+from .text import MASKED
 
 
-class MultiTaskTrainer(Trainer):
+class MultiTaskTrainer(TaskEvaluationTrainer):
     """Train one model on several tasks, one task per step.
 
     Checkpoints hold all that a run needs to go on as if it had not been stopped: the order of rows
@@ -102,15 +99,10 @@ class MultiTaskTrainer(Trainer):
             args.ddp_find_unused_parameters = True
         args.restore_callback_states_from_checkpoint = True
         texts = find_texts(problem_types, masking or {})
-        self.problem_types = dict(problem_types)
         self.task_training = {
             task: (task_training or {}).get(task, TaskTraining()) for task in problem_types
         }
         self.exponential_lr_gamma = exponential_lr_gamma
-        self._metrics = {
-            task: task_metrics(kind, None if task in texts else decoder(model, task))
-            for task, kind in problem_types.items()
-        }
         self._train_rows = None if train_dataset is None else TaskDataset(train_dataset)
         self.train_sampler: RoundRobinBatchSampler | None = None
         if train_dataset is not None and self._train_rows is not None:
@@ -127,14 +119,12 @@ class MultiTaskTrainer(Trainer):
         super().__init__(
             model=model,
             args=args,
+            problem_types=problem_types,
             train_dataset=self._train_rows,
-            eval_dataset=None if eval_dataset is None else dict(eval_dataset),
+            eval_dataset=eval_dataset,
             **kwargs,
         )
         self.model_accepts_loss_kwargs = False
-        if args.label_names is None:
-            # the Trainer would wait for all labels that some task of the model takes
-            self.label_names = ["labels"]
         names = [name for task, kind in problem_types.items() for name in loss_names(task, kind)]
         self._loss_sums = dict.fromkeys(names, torch.zeros((), device=self.args.device))
         self._loss_counts = dict.fromkeys(problem_types, 0)
@@ -150,30 +140,6 @@ class MultiTaskTrainer(Trainer):
             self._train_rows, batch_sampler=self.train_sampler, **self._loader_options()
         )
         return self.accelerator.prepare(loader)
-
-    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
-        """Load the rows of a ``TaskDataset`` in their order."""
-        options = self._loader_options() | {"persistent_workers": False}
-        loader = DataLoader(eval_dataset, batch_size=self.args.eval_batch_size, **options)
-        return self.accelerator.prepare(loader)
-
-    def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
-        """Load the rows of a ``TaskDataset`` in their order."""
-        return self.get_eval_dataloader(test_dataset)
-
-    def _loader_options(self) -> dict[str, Any]:
-        args = self.args
-        collate = self.data_collator
-        if not isinstance(collate, TaskCollator):
-            collate = partial(list_rows, collate)
-        return {
-            "collate_fn": collate,
-            "num_workers": args.dataloader_num_workers,
-            # without an accelerator pinning does nothing but warn
-            "pin_memory": args.dataloader_pin_memory and torch.accelerator.is_available(),
-            "prefetch_factor": args.dataloader_prefetch_factor,
-            "persistent_workers": args.dataloader_persistent_workers,
-        }
 
     # Training
 
@@ -287,128 +253,6 @@ class MultiTaskTrainer(Trainer):
         super()._save_rng_state(output_dir)
         self.accelerator.wait_for_everyone()
 
-    # Evaluation
-
-    def evaluate(
-        self,
-        eval_dataset: Any = None,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "eval",
-    ) -> dict[str, float]:
-        """Evaluate every task with its own metrics, then all of them together.
-
-        Args:
-            eval_dataset: Encoded, labelled rows of each task; None takes those of the trainer.
-            ignore_keys: Outputs of the model that are no predictions.
-            metric_key_prefix: Begins every name.
-
-        Returns:
-            ``<prefix>_<task>_<metric>`` for all tasks, ``<prefix>_mean`` and
-            ``<prefix>_leaderboard``.
-
-        Raises:
-            ValueError: If there is no evaluation set, or not one per task name.
-        """
-        tasks = self.eval_dataset if eval_dataset is None else eval_dataset
-        if not isinstance(tasks, Mapping) or not set(tasks) <= set(self.problem_types):
-            raise ValueError(
-                "evaluate() needs a mapping from task to dataset; known tasks: "
-                f"{', '.join(self.problem_types)}"
-            )
-        metrics: dict[str, float] = {}
-        primary = {}
-        for task, dataset in tasks.items():
-            prefix = f"{metric_key_prefix}_{task}"
-            metrics |= self._evaluate_task(task, dataset, ignore_keys, prefix)
-            kind = self.problem_types[task]
-            primary[task] = (kind, metrics[f"{prefix}_{PRIMARY_METRIC[kind]}"])
-        if len(primary) < len(self.problem_types):
-            return metrics  # a mean of some tasks would pass for that of all
-        summary = {
-            f"{metric_key_prefix}_{name}": value for name, value in aggregates(primary).items()
-        }
-        metrics |= summary
-        self.log(summary)
-        self.control = self.callback_handler.on_evaluate(
-            self.args, self.state, self.control, metrics
-        )
-        return metrics
-
-    def _evaluate_task(
-        self, task: str, dataset: Rows, ignore_keys: list[str] | None, prefix: str
-    ) -> dict[str, float]:
-        """Evaluate one task; the random state afterwards is the one before."""
-        rows, _ = longest_first(task, dataset, self.args.length_column_name)
-        self.compute_metrics = self._metrics[task]
-        try:
-            with torch.random.fork_rng(devices=[]):  # a loader draws a seed when it starts
-                return super().evaluate(rows, ignore_keys, prefix)
-        finally:
-            self.compute_metrics = None
-
-    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute logits and metrics; see ``Trainer.evaluation_loop``."""
-        with static_shapes(self.args, len(self.problem_types)):
-            return super().evaluation_loop(*args, **kwargs)
-
-    def prediction_step(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Any],
-        prediction_loss_only: bool,
-        ignore_keys: list[str] | None = None,
-    ) -> tuple[Any, Any, Any]:
-        """Compute the logits of a batch; those of filler rows are cut off."""
-        rows = inputs.pop("num_rows", None)
-        kind = self.problem_types[inputs["task"]]
-        if kind in TEXT_TYPES:
-            step: Any = self._score_step(model, inputs, kind)
-        else:
-            step = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
-        loss, logits, labels = step
-        if rows is None:
-            return loss, logits, labels
-        logits = logits[0] if isinstance(logits, tuple) else logits
-        return loss, logits[:rows], None if labels is None else labels[:rows]
-
-    def _score_step(
-        self, model: nn.Module, inputs: dict[str, Any], kind: str
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the loss of a batch of text, and in the place of logits the scores of its rows.
-
-        The Trainer computes no metrics without labels; they are in the scores.
-        """
-        inputs = self._prepare_inputs(inputs)
-        with torch.no_grad(), self.compute_loss_context_manager():
-            loss, outputs = self.compute_loss(model, dict(inputs), return_outputs=True)
-        scores = score_text(kind, inputs, outputs)
-        return loss.detach().mean(), scores, torch.zeros(count_rows(inputs), device=scores.device)
-
-    def predict_task(self, task: str, dataset: Rows) -> NDArray[np.float32]:
-        """Compute the logits of a task.
-
-        Args:
-            task: Its name.
-            dataset: Encoded rows, labelled or not.
-
-        Returns:
-            Logits in the order of the rows, (N, K); for text what ``score_text`` says of each.
-
-        Raises:
-            ValueError: If the task is unknown or there are no rows.
-        """
-        if task not in self.problem_types:
-            raise ValueError(f"unknown task {task!r}; known tasks: {', '.join(self.problem_types)}")
-        if not len(dataset):
-            raise ValueError(f"no rows to predict for task {task!r}")
-        rows, order = longest_first(task, dataset, self.args.length_column_name)
-        with torch.random.fork_rng(devices=[]):
-            predictions = self.predict(rows).predictions
-        logits = predictions[0] if isinstance(predictions, tuple) else predictions
-        ordered = np.empty_like(logits)
-        ordered[order] = logits
-        return ordered
-
     # Hub
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
@@ -431,11 +275,6 @@ def loss_names(task: str, kind: str) -> dict[str, str]:
     if kind == "pretraining":
         names |= {f"loss_{task}_mlm": "mlm_loss", f"loss_{task}_nsp": "nsp_loss"}
     return names
-
-
-def decoder(model: Any, task: str) -> Decode | None:
-    """Find how a model turns the logits of a task into predictions: by ``decode(task, logits)``."""
-    return partial(model.decode, task) if hasattr(model, "decode") else None
 
 
 def _pad_token_id(model: nn.Module, options: Mapping[str, Any]) -> int:

@@ -14,9 +14,10 @@ from transformers import EvalPrediction
 
 from .checks import has_labels
 from .data import Rows
+from .evaluation import decoder
 from .files import write_text
 from .metrics import PRIMARY_METRIC, aggregates, standard_error, task_metrics
-from .multitask import MultiTaskTrainer, decoder
+from .multitask import MultiTaskTrainer
 from .predictions import write_predictions
 from .report import has_history, plot_history, results_table, write_model_card
 from .text import TEXT_TYPES
