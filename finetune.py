@@ -36,6 +36,7 @@ from trainers import (
     RunFacts,
     TaskTraining,
     TextArguments,
+    add_lora,
     check_types,
     deal_keys,
     describe_command,
@@ -225,6 +226,8 @@ def load_model(
     fit_together(model, tokenizer, path, arguments.max_length)
     if arguments.mode == "frozen":
         freeze_encoder(model)
+    if arguments.lora is not None:
+        add_lora(model, arguments.lora, trained=("heads.", "cls."))
     return model
 
 
@@ -303,6 +306,7 @@ def prepare_run(
             stop=arguments.parse_stop(),
             max_tokens_per_batch=arguments.max_tokens_per_batch,
             exponential_lr_gamma=arguments.exponential_lr_gamma,
+            methods=arguments,
             processing_class=tokenizer,
             callbacks=callbacks,
         )

@@ -53,6 +53,13 @@ RUNS = {
         "save_steps": 4,
         "eval_strategy": "epoch",
     },
+    "methods": {
+        "r_drop": 0.5,
+        "smart": {"bregman_weight": 1.0},
+        "weight_averaging": "ema",
+        "averaging_decay": 0.7,
+        "unfreeze_layer_every": 0.4,
+    },
     "pre-training": {"program": "pretrain"},
     "pre-training, two processes": {
         "program": "pretrain",

@@ -33,6 +33,13 @@ RUNS = {
     "plain": {},
     "accumulation over two tasks": {"gradient_accumulation_steps": 2, "stop": 7},
     "activation checkpointing": {"activation_checkpointing": True},
+    "methods": {
+        "r_drop": 1.0,
+        "weight_averaging": "ema",
+        "averaging_decay": 0.5,
+        "layerwise_lr_decay": 0.8,
+        "unfreeze_layer_every": 0.4,
+    },
     "by length": {"train_sampling_strategy": "group_by_length", "stop": "longest"},
 }
 

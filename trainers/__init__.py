@@ -11,6 +11,7 @@ run), ``launch`` (a whole run), ``results``, ``predictions`` and ``report`` (wha
 ``errors`` (for people), ``files`` (whole files or nothing).
 """
 
+from .adapters import add_lora, merge_lora
 from .arguments import (
     FastTrainingArguments,
     FinetuneArguments,
@@ -24,6 +25,7 @@ from .data import TaskDataset
 from .errors import named_errors, readable_errors
 from .launch import Program
 from .masking import Masking
+from .methods import MethodArguments
 from .metrics import PRIMARY_METRIC, aggregates, standard_error, task_metrics
 from .multitask import MultiTaskTrainer
 from .predictions import write_predictions
@@ -44,6 +46,7 @@ __all__ = [
     "FastTrainingArguments",
     "FinetuneArguments",
     "Masking",
+    "MethodArguments",
     "MultiTaskTrainer",
     "PretrainArguments",
     "Program",
@@ -56,6 +59,7 @@ __all__ = [
     "TaskTraining",
     "TextArguments",
     "TextSource",
+    "add_lora",
     "aggregates",
     "check_types",
     "deal_keys",
@@ -64,6 +68,7 @@ __all__ = [
     "evaluate_run",
     "last_complete_checkpoint",
     "load_pretrained",
+    "merge_lora",
     "named_errors",
     "parse_recipe",
     "plot_history",

@@ -9,6 +9,7 @@ from transformers import TrainingArguments
 
 from .callbacks import AggregateEarlyStopping
 from .masking import check_shares
+from .methods import MethodArguments
 from .text import PAIRED
 
 # What fine-tuning has from the pre-training before it.
@@ -121,11 +122,11 @@ class RunArguments:
 
 
 @dataclass(kw_only=True)
-class FinetuneArguments(RunArguments):
+class FinetuneArguments(MethodArguments, RunArguments):
     """Flags and keys of ``finetune.py``.
 
     Raises:
-        ValueError: If there are no tasks, or as in ``RunArguments``.
+        ValueError: If there are no tasks, or as in the other arguments.
     """
 
     tasks: dict[str, Any] = field(
@@ -144,7 +145,12 @@ class FinetuneArguments(RunArguments):
 
     def __post_init__(self) -> None:
         check_names("tasks", self.tasks, "{sst: {dataset: sst}}")
-        super().__post_init__()
+        MethodArguments.__post_init__(self)
+        RunArguments.__post_init__(self)
+        if self.mode == "frozen":
+            for name in ("freeze_layers", "unfreeze_layer_every", "lora"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"mode='frozen' trains the heads alone; leave {name} out")
 
     def parse_stop(self) -> Any:
         """Read the stop policy; the sampler checks it."""

@@ -46,17 +46,22 @@ class Averaging:
 class WeightAverage:
     """The average of the weights of a model that is being trained.
 
-    It begins with the weights at its first update.
-
     Args:
         model: The model, not wrapped.
+        from_start: Whether the weights at the start are a part of it. Otherwise it begins with
+            those of the first update.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, *, from_start: bool = False) -> None:
+        self.model, self.from_start = model, from_start
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin again with the weights as and where they are now."""
         # parameters that are tied are there once
-        self.weights = {name: value.detach() for name, value in model.named_parameters()}
+        self.weights = {name: value.detach() for name, value in self.model.named_parameters()}
         self.averages = {name: value.clone() for name, value in self.weights.items()}
-        self.count = 0
+        self.count = int(self.from_start)
 
     @torch.no_grad()
     def update(self, kind: str, decay: float) -> None:

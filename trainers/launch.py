@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from transformers import TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
+from .adapters import merge_lora
 from .arguments import FastTrainingArguments
 from .errors import named_errors, readable_errors
 from .multitask import MultiTaskTrainer
@@ -107,6 +108,7 @@ class Program:
             state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
             before = state.global_step
         run.trainer.train(resume_from_checkpoint=checkpoint)
+        merge_lora(run.trainer.accelerator.unwrap_model(run.trainer.model))
         run.trainer.save_model(args.output_dir, _internal_call=True)
         self.report(run)
         if run.trainer.is_world_process_zero():

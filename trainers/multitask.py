@@ -22,14 +22,14 @@ from .acceleration import reused_gradients, static_shapes
 from .batches import make_collator, make_sampler
 from .checks import check_arguments, check_tasks, find_texts
 from .data import Rows, TaskDataset
-from .evaluation import TaskEvaluationTrainer
 from .masking import IGNORED_LABEL, Masking
+from .method_trainer import MethodsTrainer
 from .samplers import RoundRobinBatchSampler
 from .tasks import TaskTraining
 from .text import MASKED
 
 
-class MultiTaskTrainer(TaskEvaluationTrainer):
+class MultiTaskTrainer(MethodsTrainer):
     """Train one model on several tasks, one task per step.
 
     Checkpoints hold all that a run needs to go on as if it had not been stopped: the order of rows
@@ -62,7 +62,7 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
             themselves; None takes ``per_device_train_batch_size`` rows.
         exponential_lr_gamma: Multiply the learning rate by this after every epoch, in (0, 1], in
             the place of ``lr_scheduler_type``. Warmup stays.
-        kwargs: Other arguments of ``Trainer``.
+        kwargs: Other arguments of ``MethodsTrainer`` and of ``Trainer``.
 
     Raises:
         ValueError: If tasks do not match, a training set is empty, ``metric_for_best_model`` is no
@@ -125,7 +125,7 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
             **kwargs,
         )
         self.model_accepts_loss_kwargs = False
-        names = [name for task, kind in problem_types.items() for name in loss_names(task, kind)]
+        names = [name for task in problem_types for name in self._logged(task)]
         self._loss_sums = dict.fromkeys(names, torch.zeros((), device=self.args.device))
         self._loss_counts = dict.fromkeys(problem_types, 0)
         self._flops_of_token: int | None = None
@@ -144,8 +144,9 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
     # Training
 
     def describe_training(self) -> str:
-        """Show the exact share of every task in an epoch, as a table."""
-        return self.train_sampler.describe() if self.train_sampler is not None else "no training"
+        """Show the exact share of every task in an epoch, and rates by layer, as tables."""
+        shares = self.train_sampler.describe() if self.train_sampler is not None else "no training"
+        return "\n\n".join(filter(None, (shares, self.describe_learning_rates())))
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """Train; see ``Trainer.train``."""
@@ -185,14 +186,24 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
         kind = self.problem_types[task]
         if kind in MASKED and model.training and self.args.world_size > 1:
             inputs["num_items_in_batch"] = self._mean_targets(inputs["labels"])
-        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        if model.training:
-            self._loss_counts[task] += 1
-            for name, key in loss_names(task, kind).items():
-                found = loss if key == "loss" else outputs[key]
-                self._loss_sums[name] = self._loss_sums[name] + found.detach().mean()
-            loss = loss * self.task_training[task].loss_weight
-        return (loss, outputs) if return_outputs else loss
+        compute: Any = partial(super().compute_loss, model, inputs, True, num_items_in_batch)
+        if not model.training:
+            return compute() if return_outputs else compute()[0]
+        found = self.regularize(compute, task, inputs)
+        self._loss_counts[task] += 1
+        told = {name: found.outputs[key] for name, key in part_losses(task, kind).items()}
+        told |= {f"loss_{task}": found.plain}
+        told |= {f"{name}_{task}": fact for name, fact in found.facts.items()}
+        for name, value in told.items():
+            self._loss_sums[name] = self._loss_sums[name] + value.detach().mean()
+        loss = found.loss * self.task_training[task].loss_weight
+        return (loss, found.outputs) if return_outputs else loss
+
+    def _logged(self, task: str) -> list[str]:
+        """Name what is logged of the steps of a task."""
+        kind = self.problem_types[task]
+        facts = [f"{name}_{task}" for name in self.regularizer_names(task)]
+        return [f"loss_{task}", *part_losses(task, kind), *facts]
 
     def _mean_targets(self, labels: Tensor) -> Tensor:
         """Count the predicted tokens of a step, per rank.
@@ -218,8 +229,8 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
             sums = torch.stack(list(self._loss_sums.values()))
             totals = self.accelerator.reduce(sums, reduction="mean").tolist()
             found = dict(zip(self._loss_sums, totals, strict=True))
-            for task, kind in self.problem_types.items():
-                for name in loss_names(task, kind) if self._loss_counts[task] else ():
+            for task in self.problem_types:
+                for name in self._logged(task) if self._loss_counts[task] else ():
                     logs[name] = found[name] / self._loss_counts[task]
             self._loss_sums = dict.fromkeys(self._loss_sums, torch.zeros_like(sums[0]))
             self._loss_counts = dict.fromkeys(self._loss_counts, 0)
@@ -269,12 +280,11 @@ def exponential_factor(
     return warmup * gamma ** (step // steps_per_epoch)
 
 
-def loss_names(task: str, kind: str) -> dict[str, str]:
-    """Name what is logged of the losses of a task, and where the model puts it."""
-    names = {f"loss_{task}": "loss"}
-    if kind == "pretraining":
-        names |= {f"loss_{task}_mlm": "mlm_loss", f"loss_{task}_nsp": "nsp_loss"}
-    return names
+def part_losses(task: str, kind: str) -> dict[str, str]:
+    """Name what is logged of the parts of a loss, and where the outputs of the model have them."""
+    if kind != "pretraining":
+        return {}
+    return {f"loss_{task}_mlm": "mlm_loss", f"loss_{task}_nsp": "nsp_loss"}
 
 
 def _pad_token_id(model: nn.Module, options: Mapping[str, Any]) -> int:

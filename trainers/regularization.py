@@ -49,11 +49,13 @@ class Regularized:
 
     Args:
         loss: With all terms.
+        plain: Of the first pass, without them.
         outputs: Of the first pass.
         facts: What the logs say of it, scalars by name.
     """
 
     loss: Tensor
+    plain: Tensor
     outputs: Any
     facts: dict[str, Tensor]
 
@@ -86,7 +88,7 @@ class Regularizer:
         self.rdrop, self.smart, self.model = rdrop, smart, model
         self.seeds = (seed, rank)
         bregman = smart is not None and smart.bregman_weight > 0
-        self.average = WeightAverage(model) if bregman else None
+        self.average = WeightAverage(model, from_start=True) if bregman else None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -125,7 +127,8 @@ class Regularizer:
         seen: list[Tensor] = []
         same = SamePass(inputs["input_ids"].device)
         with perturbed(model, None, seen):
-            loss, outputs = compute()
+            plain, outputs = compute()
+        loss = plain
         logits, facts = outputs.logits, {}
         if self.rdrop is not None:
             second_loss, second = compute()
@@ -141,7 +144,9 @@ class Regularizer:
                 averaged = functional_call(model, self.average.averages, (), unlabelled(inputs))
             facts["bregman_divergence"] = model.divergence(task, logits, averaged.logits)  # type: ignore[operator]
             loss = loss + smart.bregman_weight * facts["bregman_divergence"]
-        return Regularized(loss, outputs, {name: fact.detach() for name, fact in facts.items()})
+        return Regularized(
+            loss, plain, outputs, {name: fact.detach() for name, fact in facts.items()}
+        )
 
     def _draw(self, embeddings: Tensor, step: tuple[int, ...]) -> Tensor:
         """Draw noise of standard deviation 1 in the shape of the embeddings."""

@@ -1,0 +1,232 @@
+"""Methods of training through the whole trainer."""
+
+from functools import partial
+from itertools import pairwise
+
+import pytest
+import torch
+from transformers import TrainerCallback
+
+from tests.trainers.tiny import make_model
+from trainers import MethodArguments, TaskTraining
+from trainers.arguments import FinetuneArguments
+
+SMART = {"weight": 0.5, "bregman_weight": 0.5, "epsilon": 0.1}
+
+
+class Recorder(TrainerCallback):
+    """Note the weights after every step, and what was logged."""
+
+    def __init__(self):
+        self.weights = []
+
+    def on_step_end(self, *_, model, **__):
+        self.weights.append({name: value.clone() for name, value in model.state_dict().items()})
+
+
+def build(make_trainer, methods, **arguments):
+    own = {"methods": MethodArguments(**methods)} | arguments.pop("own", {})
+    return make_trainer(own=own, **arguments)
+
+
+def test_a_regulariser_of_no_weight_leaves_the_bits_of_the_plain_run(make_trainer):
+    plain = make_trainer(max_steps=3, dropout=0.1)
+    plain.train()
+    # so small that adding it rounds to nothing: what is left is what it draws
+    other = build(make_trainer, {"smart": {"weight": 1e-30}}, max_steps=3, dropout=0.1)
+    other.train()
+
+    torch.testing.assert_close(other.model.state_dict(), plain.model.state_dict(), rtol=0, atol=0)
+
+
+def test_the_moving_average_is_kept_at_the_end(make_trainer):
+    recorder = Recorder()
+    methods = {"weight_averaging": "ema", "averaging_decay": 0.5}
+    trainer = build(make_trainer, methods, max_steps=4, callbacks=[recorder])
+    trainer.train()
+
+    first, *others = recorder.weights
+    name = "heads.moods.out.weight"
+    expected = first[name]
+    for weights in others:
+        expected = 0.5 * expected + 0.5 * weights[name]
+    torch.testing.assert_close(trainer.model.state_dict()[name], expected)
+
+
+def test_swa_is_the_mean_of_the_last_quarter(make_trainer):
+    recorder = Recorder()
+    trainer = build(make_trainer, {"weight_averaging": "swa"}, max_steps=8, callbacks=[recorder])
+    trainer.train()
+
+    name = "heads.pairs.out.weight"
+    expected = (recorder.weights[6][name] + recorder.weights[7][name]) / 2
+    torch.testing.assert_close(trainer.model.state_dict()[name], expected)
+
+
+def test_evaluation_sees_the_average_and_training_goes_on_from_the_last_weights(make_trainer):
+    arguments = {"max_steps": 4, "learning_rate": 0.05}
+    plain = make_trainer(**arguments, eval_strategy="steps", eval_steps=2)
+    plain.train()
+    methods = {"weight_averaging": "ema", "averaging_decay": 0.9}
+    recorder = Recorder()
+    averaged = build(
+        make_trainer,
+        methods,
+        **arguments,
+        eval_strategy="steps",
+        eval_steps=2,
+        callbacks=[recorder],
+    )
+    averaged.train()
+
+    def losses(trainer, key):
+        return [entry[key] for entry in trainer.state.log_history if key in entry]
+
+    assert losses(averaged, "loss") == losses(plain, "loss")
+    assert losses(averaged, "eval_pairs_loss") != losses(plain, "eval_pairs_loss")
+    torch.testing.assert_close(recorder.weights[-1], plain.model.state_dict(), rtol=0, atol=0)
+    # after training, evaluation is of the weights that are saved
+    last = averaged.evaluate()["eval_pairs_loss"]
+    assert last == pytest.approx(losses(averaged, "eval_pairs_loss")[-2])
+
+
+def test_rates_by_layer_are_in_the_optimizer_and_in_the_table(make_trainer):
+    trainer = build(make_trainer, {"layerwise_lr_decay": 0.5}, max_steps=1)
+    rates = {group["lr"] for group in trainer.create_optimizer().param_groups}
+
+    assert rates == {0.01, 0.005, 0.0025}
+    assert "layer 1" in trainer.describe_training()
+    assert "embeddings       0.2500      2.500e-03" in trainer.describe_training()
+    assert "layer" not in make_trainer().describe_training()
+
+
+def test_frozen_layers_stay_as_they_are(make_trainer):
+    trainer = build(make_trainer, {"freeze_layers": 1}, max_steps=3, weight_decay=0.1)
+    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    trainer.train()
+
+    for name, value in trainer.model.named_parameters():
+        if "heads.scores" in name or "pooler" in name:
+            continue  # which not every step trains
+        frozen = "embeddings" in name or "layer.0." in name
+        assert torch.equal(value, before[name]) == frozen, name
+
+
+def test_unfreezing_lets_one_layer_more_learn(make_trainer):
+    recorder = Recorder()
+    methods = {"unfreeze_layer_every": 0.5}
+    trainer = build(
+        make_trainer,
+        methods,
+        callbacks=[recorder],
+        own={"stop": 6},
+        num_train_epochs=2,
+        weight_decay=0.1,
+    )
+    start = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    trainer.train()
+
+    def moves(name):
+        weights = [start, *recorder.weights]
+        pairs = pairwise(weights)
+        return [not torch.equal(one[name], two[name]) for one, two in pairs].index(True)
+
+    # steps 0 to 2 train heads, 3 to 5 the layer 1, 6 to 8 the layer 0 as well
+    assert moves("heads.moods.out.weight") == 0
+    assert moves("bert.encoder.layer.1.output.dense.weight") == 3
+    assert moves("bert.encoder.layer.0.output.dense.weight") == 6
+    assert moves("bert.embeddings.word_embeddings.weight") == 9
+    assert all(value.requires_grad for value in trainer.model.parameters())
+
+
+def test_the_logs_tell_what_the_regularisers_see(make_trainer):
+    trainer = build(make_trainer, {"r_drop": 1.0, "smart": SMART}, max_steps=3, dropout=0.1)
+    trainer.train()
+
+    logs = {key: value for entry in trainer.state.log_history for key, value in entry.items()}
+    for task in ("moods", "pairs", "scores"):
+        for name in ("rdrop_divergence", "smart_divergence", "smart_change", "bregman_divergence"):
+            assert logs[f"{name}_{task}"] >= 0
+        assert -1 <= logs[f"smart_cosine_{task}"] <= 1
+    assert logs["rdrop_divergence_moods"] > 0
+
+
+def test_a_weight_of_the_task_scales_its_regularisers(make_trainer):
+    def total(weight):
+        own = {"task_training": {"moods": TaskTraining(loss_weight=weight)}}
+        trainer = build(make_trainer, {"smart": SMART}, max_steps=1, own=own)
+        trainer.train()
+        return trainer.state.log_history[0]
+
+    one, three = total(1.0), total(3.0)
+    assert three["loss"] == pytest.approx(3 * one["loss"])
+    assert three["loss_moods"] == one["loss_moods"] < one["loss"]
+
+
+@pytest.mark.parametrize(
+    "methods",
+    [
+        {"weight_averaging": "ema", "averaging_decay": 0.6},
+        {"weight_averaging": "swa", "averaging_start": 0.3},
+        {"r_drop": 0.5, "smart": SMART},
+        {"layerwise_lr_decay": 0.7, "unfreeze_layer_every": 0.4},
+    ],
+)
+def test_a_resumed_run_is_the_same_bit_for_bit(make_trainer, tmp_path, methods):
+    settings = {"max_steps": 6, "dropout": 0.1, "save_strategy": "steps", "save_steps": 4}
+    whole = build(make_trainer, methods, **settings)
+    whole.train()
+    resumed = build(make_trainer, methods, **settings)
+    with torch.no_grad():
+        for value in resumed.model.parameters():
+            value.add_(1.0)  # what is not restored would show
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-4"))
+
+    torch.testing.assert_close(resumed.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)
+
+
+def test_the_best_average_is_loaded(make_trainer):
+    trainer = build(
+        make_trainer,
+        {"weight_averaging": "ema", "averaging_decay": 0.5},
+        max_steps=6,
+        eval_strategy="steps",
+        eval_steps=2,
+        save_strategy="steps",
+        save_steps=2,
+        load_best_model_at_end=True,
+        metric_for_best_model="moods_loss",
+    )
+    trainer.train()
+
+    best = trainer.state.best_metric
+    assert trainer.evaluate()["eval_moods_loss"] == pytest.approx(best)
+
+
+finetune_arguments = partial(FinetuneArguments, tasks={"sst": {}})
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"layerwise_lr_decay": 0.0}, r"layerwise_lr_decay=0.0; expected in \(0, 1\]"),
+        ({"layerwise_lr_decay_embeddings": False}, "means nothing without layerwise_lr_decay"),
+        ({"freeze_layers": -1}, "freeze_layers=-1; expected 0 or more"),
+        ({"unfreeze_layer_every": 0}, "unfreeze_layer_every=0"),
+        ({"freeze_layers": 1, "lora": {"r": 2}}, "freeze_layers and lora say in two ways"),
+        ({"mode": "frozen", "lora": {"r": 2}}, "mode='frozen' trains the heads alone; leave lora"),
+        ({"averaging_decay": 0.9}, "averaging_decay means nothing without weight_averaging"),
+        ({"weight_averaging": "swa", "averaging_decay": 0.9}, "averaging_decay is of ema"),
+        ({"weight_averaging": "ema", "averaging_start": 1.0}, "averaging_start=1.0"),
+        ({"r_drop": 0}, "r_drop: alpha=0; expected a number > 0"),
+        ({"smart": {"eps": 1}}, "smart: unknown key 'eps'; known keys: weight, bregman_weight"),
+    ],
+)
+def test_flags_are_checked(keys, message):
+    with pytest.raises(ValueError, match=message):
+        finetune_arguments(**keys)
+
+
+def test_regularisers_do_not_go_with_compilation(make_trainer):
+    with pytest.raises(ValueError, match="torch_compile does not follow"):
+        build(make_trainer, {"r_drop": 1.0}, torch_compile=True, model=make_model())

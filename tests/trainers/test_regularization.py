@@ -1,0 +1,197 @@
+"""R-Drop and SMART on a small model: terms, gradients, and what they leave alone."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from trainers.perturbation import Smart
+from trainers.regularization import RDrop, Regularizer
+
+TASKS = {
+    "moods": {"problem_type": "classification", "labels": ["bad", "good", "odd"]},
+    "pairs": {"problem_type": "paraphrase", "pair_encoding": "joint"},
+    "scores": {
+        "problem_type": "similarity",
+        "pair_encoding": "separate",
+        "score_range": [0, 5],
+    },
+}
+LABELS = {
+    "moods": torch.tensor([0, 2]),
+    "pairs": torch.tensor([0, 1]),
+    "scores": torch.tensor([1.0, 4.0]),
+}
+
+
+@pytest.fixture
+def model() -> MinBertForMultiTask:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 30, "hidden_size": 16, "num_attention_heads": 2}
+    sizes |= {"num_hidden_layers": 2, "intermediate_size": 32, "max_position_embeddings": 16}
+    return MinBertForMultiTask(MinBertConfig(**sizes, tasks=TASKS, initializer_range=0.3)).train()
+
+
+def make_inputs(task: str, *, packed: bool = False) -> dict[str, Any]:
+    """Make two rows, or four sequences of two pairs, of 6 and 4 tokens in turns."""
+    generator = torch.Generator().manual_seed(1)
+    count = 4 if task == "scores" else 2
+    ids = torch.randint(5, 30, (count, 6), generator=generator)
+    mask = torch.ones(count, 6, dtype=torch.int64)
+    mask[1::2, 4:] = 0
+    labels = {"labels": LABELS[task], "task": task}
+    if packed:
+        lengths = mask.sum(dim=1)
+        positions = torch.cat([torch.arange(int(length)) for length in lengths])
+        bounds = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).int()
+        more = {"cu_seq_lens_q": bounds, "max_length_q": 6, "position_ids": positions[None]}
+        return {"input_ids": ids[mask.bool()][None], **more, **labels}
+    shape = (2, 2, 6) if task == "scores" else (2, 6)
+    return {"input_ids": ids.view(shape), "attention_mask": mask.view(shape), **labels}
+
+
+def run(model: MinBertForMultiTask, inputs: dict[str, Any], **methods: Any) -> Any:
+    """Compute a step with regularisers."""
+    found = {"rdrop": None, "smart": None} | methods
+    regularizer = Regularizer(**found, model=model, seed=3, rank=0)
+
+    def compute() -> tuple[Tensor, Any]:
+        outputs = model(**inputs)
+        return outputs.loss, outputs
+
+    return regularizer(compute, inputs, (7, 1))
+
+
+@pytest.mark.parametrize("task", list(TASKS))
+def test_rdrop_is_the_mean_loss_and_half_of_the_divergence(
+    model: MinBertForMultiTask, task: str
+) -> None:
+    inputs = make_inputs(task)
+    torch.manual_seed(5)
+    found = run(model, inputs, rdrop=RDrop(alpha=0.7))
+    torch.manual_seed(5)
+    first, second = model(**inputs), model(**inputs)
+
+    assert not torch.equal(first.logits, second.logits)  # the masks are other ones
+    divergence = model.divergence(task, first.logits, second.logits)
+    expected = (first.loss + second.loss) / 2 + 0.35 * divergence
+    torch.testing.assert_close(found.loss, expected)
+    torch.testing.assert_close(found.facts["rdrop_divergence"], divergence)
+    assert torch.equal(found.plain, first.loss)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("task", list(TASKS))
+@pytest.mark.parametrize("mode", ["paper", "mtdnn"])
+def test_smart_adds_a_divergence(
+    model: MinBertForMultiTask, mode: Any, task: str, packed: bool
+) -> None:
+    inputs = make_inputs(task, packed=packed)
+    torch.manual_seed(5)
+    found = run(model, inputs, smart=Smart(weight=2.0, mode=mode, epsilon=0.2, step_size=0.2))
+
+    divergence = found.facts["smart_divergence"]
+    assert divergence > 0
+    torch.testing.assert_close(found.loss, found.plain + 2 * divergence)
+    if mode == "mtdnn":
+        assert found.facts["smart_change"] == pytest.approx(1, abs=0.11)
+    else:
+        assert 0 < found.facts["smart_change"] < 1
+
+
+def test_the_search_finds_a_worse_change_than_noise(model: MinBertForMultiTask) -> None:
+    inputs = make_inputs("moods")
+    searched, random = [], []
+    for seed in range(5):
+        torch.manual_seed(seed)
+        smart = Smart(epsilon=0.05, noise=1e-3, step_size=0.05, steps=3)
+        searched.append(run(model, inputs, smart=smart).facts["smart_divergence"])
+        torch.manual_seed(seed)
+        # noise alone, cut to the same ball
+        smart = Smart(epsilon=0.05, noise=1e3, step_size=1e-9)
+        random.append(run(model, inputs, smart=smart).facts["smart_divergence"])
+
+    assert sum(searched) > 2 * sum(random)
+
+
+def test_without_a_change_nothing_diverges(model: MinBertForMultiTask) -> None:
+    smart = Smart(epsilon=1e-30, noise=1e-30, step_size=1e-30)
+    found = run(model, make_inputs("moods"), smart=smart)
+
+    assert model.config.hidden_dropout_prob > 0
+    assert found.facts["smart_divergence"] == 0
+
+
+def test_smart_draws_no_other_numbers_and_touches_no_gradients(model: MinBertForMultiTask) -> None:
+    inputs = make_inputs("moods")
+    torch.manual_seed(5)
+    plain = model(**inputs).loss
+    after = torch.rand(1)
+    torch.manual_seed(5)
+    found = run(model, inputs, smart=Smart(steps=2, bregman_weight=1.0))
+
+    assert torch.equal(torch.rand(1), after)
+    assert torch.equal(found.plain, plain)
+    assert all(value.grad is None for value in model.parameters())
+
+
+def test_the_gradient_goes_through_both_passes(model: MinBertForMultiTask) -> None:
+    inputs = make_inputs("moods")
+    torch.manual_seed(5)
+    found = run(model, inputs, smart=Smart(epsilon=0.5, step_size=0.5))
+    (found.loss - found.plain).backward()
+    both = model.heads["moods"].out.weight.grad.clone()
+
+    # the divergence is symmetric, and the head sees two sets of vectors: numerically
+    torch.manual_seed(5)
+    before = model.heads["moods"].out.weight.detach().clone()
+    step = torch.zeros_like(before)
+    step[0, 0] = 1e-2
+    values = []
+    for sign in (1, -1):
+        with torch.no_grad():
+            model.heads["moods"].out.weight.copy_(before + sign * step)
+        torch.manual_seed(5)
+        values.append(run(model, inputs, smart=Smart(epsilon=0.5, step_size=0.5)))
+    slope = (values[0].facts["smart_divergence"] - values[1].facts["smart_divergence"]) / 2e-2
+    assert both[0, 0] == pytest.approx(float(slope), rel=0.2)
+
+
+def test_noise_is_a_function_of_the_step(model: MinBertForMultiTask) -> None:
+    regularizer = Regularizer(None, Smart(), model, seed=3, rank=0)
+    embeddings = torch.zeros(2, 3)
+
+    same = regularizer._draw(embeddings, (7, 1))
+    assert torch.equal(same, regularizer._draw(embeddings, (7, 1)))
+    assert not torch.equal(same, regularizer._draw(embeddings, (7, 2)))
+    other = Regularizer(None, Smart(), model, seed=3, rank=1)
+    assert not torch.equal(same, other._draw(embeddings, (7, 1)))
+
+
+def test_the_proximal_term_pulls_to_the_moving_average(model: MinBertForMultiTask) -> None:
+    inputs = make_inputs("moods")
+    smart = Smart(weight=0, bregman_weight=1.0)
+    regularizer = Regularizer(None, smart, model, seed=0, rank=0)
+
+    def compute() -> tuple[Tensor, Any]:
+        outputs = model(**inputs)
+        return outputs.loss, outputs
+
+    assert regularizer(compute, inputs, (0, 1)).facts["bregman_divergence"] == 0
+    start = model.heads["moods"].out.weight.detach().clone()
+    with torch.no_grad():
+        model.heads["moods"].out.weight.add_(1.0)
+    assert regularizer(compute, inputs, (1, 1)).facts["bregman_divergence"] > 0
+    regularizer.update(1, 100)
+    assert regularizer.average is not None
+    average = regularizer.average.averages["heads.moods.out.weight"]
+    torch.testing.assert_close(average, start + 0.01)  # beta = .99 at the beginning
+    regularizer.update(50, 100)
+    torch.testing.assert_close(average, 0.999 * (start + 0.01) + 0.001 * (start + 1))
+
+
+def test_a_model_without_a_divergence_is_refused() -> None:
+    with pytest.raises(ValueError, match="r_drop needs a model with divergence"):
+        Regularizer(RDrop(), None, torch.nn.Linear(1, 1), seed=0, rank=0)
