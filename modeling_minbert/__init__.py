@@ -1,6 +1,6 @@
 """minBERT: configuration and models; the import registers them with the Auto classes."""
 
-from .configuration_minbert import MinBertConfig, MinBertTask
+from .configuration_minbert import MinBertConfig
 from .modeling_minbert import (
     MinBertForMaskedLM,
     MinBertForNextSentencePrediction,
@@ -14,6 +14,7 @@ from .modeling_minbert import (
 )
 from .modeling_minbert_multitask import MinBertForMultiTask
 from .registration import register
+from .task_minbert import MinBertTask
 
 __version__ = "0.1.0"
 

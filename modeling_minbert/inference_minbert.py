@@ -134,7 +134,7 @@ def pad(rows: Sequence[Encoded], padding: int) -> dict[str, Any]:
     }
     batch = {name: torch.tensor(column) for name, column in columns.items()}
     if len(sequences) > len(rows):
-        batch = {name: values.unflatten(0, (-1, 2)) for name, values in batch.items()}
+        batch = {name: values.unflatten(0, (len(rows), -1)) for name, values in batch.items()}
     return batch
 
 

@@ -269,7 +269,7 @@ class MinBertLayer(GradientCheckpointingLayer):
 
 
 class MinBertEncoder(nn.Module):
-    """The stack of layers."""
+    """The stack of layers; with `num_layers` only so many, from below."""
 
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__()
@@ -280,13 +280,15 @@ class MinBertEncoder(nn.Module):
         hidden: Tensor,
         attention_mask: Tensor | None,
         select: Tensor | None = None,
+        num_layers: int | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        last = len(self.layer) - 1
-        for index, layer in enumerate(self.layer):
-            chosen = select if index == last else None
-            hidden = layer(hidden, attention_mask, select=chosen, **kwargs)
-        return hidden
+        layers = self.layer[:num_layers]
+        for layer in layers[:-1]:
+            hidden = layer(hidden, attention_mask, **kwargs)
+        for layer in layers[-1:]:
+            return layer(hidden, attention_mask, select=select, **kwargs)
+        return hidden if select is None else hidden.index_select(0, select)
 
 
 class MinBertPooler(nn.Module):
@@ -445,6 +447,7 @@ class MinBertModel(MinBertPreTrainedModel):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         read: Read = None,
+        num_layers: int | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MinBertModelOutput:
         """Encode a batch of sequences.
@@ -459,6 +462,7 @@ class MinBertModel(MinBertPreTrainedModel):
                 zeros at paddings; `first` for those of the first tokens, (N, 1, D); a mask of the
                 ids' shape, or positions in a packed batch, for these, (M, D); `tokens` for the real
                 ones, (T, D), if the output has `sequences`; `padded` for what BERT computes.
+            num_layers: How many layers are computed, from below; None for all.
             **kwargs: For the attention and for what to record (`output_hidden_states`, ...); the
                 offsets `cu_seq_lens_q` (N + 1,) and `max_length_q` of a packed batch.
 
@@ -474,12 +478,14 @@ class MinBertModel(MinBertPreTrainedModel):
         inputs = (input_ids, token_type_ids, position_ids, inputs_embeds)
         sequences = self._find_sequences(inputs, attention_mask, read, kwargs)
         if sequences is not None:
-            return self._forward_packed(inputs, sequences, read, kwargs)
+            return self._forward_packed(inputs, sequences, read, num_layers, kwargs)
         hidden = self.embeddings(*inputs)
         mask = create_bidirectional_mask(
             config=self.config, inputs_embeds=hidden, attention_mask=attention_mask
         )
-        hidden = self.encoder(hidden, mask, position_ids=position_ids, **kwargs)
+        hidden = self.encoder(
+            hidden, mask, position_ids=position_ids, num_layers=num_layers, **kwargs
+        )
         pooled = self.pooler(hidden) if self.pooler is not None else None
         if isinstance(read, Tensor):
             hidden = hidden[read]
@@ -514,7 +520,12 @@ class MinBertModel(MinBertPreTrainedModel):
         return not followed and can_attend(self.config, like.dtype, like.device)
 
     def _forward_packed(
-        self, inputs: tuple[Any, ...], sequences: MinBertSequences, read: Read, kwargs: Any
+        self,
+        inputs: tuple[Any, ...],
+        sequences: MinBertSequences,
+        read: Read,
+        num_layers: int | None,
+        kwargs: Any,
     ) -> MinBertModelOutput:
         """Encode the real tokens; of the last layer, only the states that are read."""
         if inputs[2] is None:
@@ -522,9 +533,9 @@ class MinBertModel(MinBertPreTrainedModel):
         hidden = self.embeddings(*sequences.unpad_inputs(*inputs))  # (1, T, D)
         select, order = sequences.choose(read, with_first=self.pooler is not None)
         if self._uses_kernels(hidden, kwargs):
-            states = self.encoder(hidden[0], None, select, sequences=sequences)
+            states = self.encoder(hidden[0], None, select, num_layers, sequences=sequences)
         else:
-            states = self._encode_masked(hidden, sequences, kwargs)
+            states = self._encode_masked(hidden, sequences, {**kwargs, "num_layers": num_layers})
             states = states if select is None else states.index_select(0, select)
         if order is not None:
             states = states.index_select(0, order.argsort())

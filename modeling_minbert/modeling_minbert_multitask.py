@@ -15,8 +15,8 @@
 
 Tasks of pre-training are among them; they share BERT's own heads, as `cls`.
 
-Shapes: B batch (rows), N sequences (B, or 2B for separate pairs), L tokens of a sequence, D hidden
-size, K logits of a row.
+Shapes: B batch (rows), S sequences of a row (2 for separate pairs), N = B * S sequences, L tokens
+of a sequence, D hidden size, K logits of a row.
 """
 
 import os
@@ -29,18 +29,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoTokenizer
+from transformers import initialization as init
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils.generic import TransformersKwargs, can_return_tuple
 
-from .configuration_minbert import PRETRAINING, MinBertConfig, MinBertTask
-from .dropout_minbert import MinBertDropout
+from .configuration_minbert import MinBertConfig
+from .head_minbert import MinBertTaskHead
 from .inference_minbert import Encoded, Row, check_rows, stream, tokenize
+from .losses_minbert import sequence_keys
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .packing_minbert import Read
 from .pretraining_minbert import MinBertForPreTrainingOutput, MinBertPreTrainingHeads, pretrain
+from .task_minbert import PRETRAINING, MinBertTask
 
 # What the encoder takes first: ids, mask, segments, positions, embeddings.
 Inputs = tuple[Tensor | None, ...]
+INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
 
 
 def pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
@@ -68,96 +72,12 @@ def pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
     return total / real.sum(dim=1).clamp(min=1).to(hidden.dtype)
 
 
-class MinBertTaskHead(nn.Module):
-    """One task of `MinBertForMultiTask`: from pooled vectors to logits, and its loss."""
-
-    def __init__(self, config: MinBertConfig, task: MinBertTask) -> None:
-        super().__init__()
-        self.task = task
-        self.score_range = task.score_range or (0, 1)  # paraphrase labels are in [0, 1] already
-        width = 3 * config.hidden_size if task.head == "concat" else config.hidden_size
-        self.dropout = MinBertDropout(task.dropout)
-        self.dense = nn.Linear(width, config.hidden_size) if task.head == "mlp" else None
-        self.out = nn.Linear(width, task.num_logits) if task.head != "cosine" else None
-
-    def forward(self, pooled: Tensor) -> Tensor:
-        """Score the vectors of a batch.
-
-        Args:
-            pooled: (B, D), or (B, 2, D) for separate pairs.
-
-        Returns:
-            (B, K): logits, or cosines in [-1, 1] for the cosine head.
-        """
-        pooled = self.dropout(pooled)
-        if self.task.pair_encoding == "separate":
-            u, v = pooled.unbind(dim=1)
-            if self.task.head == "cosine":
-                # near 1, where good pairs are, half precision would tell few cosines apart
-                return F.cosine_similarity(u.float(), v.float(), dim=-1).unsqueeze(-1)
-            pooled = torch.cat([u, v, (u - v).abs()], dim=-1)
-        if self.dense is not None:
-            pooled = self.dropout(torch.tanh(self.dense(pooled)))
-        return pooled if self.out is None else self.out(pooled)
-
-    def to_logits(self, scores: Tensor) -> Tensor:
-        """Turn what `forward` gave, (B, K), into logits.
-
-        A cosine is scaled, unless it is the prediction itself (similarity with MSE).
-        """
-        task = self.task
-        if task.head != "cosine" or (task.problem_type == "similarity" and task.loss == "mse"):
-            return scores
-        return task.cosine_scale * (scores - task.threshold)
-
-    def loss(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Compute the mean loss of a batch over the rows that have a label.
-
-        Args:
-            scores: What `forward` gave, (B, K).
-            labels: (B,): class ids, 0/1 for a paraphrase, or similarity scores within their range;
-                -100 for a row that only fills the batch up.
-
-        Raises:
-            ValueError: If there is not one label for each row.
-        """
-        if labels.shape != scores.shape[:1]:
-            raise ValueError(
-                f"labels of shape {tuple(labels.shape)}, expected ({scores.shape[0]},): one a row"
-            )
-        scores = scores.float()
-        if self.task.loss == "cross_entropy":
-            return F.cross_entropy(scores, labels.long())
-        low, high = self.score_range
-        scores, target = scores.squeeze(-1), (labels.float() - low) / (high - low)
-        if self.task.loss == "bce":
-            losses = F.binary_cross_entropy_with_logits(
-                self.to_logits(scores), target, reduction="none"
-            )
-        elif self.task.loss == "mse":
-            losses = F.mse_loss(scores, target, reduction="none")
-        else:
-            losses = torch.where(target > 0.5, 1 - scores, F.relu(scores - self.task.margin))
-        real = labels != -100
-        return losses.masked_fill(~real, 0).sum() / real.sum()
-
-    def decode(self, logits: Tensor) -> Tensor:
-        """Turn logits (B, K) into predictions (B,): class ids, 0/1, or scores within the range."""
-        if self.task.problem_type == "classification":
-            return logits.argmax(dim=-1)
-        logits = logits.squeeze(-1)
-        if self.task.problem_type == "paraphrase":
-            return (logits > 0).long()
-        low, high = self.score_range
-        unit = torch.sigmoid(logits) if self.task.loss == "bce" else logits.clamp(0, 1)
-        return low + unit * (high - low)
-
-
 class MinBertForMultiTask(MinBertPreTrainedModel):
     """One encoder with any number of named heads, described in `config.tasks`.
 
     A step computes one task. Sentences of a separate pair come as (B, 2, L), as the choices of a
-    multiple-choice model do, and go through the encoder in one call.
+    multiple-choice model do, and go through the encoder in one call; those of a contrastive task as
+    (B, S, L), S its `num_sentences`.
 
     `from_pretrained(folder_of_a_bert, tasks={...})` puts new heads on a checkpoint;
     `from_pretrained(folder)` restores a saved model with its tasks, label names and score ranges.
@@ -209,9 +129,14 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         """Compute one task.
 
         Ids and masks are (B, L), or (B, 2, L) for a `task` with separate pairs (their hidden states
-        come as 2B sequences). A packed batch has B sequences, or 2B, those of a pair together.
-        `labels` (B,) are class ids, 0/1 for a paraphrase, or similarity scores within their range.
-        Without the name of a `task` it is `config.default_task`.
+        come as 2B sequences), (B, S, L) for a contrastive one. A packed batch has B sequences, or
+        2B, those of a pair together. `labels` (B,) are class ids, 0/1 for a paraphrase, or
+        similarity scores within their range. Without the name of a `task` it is
+        `config.default_task`.
+
+        A contrastive task takes no labels and always has its `loss`; rows that begin with padding
+        fill the batch up. In training a sentence that is alone in its row is encoded twice. Losses
+        that compare rows see those of this process alone, and tell equal texts by their ids.
 
         A masked_lm and a pretraining task take `labels` as `MinBertForMaskedLM` does, one a token;
         a next_sentence task those of `MinBertForNSP`, which for pretraining are the
@@ -219,11 +144,11 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
 
         Returns:
             `logits` (B, K), K = 1 for paraphrase and similarity, and, with labels, the mean `loss`
-            over the rows. Of a task of pre-training what `MinBertForPreTraining` returns, as far as
-            the task has it.
+            over the rows. Of a contrastive task they are vectors of length 1, (B, S, D). Of a task
+            of pre-training what `MinBertForPreTraining` returns, as far as the task has it.
 
         Raises:
-            ValueError: If there is no such task, or a shape does not fit it.
+            ValueError: If there is no such task, or a shape or a label does not fit it.
         """
         name = task or str(self.config.default_task)
         spec = self._tasks.get(name) or self.config.task(name)  # names the known tasks
@@ -243,16 +168,53 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
     ) -> SequenceClassifierOutput:
         """Compute a task that has a head of its own."""
         head = self._head(name)
-        pooling, separate = head.task.pooling, head.task.pair_encoding == "separate"
-        if separate and kwargs.get("cu_seq_lens_q") is None:
-            inputs = tuple(None if x is None else x.flatten(0, 1) for x in inputs)
-        outputs = self.bert(*inputs, return_dict=True, read=_reads(pooling), **kwargs)
-        pooled = _pool_outputs(outputs, inputs[1], pooling)
-        scores = head(pooled.unflatten(0, (-1, 2)) if separate else pooled)
-        loss = None if labels is None else head.loss(scores, labels)
+        task, offsets = head.task, kwargs.get("cu_seq_lens_q")
+        if task.problem_type == "contrastive":
+            if labels is not None:
+                raise ValueError(
+                    f"task {name!r} is contrastive and learns without labels: leave them out"
+                )
+            labels = _mark_rows(inputs, offsets, task.num_sequences, self.config.pad_token_id)
+        outputs, pooled = self._pool(head, inputs, kwargs, task.num_sequences)
+        vectors = head.embed(pooled)
+        scores = head.score(vectors)
+        keys = loss = None
+        if labels is not None:
+            if task.loss == "multiple_negatives_ranking":
+                keys = _text_keys(inputs, offsets, task.num_sequences)
+            loss = head.loss(vectors, scores, labels, keys)
         return SequenceClassifierOutput(
             loss, head.to_logits(scores), outputs.hidden_states, outputs.attentions
         )
+
+    def _pool(
+        self, head: MinBertTaskHead, inputs: Inputs, kwargs: dict[str, Any], sentences: int | None
+    ) -> tuple[Any, Tensor]:
+        """Encode a batch, and make a vector of each sequence.
+
+        Args:
+            head: Of the task.
+            inputs: What the encoder takes first.
+            kwargs: What else it takes.
+            sentences: Sequences of a row, which are told apart; None for one that is not.
+
+        Returns:
+            What the encoder gave, and (B, S, D), or (B, D). A sentence that is alone in its row is
+            encoded twice in training, with other dropout, (B, 2, D).
+        """
+        pooling, twice = head.task.pooling, sentences == 1 and self.training
+        if sentences is not None and kwargs.get("cu_seq_lens_q") is None:
+            inputs = tuple(None if x is None else x.flatten(0, 1) for x in inputs)
+        if twice:
+            inputs, kwargs = _repeat(inputs, kwargs)
+        layers = head.task.pooling_layer % (self.config.num_hidden_layers + 1)
+        outputs = self.bert(
+            *inputs, return_dict=True, read=_reads(pooling), num_layers=layers, **kwargs
+        )
+        pooled = _pool_outputs(outputs, inputs[1], pooling)
+        if twice:
+            return outputs, pooled.unflatten(0, (2, -1)).transpose(0, 1)
+        return outputs, pooled if sentences is None else pooled.unflatten(0, (-1, sentences))
 
     def _pretrain(
         self,
@@ -297,6 +259,12 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         head: Any = self.heads[task]
         return head
 
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, MinBertTaskHead) and module.class_weights is not None:
+            init.copy_(module.class_weights, module.make_class_weights())
+
     def save_as_bert(self, save_directory: str | os.PathLike[str]) -> None:
         """Save the encoder as a plain `bert`; BERT has no class for the heads.
 
@@ -312,15 +280,41 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
 
         Args:
             task: Name of the task.
-            logits: (B, K).
+            logits: (B, K); of a contrastive task (B, S, D).
 
         Returns:
-            (B,): class ids, 0/1 for a paraphrase, or scores within the range of the task.
+            (B,): class ids, 0/1 for a paraphrase, scores within the range of the task, or of a
+            contrastive task the cosines of the first two sentences.
 
         Raises:
             ValueError: If there is no such task, or it is one of pre-training.
         """
         return self._head(task).decode(torch.as_tensor(logits))
+
+    def divergence(self, task: str, logits: Tensor, other: Tensor) -> Tensor:
+        """Tell how far two predictions of the same rows are apart, as R-Drop and SMART need it.
+
+        With the losses cross_entropy and bce it is the symmetric Kullback-Leibler divergence,
+        KL(P || Q) + KL(Q || P), in nats: of the classes, or of the two outcomes that a single logit
+        decides between. With other losses it is the squared difference of what they read: scores,
+        cosines, or the vectors of a contrastive task.
+
+        Args:
+            task: Name of the task.
+            logits: Of one pass, (B, K), or of a contrastive task (B, S, D).
+            other: Of another pass over the same rows.
+
+        Returns:
+            The mean over the rows, in float32: 0 or more, and 0 if both are equal. It has gradients
+            with respect to both.
+
+        Raises:
+            ValueError: If there is no such task, it is one of pre-training, or the shapes differ.
+
+        Source: Wu et al. 2021, section 2.1 (where it is half of this sum); Jiang et al. 2020,
+        section 3.1.
+        """
+        return self._head(task).divergence(logits, other)
 
     @property
     def tokenizer(self) -> Any:
@@ -358,13 +352,14 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
 
         Args:
             task: Name of the task.
-            sentences: Sentences, or pairs (first, second) for a pair task.
+            sentences: Sentences, or pairs (first, second) for a pair task and a contrastive one.
             max_tokens_per_batch: Tokens that are computed together; None for what suits the device.
             show_progress: Whether to show a progress bar; None shows it for long lists.
 
         Returns:
             One dictionary a row, in the order given: `label` and `score` (its probability in
-            [0, 1]), or only `score` (within the range of the task) for a similarity.
+            [0, 1]), or only `score`: within the range of the task for a similarity, the cosine for
+            a contrastive task.
 
         Raises:
             TypeError: If `sentences` is one string.
@@ -409,7 +404,13 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         spec = self._head(task).task
 
         def compute(batch: dict[str, Any]) -> Tensor:
-            return self(**batch, task=task).logits
+            if spec.problem_type != "contrastive":
+                return self(**batch, task=task).logits
+            # a pair, however many sentences a row has in training
+            inputs = tuple(batch.pop(name, None) for name in INPUTS)
+            head = self._head(task)
+            _, pooled = self._pool(head, inputs, batch, 2)
+            return head.decode(head(pooled)).unsqueeze(-1)
 
         encode = self._tokenize(separate=spec.pair_encoding == "separate")
         for logits in stream(self, rows, encode, compute, **options):
@@ -417,6 +418,8 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
 
     def _describe(self, task: str, spec: MinBertTask, logits: Tensor) -> list[dict[str, Any]]:
         """Say what logits (n, K) mean, a dictionary a row."""
+        if spec.problem_type == "contrastive":
+            return [{"score": cosine} for cosine in logits.squeeze(-1).tolist()]
         predictions = self.decode(task, logits).tolist()
         if spec.problem_type == "similarity":
             return [{"score": prediction} for prediction in predictions]
@@ -515,17 +518,51 @@ def _ids(inputs: Inputs) -> Tensor | None:
 
 def _check_inputs(inputs: Inputs, name: str, task: MinBertTask, offsets: Tensor | None) -> None:
     """Check that a task gets as many sequences a row as it takes."""
-    separate = task.pair_encoding == "separate"
+    count = task.num_sequences
     if offsets is not None:
-        if separate and len(offsets) % 2 == 0:
+        if count is not None and (len(offsets) - 1) % count:
+            words = {2: "two", 3: "three"}
             raise ValueError(
-                f"task {name!r} takes two sequences a row, got {len(offsets) - 1} in all"
+                f"task {name!r} takes {words[count]} sequences a row, got {len(offsets) - 1} in all"
             )
         return
     ids = _ids(inputs)
-    if ids is not None and (ids.dim() != 2 + separate or (separate and ids.shape[1] != 2)):
-        expected = "(batch, 2, length)" if separate else "(batch, length)"
-        raise ValueError(f"task {name!r} takes input of shape {expected}, got {tuple(ids.shape)}")
+    wanted = () if count is None else (count,)
+    if ids is not None and (ids.dim() != 2 + len(wanted) or ids.shape[1:-1] != wanted):
+        expected = ", ".join(map(str, ("batch", *wanted, "length")))
+        raise ValueError(f"task {name!r} takes input of shape ({expected}), got {tuple(ids.shape)}")
+
+
+def _mark_rows(
+    inputs: Inputs, offsets: Tensor | None, sentences: int | None, padding: int | None
+) -> Tensor:
+    """Label the rows of a contrastive task: 1, and -100 for those that only fill a batch up."""
+    ids = _ids(inputs)
+    if ids is None:
+        raise ValueError("pass exactly one of input_ids and inputs_embeds")
+    first = ids[..., 0].flatten() if offsets is None else ids[0, offsets[:-1].long()]
+    labels = torch.ones_like(first[::sentences], dtype=torch.long)
+    if inputs[0] is None or padding is None:
+        return labels
+    return labels.masked_fill(first[::sentences] == padding, -100)
+
+
+def _text_keys(inputs: Inputs, offsets: Tensor | None, sentences: int | None) -> Tensor | None:
+    """Make numbers that tell the texts of a batch apart, (B, S); None if there are no ids."""
+    ids, mask = (None if x is None else x.flatten(0, -2) for x in inputs[:2])
+    if ids is None:
+        return None
+    return sequence_keys(ids, mask, offsets).unflatten(0, (-1, sentences or 1))
+
+
+def _repeat(inputs: Inputs, kwargs: dict[str, Any]) -> tuple[Inputs, dict[str, Any]]:
+    """Put all sequences of a batch, padded or packed, once more behind themselves."""
+    offsets = kwargs.get("cu_seq_lens_q")
+    dim = 0 if offsets is None else 1
+    inputs = tuple(None if x is None else torch.cat([x, x], dim=dim) for x in inputs)
+    if offsets is not None:
+        kwargs = kwargs | {"cu_seq_lens_q": torch.cat([offsets, offsets[1:] + offsets[-1]])}
+    return inputs, kwargs
 
 
 def _reads(pooling: str | None) -> Read:
@@ -541,4 +578,4 @@ def _pool_outputs(outputs: Any, mask: Tensor | None, pooling: str | None) -> Ten
     return pool(outputs.last_hidden_state, mask, pooling)
 
 
-__all__ = ["MinBertForMultiTask", "MinBertTaskHead", "pool"]
+__all__ = ["MinBertForMultiTask", "pool"]

@@ -13,6 +13,8 @@ SCORES = {"problem_type": "similarity", "score_range": [0, 5]}
 SAME = {"problem_type": "paraphrase"}
 SEPARATE = {"pair_encoding": "separate"}
 MLM = {"problem_type": "masked_lm"}
+CONTRASTIVE = {"problem_type": "contrastive"}
+RANKED = SCORES | SEPARATE | {"loss": "multiple_negatives_ranking"}
 
 
 @pytest.mark.parametrize(
@@ -32,6 +34,7 @@ MLM = {"problem_type": "masked_lm"}
         ),
         (SCORES, "pooler", "linear", "mse", "joint"),
         (SCORES | SEPARATE, "mean", "cosine", "mse", "separate"),
+        (CONTRASTIVE, "mean", "cosine", "multiple_negatives_ranking", "separate"),
     ],
 )
 def test_defaults_follow_the_problem(fields, pooling, head, loss, pair_encoding):
@@ -39,7 +42,8 @@ def test_defaults_follow_the_problem(fields, pooling, head, loss, pair_encoding)
 
     assert (task.pooling, task.head, task.loss) == (pooling, head, loss)
     assert task.pair_encoding == pair_encoding
-    assert task.dropout == 0.3
+    assert task.dropout == (0 if fields == CONTRASTIVE else 0.3)
+    assert task.cosine_scale == (20 if fields == CONTRASTIVE else 10)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +72,31 @@ def test_defaults_follow_the_problem(fields, pooling, head, loss, pair_encoding)
         (CLASSES | {"loss": "mse"}, "allowed are cross_entropy"),
         (CLASSES | SEPARATE | {"head": "cosine"}, "choose another head"),
         (SAME | {"loss": "cosine_embedding"}, "allowed are bce"),
-        (SCORES | {"loss": "cross_entropy"}, "allowed are mse, bce"),
+        (SCORES | {"loss": "cosine_embedding"}, "allowed are mse, bce, cross_entropy"),
+        (SCORES | {"loss": "cosent"}, "allowed are mse, bce, cross_entropy"),
+        (SCORES | {"loss": "multiple_negatives_ranking"}, "allowed are mse, bce, cross_entropy"),
+        (
+            SCORES | {"loss": "cross_entropy", "score_range": [0, 4.5]},
+            r"score_range=\[0, 4.5\]: .* both must be whole numbers",
+        ),
+        (SAME | SEPARATE | {"head": "cosine", "loss": "cosent"}, "'cosent' does not fit"),
+        (CONTRASTIVE | {"labels": ["no", "yes"]}, "a contrastive task learns without labels"),
+        (CONTRASTIVE | {"score_range": [0, 5]}, "only a similarity has one"),
+        (CONTRASTIVE | {"pair_encoding": "joint"}, "or pair_encoding 'separate'"),
+        (CONTRASTIVE | {"head": "concat"}, "choose another head"),
+        (CONTRASTIVE | {"loss": "mse"}, "allowed are multiple_negatives_ranking"),
+        (CONTRASTIVE | {"num_sentences": 4}, "num_sentences=4 must be 1, 2 or 3"),
+        (CONTRASTIVE | {"projection": "never"}, "projection"),
+        (SAME | {"num_sentences": 2}, "num_sentences=2 is only for a contrastive task"),
+        (SAME | SEPARATE | {"symmetric": True}, "symmetric=True is only for loss multiple_neg"),
+        (RANKED | {"positive_score": 6}, "positive_score=6 must be above 0 and at most 5"),
+        (SCORES | SEPARATE | {"positive_score": 4}, "positive_score=4 is only for a similarity"),
+        (SAME | SEPARATE | {"projection": "always"}, "projection='always' is only for head cosine"),
+        (SAME | {"class_weights": [1, 2]}, "only for a classification: leave it out"),
+        (CLASSES | {"class_weights": [1.0]}, "must be 2 numbers, one for each of the labels"),
+        (CLASSES | {"class_weights": [1.0, 0]}, "must all be numbers above 0"),
+        (CLASSES | {"class_weights": "balanced"}, "class_weights"),
+        (CLASSES | {"pooling_layer": 1.5}, "pooling_layer"),
         (CLASSES | {"pooling": "first"}, "first"),
         (CLASSES | {"dropout": 1.5}, r"dropout=1.5 must be in \[0, 1\]"),
         (CLASSES | {"dropout": "0.1"}, "dropout"),
@@ -150,7 +178,15 @@ def test_a_task_of_pre_training_comes_back_from_its_file_without_choices(
     loaded = MinBertConfig.from_pretrained(tmp_path)
 
     chosen = {key for key, value in loaded.tasks["text"].items() if value is not None}
-    assert chosen == {"problem_type", "dropout", "margin", "cosine_scale", "threshold"}
+    assert chosen == {
+        "problem_type",
+        "dropout",
+        "margin",
+        "cosine_scale",
+        "threshold",
+        "symmetric",
+        "pooling_layer",
+    }
     assert loaded.tasks == config.tasks
     assert loaded.task("text") == MinBertTask(problem_type=kind)
 
@@ -243,3 +279,28 @@ def test_a_checkpoint_of_another_architecture_is_refused(architecture, tmp_path)
         MinBertModel.from_pretrained(tmp_path)
 
     assert f"{tmp_path} is a {config.model_type!r} checkpoint" in str(caught.value)
+
+
+def test_a_pair_belongs_together_from_four_fifths_of_the_range():
+    assert MinBertTask(**RANKED).positive_score == 4
+    assert MinBertTask(**RANKED | {"score_range": [1, 6], "positive_score": 3}).positive_score == 3
+
+
+@pytest.mark.parametrize("layer", [-4, 3])
+def test_a_layer_that_is_not_there_is_refused(tiny_sizes, layer):
+    config = MinBertConfig(**tiny_sizes, tasks={"mine": CLASSES | {"pooling_layer": layer}})
+
+    with pytest.raises(ValueError, match=rf"'mine': pooling_layer={layer} must be in \[-3, 2\]"):
+        MinBertForMultiTask(config)
+
+
+def test_pipelines_get_a_task_with_labels(tiny_sizes):
+    config = MinBertConfig(**tiny_sizes, tasks={"near": CONTRASTIVE, "tone": CLASSES, "text": MLM})
+
+    assert config.default_task == "tone"
+    without = MinBertConfig(**tiny_sizes, tasks={"text": MLM, "near": CONTRASTIVE})
+    assert without.default_task == "near"
+    with pytest.raises(
+        ValueError, match=r"default_task='near' is a contrastive, .* use one of tone"
+    ):
+        MinBertConfig(**tiny_sizes, tasks=config.tasks, default_task="near")

@@ -10,10 +10,11 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 from transformers import BertConfig, BertForSequenceClassification
 
-from modeling_minbert.configuration_minbert import HEADS, LOSSES
+from modeling_minbert.task_minbert import HEADS, IN_BATCH, LOSSES
 
 LABELS = ["down", "level", "up"]
 LOW, HIGH = 1, 5
+SWAP = [2, 4, 1, 0, 3]  # the row whose sentence is the second one of a separate pair
 POOLINGS = ["cls", "pooler", "mean", "max"]
 
 
@@ -51,8 +52,7 @@ every_pooling = pytest.mark.parametrize("pooling", POOLINGS)
 def make_batch(tiny_batch, task, rows=4):
     """Return inputs and labels of a task; separate pairs pad the two sentences differently."""
     if task.get("pair_encoding") == "separate":
-        swap = torch.tensor([2, 4, 1, 0, 3])
-        batch = {key: torch.stack([value, value[swap]], dim=1) for key, value in tiny_batch.items()}
+        batch = {key: torch.stack([value, value[SWAP]], dim=1) for key, value in tiny_batch.items()}
         batch["token_type_ids"] = torch.zeros_like(batch["input_ids"])
     else:
         batch = tiny_batch
@@ -95,9 +95,41 @@ def reference_logits(model, task, vectors):
     return F.linear(vectors, head.out.weight, head.out.bias)
 
 
+def reference_ranking(cosines, labels, border):
+    """Return the ranking loss row by row: cosines (B, B)."""
+    losses = []
+    for row in range(len(labels)):
+        if labels[row] >= border:
+            # the text of the row itself, which is second elsewhere, is no negative
+            others = [each for each in range(len(labels)) if SWAP[each] not in (row, SWAP[row])]
+            scores = 7 * cosines[row, [row, *others]]
+            losses.append(F.cross_entropy(scores, torch.tensor(0)))
+    return sum(losses) / len(losses)
+
+
+def reference_cosent(cosines, labels):
+    """Return CoSENT, pair by pair."""
+    every = [
+        (7 * (cosines[low] - cosines[high])).exp()
+        for low, high in itertools.permutations(range(len(labels)), 2)
+        if labels[high] > labels[low]
+    ]
+    return (1 + sum(every)).log()
+
+
+def reference_in_batch(task, u, v, labels):
+    """Return a loss that compares rows."""
+    if task["loss"] == "cosent":
+        return reference_cosent(F.cosine_similarity(u, v), labels)
+    border = 1 if task["problem_type"] == "paraphrase" else 4.2
+    return reference_ranking(F.cosine_similarity(u[:, None], v, dim=-1), labels, border)
+
+
 def reference_loss(model, task, vectors, labels):
     """Return the loss, written with torch's own loss functions."""
     u, v = vectors[::2], vectors[1::2]
+    if task["loss"] in IN_BATCH:
+        return reference_in_batch(task, u, v, labels)
     unit = (labels - LOW) / (HIGH - LOW) if task["problem_type"] == "similarity" else labels
     if task["loss"] == "cosine_embedding":
         return F.cosine_embedding_loss(u, v, 2 * labels - 1, margin=0.2)
@@ -108,6 +140,9 @@ def reference_loss(model, task, vectors, labels):
     else:
         prediction = reference_logits(model, task, vectors)
         if task["loss"] == "cross_entropy":
+            classes = {1.0: 0, 2.5: 2, 5.0: 4, 4.25: 3}  # of scores; a half goes up
+            if task["problem_type"] == "similarity":
+                labels = torch.tensor([classes[label] for label in labels.tolist()])
             return F.cross_entropy(prediction, labels)
         prediction = prediction[:, 0]
     if task["loss"] == "bce":
@@ -164,8 +199,11 @@ def test_sixteen_rows_can_be_learnt_by_heart(build_multitask, tiny_sizes, task):
             break
 
     assert loss < 0.02
+    if task["loss"] in IN_BATCH:
+        return  # which order rows, and say nothing of a row by itself
     decoded = model.decode("mine", model.eval()(ids).logits).float()
-    near = 0.45 * (HIGH - LOW) if task["problem_type"] == "similarity" else 0
+    scored = task["problem_type"] == "similarity" and task["loss"] != "cross_entropy"
+    near = 0.45 * (HIGH - LOW) if scored else 0
     assert_close(decoded, labels.float(), atol=near, rtol=0)
     still = {key for key, value in model.state_dict().items() if torch.equal(value, before[key])}
     uses_pooler = model.config.task("mine").pooling == "pooler"
@@ -180,7 +218,7 @@ def test_a_batch_of_one_is_a_row_of_a_larger_batch(build_multitask, tiny_batch, 
     together = model(**batch).logits
     alone = model(**{key: value[:1] for key, value in batch.items()}, labels=labels[:1])
 
-    assert together.shape == (4, 3 if task["problem_type"] == "classification" else 1)
+    assert together.shape == (4, model.config.task("mine").num_logits)
     assert_close(alone.logits, together[:1], atol=1e-5, rtol=1e-5)
     assert alone.loss.isfinite()
     assert model.decode("mine", alone.logits).shape == (1,)
@@ -189,7 +227,7 @@ def test_a_batch_of_one_is_a_row_of_a_larger_batch(build_multitask, tiny_batch, 
 @every_task
 def test_decoding_stays_in_range(build_multitask, task):
     model = build_multitask({"mine": task})
-    width = 3 if task["problem_type"] == "classification" else 1
+    width = model.config.task("mine").num_logits
     logits = 10 * torch.randn(101, width, generator=torch.Generator().manual_seed(0))
 
     decoded = model.decode("mine", logits.numpy())
