@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
@@ -84,15 +85,57 @@ class RecipeTask:
         return self.data.hub_id or self.data.dataset or Path(str(self.data.train_file)).name
 
     def describe_head(self, rows: LoadedTask) -> dict[str, Any]:
-        """Complete the head by what the rows say."""
-        is_pair = "sentence2" in rows.splits["train"].column_names
+        """Complete the head by what the rows say.
+
+        Raises:
+            ValueError: If it contradicts the rows, or a class that is to be weighted has no row.
+        """
+        head = dict(self.head)
+        texts = [name for name in rows.splits["train"].column_names if name.startswith("sentence")]
+        if rows.problem_type == "contrastive":
+            if "num_sentences" in head:
+                raise ValueError(
+                    f"task {rows.name!r}: num_sentences is the number of text_columns, "
+                    f"{len(texts)}; leave it out"
+                )
+            head["num_sentences"] = len(texts)
+        else:
+            head = {"pair_encoding": "joint" if len(texts) > 1 else None, **head}
+        if head.get("class_weights") == "balanced":
+            head["class_weights"] = balanced_weights(rows)
         found = {"labels": rows.labels, "score_range": rows.score_range}
         return {
-            "pair_encoding": "joint" if is_pair else None,
-            **self.head,
+            **head,
             "problem_type": rows.problem_type,
             **{key: list(values) for key, values in found.items() if values is not None},
         }
+
+
+def balanced_weights(task: LoadedTask) -> list[float]:
+    """Weight every class so that all have the same sum: rows / (classes * rows of the class).
+
+    Args:
+        task: A classification.
+
+    Returns:
+        The weights in the order of the labels.
+
+    Raises:
+        ValueError: If the task has no classes, or one of them has no training row.
+    """
+    labels = task.labels or ()
+    if not labels:
+        raise ValueError(
+            f"task {task.name!r}: class_weights are for a classification: leave them out"
+        )
+    counts = np.bincount(task.splits["train"]["label"], minlength=len(labels))
+    if missing := [name for name, count in zip(labels, counts, strict=True) if not count]:
+        raise ValueError(
+            f"task {task.name!r}: class_weights='balanced', but no training row has the label "
+            f"{missing[0]!r}; give a list of weights"
+        )
+    weights: list[float] = (counts.sum() / (len(labels) * counts)).tolist()
+    return weights
 
 
 @dataclass(frozen=True)

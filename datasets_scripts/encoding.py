@@ -22,24 +22,27 @@ def encode_rows(
     """Encode sentences as tokens; padding and masks are the collator's work.
 
     Args:
-        rows: Rows with id, sentence1, sentence2 (pairs only) and label (if labelled).
+        rows: Rows with id, sentence1, maybe sentence2 and sentence3, and label (if labelled).
         tokenizer: Tokenizer of the model.
-        problem_type: ``classification``, ``paraphrase`` or ``similarity``.
+        problem_type: ``classification``, ``paraphrase``, ``similarity`` or ``contrastive``.
         pair_encoding: ``joint`` puts both sentences into one sequence, the longer one losing
-            tokens first; ``separate`` keeps two sequences; None for single sentences.
+            tokens first; ``separate`` makes each a sequence, as a contrastive task needs it; None
+            for single sentences.
         max_length: Tokens of a sequence at most, special tokens included.
 
     Returns:
-        Rows with id, input_ids and token_type_ids (two lists each for a separate pair), length
-        (tokens, of the longer sequence) and labels (if labelled).
+        Rows with id, input_ids and token_type_ids (a list for every sequence if they are separate),
+        length (tokens, of the longest sequence) and labels (if labelled).
 
     Raises:
         ValueError: If ``pair_encoding`` does not fit the rows.
     """
     is_pair = "sentence2" in rows.column_names
-    allowed = PAIR_ENCODINGS if is_pair else (None,)
+    allowed: tuple[str | None, ...] = PAIR_ENCODINGS if is_pair else (None,)
+    kind = "pairs" if is_pair else "single sentences"
+    if problem_type == "contrastive":
+        allowed, kind = ("separate",), "of a contrastive task"
     if pair_encoding not in allowed:
-        kind = "pairs" if is_pair else "single sentences"
         raise ValueError(
             f"pair_encoding={pair_encoding!r}, but the rows are {kind}; allowed: "
             f"{', '.join(map(repr, allowed))}"
@@ -94,12 +97,13 @@ def _encode_joint(
 def _encode_separate(
     batch: dict[str, list[Any]], tokenizer: PreTrainedTokenizerBase, max_length: int
 ) -> dict[str, list[Any]]:
-    first = _tokenize(tokenizer, batch["sentence1"], None, max_length)
-    second = _tokenize(tokenizer, batch["sentence2"], None, max_length)
+    names = sorted(name for name in batch if name.startswith("sentence"))
+    columns = [_tokenize(tokenizer, batch[name], None, max_length) for name in names]
     encoded: dict[str, list[Any]] = {
-        key: [list(pair) for pair in zip(first[key], second[key], strict=True)] for key in first
+        key: [list(row) for row in zip(*(column[key] for column in columns), strict=True)]
+        for key in columns[0]
     }
-    encoded["length"] = [max(map(len, pair)) for pair in encoded["input_ids"]]
+    encoded["length"] = [max(map(len, row)) for row in encoded["input_ids"]]
     return encoded | _labels(batch)
 
 

@@ -105,7 +105,7 @@ def split_hub_id(hub_id: str) -> tuple[str, str | None]:
 def _check_columns(
     where: str, split: str, rows: datasets.Dataset, data: TaskData
 ) -> datasets.Dataset:
-    label = () if split == "test" else (data.label_column,)
+    label = () if split == "test" or data.label_column is None else (data.label_column,)
     ids = () if data.id_column is None else (data.id_column,)
     needed = (*(data.text_columns or ()), *label, *ids)
     if missing := [column for column in needed if column not in rows.column_names]:
@@ -131,6 +131,11 @@ def _convert_row(
     names: list[str] | None,
 ) -> dict[str, Any]:
     label = values.get(row_format.label_column)
-    if names is not None and isinstance(label, int) and 0 <= label < len(names):
+    if (
+        names is not None
+        and row_format.label_column
+        and isinstance(label, int)
+        and 0 <= label < len(names)
+    ):
         values = {**values, row_format.label_column: names[label]}
     return row_format.to_row(Record(number + 1, values), number, split)

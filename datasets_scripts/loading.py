@@ -43,11 +43,12 @@ class LoadedTask:
 
     Args:
         name: Name of the task.
-        problem_type: ``classification``, ``paraphrase`` or ``similarity``.
+        problem_type: ``classification``, ``paraphrase``, ``similarity`` or ``contrastive``.
         labels: Names of the classes of a classification task, else None.
         score_range: Lowest and highest score of a similarity task, else None.
         splits: Rows by split: train, validation and, where there is one, test. Columns: id,
-            sentence1, sentence2 (pairs only), label (absent in an unlabelled test split).
+            sentence1, sentence2 (pairs only), sentence3 (contrastive only), label (absent in an
+            unlabelled test split, and in a contrastive task).
         bad_rows: The rows that were left out.
     """
 
@@ -128,7 +129,7 @@ def _make_format(data: TaskData, labels: tuple[str, ...] | None) -> RowFormat:
     return RowFormat(
         problem_type=str(data.problem_type),
         text_columns=data.text_columns or (),
-        label_column=str(data.label_column),
+        label_column=data.label_column,
         id_column=data.id_column,
         labels=labels,
         score_range=data.score_range,

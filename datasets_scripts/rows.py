@@ -17,9 +17,9 @@ class RowFormat:
     """How the records of a task become rows.
 
     Args:
-        problem_type: ``classification``, ``paraphrase`` or ``similarity``.
-        text_columns: One or two columns with the sentences.
-        label_column: Column with the label.
+        problem_type: ``classification``, ``paraphrase``, ``similarity`` or ``contrastive``.
+        text_columns: Columns with the sentences.
+        label_column: Column with the label; None if there are none.
         id_column: Column with the row id; None takes a column ``id``, else the row's number.
         labels: Names of the classes of a classification task.
         score_range: Lowest and highest score of a similarity task.
@@ -27,7 +27,7 @@ class RowFormat:
 
     problem_type: str
     text_columns: tuple[str, ...]
-    label_column: str
+    label_column: str | None
     id_column: str | None = None
     labels: tuple[str, ...] | None = None
     score_range: tuple[float, float] | None = None
@@ -43,7 +43,7 @@ class RowFormat:
 
     def required_columns(self, split: str) -> tuple[str, ...]:
         """Columns that the rows of a split must have; test rows need no label."""
-        label = () if split == "test" else (self.label_column,)
+        label = () if split == "test" or self.label_column is None else (self.label_column,)
         ids = () if self.id_column is None else (self.id_column,)
         return (*self.text_columns, *label, *ids)
 
@@ -60,8 +60,10 @@ class RowFormat:
         """
         texts = [record.values.get(column) for column in self.text_columns]
         problem = record.problem or _find_text_problem(self.text_columns, texts)
-        raw = to_text(record.values.get(self.label_column))
+        raw = to_text(record.values.get(self.label_column or ""))
         label, label_problem = self._parse_label(raw)
+        if self.label_column is None:
+            label, label_problem = None, ""
         # GLUE writes -1 where the label of a test row is kept secret.
         if split == "test" and label is None and raw in {"", "-1"}:
             label_problem = ""

@@ -8,7 +8,8 @@ from typing import Any
 from .catalog import DATASETS, Columns, DatasetRow
 from .values import convert_value
 
-PROBLEM_TYPES = ("classification", "paraphrase", "similarity")
+# problem type -> how many texts a row can have
+TEXTS = {"classification": (1, 2), "paraphrase": (2,), "similarity": (2,), "contrastive": (1, 2, 3)}
 FILE_KEYS = ("train_file", "validation_file", "test_file")
 FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 # The names that the course gives to its splits.
@@ -29,12 +30,14 @@ class TaskData:
         data_dir: Folder of the local files.
         hub_id: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder laid out
             like a dataset of the Hub.
-        problem_type: ``classification``, ``paraphrase`` or ``similarity``.
+        problem_type: ``classification``, ``paraphrase``, ``similarity``, or ``contrastive``, whose
+            rows have no labels.
         train_file: Path of the training rows: CSV, TSV, JSON lines or Parquet, by suffix.
         validation_file: Path of the validation rows.
         test_file: Path of the test rows, which may be unlabelled.
-        text_columns: One or two columns with the sentences.
-        label_column: Column with the class, 0/1 or the score.
+        text_columns: One or two columns with the sentences; of a contrastive task one, two that
+            belong together, or three, the last of which does not belong to the first.
+        label_column: Column with the class, 0/1 or the score; None for a contrastive task.
         id_column: Column with the row id; without it a column ``id``, else the row's number.
         labels: Names of the classes; without it they are read from the training rows.
         score_range: Lowest and highest score of a similarity task.
@@ -184,13 +187,17 @@ def _join_data_dir(data: TaskData) -> TaskData:
 def _check_own(data: TaskData) -> None:
     """Check what a user must say about rows that are not built in."""
     where = f"task {data.name!r}"
-    if data.problem_type not in PROBLEM_TYPES:
+    if data.problem_type not in TEXTS:
         raise ValueError(
-            f"{where}: problem_type={data.problem_type!r}; needed is one of "
-            f"{', '.join(PROBLEM_TYPES)}"
+            f"{where}: problem_type={data.problem_type!r}; needed is one of {', '.join(TEXTS)}"
+        )
+    if data.problem_type == "contrastive" and data.label_column is not None:
+        raise ValueError(
+            f"{where}: a contrastive task learns without labels; leave label_column out"
         )
     for key in ("text_columns", "label_column"):
-        if getattr(data, key) is None:
+        is_needed = key == "text_columns" or data.problem_type != "contrastive"
+        if is_needed and getattr(data, key) is None:
             raise ValueError(f"{where}: {key} is missing; name the columns of your rows")
     if data.hub_id is None:
         _check_files(data)
@@ -212,7 +219,7 @@ def _check_files(data: TaskData) -> None:
 def _check_shape(data: TaskData) -> None:
     """Check columns, labels and range against the problem type."""
     where = f"task {data.name!r}: problem_type {data.problem_type!r}"
-    allowed = (1, 2) if data.problem_type == "classification" else (2,)
+    allowed = TEXTS[str(data.problem_type)]
     columns = data.text_columns or ()
     if len(columns) not in allowed:
         wanted = " or ".join(map(str, allowed))

@@ -7,7 +7,7 @@ from transformers import TrainingArguments
 
 from .data import Rows
 from .masking import Masking
-from .metrics import AGGREGATES, METRIC_NAMES
+from .metrics import AGGREGATES, METRIC_NAMES, UNLABELLED
 from .rows import FlatRows, TextSource
 from .tasks import TaskTraining
 from .text import MASKED, PAIRED, TEXT_TYPES, TextTask
@@ -44,11 +44,27 @@ def _check_rows(what: str, task: str, kind: str, rows: Rows) -> None:
     where = f"the {what} set of task {task!r}"
     if not len(rows):
         raise ValueError(f"{where} is empty; give it rows")
-    if kind not in TEXT_TYPES:
+    if kind not in UNLABELLED:
         if not has_labels(rows):
             raise ValueError(f"{where} has no labels")
+    elif kind == "contrastive":
+        _check_sentences(where, rows)
     elif not isinstance(rows, TextSource):
         _check_maskable(where, kind, rows)
+
+
+def _check_sentences(where: str, rows: Rows) -> None:
+    """Check that rows have sentences of their own, and no labels, which the model would refuse."""
+    flat = FlatRows.read(rows) if not isinstance(rows, TextSource) else None
+    if isinstance(rows, TextSource) or (flat is not None and not flat.is_separate):
+        raise ValueError(
+            f"{where} is of a contrastive task: input_ids and token_type_ids must have a list for "
+            "every sentence of a row"
+        )
+    if has_labels(rows):
+        raise ValueError(
+            f"{where} has labels, but a contrastive task learns without them; remove the column"
+        )
 
 
 def _check_maskable(where: str, kind: str, rows: Rows) -> None:
@@ -136,8 +152,11 @@ def check_arguments(args: TrainingArguments, problem_types: Mapping[str, str]) -
     best = args.metric_for_best_model
     if best is not None and best.removeprefix("eval_") not in known:
         raise ValueError(f"metric_for_best_model={best!r}; expected one of {', '.join(known)}")
-    if best is not None and best.endswith("_perplexity") and args.greater_is_better:
+    worse = tuple(f"_{name}" for name in ("perplexity", "alignment", "uniformity"))
+    if best is not None and best.endswith(worse) and args.greater_is_better:
+        name = best.rsplit("_", 1)[1]
+        other = ", or take the mlm_loss, its logarithm" if name == "perplexity" else ""
         raise ValueError(
-            f"metric_for_best_model={best!r}: a lower perplexity is better; add "
-            "greater_is_better: false, or take the mlm_loss, its logarithm"
+            f"metric_for_best_model={best!r}: a lower {name} is better; add "
+            f"greater_is_better: false{other}"
         )

@@ -14,8 +14,8 @@ from transformers import Trainer, TrainingArguments
 from .acceleration import static_shapes
 from .collators import TaskCollator, list_rows
 from .data import Rows, longest_first
-from .metrics import PRIMARY_METRIC, Decode, aggregates, task_metrics
-from .text import TEXT_TYPES, count_rows, score_text
+from .metrics import PRIMARY_METRIC, UNLABELLED, Decode, aggregates, task_metrics
+from .text import TEXT_TYPES, find_output, score_text
 
 
 class TaskEvaluationTrainer(Trainer):
@@ -111,7 +111,7 @@ class TaskEvaluationTrainer(Trainer):
             prefix = f"{metric_key_prefix}_{task}"
             metrics |= self._evaluate_task(task, dataset, ignore_keys, prefix)
             kind = self.problem_types[task]
-            primary[task] = (kind, metrics[f"{prefix}_{PRIMARY_METRIC[kind]}"])
+            primary[task] = (kind, metrics.get(f"{prefix}_{PRIMARY_METRIC[kind]}"))
         if len(primary) < len(self.problem_types):
             return metrics  # a mean of some tasks would pass for that of all
         summary = {
@@ -151,7 +151,7 @@ class TaskEvaluationTrainer(Trainer):
         """Compute the logits of a batch; those of filler rows are cut off."""
         rows = inputs.pop("num_rows", None)
         kind = self.problem_types[inputs["task"]]
-        if kind in TEXT_TYPES:
+        if kind in UNLABELLED:
             step: Any = self._score_step(model, inputs, kind)
         else:
             step = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
@@ -164,15 +164,19 @@ class TaskEvaluationTrainer(Trainer):
     def _score_step(
         self, model: nn.Module, inputs: dict[str, Any], kind: str
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the loss of a batch of text, and in the place of logits the scores of its rows.
+        """Compute the loss of a batch without labels, its logits, and labels that say nothing.
 
-        The Trainer computes no metrics without labels; they are in the scores.
+        The Trainer computes no metrics without labels. In the place of logits of text there are the
+        scores of its rows, for which they are enough.
         """
         inputs = self._prepare_inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
             loss, outputs = self.compute_loss(model, dict(inputs), return_outputs=True)
-        scores = score_text(kind, inputs, outputs)
-        return loss.detach().mean(), scores, torch.zeros(count_rows(inputs), device=scores.device)
+        if kind in TEXT_TYPES:
+            scores = score_text(kind, inputs, outputs)
+        else:
+            scores = find_output(outputs, "logits").detach()
+        return loss.detach().mean(), scores, torch.zeros(len(scores), device=scores.device)
 
     def predict_task(self, task: str, dataset: Rows) -> NDArray[np.float32]:
         """Compute the logits of a task.
@@ -182,7 +186,8 @@ class TaskEvaluationTrainer(Trainer):
             dataset: Encoded rows, labelled or not.
 
         Returns:
-            Logits in the order of the rows, (N, K); for text what ``score_text`` says of each.
+            Logits in the order of the rows, (N, K); for text what ``score_text`` says of each, for a
+            contrastive task vectors, (N, S, D).
 
         Raises:
             ValueError: If the task is unknown or there are no rows.

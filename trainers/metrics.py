@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import EvalPrediction
 
+from .embeddings import EMBEDDING_METRICS, embedding_metrics
 from .text import MASKED, SCORES, TEXT_TYPES
 
 # The metric that stands for a task in the aggregates.
@@ -19,16 +20,20 @@ PRIMARY_METRIC = {
     "classification": "accuracy",
     "paraphrase": "accuracy",
     "similarity": "pearson",
+    "contrastive": "accuracy",
     "masked_lm": "mlm_accuracy",
     "next_sentence": "nsp_accuracy",
     "pretraining": "mlm_accuracy",
 }
+# Problem types without labels, which count in the aggregates only if there are no others.
+UNLABELLED = ("contrastive", *TEXT_TYPES)
 MLM_METRICS = ("mlm_accuracy", "mlm_loss", "perplexity")
 NSP_METRICS = ("nsp_accuracy", "nsp_loss")
 METRIC_NAMES = {
     "classification": ("accuracy", "macro_f1"),
     "paraphrase": ("accuracy", "f1", "macro_f1"),
     "similarity": ("pearson", "spearman"),
+    "contrastive": EMBEDDING_METRICS,
     "masked_lm": MLM_METRICS,
     "next_sentence": NSP_METRICS,
     "pretraining": (*MLM_METRICS, *NSP_METRICS),
@@ -49,7 +54,8 @@ def task_metrics(
 
     Returns:
         A function of logits (N, K) and labels (N,) that gives the metrics of ``METRIC_NAMES``; for
-        text of what ``score_text`` says of every row, (N, 5).
+        text of what ``score_text`` says of every row, (N, 5), and of a contrastive task of vectors,
+        (N, S, D), which have only a uniformity if S is 1.
 
     Raises:
         ValueError: If the problem type is unknown.
@@ -57,6 +63,8 @@ def task_metrics(
     _known(problem_type)
     if problem_type in TEXT_TYPES:
         return lambda prediction: text_metrics(problem_type, np.asarray(prediction.predictions))
+    if problem_type == "contrastive":
+        return lambda prediction: embedding_metrics(np.asarray(prediction.predictions))
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         # Importing it takes memory that a run which only trains can do without. It also draws from
@@ -112,24 +120,27 @@ def decide(problem_type: str, logits: Any, decode: Decode | None = None) -> NDAr
     return values[:, 0].astype(np.float64)
 
 
-def aggregates(primary: Mapping[str, tuple[str, float]]) -> dict[str, float]:
+def aggregates(primary: Mapping[str, tuple[str, float | None]]) -> dict[str, float]:
     """Sum up all tasks in one number.
 
     Args:
-        primary: Problem type and value of the primary metric of each task.
+        primary: Problem type and value of the primary metric of each task; None if it has none.
 
     Returns:
         ``mean``, the mean of the values; and ``leaderboard``, the mean after a correlation r in
         [-1, 1] became (r + 1) / 2, as on the leaderboard of Stanford CS 224N's default project.
-        Tasks that learn from text without labels count only if there are no others.
+        Tasks that learn without labels count only if there are no others. Nothing if no task has a
+        primary metric.
 
     Raises:
         ValueError: If there is no task.
     """
     if not primary:
         raise ValueError("no tasks to aggregate; expected at least one")
-    labelled = [found for found in primary.values() if found[0] not in TEXT_TYPES]
-    counted = labelled or list(primary.values())
+    known = [(kind, value) for kind, value in primary.values() if value is not None]
+    counted = [found for found in known if found[0] not in UNLABELLED] or known
+    if not counted:
+        return {}
     values = [value for _, value in counted]
     scaled = [(value + 1) / 2 if kind == "similarity" else value for kind, value in counted]
     return {"mean": float(np.mean(values)), "leaderboard": float(np.mean(scaled))}
@@ -148,8 +159,8 @@ def standard_error(
 
     Args:
         problem_type: A key of ``PRIMARY_METRIC``.
-        logits: Outputs of the model, (N, K).
-        labels: (N,); nothing of text.
+        logits: Outputs of the model, (N, K); vectors of a contrastive task with pairs, (N, S, D).
+        labels: (N,); nothing of tasks without labels.
         decode: As in ``task_metrics``.
         resamples: Bootstrap samples for a correlation.
         seed: Of the bootstrap.
@@ -170,6 +181,9 @@ def standard_error(
         return float(np.sqrt((residuals**2).sum()) / targets.sum())
     if problem_type in TEXT_TYPES:
         logits, labels, problem_type = logits[:, 4:] - 0.5, np.ones(len(logits)), "paraphrase"
+    if problem_type == "contrastive":
+        accuracy = embedding_metrics(np.asarray(logits))["accuracy"]
+        return float(np.sqrt(accuracy * (1 - accuracy) / len(logits)))
     predictions = decide(problem_type, logits, decode)
     references = np.asarray(labels)
     if problem_type != "similarity":

@@ -44,7 +44,8 @@ class MultiTaskTrainer(MethodsTrainer):
 
     A task can also learn from text without labels: ``masked_lm``, ``next_sentence``, or both in one
     pass of the encoder, ``pretraining``. The rows of such a task are a ``TextSource``, or for
-    masked tokens alone encoded rows of single sequences without a format.
+    masked tokens alone encoded rows of single sequences without a format. A ``contrastive`` task
+    learns from rows of sentences without labels; its loss compares the rows of each process.
 
     Args:
         model: A model whose ``forward`` takes ``task`` and returns the loss of that task. If it has
@@ -54,7 +55,7 @@ class MultiTaskTrainer(MethodsTrainer):
         train_dataset: Rows of each task, in the order of the round robin.
         eval_dataset: Rows of the same tasks.
         problem_types: Problem type of each task: classification, paraphrase, similarity,
-            masked_lm, next_sentence or pretraining.
+            contrastive, masked_lm, next_sentence or pretraining.
         masking: What chooses the tokens that the tasks masked_lm and pretraining predict, by task.
         task_training: Batch size and loss weight where a task differs from the default.
         stop: When an epoch ends; see ``RoundRobinBatchSampler``.

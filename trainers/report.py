@@ -16,6 +16,7 @@ HUB_TASKS = {
     "classification": "text-classification",
     "paraphrase": "text-classification",
     "similarity": "sentence-similarity",
+    "contrastive": "sentence-similarity",
     "masked_lm": "fill-mask",
     "next_sentence": "text-classification",
     "pretraining": "fill-mask",
@@ -52,6 +53,8 @@ def results_table(
     lines = [("task", "metric", "value", "standard error", "rows")]
     for task, kind in problem_types.items():
         for name in METRIC_NAMES[kind]:
+            if f"{prefix}_{task}_{name}" not in metrics:
+                continue
             error = (standard_errors or {}).get(task) if name == PRIMARY_METRIC[kind] else None
             count = (rows or {}).get(task)
             lines.append(
@@ -236,6 +239,7 @@ def _eval_results(
         )
         for task, kind in problem_types.items()
         for name in METRIC_NAMES[kind]
+        if f"eval_{task}_{name}" in metrics
     ]
 
 

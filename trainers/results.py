@@ -16,7 +16,7 @@ from .checks import has_labels
 from .data import Rows
 from .evaluation import decoder
 from .files import write_text
-from .metrics import PRIMARY_METRIC, aggregates, standard_error, task_metrics
+from .metrics import PRIMARY_METRIC, UNLABELLED, aggregates, standard_error, task_metrics
 from .multitask import MultiTaskTrainer
 from .predictions import write_predictions
 from .report import has_history, plot_history, results_table, write_model_card
@@ -90,8 +90,8 @@ def evaluate_run(
         splits: The splits to evaluate.
 
     Returns:
-        By split, the results of the tasks with labels there, and of text; and by (task, split) the
-        predictions of the tasks with labels, in the order of the rows.
+        By split, the results of the tasks with labels there, and of those without any; and by
+        (task, split) the predictions of the tasks with labels, in the order of the rows.
     """
     model = trainer.accelerator.unwrap_model(trainer.model)
     predictions: dict[tuple[str, str], NDArray[Any]] = {}
@@ -102,7 +102,7 @@ def evaluate_run(
                 continue
             rows: Any = rows_of[split]
             found = trainer.predict_task(task, rows)
-            if trainer.problem_types[task] in TEXT_TYPES:
+            if trainer.problem_types[task] in UNLABELLED:
                 outputs[split][task] = (found, None)
                 continue
             predictions[task, split] = np.asarray(model.decode(task, found))
@@ -130,8 +130,9 @@ def _summarize(
         prediction = EvalPrediction(predictions=logits, label_ids=labels)  # type: ignore[arg-type]
         values = task_metrics(kind, decode)(prediction)
         metrics |= {f"{task}_{name}": value for name, value in values.items()}
-        errors[task] = standard_error(kind, logits, labels, decode=decode)
-        primary[task] = (kind, values[PRIMARY_METRIC[kind]])
+        primary[task] = (kind, values.get(PRIMARY_METRIC[kind]))
+        if PRIMARY_METRIC[kind] in values:
+            errors[task] = standard_error(kind, logits, labels, decode=decode)
     # a mean of some tasks would pass for that of all, and of text it says nothing more
     if len(primary) == len(problem_types) and not set(problem_types.values()) <= set(TEXT_TYPES):
         metrics |= aggregates(primary)

@@ -187,3 +187,22 @@ def test_the_same_texts_give_the_same_vocabulary():
 def test_too_small_a_vocabulary_is_refused():
     with pytest.raises(ValueError, match=r"vocab_size=10 is too small .* at least \d+ tokens"):
         train_wordpiece(TEXTS, 10)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_every_sentence_of_a_contrastive_row_is_a_sequence(tokenizer, count):
+    texts = [LONG, "the fox", "a dog sleeps"][:count]
+    columns = {f"sentence{place}": [text] for place, text in enumerate(texts, start=1)}
+    rows = datasets.Dataset.from_dict({"id": ["a"], **columns})
+
+    encoded = encode(rows, tokenizer, "separate", problem_type="contrastive", max_length=6)
+
+    expected = [tokenizer(text, truncation=True, max_length=6) for text in texts]
+    assert encoded[0] == {
+        "id": "a",
+        "input_ids": [one["input_ids"] for one in expected],
+        "token_type_ids": [one["token_type_ids"] for one in expected],
+        "length": 6,
+    }
+    with pytest.raises(ValueError, match="the rows are of a contrastive task; allowed: 'separate'"):
+        encode(rows, tokenizer, None, problem_type="contrastive")

@@ -305,3 +305,36 @@ def test_a_missing_file_is_named(tmp_path):
 
     with pytest.raises(FileNotFoundError, match=r"dev\.tsv: there is no such file"):
         load_files(tmp_path)
+
+
+# Rows without labels
+
+
+@pytest.mark.parametrize("columns", [["a"], ["a", "b"], ["c", "a", "b"]])
+def test_contrastive_rows_are_texts_alone(tmp_path, columns):
+    text = "a\tb\tc\nx\ty\tz\nu\tv\tw\n"
+
+    task = load_tsv(
+        tmp_path,
+        text,
+        text,
+        problem_type="contrastive",
+        text_columns=columns,
+        label_column=None,
+    )
+
+    first = {"a": "x", "b": "y", "c": "z"}
+    names = {f"sentence{place}": first[name] for place, name in enumerate(columns, start=1)}
+    assert task.splits["train"][0] == {"id": "0", **names}
+    assert len(task.splits["validation"]) == 2
+    assert (task.labels, task.score_range, task.bad_rows) == (None, None, [])
+
+
+def test_a_contrastive_row_without_a_text_is_bad(tmp_path):
+    keys = {"problem_type": "contrastive", "text_columns": ["a", "b"], "label_column": None}
+
+    task = load_tsv(tmp_path, "a\tb\nx\t\nu\tv\n", "a\tb\nu\tv\n", max_bad_rows=0.5, **keys)
+
+    (bad,) = task.bad_rows
+    assert bad.reason == "empty text in column 'b'"
+    assert task.splits["train"]["sentence1"][:] == ["u"]

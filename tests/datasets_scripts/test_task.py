@@ -11,6 +11,7 @@ OWN = {
     "text_columns": ["text"],
     "label_column": "label",
 }
+ALIKE = {**OWN, "problem_type": "contrastive", "text_columns": ["a"], "label_column": None}
 PAIR = {**OWN, "problem_type": "paraphrase", "text_columns": ["a", "b"]}
 
 
@@ -106,6 +107,11 @@ def test_numbers_are_good_label_names():
         ({**OWN, "labels": [True, False]}, "put names such as 'yes' and 'no' in quotes"),
         ({**OWN, "max_bad_rows": 5}, r"max_bad_rows=5: a share of rows in \[0, 1\]"),
         ({**OWN, "train_file": 3}, "train_file=3: text is needed"),
+        ({**ALIKE, "label_column": "label"}, "learns without labels; leave label_column out"),
+        ({**ALIKE, "text_columns": list("abcd")}, r"takes 1 or 2 or 3 text_columns, got \['a',"),
+        ({**ALIKE, "text_columns": None}, "text_columns is missing"),
+        ({**ALIKE, "labels": ["x", "y"]}, "has no named labels; leave labels out"),
+        ({**ALIKE, "score_range": [0, 5]}, "has no scores; leave score_range out"),
         ({"hub_id": "a/b", "data_dir": "x"}, "data_dir='x' means nothing for 'a/b'"),
     ],
 )

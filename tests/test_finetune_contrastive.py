@@ -1,0 +1,108 @@
+"""finetune.py on tasks without labels, and weights that come from the rows."""
+
+import json
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from sklearn.utils.class_weight import compute_class_weight
+
+import finetune
+from datasets_scripts import load_task
+from modeling_minbert import MinBertForMultiTask
+from tests import small_run
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """Return a recipe of four steps of a task with labels and two without."""
+    small_run.write_files(tmp_path)
+    recipe = small_run.make_recipe(tmp_path)
+    files = {f"{split}_file": str(tmp_path / f"near-{name}.tsv") for split, name in SPLITS.items()}
+    for name in SPLITS.values():
+        rows = [(first, second, "not at all") for _, first, second, *_ in small_run.make_rows(name)]
+        small_run.write_tsv(tmp_path / f"near-{name}.tsv", ("a", "b", "c"), rows)
+    alike = {"problem_type": "contrastive", **files}
+    moods = recipe["tasks"]["moods"] | {"class_weights": "balanced", "pooling_layer": -2}
+    recipe["tasks"] = {
+        "moods": moods,
+        "alone": alike | {"text_columns": ["a"], "pooling": "cls", "projection": "training"},
+        "near": alike | {"text_columns": ["a", "b", "c"], "symmetric": True},
+    }
+    return recipe | {"stop": "2", "metric_for_best_model": "near_mrr"}
+
+
+SPLITS = {"train": "train", "validation": "dev", "test": "test"}
+
+
+def test_a_run_from_files_to_metrics(tmp_path, recipe, capsys):
+    finetune.main([small_run.write_recipe(tmp_path, recipe)])
+
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    found = metrics["validation"]["metrics"]
+    assert {name for name in found if name.startswith(("alone", "near"))} == {
+        "alone_uniformity",
+        "near_accuracy",
+        "near_mrr",
+        "near_alignment",
+        "near_uniformity",
+    }
+    assert found["mean"] == found["moods_accuracy"]
+    assert metrics["test"]["rows"] == {"alone": 5, "near": 5}
+    assert "| near  | mrr" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "out" / "predictions").iterdir()} == {
+        "moods-dev-output.csv",
+        "moods-test-output.csv",
+    }
+    model = MinBertForMultiTask.from_pretrained(tmp_path / "out")
+    assert model.config.default_task == "moods"
+    assert model.config.task("near").num_sentences == 3
+    assert model.config.task("moods").class_weights == balanced_by_hand(tmp_path)
+    (score,) = model.predict("near", [("the garden is fine", "the garden is fine")])
+    assert score == {"score": pytest.approx(1)}
+
+
+def balanced_by_hand(folder):
+    """Weight the classes as scikit-learn's ``class_weight="balanced"`` does."""
+    lines = (folder / "moods-train.tsv").read_text().splitlines()[1:]
+    counts = Counter(line.split("\t")[2] for line in lines)
+    return [pytest.approx(24 / (2 * counts[name])) for name in ("bad", "good")]
+
+
+def test_balanced_weights_are_those_of_scikit_learn(tmp_path):
+    small_run.write_files(tmp_path)
+    keys = small_run.make_recipe(tmp_path)["tasks"]["moods"]
+    task = load_task(finetune.RecipeTask.from_recipe("moods", keys, None).data, tmp_path / "cache")
+
+    weights = finetune.balanced_weights(task)
+
+    labels = task.splits["train"]["label"][:]
+    expected = compute_class_weight("balanced", classes=np.arange(2), y=labels)
+    assert weights == pytest.approx(expected.tolist())
+
+
+@pytest.mark.parametrize(
+    ("task", "change", "message"),
+    [
+        ("near", {"num_sentences": 2}, "num_sentences is the number of text_columns, 3; leave it"),
+        ("near", {"class_weights": "balanced"}, "class_weights are for a classification"),
+        ("near", {"label_column": "same"}, "learns without labels; leave label_column out"),
+        ("near", {"pair_encoding": "joint"}, "does not fit pair_encoding 'joint'"),
+        ("moods", {"labels": ["bad", "good", "odd"]}, "no training row has the label 'odd'; give"),
+        ("moods", {"class_weights": [1.0, 2.0, 3.0]}, "must be 2 numbers, one for each"),
+        (
+            "moods",
+            {"pooling_layer": 7},
+            r"pooling_layer=7 must be in \[-3, 2\]: there are 2 layers",
+        ),
+    ],
+)
+def test_keys_that_contradict_the_rows_are_refused(tmp_path, recipe, capsys, task, change, message):
+    recipe["tasks"][task] |= change
+
+    with pytest.raises(SystemExit):
+        finetune.main([small_run.write_recipe(tmp_path, recipe)])
+
+    assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "out" / "model.safetensors").exists()

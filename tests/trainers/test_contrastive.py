@@ -1,0 +1,175 @@
+"""The trainer on a task without labels, beside one with labels and alone."""
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.testing import assert_close
+from transformers import TrainingArguments
+
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from tests.trainers import tiny
+from trainers import MultiTaskTrainer, TaskCollator, evaluate_run, results_table
+from trainers.collators import FixedShapes
+from trainers.data import TaskDataset
+
+METRICS = {"accuracy", "mrr", "alignment", "uniformity"}
+
+
+def make_rows(sentences, count=12, seed=0):
+    """Encoded rows of some sentences each, whose first two share their first tokens."""
+    generator = np.random.default_rng((seed, sentences))
+    ids = [
+        [generator.integers(5, tiny.VOCABULARY, size=size).tolist() for size in lengths]
+        for lengths in generator.integers(3, 9, size=(count, sentences))
+    ]
+    for row in ids:
+        row[-1][:2] = row[0][:2]
+    types = [[[0] * len(text) for text in row] for row in ids]
+    lengths = [max(map(len, row)) for row in ids]
+    names = [str(row) for row in range(count)]
+    return datasets.Dataset.from_dict(
+        {"id": names, "input_ids": ids, "token_type_ids": types, "length": lengths}
+    )
+
+
+def make_model(sentences, dropout=0.0):
+    torch.manual_seed(0)
+    tasks = {
+        "near": {"problem_type": "contrastive", "num_sentences": sentences},
+        "moods": {"problem_type": "classification", "labels": ["bad", "so-so", "good"]},
+    }
+    config = MinBertConfig(
+        vocab_size=tiny.VOCABULARY,
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=29,
+        max_position_embeddings=17,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        tasks=tasks,
+    )
+    return MinBertForMultiTask(config)
+
+
+def make_trainer(folder, sentences, tasks=("near",), dropout=0.0, train=None, **arguments):
+    rows = {"near": train or make_rows(sentences), "moods": tiny.make_rows("moods", 12)}
+    held_out = {"near": make_rows(sentences, 9, seed=1), "moods": tiny.make_rows("moods", 9)}
+    kinds = {"near": "contrastive", "moods": "classification"}
+    defaults = {
+        "output_dir": str(folder),
+        "per_device_train_batch_size": 4,
+        "per_device_eval_batch_size": 5,
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "learning_rate": 0.01,
+        "max_steps": 4,
+    }
+    return MultiTaskTrainer(
+        make_model(sentences, dropout),
+        TrainingArguments(**(defaults | arguments)),
+        problem_types={task: kinds[task] for task in tasks},
+        train_dataset={task: rows[task] for task in tasks},
+        eval_dataset={task: held_out[task] for task in tasks},
+    )
+
+
+@pytest.mark.parametrize("sentences", [1, 2, 3])
+def test_vectors_come_back_in_the_order_of_the_rows(tmp_path, sentences):
+    trainer = make_trainer(tmp_path, sentences)
+    rows = make_rows(sentences, 9, seed=1)
+
+    vectors = trainer.predict_task("near", rows)
+
+    assert vectors.shape == (9, sentences, 12)
+    model = trainer.model.eval()
+    for vector, texts in zip(vectors, rows["input_ids"], strict=True):
+        for found, text in zip(vector, texts, strict=True):
+            states = model.bert(torch.tensor([text])).last_hidden_state[0].detach()
+            assert_close(torch.tensor(found), F.normalize(states.mean(dim=0), dim=0))
+
+
+@pytest.mark.parametrize("sentences", [1, 2, 3])
+def test_it_trains_and_is_measured(tmp_path, sentences):
+    trainer = make_trainer(tmp_path, sentences, dropout=0.1)
+
+    trainer.train()
+    metrics = trainer.evaluate()
+
+    expected = METRICS if sentences > 1 else {"uniformity"}
+    own = {key.removeprefix("eval_near_") for key in metrics if key.startswith("eval_near_")}
+    assert own >= expected | {"loss"}
+    assert not (METRICS - expected) & own
+    assert np.isfinite([metrics[f"eval_near_{name}"] for name in expected]).all()
+    assert ("eval_mean" in metrics) == (sentences > 1)
+    losses = [entry["loss_near"] for entry in trainer.state.log_history if "loss_near" in entry]
+    assert len(losses) == 4
+    assert min(losses) > 0
+
+
+@pytest.mark.parametrize("sentences", [1, 2])
+def test_beside_a_task_with_labels_it_does_not_count(tmp_path, sentences):
+    trainer = make_trainer(tmp_path, sentences, tasks=("near", "moods"))
+    trainer.train()
+
+    metrics = trainer.evaluate()
+    encoded = {
+        "near": {"validation": make_rows(sentences, 9, seed=1)},
+        "moods": {"validation": tiny.make_rows("moods", 9)},
+    }
+    results, predictions = evaluate_run(trainer, encoded)
+
+    assert metrics["eval_mean"] == metrics["eval_moods_accuracy"]
+    assert results["validation"].metrics["near_uniformity"] == pytest.approx(
+        metrics["eval_near_uniformity"], rel=1e-4
+    )
+    assert set(predictions) == {("moods", "validation")}
+    assert ("near" in results["validation"].standard_errors) == (sentences > 1)
+    table = results["validation"].table(trainer.problem_types)
+    assert table.count("| near ") == (4 if sentences > 1 else 1)
+    assert results_table(metrics, trainer.problem_types).count("| near ") == table.count("| near ")
+
+
+@pytest.mark.parametrize("sentences", [1, 2, 3])
+def test_padded_packed_and_filled_batches_cost_the_same(sentences):
+    model = make_model(sentences)
+    rows = TaskDataset({"near": make_rows(sentences)}).__getitems__(range(5))
+    shapes = FixedShapes({"near": 200})
+
+    losses = []
+    for options in ({}, {"packed": True}, {"packed": True, "fixed_shapes": shapes}):
+        batch = TaskCollator(0, **options)(rows)
+        batch.pop("num_rows", None)
+        losses.append(model(**batch).loss)
+
+    assert losses[0] > 0
+    assert_close(losses[1], losses[0])
+    assert_close(losses[2], losses[0])
+
+
+def test_rows_that_it_cannot_learn_from_are_refused(tmp_path):
+    labelled = make_rows(2).add_column("labels", [0] * 12)
+
+    with pytest.raises(ValueError, match="training set of task 'near' has labels, but a contrast"):
+        make_trainer(tmp_path, 2, train=labelled)
+    with pytest.raises(
+        ValueError, match=r"'near' is of a contrastive task: .* list for every sent"
+    ):
+        make_trainer(tmp_path, 2, train=tiny.make_rows("moods", 8).remove_columns("labels"))
+
+
+@pytest.mark.parametrize("name", ["alignment", "uniformity"])
+def test_a_metric_of_which_less_is_better_needs_that_said(tmp_path, name):
+    with pytest.raises(ValueError, match=f"a lower {name} is better; add greater_is_better: false"):
+        make_trainer(
+            tmp_path,
+            2,
+            metric_for_best_model=f"near_{name}",
+            greater_is_better=True,
+            eval_strategy="steps",
+            eval_steps=2,
+        )

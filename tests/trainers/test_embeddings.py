@@ -1,0 +1,94 @@
+"""Metrics of vectors without labels, against loops and scikit-learn."""
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.metrics import label_ranking_average_precision_score
+from transformers import EvalPrediction
+
+from trainers import aggregates, embeddings, standard_error, task_metrics
+from trainers.embeddings import embedding_metrics
+
+
+def make_vectors(rows, sentences, noise=1.0):
+    """Return rows of sentences that are the nearer, the less noise there is."""
+    generator = np.random.default_rng(0)
+    first = generator.normal(size=(rows, 1, 6))
+    vectors = first + noise * generator.normal(size=(rows, sentences, 6))
+    return (vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)).astype(np.float32)
+
+
+@pytest.mark.parametrize("block", [5, 1024])
+def test_ranks_equal_scikit_learn(monkeypatch, block):
+    monkeypatch.setattr(embeddings, "BLOCK", block)
+    vectors = make_vectors(23, 3)
+
+    found = embedding_metrics(vectors)
+
+    scores = vectors[:, 0] @ vectors[:, 1].T
+    # with one right answer in a row, its average precision is the reciprocal rank
+    assert found["mrr"] == pytest.approx(label_ranking_average_precision_score(np.eye(23), scores))
+    assert found["accuracy"] == pytest.approx((scores.argmax(axis=1) == np.arange(23)).mean())
+    assert 0 < found["accuracy"] < 1
+
+
+@pytest.mark.parametrize("block", [5, 1024])
+def test_alignment_and_uniformity_are_the_formulas(monkeypatch, block):
+    monkeypatch.setattr(embeddings, "BLOCK", block)
+    vectors = make_vectors(23, 2)
+
+    found = embedding_metrics(vectors)
+
+    distances = [math.dist(*row) ** 2 for row in vectors]
+    assert found["alignment"] == pytest.approx(np.mean(distances), rel=1e-5)
+    pairs = [(u, v) for i, u in enumerate(vectors[:, 0]) for v in vectors[:i, 0]]
+    energies = [math.exp(-2 * math.dist(u, v) ** 2) for u, v in pairs]
+    assert found["uniformity"] == pytest.approx(math.log(np.mean(energies)), rel=1e-5)
+
+
+def test_a_sentence_alone_has_a_uniformity():
+    vectors = make_vectors(23, 2)
+
+    found = task_metrics("contrastive")(EvalPrediction(vectors[:, :1], np.zeros(23)))
+
+    assert found == {"uniformity": embedding_metrics(vectors)["uniformity"]}
+
+
+def test_extremes():
+    same = np.ones((3, 2, 1), dtype=np.float32)
+    apart = np.asarray([[[1.0]], [[-1.0]]])
+
+    assert embedding_metrics(same) == {
+        "accuracy": 1,
+        "mrr": 1,
+        "alignment": 0,
+        "uniformity": pytest.approx(0),
+    }
+    assert embedding_metrics(apart)["uniformity"] == pytest.approx(-8)
+    assert embedding_metrics(apart[:1]) == {"uniformity": 0}
+
+
+def test_equal_texts_do_no_harm():
+    vectors = make_vectors(4, 2, noise=0.1)
+    vectors[3, 1] = vectors[0, 1] * (1 - 1e-6)
+
+    assert embedding_metrics(vectors)["accuracy"] >= 0.75
+
+
+def test_a_standard_error_is_that_of_a_share():
+    vectors = make_vectors(23, 2)
+    share = embedding_metrics(vectors)["accuracy"]
+
+    error = standard_error("contrastive", vectors, None)
+
+    assert error == pytest.approx(math.sqrt(share * (1 - share) / 23))
+
+
+def test_tasks_without_labels_count_only_alone():
+    both = {"moods": ("classification", 0.5), "near": ("contrastive", 0.9)}
+
+    assert aggregates(both)["mean"] == 0.5
+    assert aggregates({"near": both["near"]})["mean"] == 0.9
+    assert aggregates({"alone": ("contrastive", None), "moods": both["moods"]})["mean"] == 0.5
+    assert aggregates({"alone": ("contrastive", None)}) == {}
