@@ -130,7 +130,7 @@ def _convert_row(
     split: str,
     names: list[str] | None,
 ) -> dict[str, Any]:
-    label = values.get(row_format.label_column)
+    label = values.get(row_format.label_column or "")
     if (
         names is not None
         and row_format.label_column

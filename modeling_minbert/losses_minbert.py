@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# The increment and the factors of splitmix64, as signed numbers (Steele et al. 2014, figure 17).
+# The increment and the factors of splitmix64, as signed numbers (Steele et al. 2014).
 GAMMA, FIRST, SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 
 
@@ -86,7 +86,7 @@ def multiple_negatives_ranking(
         keys: A number for the text of each anchor, (B,), and of each candidate, (C,): a candidate
             with the text of the anchor, or of its positive, is no negative. None for all different.
 
-    Source: Henderson et al. 2017, section 4.4; van den Oord et al. 2018, section 2.3.
+    Source: Henderson et al. 2017; van den Oord et al. 2018, section 2.3.
     """
     count = len(anchors)
     is_anchor = anchors.new_ones(count, dtype=torch.bool) if is_anchor is None else is_anchor

@@ -93,7 +93,7 @@ class MinBertTask:
             `margin`) or `mse` (on the logit or the cosine). Similarity labels are scaled to [0, 1];
             for `cross_entropy` every whole number of the range is a class, and a score belongs to
             the nearest one. With the cosine head also `multiple_negatives_ranking` (every other
-            second sentence of the batch is a negative; Henderson et al. 2017, section 4.4) and
+            second sentence of the batch is a negative; Henderson et al. 2017) and
             `cosent` (pairs with a higher score get a higher cosine; Su 2022).
         dropout: Probability in [0, 1] of dropping an element of the vectors that a head reads; 0.3,
             and 0 for a contrastive task.

@@ -23,8 +23,8 @@ TARGETS_MULTIPLE = 64
 class TaskCollator:
     """Make the rows of one task a batch.
 
-    Padded, single sequences and joint pairs become tensors of (B, L) and separate pairs of
-    (B, 2, L), where L is the longest sequence of the batch:
+    Padded, single sequences and joint pairs become tensors of (B, L), separate pairs of (B, 2, L)
+    and the S sentences of a contrastive task of (B, S, L), where L is the longest sequence:
 
     - ``input_ids``, ``token_type_ids``, ``attention_mask``, int64.
 

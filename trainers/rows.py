@@ -139,7 +139,7 @@ class FlatRows:
         tokens: Of ``input_ids`` and ``token_type_ids``.
         lengths: Tokens of each sequence, (N,), int32.
         labels: (rows,), or None.
-        per_row: Sequences of a row: 1, or 2 for separate pairs; None for single lists.
+        per_row: Sequences of a row, 2 for separate pairs; None for single lists.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ class FixedShapes:
             tokens: Their tokens.
             rows: How many they are.
             longest: Tokens of their longest sequence.
-            sequences_per_row: 1, or 2 for separate pairs.
+            sequences_per_row: 1, 2 for separate pairs, or the sentences of a contrastive row.
 
         Returns:
             The shape; what it has beyond the real rows can be dealt to its filler sequences.
