@@ -5,10 +5,10 @@ The map: ``tasks`` (what a recipe says about training a task), ``data`` (rows of
 ``collators`` and ``shapes`` (rows to batches), ``samplers``, ``streams`` and ``token_streams``
 (which rows of which task at which step), ``batches`` (all these for a run),
 ``metrics`` (per task and over all tasks), ``embeddings`` (those of vectors), ``evaluation`` and
-``multitask`` (the trainer), ``acceleration`` (of its steps), ``checkpoints`` (what can be resumed), ``arguments`` and
-``recipes`` (a YAML file plus flags), ``pretrained`` (strict loading), ``runs`` (the folder of a
-run), ``launch`` (a whole run), ``results``, ``predictions`` and ``report`` (what it leaves behind),
-``errors`` (for people), ``files`` (whole files or nothing).
+``multitask`` (the trainer), ``acceleration`` (of its steps), ``checkpoints`` (what can be resumed),
+``arguments`` and ``recipes`` (a YAML file plus flags), ``pretrained`` (strict loading), ``runs``
+(the folder of a run), ``launch`` (a whole run), ``results``, ``predictions`` and ``report`` (what
+it leaves behind), ``errors`` (for people), ``files`` (whole files or nothing).
 """
 
 from .adapters import add_lora, merge_lora

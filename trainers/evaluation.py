@@ -186,8 +186,8 @@ class TaskEvaluationTrainer(Trainer):
             dataset: Encoded rows, labelled or not.
 
         Returns:
-            Logits in the order of the rows, (N, K); for text what ``score_text`` says of each, for a
-            contrastive task vectors, (N, S, D).
+            Logits in the order of the rows, (N, K); for text what ``score_text`` says of each, for
+            a contrastive task vectors, (N, S, D).
 
         Raises:
             ValueError: If the task is unknown or there are no rows.

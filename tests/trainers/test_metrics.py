@@ -86,6 +86,7 @@ def test_every_problem_type_has_its_primary_metric():
         "classification": np.eye(2),
         "paraphrase": np.eye(2)[:, :1],
         "similarity": [[0.0], [1.0]],
+        "contrastive": np.ones((2, 2, 1)),
     }
     logits |= dict.fromkeys(TEXT_TYPES, np.ones((2, len(SCORES))))
 
