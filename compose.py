@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-import numpy as np
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from datasets_scripts import CorpusData, encode_corpus, make_text_rows
 from modeling_minbert import MinBertConfig
-from trainers import Masking, SomeRows, TextArguments, TextSource, load_pretrained
+from trainers import Masking, TextArguments, TextSource, load_pretrained, spread
 
 
 @dataclass(frozen=True)
@@ -97,13 +96,6 @@ def load_text(
     facts = {split: rows.describe() for split, rows in splits.items()}  # type: ignore[attr-defined]
     splits["validation"] = spread(splits["validation"], arguments.max_eval_rows)
     return Text(splits, masking, facts, encoded.problems)
-
-
-def spread(rows: TextSource, most: int) -> TextSource:
-    """Take rows from everywhere in a text, if it has more than that."""
-    if len(rows) <= most:
-        return rows
-    return SomeRows(rows, np.linspace(0, len(rows) - 1, most).astype(np.int64))
 
 
 def load_tokenizer(path: str, flag: str = "model_name_or_path") -> PreTrainedTokenizerBase:

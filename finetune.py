@@ -45,7 +45,9 @@ from trainers import (
     evaluate_run,
     load_pretrained,
     named_errors,
+    report_run,
     split_argv,
+    spread,
     write_card,
     write_results,
 )
@@ -209,11 +211,26 @@ class Run:
         trainer: The trainer, with model and tokenizer.
         encoded: By task and split, the rows.
         facts: What one must know to repeat it.
+        arguments: Those of the program.
+        texts: The validation rows of the tasks with labels before they were encoded.
     """
 
     trainer: MultiTaskTrainer
     encoded: dict[str, dict[str, Any]]
     facts: RunFacts
+    arguments: FinetuneArguments
+    texts: dict[str, Dataset]
+
+    def rows_to_evaluate(self) -> dict[str, dict[str, Any]]:
+        """Choose the held-out rows, and if asked for as many training rows of each task."""
+        chosen = {}
+        for task, splits in self.encoded.items():
+            rows = {split: found for split, found in splits.items() if split != "train"}
+            if self.arguments.evaluate_train:
+                # they show how much was learnt by heart
+                rows["train"] = spread(splits["train"], len(splits["validation"]))
+            chosen[task] = rows
+        return chosen
 
 
 def find_tokenizer(
@@ -362,7 +379,8 @@ def prepare_run(
         | {name: text.problems for name, text in texts.items()},
         text={name: text.facts for name, text in texts.items()},
     )
-    return Run(trainer, encoded, facts)
+    read = {name: task.splits["validation"] for name, task in tasks.items()}
+    return Run(trainer, encoded, facts, arguments, read)
 
 
 def encode_text(
@@ -383,14 +401,18 @@ def encode_text(
 
 
 def report(run: Run) -> None:
-    """Evaluate the trained model, print the table, and write results and model card."""
-    results, predictions = evaluate_run(run.trainer, run.encoded)
+    """Evaluate the trained model, print the tables, and write results, model card and report."""
+    rows = run.rows_to_evaluate()
+    results, outputs = evaluate_run(run.trainer, rows, splits=("train", "validation", "test"))
     if not run.trainer.is_world_process_zero():
         return
-    write_results(run.trainer, run.encoded, results, predictions, run.facts)
+    write_results(run.trainer, run.encoded, results, outputs, run.facts)
     write_card(HERE / "model_card.md", run.trainer, run.encoded, results, run.facts)
+    page = report_run(run.trainer, run.encoded, outputs, run.texts, run.arguments.report_examples)
     for split, found in results.items():
         print(f"\n{split}\n{found.table(run.trainer.problem_types)}")
+    if page is not None:
+        print(f"\nreport: {page}")
 
 
 PROGRAM = Program("finetune.py", FinetuneArguments, QUICKSTART, prepare_run, report)

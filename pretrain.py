@@ -24,7 +24,6 @@ from compose import (
     load_tokenizer,
     new_config,
     parse_corpus,
-    spread,
 )
 from datasets_scripts import CorpusData, corpus_texts, train_wordpiece
 from modeling_minbert import (
@@ -46,7 +45,9 @@ from trainers import (
     load_pretrained,
     named_errors,
     parse_recipe,
+    report_run,
     split_argv,
+    spread,
     write_card,
     write_results,
 )
@@ -80,11 +81,13 @@ class Run:
         trainer: The trainer, with model and tokenizer.
         text: What it learns from.
         facts: What one must know to repeat it.
+        evaluate_train: Whether some training rows are evaluated, too.
     """
 
     trainer: MultiTaskTrainer
     text: Text
     facts: RunFacts
+    evaluate_train: bool
 
 
 def find_tokenizer(
@@ -189,22 +192,26 @@ def prepare_run(
         bad_rows={TASK: text.problems},
         text=text.facts,
     )
-    return Run(trainer, text, facts)
+    return Run(trainer, text, facts, arguments.evaluate_train)
 
 
 def report(run: Run) -> None:
-    """Evaluate the trained model, print the tables, and write results and model card."""
-    held_out = run.text.splits["validation"]
-    # as many rows of the training text show how much of it was learnt by heart
-    train = spread(run.text.splits["train"], len(held_out))
-    rows = {TASK: {"train": train, "validation": held_out}}
-    results, _ = evaluate_run(run.trainer, rows, splits=("train", "validation"))
+    """Evaluate the trained model, print the tables, and write results, model card and report."""
+    rows = {"validation": run.text.splits["validation"]}
+    if run.evaluate_train:
+        # as many rows of the training text show how much of it was learnt by heart
+        rows = {"train": spread(run.text.splits["train"], len(rows["validation"])), **rows}
+    encoded = {TASK: rows}
+    results, outputs = evaluate_run(run.trainer, encoded, splits=list(rows))
     if not run.trainer.is_world_process_zero():
         return
-    write_results(run.trainer, rows, results, {}, run.facts)
-    write_card(HERE / "model_card.md", run.trainer, rows, results, run.facts)
+    write_results(run.trainer, encoded, results, outputs, run.facts)
+    write_card(HERE / "model_card.md", run.trainer, encoded, results, run.facts)
+    page = report_run(run.trainer, encoded, outputs)
     for split, found in results.items():
         print(f"\n{split}\n{found.table(run.trainer.problem_types)}")
+    if page is not None:
+        print(f"\nreport: {page}")
 
 
 PROGRAM = Program("pretrain.py", PretrainArguments, QUICKSTART, prepare_run, report)

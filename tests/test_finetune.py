@@ -135,11 +135,43 @@ def test_the_card_has_no_blank_line_in_a_table_and_no_two_in_a_row(run):
     assert lines[-1] == ""
     assert not any(a == b == "" for a, b in itertools.pairwise(lines))
     starts = [row for row, line in enumerate(lines) if line.startswith("|") and not lines[row - 1]]
-    assert len(starts) == 3
+    assert len(starts) == 4
 
 
 def test_the_plot_is_there(run):
     assert (run[0] / "history.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_report_is_there_and_named(run, metrics):
+    text = (run[0] / "report.html").read_text()
+
+    assert run[1].rstrip().endswith(f"report: {run[0] / 'report.html'}")
+    for value in metrics["validation"]["metrics"].values():
+        assert f"{value:.4f}" in text
+    # both read a row of the validation file
+    errors = json.loads((run[0] / "report.json").read_text())["analyses"]["pairs"]["errors"]
+    rows = {row[0]: row for row in small_run.make_rows("dev")}
+    assert errors
+    for error in errors:
+        assert error["texts"] == list(rows[error["id"]][1:3])
+
+
+def test_as_many_training_rows_as_validation_rows_are_measured(metrics):
+    assert metrics["train"]["rows"] == dict.fromkeys(TASKS, 9)
+    assert set(metrics["train"]["metrics"]) == set(metrics["validation"]["metrics"])
+
+
+def test_training_rows_and_texts_can_be_left_out(run, files, recipe):
+    folder = files / "sparing"
+
+    flags = ("--evaluate_train", "false", "--report_examples", "0")
+    train(files, recipe, "--output_dir", str(folder), *flags)
+
+    assert "train" not in json.loads((folder / "metrics.json").read_text())
+    assert "this garden was" in (run[0] / "report.html").read_text()
+    assert "this garden was" not in (folder / "report.html").read_text()
+    weights, expected = read_weights(folder), read_weights(run[0])
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
 def test_the_shares_are_printed_before_and_the_table_after(run):

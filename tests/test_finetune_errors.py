@@ -83,6 +83,7 @@ def read_tree(folder):
         ({"metric_for_best_model": "nonsense"}, "metric_for_best_model='nonsense'; expected one"),
         ({"early_stopping_patience": 2}, "early_stopping_patience=2 needs load_best_model_at_end"),
         ({"early_stopping_patience": 0}, "early_stopping_patience=0 must be 1 or more"),
+        ({"report_examples": -1}, "report_examples=-1; expected 0 or more"),
         ({"exponential_lr_gamma": 2}, r"exponential_lr_gamma=2.0; expected in \(0, 1\]"),
         ({"model_config": {"hiden_size": 12}}, "model_config: unknown keys .*'hiden_size'"),
         ({"model_config": {"hidden_size": 13}}, "hidden_size=13 is not divisible by"),

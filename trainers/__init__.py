@@ -8,7 +8,8 @@ The map: ``tasks`` (what a recipe says about training a task), ``data`` (rows of
 ``multitask`` (the trainer), ``acceleration`` (of its steps), ``checkpoints`` (what can be resumed),
 ``arguments`` and ``recipes`` (a YAML file plus flags), ``pretrained`` (strict loading), ``runs``
 (the folder of a run), ``launch`` (a whole run), ``results``, ``predictions`` and ``report`` (what
-it leaves behind), ``errors`` (for people), ``files`` (whole files or nothing).
+it leaves behind), ``evidence``, ``analysis``, ``curves``, ``plots`` and ``page`` (``report.html``),
+``errors`` (for people), ``files`` (whole files or nothing).
 """
 
 from .adapters import add_lora, merge_lora
@@ -21,18 +22,19 @@ from .arguments import (
 from .callbacks import AggregateEarlyStopping
 from .checkpoints import last_complete_checkpoint
 from .collators import TaskCollator
-from .data import TaskDataset
+from .data import TaskDataset, spread
 from .errors import named_errors, readable_errors
 from .launch import Program
 from .masking import Masking
 from .methods import MethodArguments
 from .metrics import PRIMARY_METRIC, aggregates, standard_error, task_metrics
 from .multitask import MultiTaskTrainer
+from .page import report_run, write_report
 from .predictions import write_predictions
 from .pretrained import load_pretrained
 from .recipes import check_types, deal_keys, parse_recipe, split_argv
 from .report import plot_history, results_table, write_model_card
-from .results import Results, RunFacts, evaluate_run, write_card, write_results
+from .results import Outputs, Results, RunFacts, evaluate_run, write_card, write_results
 from .rows import SomeRows, TextSource
 from .runs import describe_command, describe_recipe
 from .samplers import RoundRobinBatchSampler
@@ -48,6 +50,7 @@ __all__ = [
     "Masking",
     "MethodArguments",
     "MultiTaskTrainer",
+    "Outputs",
     "PretrainArguments",
     "Program",
     "Results",
@@ -73,12 +76,15 @@ __all__ = [
     "parse_recipe",
     "plot_history",
     "readable_errors",
+    "report_run",
     "results_table",
     "split_argv",
+    "spread",
     "standard_error",
     "task_metrics",
     "write_card",
     "write_model_card",
     "write_predictions",
+    "write_report",
     "write_results",
 ]

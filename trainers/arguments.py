@@ -86,6 +86,12 @@ class RunArguments:
     early_stopping_patience: int | None = field(
         default=None, metadata={"help": "Evaluations without a better metric before stopping."}
     )
+    evaluate_train: bool = field(
+        default=True,
+        metadata={
+            "help": "Evaluate at the end as many training rows, too, as there are validation rows."
+        },
+    )
     overwrite_output_dir: bool = field(
         default=False, metadata={"help": "Whether the folder may lose another run."}
     )
@@ -142,9 +148,15 @@ class FinetuneArguments(MethodArguments, RunArguments):
     exponential_lr_gamma: float | None = field(
         default=None, metadata={"help": "Factor on the learning rate after every epoch."}
     )
+    report_examples: int = field(
+        default=20,
+        metadata={"help": "Worst errors of a task that report.html quotes; 0 quotes no text."},
+    )
 
     def __post_init__(self) -> None:
         check_names("tasks", self.tasks, "{sst: {dataset: sst}}")
+        if self.report_examples < 0:
+            raise ValueError(f"report_examples={self.report_examples}; expected 0 or more")
         MethodArguments.__post_init__(self)
         RunArguments.__post_init__(self)
         if self.mode == "frozen":

@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, Sampler
 
-from .rows import MODEL_COLUMNS, FlatRows, SourceRows, TaskBatch, TextSource, row_order
+from .rows import (
+    MODEL_COLUMNS,
+    FlatRows,
+    SomeRows,
+    SourceRows,
+    TaskBatch,
+    TextSource,
+    row_order,
+)
 from .streams import Counts
 
 Rows: TypeAlias = datasets.Dataset | TextSource
@@ -90,6 +98,19 @@ def _select_columns(rows: Rows) -> Any:
 
 def _read_flat(rows: Rows) -> FlatRows | SourceRows | None:
     return SourceRows(rows) if isinstance(rows, TextSource) else FlatRows.read(rows)
+
+
+def spread_numbers(count: int, most: int) -> NDArray[np.int64]:
+    """Choose at most ``most`` of ``count`` numbers from 0, evenly, the first and last included."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+
+
+def spread(rows: Rows, most: int) -> Rows:
+    """Take ``most`` rows from everywhere in a task, or all if it has no more; always the same."""
+    if len(rows) <= most:
+        return rows
+    chosen = spread_numbers(len(rows), most)
+    return SomeRows(rows, chosen) if isinstance(rows, TextSource) else rows.select(chosen)
 
 
 def token_counts(rows: Rows) -> Counts:

@@ -7,6 +7,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from .curves import Points, find_points
 from .files import replaced_when_done, write_text
 from .metrics import AGGREGATES, METRIC_NAMES, PRIMARY_METRIC
 from .text import TEXT_TYPES
@@ -92,9 +93,6 @@ def _markdown(lines: Sequence[Sequence[str]]) -> str:
     )
 
 
-Points = list[tuple[float, float]]
-
-
 def has_history(
     log_history: Sequence[Mapping[str, float]], problem_types: Mapping[str, str]
 ) -> bool:
@@ -148,20 +146,16 @@ def _find_series(
         parts = ("mlm", "nsp") if kind == "pretraining" else ("",)
         for part in parts:
             name = f"{task} {part}".strip()
-            losses[name] = _points(history, "_".join(filter(None, ("loss", task, part))))
+            losses[name] = find_points(history, "_".join(filter(None, ("loss", task, part))))
         for metric in METRIC_NAMES[kind]:
             if metric.endswith("_loss"):
                 name = f"{task} {metric.removesuffix('_loss')}{HELD_OUT}"
-                losses[name] = _points(history, f"eval_{task}_{metric}")
+                losses[name] = find_points(history, f"eval_{task}_{metric}")
         for metric in PLOTTED[kind]:
-            scores[f"{task} ({metric})"] = _points(history, f"eval_{task}_{metric}")
+            scores[f"{task} ({metric})"] = find_points(history, f"eval_{task}_{metric}")
     if len(problem_types) > 1:
-        scores[MEAN] = _points(history, "eval_mean")
+        scores[MEAN] = find_points(history, "eval_mean")
     return losses, scores
-
-
-def _points(history: Sequence[Mapping[str, float]], key: str) -> Points:
-    return [(entry["step"], entry[key]) for entry in history if key in entry]
 
 
 def _draw(axes: Any, series: Mapping[str, Points], title: str, label: str) -> None:

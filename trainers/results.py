@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,20 @@ class Results:
         )
 
 
+class Outputs(NamedTuple):
+    """What the model says of the rows of a split.
+
+    Args:
+        logits: (N, K).
+        predictions: What it made of them: class indices, 0 or 1, or scores, (N,).
+        labels: (N,); None if the rows have none.
+    """
+
+    logits: NDArray[Any]
+    predictions: NDArray[Any]
+    labels: NDArray[Any] | None
+
+
 @dataclass(frozen=True)
 class RunFacts:
     """What one must know of a run to judge and to repeat it.
@@ -81,8 +95,8 @@ def evaluate_run(
     trainer: MultiTaskTrainer,
     encoded: Mapping[str, Mapping[str, Rows]],
     splits: Sequence[str] = ("validation", "test"),
-) -> tuple[dict[str, Results], dict[tuple[str, str], NDArray[Any]]]:
-    """Run the trained model over every held-out row once.
+) -> tuple[dict[str, Results], dict[tuple[str, str], Outputs]]:
+    """Run the trained model over every row of some splits once; the random state stays.
 
     Args:
         trainer: The trainer, with the best or last weights.
@@ -91,11 +105,11 @@ def evaluate_run(
 
     Returns:
         By split, the results of the tasks with labels there, and of those without any; and by
-        (task, split) the predictions of the tasks with labels, in the order of the rows.
+        (task, split) the outputs of the tasks with labels, in the order of the rows.
     """
     model = trainer.accelerator.unwrap_model(trainer.model)
-    predictions: dict[tuple[str, str], NDArray[Any]] = {}
-    outputs: dict[str, dict[str, tuple[Any, Any]]] = {split: {} for split in splits}
+    outputs: dict[tuple[str, str], Outputs] = {}
+    measured: dict[str, dict[str, tuple[Any, Any]]] = {split: {} for split in splits}
     for task, rows_of in encoded.items():
         for split in splits:
             if split not in rows_of:
@@ -103,17 +117,18 @@ def evaluate_run(
             rows: Any = rows_of[split]
             found = trainer.predict_task(task, rows)
             if trainer.problem_types[task] in UNLABELLED:
-                outputs[split][task] = (found, None)
+                measured[split][task] = (found, None)
                 continue
-            predictions[task, split] = np.asarray(model.decode(task, found))
-            if has_labels(rows):
-                outputs[split][task] = (found, np.asarray(rows["labels"]))
+            labels = np.asarray(rows["labels"]) if has_labels(rows) else None
+            outputs[task, split] = Outputs(found, np.asarray(model.decode(task, found)), labels)
+            if labels is not None:
+                measured[split][task] = (found, labels)
     results = {
         split: _summarize(found, trainer.problem_types, model)
-        for split, found in outputs.items()
+        for split, found in measured.items()
         if found
     }
-    return results, predictions
+    return results, outputs
 
 
 def _summarize(
@@ -143,28 +158,30 @@ def write_results(
     trainer: MultiTaskTrainer,
     encoded: Mapping[str, Mapping[str, Rows]],
     results: Mapping[str, Results],
-    predictions: Mapping[tuple[str, str], NDArray[Any]],
+    outputs: Mapping[tuple[str, str], Outputs],
     facts: RunFacts,
 ) -> None:
-    """Write ``metrics.json``, the predictions and the plot of the training to the output folder.
+    """Write ``metrics.json``, predictions of held-out rows and the plot of the training.
 
     Args:
-        trainer: The trainer, for its history.
+        trainer: The trainer, for its history and its output folder.
         encoded: By task and split, the encoded rows with their ids.
         results: Results by split.
-        predictions: Predictions by (task, split).
+        outputs: By (task, split), what ``evaluate_run`` returned.
         facts: What else ``metrics.json`` says.
     """
     folder = Path(str(trainer.args.output_dir))
-    for (task, split), values in predictions.items():
+    for (task, split), found in outputs.items():
+        if split not in FILE_SPLITS:
+            continue
         rows: Any = encoded[task][split]
         write_predictions(
             folder / "predictions" / f"{task}-{FILE_SPLITS[split]}-output.csv",
             rows["id"][:],
-            values.tolist(),
+            found.predictions.tolist(),
             trainer.problem_types[task],
         )
-    content = {split: asdict(found) for split, found in results.items()}
+    content = {split: asdict(result) for split, result in results.items()}
     content |= asdict(facts) | _describe_training(trainer)
     write_text(folder / "metrics.json", json.dumps(content, indent=2) + "\n")
     if has_history(trainer.state.log_history, trainer.problem_types):

@@ -25,6 +25,7 @@ RUN_FILE = "run.json"
 LOCK_FILE = "_run.lock"
 # What a run leaves in its folder, beside its weights; the last is that of a chain.
 OLD_FOLDERS = ("checkpoint-*", "predictions", "finetuned")
+OLD_FILES = ("README.md", "metrics.json", "history.png", "report.json", "report.html")
 # Settings that do not change what a run computes.
 FREE_SETTINGS = {
     "resume_from_checkpoint",
@@ -48,6 +49,8 @@ FREE_SETTINGS = {
     "local_rank",
     "preprocessing_num_workers",
     "finetune",
+    "evaluate_train",
+    "report_examples",
 }
 
 
@@ -209,7 +212,7 @@ def start_run(
         for old in (path for name in OLD_FOLDERS for path in folder.glob(name)):
             if old.is_dir():
                 shutil.rmtree(old)
-        for name in ("README.md", "metrics.json", "history.png"):
+        for name in OLD_FILES:
             (folder / name).unlink(missing_ok=True)
 
 

@@ -45,23 +45,40 @@ def facts():
 
 
 def test_every_held_out_row_is_predicted(trainer, encoded):
-    results, predictions = evaluate_run(trainer, encoded)
+    results, outputs = evaluate_run(trainer, encoded)
 
-    assert {key: len(values) for key, values in predictions.items()} == {
+    assert {key: len(found.predictions) for key, found in outputs.items()} == {
         (task, split): count
         for task in tiny.SIZES
         for split, count in (("validation", 11), ("test", 7))
     }
     assert results["test"].rows == {"pairs": 7, "scores": 7}
-    assert set(predictions["pairs", "test"]) <= {0, 1}
+    assert set(outputs["pairs", "test"].predictions) <= {0, 1}
+    assert outputs["pairs", "test"].logits.shape == (7, 1)
+    assert outputs["moods", "test"].labels is None
 
 
 def test_results_are_the_metrics_of_the_predictions(trainer, encoded):
-    results, predictions = evaluate_run(trainer, encoded)
+    results, outputs = evaluate_run(trainer, encoded)
 
     labels = np.asarray(encoded["moods"]["validation"]["labels"])
-    accuracy = (predictions["moods", "validation"] == labels).mean()
+    accuracy = (outputs["moods", "validation"].predictions == labels).mean()
     assert results["validation"].metrics["moods_accuracy"] == pytest.approx(accuracy)
+
+
+def test_training_rows_are_measured_but_not_predicted(trainer, encoded, facts, tmp_path):
+    splits = ("train", "validation")
+
+    results, outputs = evaluate_run(trainer, encoded, splits)
+    write_results(trainer, encoded, results, outputs, facts)
+
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["train"]["rows"] == dict.fromkeys(tiny.SIZES, 12)
+    labels = np.asarray(encoded["moods"]["train"]["labels"])
+    accuracy = (outputs["moods", "train"].predictions == labels).mean()
+    assert metrics["train"]["metrics"]["moods_accuracy"] == pytest.approx(accuracy)
+    names = {path.name for path in (tmp_path / "run" / "predictions").iterdir()}
+    assert names == {f"{task}-dev-output.csv" for task in tiny.SIZES}
 
 
 def test_results_and_history_are_written(trainer, encoded, facts, tmp_path):

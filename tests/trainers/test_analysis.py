@@ -1,0 +1,158 @@
+"""Distributions, confusions, calibration and errors, against scikit-learn and by hand."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import confusion_matrix
+
+from trainers.analysis import MOST_CLASSES, MOST_POINTS, analyse, calibrate, find_errors
+from trainers.analysis import probabilities as find_probabilities
+
+
+@pytest.fixture
+def classes():
+    """Return logits, predictions and labels of 200 rows of three classes."""
+    generator = np.random.default_rng(0)
+    logits = generator.normal(scale=2, size=(200, 3)).astype(np.float32)
+    return logits, logits.argmax(axis=1), generator.integers(0, 3, size=200)
+
+
+def test_the_calibration_error_is_that_of_a_hand():
+    # bins (0.5, 0.6], (0.8, 0.9] and (0.9, 1]: gaps |1 - 0.6|, |0.5 - 0.85| and |1 - 0.95|
+    confidences = np.array([0.6, 0.82, 0.88, 0.95])
+    correct = np.array([True, False, True, True])
+
+    found = calibrate(confidences, correct)
+
+    assert found["ece"] == pytest.approx((1 * 0.4 + 2 * 0.35 + 1 * 0.05) / 4)
+    assert found["confidence"] == pytest.approx(0.8125)
+    assert found["accuracy"] == 0.75
+    assert [part["rows"] for part in found["bins"]] == [1, 2, 1]
+    assert found["bins"][1]["low"] == pytest.approx(0.8)
+
+
+def test_an_upper_edge_belongs_to_a_bin():
+    (low,) = calibrate(np.array([0.5]), np.array([True]), bins=2)["bins"]
+
+    assert (low["low"], low["high"]) == (0.0, 0.5)
+
+
+def test_the_bins_are_those_of_scikit_learn():
+    generator = np.random.default_rng(1)
+    confidences = generator.uniform(size=500)
+    correct = generator.uniform(size=500) < confidences**2
+
+    found = calibrate(confidences, correct)
+
+    accuracy, confidence = calibration_curve(correct, confidences, n_bins=10)
+    assert [part["accuracy"] for part in found["bins"]] == pytest.approx(accuracy)
+    assert [part["confidence"] for part in found["bins"]] == pytest.approx(confidence)
+
+
+def test_rows_without_a_finite_confidence_count_for_nothing():
+    found = calibrate(np.array([np.nan, 0.75]), np.array([True, True]))
+
+    assert found["ece"] == pytest.approx(0.25)
+    assert calibrate(np.array([np.nan]), np.array([True]))["ece"] is None
+
+
+def test_probabilities_are_softmax_and_sigmoid():
+    logits = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
+
+    many = find_probabilities("classification", logits.numpy())
+    two = find_probabilities("paraphrase", logits[:, :1].numpy())
+
+    np.testing.assert_allclose(many, logits.softmax(-1), rtol=1e-6)
+    np.testing.assert_allclose(two[:, 1], logits[:, 0].sigmoid(), rtol=1e-6)
+    np.testing.assert_allclose(two.sum(axis=1), 1)
+
+
+def test_the_confusion_matrix_is_that_of_scikit_learn(classes):
+    logits, predictions, labels = classes
+
+    found = analyse("classification", logits, predictions, labels, names=["a", "b"])
+
+    assert found["confusion"] == confusion_matrix(labels, predictions).tolist()
+    assert found["distribution"] == [
+        {
+            "name": name,
+            "labels": int((labels == number).sum()),
+            "predictions": int((predictions == number).sum()),
+        }
+        for number, name in enumerate(("a", "b", "2"))
+    ]
+    assert found["calibration"]["accuracy"] == pytest.approx((predictions == labels).mean())
+
+
+def test_a_class_that_nobody_saw_has_its_row():
+    found = analyse("paraphrase", np.array([[2.0], [1.0]]), np.array([1, 1]), np.array([1.0, 1.0]))
+
+    assert found["confusion"] == [[0, 0], [0, 2]]
+
+
+def test_many_classes_are_the_most_frequent_ones():
+    count = MOST_CLASSES + 5
+    labels = np.repeat(np.arange(count), np.arange(1, count + 1))
+    predictions = np.where(labels == count - 1, 0, labels)
+    logits = np.eye(count)[predictions]
+
+    found = analyse("classification", logits, predictions, labels)
+
+    assert "confusion" not in found
+    assert found["confusions"] == [{"label": str(count - 1), "prediction": "0", "rows": count}]
+    assert [part["name"] for part in found["distribution"]][:2] == [str(count - 1), str(count - 2)]
+    assert len(found["distribution"]) == MOST_CLASSES
+    assert found["classes"] == count
+
+
+def test_scores_are_counted_and_spread():
+    generator = np.random.default_rng(2)
+    labels = generator.uniform(0, 5, size=20_000).astype(np.float32)
+    scores = np.clip(labels + generator.normal(size=20_000), 0, 5)
+
+    found = analyse("similarity", scores[:, None], scores, labels, score_range=(0, 5))
+
+    for side in ("labels", "predictions"):
+        assert sum(part[side] for part in found["distribution"]) == 20_000
+    assert found["distribution"][3]["name"] == "1.5 to 2"
+    inside = (labels >= 1.5) & (labels < 2)
+    assert found["distribution"][3]["labels"] == inside.sum()
+    assert len(found["scatter"]) == MOST_POINTS
+    assert found["scatter"][0] == pytest.approx([labels[0], scores[0]], abs=1e-4)
+    assert found["scatter"][-1] == pytest.approx([labels[-1], scores[-1]], abs=1e-4)
+
+
+@pytest.mark.parametrize("score", [2.0, np.nan])
+def test_scores_that_are_all_the_same_have_a_range(score):
+    found = analyse("similarity", np.full((3, 1), score), np.full(3, score), np.full(3, 2.0))
+
+    low, high = found["range"]
+    assert low < high
+
+
+def test_the_worst_errors_are_those_with_the_least_probable_label():
+    logits = np.log([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.05, 0.9, 0.05], [0.2, 0.5, 0.3]])
+    predictions, labels = np.array([0, 2, 1, 1]), np.array([1, 1, 1, 0])
+
+    found = find_errors("classification", logits, predictions, labels, 2)
+
+    # row 2 is right, row 1 gave its label more than rows 0 and 3, which are equal
+    assert [row for row, _ in found] == [0, 3]
+    assert [size for _, size in found] == pytest.approx([0.7, 0.5])
+
+
+def test_the_worst_paraphrases_have_the_probability_of_what_was_predicted():
+    logits = np.array([[3.0], [-1.0], [2.0]])
+
+    found = find_errors("paraphrase", logits, np.array([1, 0, 1]), np.array([0.0, 1.0, 1.0]), 9)
+
+    assert [row for row, _ in found] == [0, 1]
+    assert found[1][1] == pytest.approx(1 / (1 + np.exp(-1)))
+
+
+def test_the_worst_scores_are_furthest_away():
+    scores, labels = np.array([1.0, 4.0, 2.0]), np.array([1.5, 1.0, 2.0], dtype=np.float32)
+
+    assert find_errors("similarity", scores[:, None], scores, labels, 9) == [(1, 3.0), (0, 0.5)]
+    assert find_errors("similarity", scores[:, None], scores, labels, 0) == []
