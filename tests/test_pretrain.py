@@ -80,6 +80,26 @@ def test_the_log_has_both_losses_and_the_plot_is_there(run):
     assert (run[0] / "history.png").is_file()
 
 
+def test_the_report_shows_both_losses_and_the_text(run, metrics):
+    text = (run[0] / "report.html").read_text()
+
+    assert run[1].rstrip().endswith(f"report: {run[0] / 'report.html'}")
+    for split in ("train", "validation"):
+        assert f"{metrics[split]['metrics']['text_mlm_accuracy']:.4f}" in text
+        assert f"{metrics['text'][split]['documents']:,}</td>" in text
+    for title in ("MLM loss", "NSP loss", "Metrics on held-out rows"):
+        assert f"<strong>{title}</strong>" in text
+
+
+def test_training_text_need_not_be_measured(folder):
+    recipe = write_pretraining(folder, max_steps=1)
+
+    train(recipe, folder / "sparing", "--evaluate_train", "false")
+
+    assert "train" not in json.loads((folder / "sparing" / "metrics.json").read_text())
+    assert (folder / "sparing" / "report.html").is_file()
+
+
 def test_the_best_checkpoint_is_what_is_left(run):
     state = json.loads((run[0] / "checkpoint-9" / "trainer_state.json").read_text())
 

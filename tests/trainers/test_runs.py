@@ -111,10 +111,12 @@ def test_a_file_is_no_folder_whatever_is_asked(tmp_path):
 def test_a_start_drops_what_is_of_the_run_before_unless_it_resumes(tmp_path, resume, kept):
     for name in ("checkpoint-3", "predictions"):
         (tmp_path / name).mkdir()
+    for name in ("report.html", "report.json"):
+        (tmp_path / name).touch()
 
     start_run(tmp_path, SETTINGS, resume=resume)
 
-    expected = kept or ["checkpoint-3", "predictions", "run.json"]
+    expected = kept or ["checkpoint-3", "predictions", "report.html", "report.json", "run.json"]
     assert sorted(path.name for path in tmp_path.iterdir()) == expected
 
 
