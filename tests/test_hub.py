@@ -96,6 +96,7 @@ def test_a_run_pushes_what_others_need_and_no_checkpoints(pushed):
         "README.md",
         "metrics.json",
         "history.png",
+        "report.html",
         "predictions/moods-dev-output.csv",
     } <= set(pushed)
     assert not [name for name in pushed if name.startswith("checkpoint-")]
