@@ -9,6 +9,8 @@ from .text import TEXT_TYPES
 
 Points = list[tuple[float, float]]
 MOST_POINTS = 200
+# On another scale than the shares and correlations beside them.
+LOWER_IS_BETTER = ("alignment", "uniformity")
 
 
 def find_points(history: Sequence[Mapping[str, float]], key: str) -> Points:
@@ -40,7 +42,9 @@ def task_curves(
         trained = "_".join(filter(None, ("loss", task, part)))
         plots[title] = {"training": trained, "held out": f"eval_{task}_{loss}"}
     shown = [name for name in names if not name.endswith("_loss") and name != "perplexity"]
-    plots["Metrics on held-out rows"] = {name: f"eval_{task}_{name}" for name in shown}
+    for title, lower in (("Metrics on held-out rows", False), ("Lower is better", True)):
+        chosen = [name for name in shown if (name in LOWER_IS_BETTER) == lower]
+        plots[title] = {name: f"eval_{task}_{name}" for name in chosen}
     found = []
     for title, keys in plots.items():
         series = [_thin(name, find_points(history, key)) for name, key in keys.items()]

@@ -151,7 +151,8 @@ def _results(metrics: Mapping[str, Any], kinds: Mapping[str, str]) -> list[dict[
                 found["standard_errors"].get(task) if is_primary else None for found in splits
             ]
             cells = list(zip(values, errors, strict=True))
-            rows.append({"task": task, "metric": metric, "cells": cells})
+            if any(value is not None for value in values):
+                rows.append({"task": task, "metric": metric, "cells": cells})
     for metric in AGGREGATES:
         cells = [(found["metrics"].get(metric), None) for found in splits]
         if any(value is not None for value, _ in cells):
@@ -169,7 +170,8 @@ def _describe_task(
     scores = {
         split: (found["metrics"][f"{task}_{metric}"], found["standard_errors"][task])
         for split in SPLITS
-        if task in (found := metrics.get(split, {"rows": {}}))["rows"]
+        # single sentences without labels have no primary metric
+        if task in (found := metrics.get(split, {"standard_errors": {}}))["standard_errors"]
     }
     styles = {"train": scores.get("train"), "dev": scores.get("validation")}
     return {

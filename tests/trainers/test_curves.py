@@ -54,6 +54,19 @@ def test_the_only_loss_of_masked_tokens_is_that_of_the_task():
     assert [one["points"] for one in mlm["series"]] == [[(3, 8.0)], [(3, 7.0)]]
 
 
+def test_distances_of_vectors_have_a_plot_of_their_own():
+    names = ("loss", "accuracy", "mrr", "alignment", "uniformity")
+    history = [{"step": 3, "loss_near": 2.0}, {"step": 3} | {f"eval_near_{n}": 0.5 for n in names}]
+
+    plots = task_curves(history, "near", "contrastive")
+
+    assert {plot["title"]: [one["name"] for one in plot["series"]] for plot in plots} == {
+        "Loss": ["training", "held out"],
+        "Metrics on held-out rows": ["accuracy", "mrr"],
+        "Lower is better": ["alignment", "uniformity"],
+    }
+
+
 def test_a_long_series_is_thinned_and_says_so():
     history = [{"step": step, "loss_moods": 1 / step} for step in range(1, 5001)]
 
