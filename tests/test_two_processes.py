@@ -40,6 +40,8 @@ RUNS = {
         "layerwise_lr_decay": 0.8,
         "unfreeze_layer_every": 0.4,
     },
+    "mixed": {"task_sampling": "mixed", "gradient_accumulation_steps": 2, "stop": 5},
+    "drawn": {"task_sampling": "annealed", "stop": "longest"},
     "by length": {"train_sampling_strategy": "group_by_length", "stop": "longest"},
 }
 

@@ -10,6 +10,7 @@ from transformers import TrainingArguments
 from .callbacks import AggregateEarlyStopping
 from .masking import check_shares
 from .methods import MethodArguments
+from .task_sampling import SamplingArguments
 from .text import PAIRED
 
 # What fine-tuning has from the pre-training before it.
@@ -122,7 +123,7 @@ class RunArguments:
 
 
 @dataclass(kw_only=True)
-class FinetuneArguments(MethodArguments, RunArguments):
+class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
     """Flags and keys of ``finetune.py``.
 
     Raises:
@@ -145,6 +146,7 @@ class FinetuneArguments(MethodArguments, RunArguments):
 
     def __post_init__(self) -> None:
         check_names("tasks", self.tasks, "{sst: {dataset: sst}}")
+        SamplingArguments.__post_init__(self)
         MethodArguments.__post_init__(self)
         RunArguments.__post_init__(self)
         if self.mode == "frozen":
