@@ -276,7 +276,17 @@ def test_flags_choose_the_sampling_of_tasks(files, recipe, flags, steps):
 
     assert trainer.train_sampler.steps == steps
     assert trainer.train_sampler.epochs == 2
+    assert trainer.gradient_surgery is None
     assert f"--task_sampling {trainer.train_sampler.sampling.task_sampling}" in " ".join(flags)
+
+
+def test_a_flag_asks_for_gradient_surgery(files, recipe):
+    flags = ["--task_sampling", "mixed", "--gradient_surgery", "gradvac"]
+
+    surgery = prepare(files, recipe, *flags).trainer.gradient_surgery
+
+    assert surgery.method == "gradvac"
+    assert list(surgery.groups) == [-1, 0, 1, 2]  # embeddings, two layers, pooler
 
 
 def test_tasks_on_the_command_line_choose_from_the_recipe(files, recipe):

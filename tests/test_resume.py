@@ -76,6 +76,12 @@ RUNS = {
         "stop": 9,
         "save_steps": 1,
     },
+    "gradvac, two processes": {
+        "processes": 2,
+        "task_sampling": "mixed",
+        "gradient_surgery": "gradvac",
+        "stop": 4,
+    },
     "early stopping": {
         "early_stopping_patience": 2,
         "eval_strategy": "steps",
@@ -263,6 +269,7 @@ def test_it_may_be_killed_at_any_step(whole_run, output, step, redone):
         ("text beside tasks", (6, 13)),
         ("drawn", (6, 13)),
         ("mixed", (3, 8)),
+        ("gradvac, two processes", (3, 7)),
     ],
 )
 def test_it_may_be_killed_again_and_again(whole_run, output, name, steps):

@@ -8,6 +8,7 @@ import torch
 from transformers import TrainingArguments
 
 from .callbacks import AggregateEarlyStopping
+from .gradient_surgery import check_surgery
 from .masking import check_shares
 from .methods import MethodArguments
 from .task_sampling import SamplingArguments
@@ -140,6 +141,10 @@ class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
         default="longest",
         metadata={"help": "When an epoch ends: shortest, longest, or a number of steps."},
     )
+    gradient_surgery: Literal["pcgrad", "gradvac"] | None = field(
+        default=None,
+        metadata={"help": "What makes the gradients of mixed tasks get along; none adds them up."},
+    )
     exponential_lr_gamma: float | None = field(
         default=None, metadata={"help": "Factor on the learning rate after every epoch."}
     )
@@ -149,6 +154,7 @@ class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
         SamplingArguments.__post_init__(self)
         MethodArguments.__post_init__(self)
         RunArguments.__post_init__(self)
+        check_surgery(self.gradient_surgery, self)
         if self.mode == "frozen":
             for name in ("freeze_layers", "unfreeze_layer_every", "lora"):
                 if getattr(self, name) is not None:

@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
+from .data import MixedBatch
 from .masking import IGNORED_LABEL
-from .rows import Joined, MixedBatch, TaskBatch
+from .rows import Joined, TaskBatch
 from .shapes import FixedShapes
 from .text import TextTask
 

@@ -12,7 +12,6 @@ from torch.utils.data import Dataset, Sampler
 from .rows import (
     MODEL_COLUMNS,
     FlatRows,
-    MixedBatch,
     SourceRows,
     TaskBatch,
     TextSource,
@@ -21,6 +20,23 @@ from .rows import (
 from .streams import Counts
 
 Rows: TypeAlias = datasets.Dataset | TextSource
+
+
+class MixedBatch(Sequence[dict[str, Any]]):
+    """Rows of several tasks: those of one task after those of another.
+
+    Args:
+        parts: The rows of each task.
+    """
+
+    def __init__(self, parts: Sequence[Sequence[dict[str, Any]]]) -> None:
+        self.parts = parts
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def __getitem__(self, position: Any) -> Any:
+        return [row for part in self.parts for row in part][position]
 
 
 class TaskDataset(Dataset[dict[str, Any]]):

@@ -21,17 +21,18 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from .acceleration import reused_gradients, static_shapes
 from .batches import make_collator, make_sampler
 from .checks import check_arguments, check_mixed, check_tasks, find_texts
-from .collators import BATCHES, list_batches
+from .collators import list_batches
 from .data import Rows, TaskDataset
+from .gradient_surgery import Method, check_surgery
 from .masking import IGNORED_LABEL, Masking
-from .method_trainer import MethodsTrainer
+from .mixed_trainer import MixedStepsTrainer
 from .samplers import TaskBatchSampler
 from .task_sampling import SamplingArguments, Stop
 from .tasks import TaskTraining
 from .text import MASKED
 
 
-class MultiTaskTrainer(MethodsTrainer):
+class MultiTaskTrainer(MixedStepsTrainer):
     """Train one model on several tasks, one task per step, or all of them.
 
     Checkpoints hold all that a run needs to go on as if it had not been stopped: the order of rows
@@ -64,6 +65,8 @@ class MultiTaskTrainer(MethodsTrainer):
         sampling: How the task of a step is chosen; None for one after the other.
         max_tokens_per_batch: Tokens per process and step of the tasks that do not say it
             themselves; None takes ``per_device_train_batch_size`` rows.
+        gradient_surgery: ``pcgrad`` or ``gradvac``, which make the gradients of the tasks of a
+            mixed step get along on what they share (see ``GradientSurgery``); None adds them up.
         exponential_lr_gamma: Multiply the learning rate by this after every epoch, in (0, 1], in
             the place of ``lr_scheduler_type``. Warmup stays.
         kwargs: Other arguments of ``MethodsTrainer`` and of ``Trainer``.
@@ -87,6 +90,7 @@ class MultiTaskTrainer(MethodsTrainer):
         task_training: Mapping[str, TaskTraining] | None = None,
         stop: Stop = "shortest",
         sampling: SamplingArguments | None = None,
+        gradient_surgery: Method | None = None,
         max_tokens_per_batch: int | None = None,
         exponential_lr_gamma: float | None = None,
         masking: Mapping[str, Masking] | None = None,
@@ -98,6 +102,7 @@ class MultiTaskTrainer(MethodsTrainer):
         sampling = sampling or SamplingArguments()
         if sampling.task_sampling == "mixed":
             check_mixed(args)
+        check_surgery(gradient_surgery, sampling, args)
         if exponential_lr_gamma is not None and not 0 < exponential_lr_gamma <= 1:
             raise ValueError(f"exponential_lr_gamma={exponential_lr_gamma!r}; expected in (0, 1]")
         self._knows_tasks = "task" in signature(model.forward).parameters
@@ -128,6 +133,7 @@ class MultiTaskTrainer(MethodsTrainer):
             model=model,
             args=args,
             problem_types=problem_types,
+            gradient_surgery=gradient_surgery,
             train_dataset=self._train_rows,
             eval_dataset=eval_dataset,
             **kwargs,
@@ -181,26 +187,6 @@ class MultiTaskTrainer(MethodsTrainer):
         self._created_lr_scheduler = True
         return self.lr_scheduler
 
-    def training_step(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Any],
-        num_items_in_batch: Tensor | int | None = None,
-    ) -> Tensor:
-        """Add up the gradients of the tasks of a step, one after the other in the same memory.
-
-        Returns:
-            The sum of their weighted losses.
-        """
-        *others, last = list_batches(inputs)
-        losses = []
-        for batch in others:
-            # DDP remembers until the last backward pass which parameters had a gradient
-            with self.accelerator.no_sync(model):
-                losses.append(super().training_step(model, batch, num_items_in_batch))
-        losses.append(super().training_step(model, last, num_items_in_batch))
-        return sum(losses[1:], losses[0])
-
     def compute_loss(
         self,
         model: nn.Module,
@@ -244,19 +230,15 @@ class MultiTaskTrainer(MethodsTrainer):
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Count as the Trainer does, but the parameters only once, not at every step."""
-        if BATCHES in inputs:
-            return sum(map(self.floating_point_ops, inputs[BATCHES]))
-        tokens = inputs["input_ids"].numel() if "input_ids" in inputs else 0
+        batches = [batch for batch in list_batches(inputs) if "input_ids" in batch]
+        tokens = sum(batch["input_ids"].numel() for batch in batches)
         if not tokens:
             return super().floating_point_ops(inputs)
         if self._flops_of_token is None:
-            self._flops_of_token = super().floating_point_ops(inputs) // tokens
+            first = batches[0]
+            count = first["input_ids"].numel()
+            self._flops_of_token = super().floating_point_ops(first) // count
         return tokens * self._flops_of_token
-
-    def _track_num_input_tokens(self, inputs: dict[str, Any]) -> None:
-        """Count the tokens of every task of a step."""
-        for batch in list_batches(inputs):
-            super()._track_num_input_tokens(batch)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add ``loss_<task>``, the mean over ranks and steps since the last log of the loss."""

@@ -265,23 +265,6 @@ class TaskBatch(Sequence[dict[str, Any]]):
         return self._rows.join(self.task, self._indices, self._numbers)
 
 
-class MixedBatch(Sequence[dict[str, Any]]):
-    """Rows of several tasks: those of one task after those of another.
-
-    Args:
-        parts: The rows of each task.
-    """
-
-    def __init__(self, parts: Sequence[Sequence[dict[str, Any]]]) -> None:
-        self.parts = parts
-
-    def __len__(self) -> int:
-        return sum(map(len, self.parts))
-
-    def __getitem__(self, position: Any) -> Any:
-        return [row for part in self.parts for row in part][position]
-
-
 def row_order(dataset: datasets.Dataset) -> NDArray[np.int64] | None:
     """Find which rows of the table of a dataset are its rows, (rows,); None for all in order."""
     # selecting by datasets itself takes a slice of the table for each row
