@@ -5,7 +5,7 @@ import torch
 from transformers import TrainerCallback
 
 from tests.trainers.tiny import SIZES, make_model
-from trainers import SamplingArguments, TaskTraining
+from trainers import MethodArguments, SamplingArguments, TaskTraining
 from trainers.collators import list_batches
 
 MIXED = {"sampling": SamplingArguments(task_sampling="mixed"), "stop": 4}
@@ -123,6 +123,7 @@ def weights(trainer):
         ({"own": MIXED, "gradient_accumulation_steps": 3}, (2,)),
         ({"own": MIXED, "max_steps": 11}, (10,)),
         ({"own": MIXED | {"max_tokens_per_batch": 60}, "dataloader_num_workers": 1}, (6,)),
+        ({"own": MIXED | {"methods": MethodArguments(r_drop=1.0, smart={})}}, (4,)),
         ({"own": {"sampling": SamplingArguments(task_sampling="annealed"), "stop": 5}}, (4, 8)),
         (
             {
@@ -133,7 +134,7 @@ def weights(trainer):
             (4, 8),
         ),
     ],
-    ids=["mixed", "accumulation", "steps", "tokens", "annealed", "proportional"],
+    ids=["mixed", "accumulation", "steps", "tokens", "regularized", "annealed", "proportional"],
 )
 def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(
     make_trainer, tmp_path, options, checkpoints
