@@ -130,6 +130,11 @@ class GradientSurgery:
         pairs = np.triu_indices(len(self._tasks), k=1)
         return float((grams.sum(axis=0)[pairs] < 0).mean())
 
+    def forget(self) -> None:
+        """Forget all gradients, and free their memory."""
+        self._vectors = None
+        self._touched.clear()
+
     def state_dict(self) -> dict[str, Tensor]:
         """Give what a run needs to go on."""
         return {"targets": torch.from_numpy(self.targets.copy())}

@@ -45,6 +45,14 @@ class MixedStepsTrainer(MethodsTrainer):
             tasks = list(self.problem_types)
             self.gradient_surgery = GradientSurgery(model, tasks, gradient_surgery, args.seed)
 
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """Train; the memory of gradient surgery is free afterwards."""
+        try:
+            return super().train(*args, **kwargs)
+        finally:
+            if self.gradient_surgery is not None:
+                self.gradient_surgery.forget()
+
     def training_step(
         self,
         model: nn.Module,

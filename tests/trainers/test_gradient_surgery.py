@@ -215,6 +215,20 @@ def test_what_no_task_used_has_no_gradient():
     assert all(parameter.grad is None for parameter in model.encoder.encoder.parameters())
 
 
+def test_gradients_that_are_forgotten_are_in_no_sum():
+    vectors = draw(2, seed=3)
+    _, surgery, _ = merge("pcgrad", vectors)
+    set_gradient(surgery.encoder, 100 * torch.ones(11))
+    surgery.take("a")  # as of a run that was stopped between two micro-batches
+
+    surgery.forget()
+
+    assert torch.equal(merge("pcgrad", vectors, surgery=surgery)[0], merge("pcgrad", vectors)[0])
+    surgery.forget()
+    with pytest.raises(ValueError, match="no gradients to merge"):
+        surgery.merge(0)
+
+
 def test_the_order_of_the_others_is_that_of_seed_and_step():
     surgery, same, other = (
         GradientSurgery(Model(), "abcd", "pcgrad", seed=seed) for seed in (0, 0, 1)
