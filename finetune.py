@@ -364,6 +364,8 @@ def prepare_run(
             task_training={name: task.training for name, task in (recipe | recipe_texts).items()},
             masking={name: text.masking for name, text in texts.items() if text.masking},
             stop=arguments.parse_stop(),
+            sampling=arguments,
+            gradient_surgery=arguments.gradient_surgery,
             max_tokens_per_batch=arguments.max_tokens_per_batch,
             exponential_lr_gamma=arguments.exponential_lr_gamma,
             methods=arguments,

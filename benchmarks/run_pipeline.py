@@ -38,7 +38,7 @@ from datasets_scripts import (  # noqa: E402
     make_text_rows,
     train_wordpiece,
 )
-from trainers import Masking, RoundRobinBatchSampler, TaskCollator, TaskDataset  # noqa: E402
+from trainers import Masking, TaskBatchSampler, TaskCollator, TaskDataset  # noqa: E402
 from trainers.text import TextTask  # noqa: E402
 
 WORDS = 30_000
@@ -127,7 +127,7 @@ def measure_corpus(file: Path, folder: Path) -> dict[str, Any]:
 
 def make_loader(rows: Any, tokenizer: Any, workers: int) -> DataLoader[Any]:
     """Load one pass of masked, packed batches, as the trainer does."""
-    sampler = RoundRobinBatchSampler(
+    sampler = TaskBatchSampler(
         {"text": len(rows)}, {"text": BATCH}, stop="longest", changing=["text"]
     )
     texts = {"text": TextTask("pretraining", Masking.from_tokenizer(tokenizer))}

@@ -275,6 +275,52 @@ def test_stop_ends_an_epoch(files, recipe, stop, steps):
     assert trainer.train_sampler.steps == steps
 
 
+@pytest.mark.parametrize(
+    ("flags", "steps"),
+    [
+        # 24 rows each in batches of 6, 4 and 4
+        (["--task_sampling", "proportional"], 16),
+        (["--task_sampling", "mixed"], 6),
+        (
+            [
+                "--task_sampling",
+                "temperature",
+                "--sampling_temperature",
+                "2",
+                "--sampling_cap",
+                "8",
+            ],
+            17,
+        ),
+        (
+            [
+                "--task_sampling",
+                "weighted",
+                "--sampling_weights",
+                "{moods: 1, pairs: 1, scores: 6}",
+            ],
+            48,
+        ),
+    ],
+)
+def test_flags_choose_the_sampling_of_tasks(files, recipe, flags, steps):
+    trainer = prepare(files, recipe, "--stop", "longest", *flags).trainer
+
+    assert trainer.train_sampler.steps == steps
+    assert trainer.train_sampler.epochs == 2
+    assert trainer.gradient_surgery is None
+    assert f"--task_sampling {trainer.train_sampler.sampling.task_sampling}" in " ".join(flags)
+
+
+def test_a_flag_asks_for_gradient_surgery(files, recipe):
+    flags = ["--task_sampling", "mixed", "--gradient_surgery", "gradvac"]
+
+    surgery = prepare(files, recipe, *flags).trainer.gradient_surgery
+
+    assert surgery.method == "gradvac"
+    assert list(surgery.groups) == [-1, 0, 1, 2]  # embeddings, two layers, pooler
+
+
 def test_tasks_on_the_command_line_choose_from_the_recipe(files, recipe):
     run = prepare(files, recipe, "--tasks", "scores,moods")
 

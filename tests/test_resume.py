@@ -68,6 +68,20 @@ RUNS = {
         "max_tokens_per_batch": 100,
     },
     "text beside tasks": {"with_text": True, "stop": 8},
+    "drawn": {"with_text": True, "stop": 7, "task_sampling": "annealed"},
+    "mixed": {
+        "with_text": True,
+        "task_sampling": "mixed",
+        "gradient_accumulation_steps": 2,
+        "stop": 9,
+        "save_steps": 1,
+    },
+    "gradvac, two processes": {
+        "processes": 2,
+        "task_sampling": "mixed",
+        "gradient_surgery": "gradvac",
+        "stop": 4,
+    },
     "early stopping": {
         "early_stopping_patience": 2,
         "eval_strategy": "steps",
@@ -253,6 +267,9 @@ def test_it_may_be_killed_at_any_step(whole_run, output, step, redone):
         ("early stopping", (5,)),
         ("pre-training, two processes", (3, 7)),
         ("text beside tasks", (6, 13)),
+        ("drawn", (6, 13)),
+        ("mixed", (3, 8)),
+        ("gradvac, two processes", (3, 7)),
     ],
 )
 def test_it_may_be_killed_again_and_again(whole_run, output, name, steps):

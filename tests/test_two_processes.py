@@ -40,6 +40,15 @@ RUNS = {
         "layerwise_lr_decay": 0.8,
         "unfreeze_layer_every": 0.4,
     },
+    "mixed": {"task_sampling": "mixed", "gradient_accumulation_steps": 2, "stop": 5},
+    "pcgrad": {
+        "task_sampling": "mixed",
+        "gradient_surgery": "pcgrad",
+        "gradient_accumulation_steps": 2,
+        "stop": 5,
+    },
+    "gradvac": {"task_sampling": "mixed", "gradient_surgery": "gradvac", "stop": 4},
+    "drawn": {"task_sampling": "annealed", "stop": "longest"},
     "by length": {"train_sampling_strategy": "group_by_length", "stop": "longest"},
 }
 

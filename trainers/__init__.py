@@ -2,14 +2,16 @@
 
 The map: ``tasks`` (what a recipe says about training a task), ``data`` (rows of all tasks),
 ``rows`` (their arrays), ``masking`` and ``text`` (learning from text without labels),
-``collators`` and ``shapes`` (rows to batches), ``samplers``, ``streams`` and ``token_streams``
-(which rows of which task at which step), ``batches`` (all these for a run),
-``metrics`` (per task and over all tasks), ``embeddings`` (those of vectors), ``evaluation`` and
-``multitask`` (the trainer), ``acceleration`` (of its steps), ``checkpoints`` (what can be resumed),
-``arguments`` and ``recipes`` (a YAML file plus flags), ``pretrained`` (strict loading), ``runs``
-(the folder of a run), ``launch`` (a whole run), ``results``, ``predictions`` and ``report`` (what
-it leaves behind), ``evidence``, ``analysis``, ``curves``, ``plots`` and ``page`` (``report.html``),
-``errors`` (for people), ``files`` (whole files or nothing).
+``collators`` and ``shapes`` (rows to batches), ``task_sampling``, ``samplers``, ``streams`` and
+``token_streams`` (which rows of which task at which step), ``batches`` (all these for a run),
+``metrics`` (per task and over all tasks), ``embeddings`` (those of vectors), ``evaluation``,
+``method_trainer``, ``mixed_trainer`` and ``multitask`` (the trainer, in layers), ``methods`` (its
+flags), ``layers``, ``regularization``, ``perturbation``, ``averaging``, ``adapters`` and
+``gradient_surgery`` (what they ask for), ``acceleration`` (of its steps), ``checkpoints`` (what can
+be resumed), ``arguments`` and ``recipes`` (a YAML file plus flags), ``pretrained`` (strict loading),
+``runs`` (the folder of a run), ``launch`` (a whole run), ``results``, ``predictions`` and ``report``
+(what it leaves behind), ``evidence``, ``analysis``, ``curves``, ``plots`` and ``page``
+(``report.html``), ``errors`` (for people), ``files`` (whole files or nothing).
 """
 
 from .adapters import add_lora, merge_lora
@@ -37,7 +39,8 @@ from .report import plot_history, results_table, write_model_card
 from .results import Outputs, Results, RunFacts, evaluate_run, write_card, write_results
 from .rows import SomeRows, TextSource
 from .runs import describe_command, describe_recipe
-from .samplers import RoundRobinBatchSampler
+from .samplers import TaskBatchSampler
+from .task_sampling import SamplingArguments
 from .tasks import TaskTraining
 from .text import TEXT_TYPES
 
@@ -54,9 +57,10 @@ __all__ = [
     "PretrainArguments",
     "Program",
     "Results",
-    "RoundRobinBatchSampler",
     "RunFacts",
+    "SamplingArguments",
     "SomeRows",
+    "TaskBatchSampler",
     "TaskCollator",
     "TaskDataset",
     "TaskTraining",

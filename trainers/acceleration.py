@@ -6,6 +6,8 @@ from typing import Any
 
 from transformers import Trainer, TrainingArguments
 
+from .checks import steps_in_backward
+
 # Programs of one task: eight sizes of a batch, each with two numbers of rows, in training and in
 # evaluation. More are compiled than are ever needed, rather than too few: at the limit dynamo gives
 # up and runs the model as it is.
@@ -47,7 +49,7 @@ def reused_gradients(trainer: Trainer) -> Iterator[None]:
     """
     args = trainer.args
     model: Any = trainer.model
-    hooked = any(name in str(args.optim).lower() for name in ("layerwise", "lomo"))
+    hooked = steps_in_backward(args)
     sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
     alone = args.device.type == "cpu" and args.world_size == 1
     suits = hasattr(model, "reuse_gradients") and not args.torch_compile

@@ -8,8 +8,10 @@ import torch
 from transformers import TrainingArguments
 
 from .callbacks import AggregateEarlyStopping
+from .gradient_surgery import check_surgery
 from .masking import check_shares
 from .methods import MethodArguments
+from .task_sampling import SamplingArguments
 from .text import PAIRED
 
 # What fine-tuning has from the pre-training before it.
@@ -128,7 +130,7 @@ class RunArguments:
 
 
 @dataclass(kw_only=True)
-class FinetuneArguments(MethodArguments, RunArguments):
+class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
     """Flags and keys of ``finetune.py``.
 
     Raises:
@@ -145,6 +147,10 @@ class FinetuneArguments(MethodArguments, RunArguments):
         default="longest",
         metadata={"help": "When an epoch ends: shortest, longest, or a number of steps."},
     )
+    gradient_surgery: Literal["pcgrad", "gradvac"] | None = field(
+        default=None,
+        metadata={"help": "What makes the gradients of mixed tasks get along; none adds them up."},
+    )
     exponential_lr_gamma: float | None = field(
         default=None, metadata={"help": "Factor on the learning rate after every epoch."}
     )
@@ -157,8 +163,10 @@ class FinetuneArguments(MethodArguments, RunArguments):
         check_names("tasks", self.tasks, "{sst: {dataset: sst}}")
         if self.report_examples < 0:
             raise ValueError(f"report_examples={self.report_examples}; expected 0 or more")
+        SamplingArguments.__post_init__(self)
         MethodArguments.__post_init__(self)
         RunArguments.__post_init__(self)
+        check_surgery(self.gradient_surgery, self)
         if self.mode == "frozen":
             for name in ("freeze_layers", "unfreeze_layer_every", "lora"):
                 if getattr(self, name) is not None:

@@ -1,7 +1,7 @@
 """What makes the batches of a run: its sampler and its collator."""
 
+import math
 from collections.abc import Mapping
-from typing import Literal
 
 import numpy as np
 from torch import nn
@@ -9,9 +9,10 @@ from transformers import TrainingArguments
 
 from .collators import TaskCollator
 from .data import Rows, read_lengths, token_counts
-from .samplers import RoundRobinBatchSampler
+from .samplers import TaskBatchSampler
 from .shapes import FixedShapes
 from .streams import counts_of
+from .task_sampling import SamplingArguments, Stop
 from .tasks import TaskTraining
 from .text import TextTask
 
@@ -20,10 +21,11 @@ def make_sampler(
     train_dataset: Mapping[str, Rows],
     args: TrainingArguments,
     task_training: Mapping[str, TaskTraining],
-    stop: Literal["shortest", "longest"] | int,
+    stop: Stop,
     max_tokens_per_batch: int | None,
     texts: Mapping[str, TextTask],
-) -> RoundRobinBatchSampler:
+    sampling: SamplingArguments | None = None,
+) -> TaskBatchSampler:
     """Build the sampler of a run.
 
     Args:
@@ -34,6 +36,7 @@ def make_sampler(
         max_tokens_per_batch: Tokens per process and step of the tasks that say nothing; None takes
             ``per_device_train_batch_size`` rows.
         texts: The tasks that learn from text, whose rows or masks are other ones in every pass.
+        sampling: How the task of a step is chosen; None for one after the other.
 
     Raises:
         ValueError: If the sampler refuses a value, or a column that it needs is missing.
@@ -55,17 +58,32 @@ def make_sampler(
             task: read_lengths(task, dataset, args.length_column_name)
             for task, dataset in train_dataset.items()
         }
-    return RoundRobinBatchSampler(
+    sampler = TaskBatchSampler(
         {task: len(dataset) for task, dataset in train_dataset.items()},
         batch_sizes,
         num_replicas=args.world_size,
         seed=args.seed if args.data_seed is None else args.data_seed,
         stop=stop,
+        sampling=sampling,
         lengths=lengths,
         token_budgets=budgets,
         tokens={task: token_counts(train_dataset[task]) for task in budgets},
         changing=texts,
     )
+    sampler.epochs = count_epochs(args, sampler.steps)
+    return sampler
+
+
+def count_epochs(args: TrainingArguments, steps: int) -> int:
+    """Count the epochs of a run, a last one that is cut included.
+
+    Args:
+        args: Arguments of the Trainer.
+        steps: Micro-steps of an epoch.
+    """
+    if args.max_steps > 0:
+        return math.ceil(args.max_steps / math.ceil(steps / args.gradient_accumulation_steps))
+    return math.ceil(args.num_train_epochs)
 
 
 def make_collator(
@@ -73,7 +91,7 @@ def make_collator(
     args: TrainingArguments,
     pad_token_id: int,
     train_dataset: Mapping[str, Rows] | None,
-    sampler: RoundRobinBatchSampler | None,
+    sampler: TaskBatchSampler | None,
     texts: Mapping[str, TextTask],
 ) -> TaskCollator:
     """Build the collator of a run: packed if the model can, in fixed shapes if it is compiled.
@@ -95,7 +113,7 @@ def make_collator(
     return TaskCollator(pad_token_id, packed=True, fixed_shapes=FixedShapes(most), texts=texts)
 
 
-def _most_tokens(task: str, rows: Rows, sampler: RoundRobinBatchSampler) -> int:
+def _most_tokens(task: str, rows: Rows, sampler: TaskBatchSampler) -> int:
     """Bound the tokens of a batch, by its budget or by the longest rows."""
     if task in sampler.token_budgets:
         return sampler.token_budgets[task]

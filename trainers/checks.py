@@ -160,3 +160,33 @@ def check_arguments(args: TrainingArguments, problem_types: Mapping[str, str]) -
             f"metric_for_best_model={best!r}: a lower {name} is better; add "
             f"greater_is_better: false{other}"
         )
+
+
+def check_mixed(args: TrainingArguments) -> None:
+    """Refuse what does not outlive several backward passes before an optimizer step.
+
+    Args:
+        args: Arguments of the Trainer.
+
+    Raises:
+        ValueError: If an argument is such a one.
+    """
+    optimizer = str(getattr(args.optim, "value", args.optim))
+    problems = {
+        f"optim={optimizer!r}, which steps within the backward pass": steps_in_backward(args),
+        "torch_compile_mode='reduce-overhead', whose gradients do not outlive a backward pass": (
+            args.torch_compile_mode == "reduce-overhead"
+        ),
+        "DeepSpeed, which steps after each backward pass": args.deepspeed_plugin is not None,
+    }
+    for problem, is_there in problems.items():
+        if is_there:
+            raise ValueError(
+                "task_sampling: mixed adds up the gradients of several backward passes and does "
+                f"not go with {problem}; leave that out, or take another task_sampling"
+            )
+
+
+def steps_in_backward(args: TrainingArguments) -> bool:
+    """Tell whether the optimizer takes gradients while they are computed, layer by layer."""
+    return any(name in str(args.optim).lower() for name in ("layerwise", "lomo"))

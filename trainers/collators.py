@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
+from .data import MixedBatch
 from .masking import IGNORED_LABEL
 from .rows import Joined, TaskBatch
 from .shapes import FixedShapes
@@ -18,6 +19,8 @@ from .text import TextTask
 # Room for predicted tokens in fixed shapes, beyond the share that is asked for, and its multiples.
 SPARE_TARGETS = 1.1
 TARGETS_MULTIPLE = 64
+# Key of a mixed batch: a list of the batches of its tasks.
+BATCHES = "batches"
 
 
 class TaskCollator:
@@ -186,9 +189,25 @@ def join_rows(rows: Sequence[Mapping[str, Any]]) -> Joined:
     )
 
 
-def list_rows(collator: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Call the collator of a user with what it expects: a list of dictionaries."""
-    return collator(list(rows))
+def collate_rows(collator: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Call a collator with the rows of one task.
+
+    Args:
+        collator: Ours, or that of a user, which expects a list of dictionaries.
+        rows: Rows of one task, or a ``MixedBatch``.
+
+    Returns:
+        What the collator made of them; of a mixed batch ``{"batches": [...]}``, one for each task.
+    """
+    if isinstance(rows, MixedBatch):
+        return {BATCHES: [collate_rows(collator, part) for part in rows.parts]}
+    return collator(rows if isinstance(collator, TaskCollator) else list(rows))
+
+
+def list_batches(inputs: dict[str, Any]) -> list[dict[str, Any]]:
+    """List the batches of single tasks that a step has."""
+    batches: list[dict[str, Any]] = inputs.get(BATCHES, [inputs])
+    return batches
 
 
 def _is_separate(rows: Sequence[Mapping[str, Any]]) -> bool:

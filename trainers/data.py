@@ -1,6 +1,5 @@
 """Encoded rows of several tasks as one dataset."""
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, TypeAlias
@@ -24,11 +23,29 @@ from .streams import Counts
 Rows: TypeAlias = datasets.Dataset | TextSource
 
 
+class MixedBatch(Sequence[dict[str, Any]]):
+    """Rows of several tasks: those of one task after those of another.
+
+    Args:
+        parts: The rows of each task.
+    """
+
+    def __init__(self, parts: Sequence[Sequence[dict[str, Any]]]) -> None:
+        self.parts = parts
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def __getitem__(self, position: Any) -> Any:
+        return [row for part in self.parts for row in part][position]
+
+
 class TaskDataset(Dataset[dict[str, Any]]):
     """The rows of all tasks one after the other; every row carries the name of its task.
 
     A row is a dictionary. Rows of one task that are asked for together are a ``TaskBatch``, which
     stays in flat arrays, unless a dataset has a format or a transform: that is asked for its rows.
+    Rows of several tasks are a ``MixedBatch`` of these.
 
     Index ``i + p * len(self)`` is row ``i`` in pass ``p`` over the data, for rows that are not the
     same in every pass: those of text sources, and masks.
@@ -74,13 +91,16 @@ class TaskDataset(Dataset[dict[str, Any]]):
         return row
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[dict[str, Any]]:
-        """Read the rows of a batch together if they are of one task."""
+        """Read the rows of a batch together, or those of each of its tasks."""
         numbers, places = np.divmod(np.asarray(indices, dtype=np.int64), len(self))
-        position = bisect_right(self._ends, places[0])
-        start, end = self._ends[position] - self.sizes[self._tasks[position]], self._ends[position]
-        if places.min() < start or places.max() >= end:
-            return [self[index] for index in indices]
+        positions = np.searchsorted(self._ends, places, side="right")
+        cuts = np.flatnonzero(np.diff(positions)) + 1
+        if len(cuts):
+            runs = np.split(np.asarray(indices), cuts)
+            return MixedBatch([self.__getitems__(run.tolist()) for run in runs])
+        position = int(positions[0])
         task, flat = self._tasks[position], self._flat[position]
+        start = self._ends[position] - self.sizes[task]
         if flat is not None:
             return TaskBatch(task, flat, places - start, numbers)
         rows = self._datasets[position][(places - start).tolist()]

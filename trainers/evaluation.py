@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
 from .acceleration import static_shapes
-from .collators import TaskCollator, list_rows
+from .collators import collate_rows
 from .data import Rows, longest_first
 from .metrics import PRIMARY_METRIC, UNLABELLED, Decode, aggregates, task_metrics
 from .text import TEXT_TYPES, find_output, score_text
@@ -67,11 +67,8 @@ class TaskEvaluationTrainer(Trainer):
 
     def _loader_options(self) -> dict[str, Any]:
         args = self.args
-        collate = self.data_collator
-        if not isinstance(collate, TaskCollator):
-            collate = partial(list_rows, collate)
         return {
-            "collate_fn": collate,
+            "collate_fn": partial(collate_rows, self.data_collator),
             "num_workers": args.dataloader_num_workers,
             # without an accelerator pinning does nothing but warn
             "pin_memory": args.dataloader_pin_memory and torch.accelerator.is_available(),

@@ -51,7 +51,7 @@ def learning_rate_factors(
     """
     if not 0 < decay <= 1:
         raise ValueError(f"layerwise_lr_decay={decay!r}; expected in (0, 1]")
-    count = _count_layers(model, "layerwise_lr_decay")
+    count = count_layers(model, "layerwise_lr_decay")
     factors = {}
     for name, _ in model.named_parameters():
         layer = layer_of(name, count)
@@ -91,7 +91,7 @@ def describe_learning_rates(model: nn.Module, factors: dict[str, float], rate: f
         factors: Name of a parameter to its factor.
         rate: Learning rate of the top.
     """
-    count = _count_layers(model, "layerwise_lr_decay")
+    count = count_layers(model, "layerwise_lr_decay")
     rows: dict[tuple[int, float], int] = {}
     for name, value in model.named_parameters():
         key = (layer_of(name, count), factors[name])
@@ -138,7 +138,7 @@ class GradualUnfreezing(TrainerCallback):
         learning = int((state.epoch or 0.0) / self.epochs + 1e-9)
         if learning != self._learning:
             self._learning = learning
-            freeze_below(model, _count_layers(model, "unfreeze_layer_every") - learning)
+            freeze_below(model, count_layers(model, "unfreeze_layer_every") - learning)
 
     def on_train_end(
         self,
@@ -161,12 +161,17 @@ def freeze_below(model: nn.Module, layer: int) -> None:
         layer: The lowest layer that learns; -1 for all with the embeddings, the number of layers
             for heads and pooler alone.
     """
-    count = _count_layers(model, "freeze_layers")
+    count = count_layers(model, "freeze_layers")
     for name, value in model.named_parameters():
         value.requires_grad = layer_of(name, count) >= layer
 
 
-def _count_layers(model: nn.Module, flag: str) -> int:
+def count_layers(model: nn.Module, flag: str) -> int:
+    """Count the layers of the encoder of a model, for what a flag asks for.
+
+    Raises:
+        ValueError: If the model does not say how many it has.
+    """
     count = getattr(getattr(model, "config", None), "num_hidden_layers", None)
     if not isinstance(count, int):
         raise ValueError(  # noqa: TRY004  what a user asked for does not go with his model

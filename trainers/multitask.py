@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,17 +20,20 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .acceleration import reused_gradients, static_shapes
 from .batches import make_collator, make_sampler
-from .checks import check_arguments, check_tasks, find_texts
+from .checks import check_arguments, check_mixed, check_tasks, find_texts
+from .collators import list_batches
 from .data import Rows, TaskDataset
+from .gradient_surgery import Method, check_surgery
 from .masking import IGNORED_LABEL, Masking
-from .method_trainer import MethodsTrainer
-from .samplers import RoundRobinBatchSampler
+from .mixed_trainer import MixedStepsTrainer
+from .samplers import TaskBatchSampler
+from .task_sampling import SamplingArguments, Stop
 from .tasks import TaskTraining
 from .text import MASKED
 
 
-class MultiTaskTrainer(MethodsTrainer):
-    """Train one model on several tasks, one task per step.
+class MultiTaskTrainer(MixedStepsTrainer):
+    """Train one model on several tasks, one task per step, or all of them.
 
     Checkpoints hold all that a run needs to go on as if it had not been stopped: the order of rows
     is a function of (seed, epoch), evaluation leaves the random state as it was, and the state of
@@ -52,15 +55,18 @@ class MultiTaskTrainer(MethodsTrainer):
             ``decode(task, logits)``, metrics are of what that gives. With one task alone it may be
             a model that does not know tasks.
         args: Arguments of the Trainer.
-        train_dataset: Rows of each task, in the order of the round robin.
+        train_dataset: Rows of each task, in the order in which they take turns.
         eval_dataset: Rows of the same tasks.
         problem_types: Problem type of each task: classification, paraphrase, similarity,
             contrastive, masked_lm, next_sentence or pretraining.
         masking: What chooses the tokens that the tasks masked_lm and pretraining predict, by task.
         task_training: Batch size and loss weight where a task differs from the default.
-        stop: When an epoch ends; see ``RoundRobinBatchSampler``.
+        stop: When an epoch ends; see ``TaskBatchSampler``.
+        sampling: How the task of a step is chosen; None for one after the other.
         max_tokens_per_batch: Tokens per process and step of the tasks that do not say it
             themselves; None takes ``per_device_train_batch_size`` rows.
+        gradient_surgery: ``pcgrad`` or ``gradvac``, which make the gradients of the tasks of a
+            mixed step get along on what they share (see ``GradientSurgery``); None adds them up.
         exponential_lr_gamma: Multiply the learning rate by this after every epoch, in (0, 1], in
             the place of ``lr_scheduler_type``. Warmup stays.
         kwargs: Other arguments of ``MethodsTrainer`` and of ``Trainer``.
@@ -82,7 +88,9 @@ class MultiTaskTrainer(MethodsTrainer):
         train_dataset: Mapping[str, Rows] | None = None,
         eval_dataset: Mapping[str, Rows] | None = None,
         task_training: Mapping[str, TaskTraining] | None = None,
-        stop: Literal["shortest", "longest"] | int = "shortest",
+        stop: Stop = "shortest",
+        sampling: SamplingArguments | None = None,
+        gradient_surgery: Method | None = None,
         max_tokens_per_batch: int | None = None,
         exponential_lr_gamma: float | None = None,
         masking: Mapping[str, Masking] | None = None,
@@ -91,6 +99,10 @@ class MultiTaskTrainer(MethodsTrainer):
         given = {"training": train_dataset, "evaluation": eval_dataset}
         check_tasks(problem_types, given, task_training or {})
         check_arguments(args, problem_types)
+        sampling = sampling or SamplingArguments()
+        if sampling.task_sampling == "mixed":
+            check_mixed(args)
+        check_surgery(gradient_surgery, sampling, args)
         if exponential_lr_gamma is not None and not 0 < exponential_lr_gamma <= 1:
             raise ValueError(f"exponential_lr_gamma={exponential_lr_gamma!r}; expected in (0, 1]")
         self._knows_tasks = "task" in signature(model.forward).parameters
@@ -105,11 +117,11 @@ class MultiTaskTrainer(MethodsTrainer):
         }
         self.exponential_lr_gamma = exponential_lr_gamma
         self._train_rows = None if train_dataset is None else TaskDataset(train_dataset)
-        self.train_sampler: RoundRobinBatchSampler | None = None
+        self.train_sampler: TaskBatchSampler | None = None
         if train_dataset is not None and self._train_rows is not None:
             # before the Trainer makes the output folder, for a sampler that is refused
             self.train_sampler = make_sampler(
-                train_dataset, args, self.task_training, stop, max_tokens_per_batch, texts
+                train_dataset, args, self.task_training, stop, max_tokens_per_batch, texts, sampling
             )
             # the dataset is told the epoch and passes it on
             self._train_rows.register_sampler(self.train_sampler)
@@ -121,6 +133,7 @@ class MultiTaskTrainer(MethodsTrainer):
             model=model,
             args=args,
             problem_types=problem_types,
+            gradient_surgery=gradient_surgery,
             train_dataset=self._train_rows,
             eval_dataset=eval_dataset,
             **kwargs,
@@ -217,11 +230,14 @@ class MultiTaskTrainer(MethodsTrainer):
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Count as the Trainer does, but the parameters only once, not at every step."""
-        tokens = inputs["input_ids"].numel() if "input_ids" in inputs else 0
+        batches = [batch for batch in list_batches(inputs) if "input_ids" in batch]
+        tokens = sum(batch["input_ids"].numel() for batch in batches)
         if not tokens:
             return super().floating_point_ops(inputs)
         if self._flops_of_token is None:
-            self._flops_of_token = super().floating_point_ops(inputs) // tokens
+            first = batches[0]
+            count = first["input_ids"].numel()
+            self._flops_of_token = super().floating_point_ops(first) // count
         return tokens * self._flops_of_token
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:

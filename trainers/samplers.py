@@ -1,12 +1,14 @@
 """Which task at which step, and which of its rows: a pure function of (seed, epoch)."""
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
 from .streams import Counts, RowStream, Seed, TaskStream, counts_of
+from .task_sampling import DrawnOrder, SamplingArguments, Stop, make_order
 from .token_streams import TokenStream
 
 
@@ -17,7 +19,7 @@ class TaskShare(NamedTuple):
         steps: Batches per rank and epoch.
         rows: Rows per epoch, over all ranks.
         passes: Times that an epoch goes through the data of the task.
-        share: Share of all steps, in [0, 1].
+        share: Share of all batches, in [0, 1].
     """
 
     steps: int
@@ -26,8 +28,11 @@ class TaskShare(NamedTuple):
     share: float
 
 
-class RoundRobinBatchSampler(Sampler[list[int]]):
-    """Deal batches of one task after the other, the same task to every rank at every step.
+class TaskBatchSampler(Sampler[list[int]]):
+    """Deal batches of tasks, the same tasks to every rank at every step.
+
+    A step takes a batch of one task, or with ``mixed`` sampling of every task, one after the other;
+    which one is the matter of a `TaskOrder`.
 
     Each task has an endless stream of rows, one reshuffled permutation of its data after the other.
     It goes on over the epochs, so that in the long run all rows are seen equally often, also those
@@ -47,12 +52,17 @@ class RoundRobinBatchSampler(Sampler[list[int]]):
         seed: Seed of all orders, >= 0.
         stop: End of an epoch: ``"shortest"`` when the next round would go beyond the data of some
             task, ``"longest"`` when every task has seen all its data (smaller ones are reshuffled
-            and begin again), or a number of steps per rank (micro-steps, not optimizer steps).
+            and begin again), or a number of steps per rank (micro-steps, not optimizer steps). Of
+            tasks that are drawn these are expectations; see `DrawnOrder`.
+        sampling: How the task of a step is chosen; None for one after the other.
         lengths: Tokens of every row of each task; if given, batches have rows of similar length.
         token_budgets: Tokens per rank and step of the tasks that have a budget.
         tokens: Tokens that every row of such a task costs, of both sentences of a pair.
         changing: Tasks whose rows are other ones in every pass: the index of a row has the number
             of its pass, as `TaskDataset` reads it.
+
+    Attributes:
+        epochs: Epochs of the run, over which ``annealed`` sampling goes.
 
     Raises:
         ValueError: If a size, a batch size, a budget or ``stop`` is out of range, names do not
@@ -70,7 +80,8 @@ class RoundRobinBatchSampler(Sampler[list[int]]):
         *,
         num_replicas: int = 1,
         seed: int = 0,
-        stop: Literal["shortest", "longest"] | int = "shortest",
+        stop: Stop = "shortest",
+        sampling: SamplingArguments | None = None,
         lengths: Mapping[str, Counts] | None = None,
         token_budgets: Mapping[str, int] | None = None,
         tokens: Mapping[str, Counts] | None = None,
@@ -91,8 +102,13 @@ class RoundRobinBatchSampler(Sampler[list[int]]):
         self.changing = frozenset(changing)
         self.seed = seed
         self.epoch = 0
+        self.epochs = 1
+        self.sampling = sampling or SamplingArguments()
         self._streams = [self._make_stream(task, lengths, tokens or {}) for task in sizes]
-        self.steps = self._steps_per_epoch(stop)
+        passes = np.asarray([stream.pass_steps for stream in self._streams], dtype=np.float64)
+        rows = np.asarray(list(sizes.values()))
+        self.order = make_order(self.sampling, list(sizes), passes, rows, stop, seed)
+        self.steps = self.order.steps
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch that the next iteration gives."""
@@ -105,40 +121,56 @@ class RoundRobinBatchSampler(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         starts = [0, *np.cumsum(list(self.sizes.values())).tolist()]
         tasks = list(self.sizes)
-        readers = [
-            stream.read(self._first_step(index)) for index, stream in enumerate(self._streams)
-        ]
-        for step in range(self.steps):
-            index = step % len(readers)
+        before = self.order.count_before(self.epoch, self.epochs).tolist()
+        readers = [stream.read(first) for stream, first in zip(self._streams, before, strict=True)]
+
+        def read(index: int) -> NDArray[np.int64]:
             numbers, rows = np.divmod(next(readers[index]), self._streams[index].size)
             if tasks[index] in self.changing:
                 rows += numbers * starts[-1]
-            yield from (starts[index] + rows).tolist()
+            return starts[index] + rows
+
+        for step in self.order.tasks(self.epoch, self.epochs).tolist():
+            yield from np.concatenate([read(index) for index in step], axis=1).tolist()
 
     def shares(self) -> dict[str, TaskShare]:
         """Count what the epoch that was chosen gives to each task."""
+        counts = self.order.count(self.epoch, self.epochs).tolist()
+        before = self.order.count_before(self.epoch, self.epochs).tolist()
         shares = {}
         for index, (task, stream) in enumerate(zip(self.sizes, self._streams, strict=True)):
-            steps = self._task_steps(index)
-            rows = stream.count_rows(self._first_step(index), steps)
-            shares[task] = TaskShare(steps, rows, rows / stream.size, steps / self.steps)
+            steps = counts[index]
+            rows = stream.count_rows(before[index], steps)
+            shares[task] = TaskShare(steps, rows, rows / stream.size, steps / sum(counts))
         return shares
 
     def describe(self) -> str:
-        """Show the shares as a table, one line per task."""
+        """Show the shares of the epoch that was chosen as a table, one line per task."""
         header = ("task", "rows", "batch", "steps/epoch", "rows/epoch", "passes/epoch", "share")
         lines = [header]
         for stream, (task, share) in zip(self._streams, self.shares().items(), strict=True):
             counts = (f"{stream.size:,}", stream.batch, f"{share.steps:,}", f"{share.rows:,}")
             lines.append((task, *counts, f"{share.passes:.3f}", f"{share.share:.1%}"))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        return "\n".join(
+        table = [
             "  ".join(
                 cell.rjust(width) if column else cell.ljust(width)
                 for column, (cell, width) in enumerate(zip(line, widths, strict=True))
             )
             for line in lines
-        )
+        ]
+        return "\n".join([*self._describe_draws(), *table])
+
+    def _describe_draws(self) -> list[str]:
+        """Say which epoch the table is of, where tasks are drawn: every epoch has other shares."""
+        order, last = self.order, self.epochs - 1
+        if not isinstance(order, DrawnOrder):
+            return []
+        line = f"{self.sampling.task_sampling} sampling, epoch {self.epoch + 1} of {self.epochs}"
+        if self.sampling.task_sampling != "annealed" or self.epoch >= last:
+            return [line]
+        shares = ", ".join(f"{share:.1%}" for share in order.probabilities(last, self.epochs))
+        return [f"{line}; the last one draws {shares}"]
 
     def _make_stream(
         self, task: str, lengths: Mapping[str, Counts] | None, tokens: Mapping[str, Counts]
@@ -152,27 +184,6 @@ class RoundRobinBatchSampler(Sampler[list[int]]):
             return RowStream(size, batch, num_replicas=ranks, seed=seed, lengths=own)
         budget = self.token_budgets[task]
         return TokenStream(task, tokens[task], budget, num_replicas=ranks, seed=seed, lengths=own)
-
-    def _task_steps(self, index: int) -> int:
-        """Steps per epoch of the task at ``index``: the first ones get the rest of a cut round."""
-        rounds, rest = divmod(self.steps, len(self.sizes))
-        return rounds + (index < rest)
-
-    def _first_step(self, index: int) -> int:
-        """Steps of the task at ``index`` before the epoch."""
-        return self.epoch * self._task_steps(index)
-
-    def _steps_per_epoch(self, stop: Literal["shortest", "longest"] | int) -> int:
-        """Translate the stop policy into steps per rank."""
-        if isinstance(stop, int) and not isinstance(stop, bool) and stop >= 1:
-            return stop
-        if stop == "shortest":
-            return max(1, min(stream.whole_steps for stream in self._streams)) * len(self.sizes)
-        if stop == "longest":
-            return max(stream.covering_steps for stream in self._streams) * len(self.sizes)
-        raise ValueError(
-            f"stop={stop!r}; expected 'shortest', 'longest' or a number of steps per epoch >= 1"
-        )
 
 
 def _check(sizes: Mapping[str, int], num_replicas: int, seed: int) -> None:

@@ -45,10 +45,8 @@ class TaskStream(Protocol):
     """Rows of the task."""
     batch: str
     """What a step takes, for people, as in ``2 x 32``."""
-    whole_steps: int
-    """Steps that the first pass fills."""
-    covering_steps: int
-    """Steps until every row was seen once."""
+    pass_steps: float
+    """Steps of one pass; a fraction where a step may take rows of two passes."""
 
     def read(self, first: int) -> Iterator[Step]:
         """Yield the steps from number ``first`` on, counted from the beginning of training."""
@@ -84,8 +82,7 @@ class RowStream:
         self.batch = f"{num_replicas} x {batch_size}"
         self._ranks = num_replicas
         self._rows = num_replicas * batch_size
-        self.whole_steps = size // self._rows
-        self.covering_steps = -(-size // self._rows)
+        self.pass_steps = size / self._rows
         self._seed = seed
         self._lengths = lengths
 

@@ -64,7 +64,7 @@ class TokenStream:
         sorted_rows = max(1, rows_of_rank // 4) if lengths is None else GROUP_BATCHES * rows_of_rank
         self._group = num_replicas * sorted_rows
         self._ends: list[int] = []  # steps until the end of each pass; filled when asked for
-        self.whole_steps = self.covering_steps = self._end(0)
+        self.pass_steps: float = self._end(0)
 
     def read(self, first: int) -> Iterator[Step]:
         """Yield the steps from number ``first`` on; rank r reads row r of each."""

@@ -29,6 +29,11 @@ TASKS = {"sst": {"dataset": "sst"}}
             {"tasks": TASKS, "max_tokens_per_batch": 0},
             "max_tokens_per_batch=0; expected 1 or more",
         ),
+        ({"tasks": TASKS, "sampling_cap": 9}, "sampling_cap=9 means nothing with task_sampling="),
+        (
+            {"tasks": TASKS, "gradient_surgery": "pcgrad"},
+            "take task_sampling: mixed in the place of round_robin",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(arguments, message):

@@ -7,7 +7,7 @@ from accelerate import skip_first_batches
 from accelerate.data_loader import BatchSamplerShard, prepare_data_loader
 from torch.utils.data import DataLoader
 
-from trainers import RoundRobinBatchSampler, TaskDataset
+from trainers import TaskBatchSampler, TaskDataset
 
 SIZES = {"a": 13, "b": 29, "c": 7}
 STARTS = {"a": 0, "b": 13, "c": 42}
@@ -36,7 +36,7 @@ def stream(sampler, task, epochs):
 
 
 def test_the_tasks_take_turns():
-    sampler = RoundRobinBatchSampler(SIZES, BATCHES)
+    sampler = TaskBatchSampler(SIZES, BATCHES)
 
     assert tasks_of(sampler) == ["a", "b", "c"] * 6
 
@@ -44,7 +44,7 @@ def test_the_tasks_take_turns():
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("stop", ["shortest", "longest", 11])
 def test_every_rank_sees_the_same_task_at_every_step(ranks, stop):
-    sampler = RoundRobinBatchSampler(SIZES, BATCHES, num_replicas=ranks, stop=stop)
+    sampler = TaskBatchSampler(SIZES, BATCHES, num_replicas=ranks, stop=stop)
 
     tasks = [tasks_of(batches) for batches in deal(sampler, ranks)]
 
@@ -54,7 +54,7 @@ def test_every_rank_sees_the_same_task_at_every_step(ranks, stop):
 
 
 def test_ranks_share_no_row_within_a_pass():
-    sampler = RoundRobinBatchSampler(SIZES, BATCHES, num_replicas=2)
+    sampler = TaskBatchSampler(SIZES, BATCHES, num_replicas=2)
 
     first, second = ({row for batch in batches for row in batch} for batches in deal(sampler, 2))
 
@@ -65,8 +65,8 @@ def test_ranks_share_no_row_within_a_pass():
 def test_two_ranks_see_the_rows_of_one_rank_with_twice_the_batch(by_length):
     lengths = {task: list(range(size)) for task, size in SIZES.items()} if by_length else None
     twice = {task: 2 * size for task, size in BATCHES.items()}
-    two = RoundRobinBatchSampler(SIZES, BATCHES, num_replicas=2, lengths=lengths)
-    one = RoundRobinBatchSampler(SIZES, twice, lengths=lengths)
+    two = TaskBatchSampler(SIZES, BATCHES, num_replicas=2, lengths=lengths)
+    one = TaskBatchSampler(SIZES, twice, lengths=lengths)
 
     joined = [left + right for left, right in zip(*deal(two, 2), strict=True)]
 
@@ -74,7 +74,7 @@ def test_two_ranks_see_the_rows_of_one_rank_with_twice_the_batch(by_length):
 
 
 def test_batches_are_always_full():
-    sampler = RoundRobinBatchSampler(SIZES, {"a": 5, "b": 4, "c": 9}, stop="longest")
+    sampler = TaskBatchSampler(SIZES, {"a": 5, "b": 4, "c": 9}, stop="longest")
 
     sizes = {task: set() for task in SIZES}
     for batch in sampler:
@@ -87,7 +87,7 @@ def test_batches_are_always_full():
 @pytest.mark.parametrize("task", list(SIZES))
 def test_each_row_comes_once_per_pass(task, by_length):
     lengths = {name: np.arange(size) % 5 for name, size in SIZES.items()} if by_length else None
-    sampler = RoundRobinBatchSampler(SIZES, BATCHES, num_replicas=2, lengths=lengths)
+    sampler = TaskBatchSampler(SIZES, BATCHES, num_replicas=2, lengths=lengths)
 
     rows = stream(sampler, task, epochs=20)
 
@@ -100,7 +100,7 @@ def test_each_row_comes_once_per_pass(task, by_length):
 
 def test_epochs_and_seeds_differ_and_are_reproducible():
     def order(seed, epoch):
-        sampler = RoundRobinBatchSampler(SIZES, BATCHES, seed=seed)
+        sampler = TaskBatchSampler(SIZES, BATCHES, seed=seed)
         sampler.set_epoch(epoch)
         return list(sampler)
 
@@ -112,7 +112,7 @@ def test_epochs_and_seeds_differ_and_are_reproducible():
 def test_iterating_leaves_the_global_random_state_alone():
     before = (torch.get_rng_state().tolist(), np.random.get_state()[1].tolist())  # noqa: NPY002
 
-    list(RoundRobinBatchSampler(SIZES, BATCHES))
+    list(TaskBatchSampler(SIZES, BATCHES))
 
     after = (torch.get_rng_state().tolist(), np.random.get_state()[1].tolist())  # noqa: NPY002
     assert after == before
@@ -127,7 +127,7 @@ def test_iterating_leaves_the_global_random_state_alone():
     ],
 )
 def test_shares_are_exact(stop, steps):
-    sampler = RoundRobinBatchSampler(SIZES, BATCHES, num_replicas=2, stop=stop)
+    sampler = TaskBatchSampler(SIZES, BATCHES, num_replicas=2, stop=stop)
 
     shares = sampler.shares()
 
@@ -141,7 +141,7 @@ def test_shares_are_exact(stop, steps):
 
 
 def test_a_set_smaller_than_one_batch_still_gives_a_round():
-    sampler = RoundRobinBatchSampler({"a": 3, "b": 50}, {"a": 8, "b": 8})
+    sampler = TaskBatchSampler({"a": 3, "b": 50}, {"a": 8, "b": 8})
 
     batches = list(sampler)
 
@@ -150,7 +150,7 @@ def test_a_set_smaller_than_one_batch_still_gives_a_round():
 
 
 def test_describe_shows_a_line_per_task():
-    sampler = RoundRobinBatchSampler({"a": 13, "bee": 2900}, {"a": 2, "bee": 3}, num_replicas=2)
+    sampler = TaskBatchSampler({"a": 13, "bee": 2900}, {"a": 2, "bee": 3}, num_replicas=2)
 
     lines = sampler.describe().splitlines()
 
@@ -162,8 +162,8 @@ def test_describe_shows_a_line_per_task():
 
 def test_length_groups_keep_padding_low_and_order_random():
     lengths = np.random.default_rng(0).integers(5, 60, size=1000)
-    grouped = RoundRobinBatchSampler({"a": 1000}, {"a": 8}, lengths={"a": lengths}, stop=400)
-    plain = RoundRobinBatchSampler({"a": 1000}, {"a": 8}, stop=400)
+    grouped = TaskBatchSampler({"a": 1000}, {"a": 8}, lengths={"a": lengths}, stop=400)
+    plain = TaskBatchSampler({"a": 1000}, {"a": 8}, stop=400)
 
     def padding(batches):
         return sum(lengths[batch].max() * len(batch) - lengths[batch].sum() for batch in batches)
@@ -173,7 +173,7 @@ def test_length_groups_keep_padding_low_and_order_random():
     assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.15
 
 
-class Recorder(RoundRobinBatchSampler):
+class Recorder(TaskBatchSampler):
     """A sampler that notes with which epoch it was read."""
 
     def __iter__(self):
@@ -211,9 +211,7 @@ def test_skipping_gives_the_rest_of_the_epoch_and_reads_no_skipped_row(ranks, tr
             return super().__getitems__(indices)
 
     dataset = Reader(train_rows)
-    sampler = RoundRobinBatchSampler(
-        dataset.sizes, dict.fromkeys(dataset.sizes, 2), num_replicas=ranks
-    )
+    sampler = TaskBatchSampler(dataset.sizes, dict.fromkeys(dataset.sizes, 2), num_replicas=ranks)
     dataset.register_sampler(sampler)
     loader = prepare_data_loader(
         DataLoader(dataset, batch_sampler=sampler, collate_fn=list),
@@ -248,4 +246,4 @@ def test_skipping_gives_the_rest_of_the_epoch_and_reads_no_skipped_row(ranks, tr
 )
 def test_bad_values_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        RoundRobinBatchSampler(**({"sizes": {"a": 9}, "batch_sizes": {"a": 2}} | changes))
+        TaskBatchSampler(**({"sizes": {"a": 9}, "batch_sizes": {"a": 2}} | changes))

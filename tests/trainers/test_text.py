@@ -18,7 +18,7 @@ from modeling_minbert import (
 )
 from tests.trainers import tiny
 from tests.trainers.texts import CLS, FIRST, MASK, SEP, VOCABULARY, Pairs
-from trainers import Masking, RoundRobinBatchSampler, SomeRows, TaskCollator, TaskDataset
+from trainers import Masking, SomeRows, TaskBatchSampler, TaskCollator, TaskDataset
 from trainers.checks import find_texts
 from trainers.metrics import standard_error, task_metrics
 from trainers.shapes import FixedShapes
@@ -107,7 +107,7 @@ def test_the_sampler_tells_the_pass_of_changing_rows(budget):
             "token_budgets": {"text": budget},
             "tokens": {"text": source.count_tokens},
         }
-    sampler = RoundRobinBatchSampler({"text": 10}, **sizes, changing=["text"], stop="longest")
+    sampler = TaskBatchSampler({"text": 10}, **sizes, changing=["text"], stop="longest")
     seen = []
     for epoch in range(3):
         sampler.set_epoch(epoch)

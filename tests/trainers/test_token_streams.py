@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from accelerate.data_loader import BatchSamplerShard
 
-from trainers import RoundRobinBatchSampler
+from trainers import TaskBatchSampler
 from trainers.token_streams import cut_by_cost
 
 SIZES = {"a": 211, "b": 90, "c": 7}
@@ -27,7 +27,7 @@ def make_sampler(ranks=1, by_length=False, **options):
         "tokens": TOKENS,
         "lengths": TOKENS if by_length else None,
     }
-    return RoundRobinBatchSampler(SIZES, {"c": 2}, num_replicas=ranks, **(defaults | options))
+    return TaskBatchSampler(SIZES, {"c": 2}, num_replicas=ranks, **(defaults | options))
 
 
 def task_of(row):
@@ -108,7 +108,7 @@ def test_longest_sees_every_row_in_the_first_epoch():
 @BOTH
 def test_ranks_come_close_to_the_budget(by_length):
     tokens = {"a": np.random.default_rng(5).lognormal(3.1, 0.45, size=4000).astype(int) + 2}
-    sampler = RoundRobinBatchSampler(
+    sampler = TaskBatchSampler(
         {"a": 4000},
         {},
         num_replicas=8,
@@ -127,8 +127,8 @@ def test_ranks_come_close_to_the_budget(by_length):
 def test_length_groups_keep_padding_low_and_order_random():
     lengths = np.random.default_rng(0).integers(5, 60, size=3000)
     options = {"token_budgets": {"a": 256}, "tokens": {"a": lengths}, "stop": "longest"}
-    grouped = list(RoundRobinBatchSampler({"a": 3000}, {}, lengths={"a": lengths}, **options))
-    plain = list(RoundRobinBatchSampler({"a": 3000}, {}, **options))
+    grouped = list(TaskBatchSampler({"a": 3000}, {}, lengths={"a": lengths}, **options))
+    plain = list(TaskBatchSampler({"a": 3000}, {}, **options))
 
     def padding(batches):
         return sum(lengths[batch].max() * len(batch) - lengths[batch].sum() for batch in batches)
@@ -140,7 +140,7 @@ def test_length_groups_keep_padding_low_and_order_random():
 
 def test_without_length_groups_short_and_long_rows_meet():
     lengths = np.random.default_rng(0).integers(5, 60, size=3000)
-    batches = RoundRobinBatchSampler(
+    batches = TaskBatchSampler(
         {"a": 3000}, {}, token_budgets={"a": 600}, tokens={"a": lengths}, stop="longest"
     )
 
@@ -168,7 +168,7 @@ def test_shares_are_those_of_the_epoch(ranks):
 
 def test_describe_shows_the_budget():
     tokens = {"b": np.full(3000, 16)}
-    sampler = RoundRobinBatchSampler(
+    sampler = TaskBatchSampler(
         {"a": 50, "b": 3000},
         {"a": 8},
         num_replicas=2,
@@ -219,7 +219,7 @@ def test_parts_are_whole_and_within_the_budget():
 
 
 def test_fewer_rows_than_ranks_are_dealt_again():
-    sampler = RoundRobinBatchSampler(
+    sampler = TaskBatchSampler(
         {"a": 2}, {}, num_replicas=5, token_budgets={"a": 50}, tokens={"a": [4, 9]}, stop=3
     )
 

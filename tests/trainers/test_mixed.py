@@ -1,0 +1,169 @@
+"""Steps that hold a batch of every task, and tasks that are drawn: training with both."""
+
+import pytest
+import torch
+from transformers import TrainerCallback
+
+from tests.trainers.tiny import SIZES, make_model
+from trainers import MethodArguments, SamplingArguments, TaskTraining
+from trainers.collators import list_batches
+
+MIXED = {"sampling": SamplingArguments(task_sampling="mixed"), "stop": 4}
+WEIGHTS = {"task_training": {"pairs": TaskTraining(loss_weight=3.0)}}
+
+
+class Spy(TrainerCallback):
+    """Note the gradients of every optimizer step."""
+
+    def __init__(self):
+        self.gradients = []
+
+    def on_pre_optimizer_step(self, *_, model, **__):
+        self.gradients.append(
+            {
+                name: parameter.grad.clone()
+                for name, parameter in model.named_parameters()
+                if parameter.grad is not None
+            }
+        )
+
+
+def run(make_trainer, *, own=None, **arguments):
+    spy = Spy()
+    arguments = {"max_steps": 1, "max_grad_norm": 0.0, **arguments}
+    trainer = make_trainer(callbacks=[spy], own=MIXED | (own or {}), **arguments)
+    trainer.train()
+    return trainer, spy.gradients
+
+
+def sum_losses(trainer, inputs):
+    """Add up the weighted losses of the tasks of a step."""
+    losses = {batch["task"]: trainer.model(**batch).loss for batch in list_batches(inputs)}
+    weights = {task: trainer.task_training[task].loss_weight for task in losses}
+    return losses, sum(weights[task] * loss for task, loss in losses.items())
+
+
+def test_the_gradient_is_that_of_the_sum_of_the_weighted_losses(make_trainer):
+    trainer, gradients = run(make_trainer, own=WEIGHTS)
+    fresh = make_trainer(own=MIXED | WEIGHTS)
+
+    losses, total = sum_losses(fresh, next(iter(fresh.get_train_dataloader())))
+    total.backward()
+
+    expected = {
+        name: parameter.grad
+        for name, parameter in fresh.model.named_parameters()
+        if parameter.grad is not None
+    }
+    assert list(losses) == list(SIZES)
+    torch.testing.assert_close(gradients[0], expected)
+    log = trainer.state.log_history[0]
+    assert log["loss"] == pytest.approx(total.item(), rel=1e-5)
+    for task, loss in losses.items():
+        assert log[f"loss_{task}"] == pytest.approx(loss.item(), rel=1e-5)
+
+
+def test_two_micro_batches_give_the_gradient_of_a_batch_twice_as_large(make_trainer):
+    _, big = run(make_trainer, own=WEIGHTS, per_device_train_batch_size=8)
+    _, small = run(make_trainer, own=WEIGHTS, gradient_accumulation_steps=2)
+
+    torch.testing.assert_close(small, big)
+
+
+def test_one_task_is_in_memory_at_a_time(make_trainer):
+    seen = []
+    model = make_model()
+    model.register_forward_pre_hook(
+        lambda _, __, inputs: seen.append(f"in {inputs['task']}"), with_kwargs=True
+    )
+    for name, head in model.heads.items():
+        parameter = next(head.parameters())
+        parameter.register_post_accumulate_grad_hook(lambda _, name=name: seen.append(f"of {name}"))
+
+    run(make_trainer, model=model)
+
+    assert seen == [f"{what} {task}" for task in SIZES for what in ("in", "of")]
+
+
+def test_tokens_of_all_tasks_are_counted(make_trainer):
+    def count(own, steps):
+        trainer = make_trainer(own=own, max_steps=steps, include_num_input_tokens_seen="all")
+        trainer.train()
+        return trainer.state.num_input_tokens_seen, trainer.state.total_flos
+
+    assert count(MIXED, 2) == count({"stop": 6}, 6)
+
+
+def test_the_collator_of_a_user_gets_one_task_at_a_time(make_trainer):
+    def collate(rows):
+        assert type(rows) is list
+        assert len({row["task"] for row in rows}) == 1
+        return ours(rows)
+
+    ours = make_trainer().data_collator
+    batches, expected = (
+        [list_batches(inputs) for inputs in make_trainer(own=own).get_train_dataloader()]
+        for own in (MIXED | {"data_collator": collate}, MIXED)
+    )
+
+    assert [len(step) for step in batches] == [len(step) for step in expected] == [3] * 4
+    for step, other in zip(batches, expected, strict=True):
+        for batch, same in zip(step, other, strict=True):
+            assert torch.equal(batch["input_ids"], same["input_ids"])
+
+
+def weights(trainer):
+    return {name: value.clone() for name, value in trainer.model.state_dict().items()}
+
+
+@pytest.mark.parametrize(
+    ("options", "checkpoints"),
+    [
+        ({"own": MIXED}, (2, 4, 6)),
+        ({"own": MIXED, "gradient_accumulation_steps": 3}, (2,)),
+        ({"own": MIXED, "max_steps": 11}, (10,)),
+        ({"own": MIXED | {"max_tokens_per_batch": 60}, "dataloader_num_workers": 1}, (6,)),
+        ({"own": MIXED | {"methods": MethodArguments(r_drop=1.0, smart={})}}, (4,)),
+        ({"own": {"sampling": SamplingArguments(task_sampling="annealed"), "stop": 5}}, (4, 8)),
+        (
+            {
+                "own": {"sampling": SamplingArguments(task_sampling="proportional"), "stop": 5},
+                "gradient_accumulation_steps": 2,
+                "max_steps": 9,
+            },
+            (4, 8),
+        ),
+    ],
+    ids=["mixed", "accumulation", "steps", "tokens", "regularized", "annealed", "proportional"],
+)
+def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(
+    make_trainer, tmp_path, options, checkpoints
+):
+    options = {"dropout": 0.2, "save_strategy": "steps", "save_steps": 2} | options
+    whole = make_trainer(**options)
+    whole.train()
+
+    for step in checkpoints:
+        resumed = make_trainer(**options)
+        resumed.train(resume_from_checkpoint=str(tmp_path / "run" / f"checkpoint-{step}"))
+
+        assert resumed.state.global_step == whole.state.global_step
+        torch.testing.assert_close(weights(resumed), weights(whole), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"optim": "galore_adamw_layerwise", "optim_target_modules": "all"},
+            "does not go with optim='galore_adamw_layerwise', which steps within",
+        ),
+        (
+            {"torch_compile": True, "torch_compile_mode": "reduce-overhead"},
+            "does not go with torch_compile_mode='reduce-overhead'",
+        ),
+    ],
+)
+def test_what_steps_too_early_does_not_mix(make_trainer, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make_trainer(own=MIXED, **arguments)

@@ -1,0 +1,303 @@
+"""Which task comes at which step: draws, schedules, lengths of epochs, restarts."""
+
+from itertools import chain
+
+import numpy as np
+import pytest
+from accelerate.data_loader import BatchSamplerShard, SkipBatchSampler
+from scipy.stats import chisquare
+from transformers import TrainingArguments
+
+from trainers import SamplingArguments, TaskBatchSampler
+from trainers.batches import count_epochs
+from trainers.task_sampling import annealed_alpha
+
+SIZES = {"a": 400, "b": 100, "c": 25}
+STARTS = {"a": 0, "b": 400, "c": 500}
+BATCHES = {"a": 4, "b": 4, "c": 4}
+WEIGHTS = {"a": 1, "b": 5, "c": 2}
+STRATEGIES = {
+    "round_robin": {},
+    "proportional": {},
+    "uniform": {},
+    "square_root": {},
+    "temperature": {"sampling_temperature": 3.0, "sampling_cap": 150},
+    "annealed": {},
+    "weighted": {"sampling_weights": WEIGHTS},
+    "mixed": {},
+}
+
+
+def make(strategy, sizes=SIZES, batches=BATCHES, *, epochs=4, **options):
+    arguments = SamplingArguments(task_sampling=strategy, **STRATEGIES[strategy])
+    sampler = TaskBatchSampler(sizes, batches, sampling=arguments, **options)
+    sampler.epochs = epochs
+    return sampler
+
+
+def task_of(row):
+    return "a" if row < 400 else "b" if row < 500 else "c"
+
+
+def read(sampler, epoch):
+    sampler.set_epoch(epoch)
+    return list(sampler)
+
+
+def tasks_of(batches):
+    """The tasks of each batch, in order and once each."""
+    return ["".join(dict.fromkeys(map(task_of, batch))) for batch in batches]
+
+
+def count_tasks(sampler, epoch):
+    names = "".join(tasks_of(read(sampler, epoch)))
+    return [names.count(task) for task in SIZES]
+
+
+# By hand: p of each task, with 100, 25 and 6.25 batches in a pass.
+PROBABILITIES = {
+    "proportional": [400 / 525, 100 / 525, 25 / 525],
+    "uniform": [1 / 3, 1 / 3, 1 / 3],
+    "square_root": [20 / 35, 10 / 35, 5 / 35],
+    "temperature": [size ** (1 / 3) / (150 ** (1 / 3) + 100 ** (1 / 3) + 25 ** (1 / 3))
+                    for size in (150, 100, 25)],
+    "weighted": [1 / 8, 5 / 8, 2 / 8],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("strategy", PROBABILITIES)
+def test_tasks_are_drawn_with_their_probabilities(strategy):
+    sampler = make(strategy, stop=20_000)
+    expected = np.asarray(PROBABILITIES[strategy])
+
+    counts = np.bincount(sampler.order.tasks(0, 4).ravel())
+
+    assert sampler.order.probabilities(0, 1) == pytest.approx(expected)
+    assert chisquare(counts, 20_000 * expected).pvalue > 0.01
+    others = [make(strategy, stop=20_000, seed=seed).order.count(0, 4)[0] for seed in range(1, 9)]
+    # draws scatter: the standard deviation of a count is the square root of n p (1 - p)
+    deviation = (20_000 * expected[0] * (1 - expected[0])) ** 0.5
+    assert 0.3 * deviation < np.std([*others, counts[0]]) < 3 * deviation
+
+
+def test_draws_are_independent_of_the_step_before():
+    tasks = make("square_root", stop=20_000).order.tasks(0, 4).ravel()
+
+    pairs = 3 * tasks[::2] + tasks[1::2]
+
+    shares = np.outer(*2 * [PROBABILITIES["square_root"]]).ravel()
+    assert chisquare(np.bincount(pairs), 10_000 * shares).pvalue > 0.01
+
+
+@pytest.mark.parametrize(
+    ("epochs", "alphas"), [(1, [1.0]), (2, [1.0, 0.2]), (5, [1.0, 0.8, 0.6, 0.4, 0.2])]
+)
+def test_alpha_falls_to_a_fifth(epochs, alphas):
+    assert [annealed_alpha(epoch, epochs) for epoch in range(epochs)] == pytest.approx(alphas)
+    assert annealed_alpha(epochs + 3, epochs) == pytest.approx(alphas[-1])
+
+
+def test_annealed_draws_follow_the_epoch():
+    sampler = make("annealed", epochs=5, stop=20_000)
+
+    for epoch, alpha in enumerate([1.0, 0.8, 0.6, 0.4, 0.2]):
+        powers = np.asarray([400.0, 100.0, 25.0]) ** alpha
+        counts = np.bincount(sampler.order.tasks(epoch, 5).ravel())
+        assert chisquare(counts, 20_000 * powers / powers.sum()).pvalue > 0.01
+
+
+def test_the_round_robin_is_the_one_it_has_always_been():
+    sampler = TaskBatchSampler({"a": 5, "b": 7, "c": 3}, {"a": 2, "b": 2, "c": 1}, seed=3, stop=5)
+
+    assert [read(sampler, epoch) for epoch in range(3)] == [
+        [[4, 2], [7, 6], [12], [1, 3], [9, 5]],
+        [[0, 3], [10, 11], [14], [1, 4], [8, 10]],
+        [[0, 2], [9, 8], [13], [2, 1], [5, 7]],
+    ]
+
+
+def test_a_mixed_step_has_what_the_round_robin_gives_in_a_round():
+    mixed, turns = (make(name, stop=stop) for name, stop in (("mixed", 6), ("round_robin", 18)))
+
+    for epoch in (0, 2):
+        batches = read(turns, epoch)
+        rounds = [[*chain(*batches[first : first + 3])] for first in range(0, 18, 3)]
+        assert read(mixed, epoch) == rounds
+
+
+@pytest.mark.parametrize(
+    ("strategy", "shortest", "longest"),
+    [
+        ("round_robin", 3 * 6, 3 * 100),
+        ("mixed", 6, 100),
+        ("uniform", 18, 300),  # 3 * 6.25, 3 * 100
+        ("proportional", 131, 132),  # 525 rows in batches of four
+        ("annealed", 131, 132),
+        ("square_root", 43, 175),  # 6.25 / (5 / 35), 100 / (20 / 35)
+        ("weighted", 25, 800),  # 6.25 / (2 / 8), 100 / (1 / 8)
+    ],
+)
+def test_stop_sets_the_length_of_all_epochs(strategy, shortest, longest):
+    for stop, steps in (("shortest", shortest), ("longest", longest), (77, 77)):
+        sampler = make(strategy, stop=stop)
+
+        assert sampler.steps == len(sampler) == steps
+        assert {len(read(sampler, epoch)) for epoch in range(3)} == {steps}
+
+
+def test_proportional_shows_rows_of_large_and_small_batches_equally_often():
+    sampler = make("proportional", batches={"a": 8, "b": 1, "c": 5}, stop="longest")
+
+    assert sampler.steps == 50 + 100 + 5
+    assert sampler.order.probabilities(0, 1) == pytest.approx([50 / 155, 100 / 155, 5 / 155])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_rank_has_the_same_tasks_at_every_step(strategy):
+    sampler = make(strategy, num_replicas=3, stop=40)
+
+    for epoch in (0, 3):
+        sampler.set_epoch(epoch)
+        ranks = [list(BatchSamplerShard(sampler, 3, rank)) for rank in range(3)]
+        names = [tasks_of(batches) for batches in ranks]
+        assert names[0] == names[1] == names[2]
+        assert [len(batches) for batches in ranks] == [40, 40, 40]
+        assert "".join(names[0]) != 120 * "a"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_two_ranks_see_the_rows_of_one_with_twice_the_batch(strategy):
+    two = make(strategy, batches=dict.fromkeys(SIZES, 2), num_replicas=2)
+    one = make(strategy)
+
+    for epoch in (0, 2):
+        left, right = (read(sampler, epoch) for sampler in (one, two))
+        joined = [first + second for first, second in zip(right[::2], right[1::2], strict=True)]
+        assert [sorted(batch) for batch in joined] == [sorted(batch) for batch in left]
+
+
+@pytest.mark.parametrize("options", ["rows", "lengths", "tokens", "text"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_rows_go_on_over_epochs_and_restarts(strategy, options):
+    lengths = {task: 3 + np.arange(size) % 7 for task, size in SIZES.items()}
+    more = {
+        "rows": {},
+        "lengths": {"lengths": lengths},
+        "tokens": {"token_budgets": {"a": 30, "c": 25}, "tokens": lengths},
+        "text": {"changing": ["b"]},
+    }[options]
+    rows = {task: [] for task in SIZES}
+    total = sum(SIZES.values())
+    sampler = make(strategy, epochs=30, stop=29, **more)
+
+    for epoch in range(30):
+        for batch in read(sampler, epoch):
+            for row in batch:
+                rows[task_of(row % total)].append(row)
+    # a fresh sampler, as that of a resumed run, needs no earlier epoch
+    again = make(strategy, epochs=30, stop=29, **more)
+    again.set_epoch(17)
+    assert list(SkipBatchSampler(again, 11)) == read(sampler, 17)[11:]
+
+    for task, seen in rows.items():
+        size, start = SIZES[task], STARTS[task]
+        assert len(seen) > size / 2
+        for number, first in enumerate(range(0, len(seen) - size + 1, size)):
+            one_pass = sorted(seen[first : first + size])
+            shift = number * total if options == "text" and task == "b" else 0
+            assert one_pass == list(range(start + shift, start + shift + size))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_shares_are_those_of_the_epoch(strategy):
+    sampler = make(strategy, num_replicas=2, stop=50)
+
+    for epoch in (0, 1, 3):
+        counts = count_tasks(sampler, epoch)
+        shares = sampler.shares().values()
+        assert [2 * share.steps for share in shares] == counts
+        assert [share.rows for share in shares] == [4 * count for count in counts]
+        assert [share.share for share in shares] == pytest.approx(np.divide(counts, sum(counts)))
+
+
+def test_a_late_epoch_costs_no_more_than_its_own_steps():
+    sampler = make("proportional", epochs=10_000, stop=100_000)
+    sampler.set_epoch(5000)
+
+    before = sampler.order.count_before(5000, 10_000)
+
+    assert before.sum() == 5000 * 100_000
+    # half a billion draws: a relative error of some 1e-5
+    assert before / before.sum() == pytest.approx(PROBABILITIES["proportional"], rel=1e-3)
+
+
+def test_the_table_says_which_epoch_was_drawn():
+    sampler = make("annealed", epochs=5, stop=1000)
+
+    first, header, *lines = sampler.describe().splitlines()
+
+    # 400, 100 and 25 to the power of 0.2
+    last = "the last one draws 42.9%, 32.5%, 24.6%"
+    assert first == f"annealed sampling, epoch 1 of 5; {last}"
+    assert header.split()[0] == "task"
+    assert [int(line.split()[5].replace(",", "")) for line in lines] == [
+        share.steps for share in sampler.shares().values()
+    ]
+    sampler.set_epoch(4)
+    assert sampler.describe().splitlines()[0] == "annealed sampling, epoch 5 of 5"
+    assert make("weighted").describe().startswith("weighted sampling, epoch 1 of 4\ntask ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "epochs"),
+    [
+        ({"num_train_epochs": 3}, 3),
+        ({"num_train_epochs": 1.5}, 2),
+        ({"num_train_epochs": 0.5}, 1),
+        ({"max_steps": 20}, 2),  # the epoch has ten optimizer steps
+        ({"max_steps": 21}, 3),
+    ],
+)
+def test_epochs_of_a_run_are_counted(tmp_path, arguments, epochs):
+    args = TrainingArguments(
+        str(tmp_path), use_cpu=True, gradient_accumulation_steps=3, **arguments
+    )
+
+    assert count_epochs(args, steps=28) == epochs
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"sampling_cap": 5}, "sampling_cap=5 means nothing with task_sampling='round_robin'"),
+        (
+            {"task_sampling": "mixed", "sampling_weights": {"a": 1}},
+            "take task_sampling: weighted",
+        ),
+        ({"task_sampling": "temperature"}, "sampling_temperature=None; task_sampling: temperature"),
+        ({"task_sampling": "temperature", "sampling_temperature": 0.0}, "sampling_temperature=0.0"),
+        (
+            {"task_sampling": "temperature", "sampling_temperature": 2.0, "sampling_cap": 0},
+            "sampling_cap=0; expected a number of rows",
+        ),
+        ({"task_sampling": "weighted"}, "weighted needs sampling_weights, as in"),
+        (
+            {"task_sampling": "weighted", "sampling_weights": {"a": 1, "b": 0}},
+            "sampling_weights: b=0; expected a number > 0",
+        ),
+        (
+            {"task_sampling": "weighted", "sampling_weights": {"a": "much"}},
+            "sampling_weights: a='much'",
+        ),
+    ],
+)
+def test_bad_settings_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        SamplingArguments(**arguments)
+
+
+def test_every_task_needs_a_weight():
+    sampling = SamplingArguments(task_sampling="weighted", sampling_weights={"a": 1, "x": 1})
+
+    with pytest.raises(ValueError, match="names a, x; expected one weight for each of a, b, c"):
+        TaskBatchSampler(SIZES, BATCHES, sampling=sampling)
