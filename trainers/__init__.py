@@ -8,9 +8,9 @@ The map: ``tasks`` (what a recipe says about training a task), ``data`` (rows of
 ``method_trainer``, ``mixed_trainer`` and ``multitask`` (the trainer, in layers), ``methods`` (its
 flags), ``layers``, ``regularization``, ``perturbation``, ``averaging``, ``adapters`` and
 ``gradient_surgery`` (what they ask for), ``acceleration`` (of its steps), ``checkpoints`` (what can
-be resumed), ``arguments`` and ``recipes`` (a YAML file plus flags), ``pretrained`` (strict loading),
-``runs`` (the folder of a run), ``launch`` (a whole run), ``results``, ``predictions`` and ``report``
-(what it leaves behind), ``evidence``, ``analysis``, ``curves``, ``plots`` and ``page``
+be resumed), ``arguments`` and ``recipes`` (a YAML file plus flags), ``pretrained`` (strict
+loading), ``runs`` (the folder of a run), ``launch`` (a whole run), ``results``, ``predictions`` and
+``report`` (what it leaves behind), ``evidence``, ``analysis``, ``curves``, ``plots`` and ``page``
 (``report.html``), ``errors`` (for people), ``files`` (whole files or nothing).
 """
 
