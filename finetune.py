@@ -410,7 +410,8 @@ def report(run: Run) -> None:
         return
     write_results(run.trainer, run.encoded, results, outputs, run.facts)
     write_card(HERE / "model_card.md", run.trainer, run.encoded, results, run.facts)
-    page = report_run(run.trainer, run.encoded, outputs, run.texts, run.arguments.report_examples)
+    quoted = run.arguments.count_examples(run.trainer.args)
+    page = report_run(run.trainer, run.encoded, outputs, run.texts, quoted)
     for split, found in results.items():
         print(f"\n{split}\n{found.table(run.trainer.problem_types)}")
     if page is not None:

@@ -104,6 +104,16 @@ def test_a_run_pushes_what_others_need_and_no_checkpoints(pushed):
 
 
 @pytest.mark.slow
+def test_a_pushed_report_quotes_no_text(pushed):
+    page = pushed["report.html"]
+    page = page if isinstance(page, str) else page.decode()
+
+    assert "moods" in page
+    assert "this garden was" not in page
+    assert "the garden is" not in page
+
+
+@pytest.mark.slow
 def test_the_pushed_configuration_names_the_code_of_every_head(pushed):
     auto_map = json.loads(pushed["config.json"])["auto_map"]
 

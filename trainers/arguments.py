@@ -154,14 +154,17 @@ class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
     exponential_lr_gamma: float | None = field(
         default=None, metadata={"help": "Factor on the learning rate after every epoch."}
     )
-    report_examples: int = field(
-        default=20,
-        metadata={"help": "Worst errors of a task that report.html quotes; 0 quotes no text."},
+    report_examples: int | None = field(
+        default=None,
+        metadata={
+            "help": "Worst errors of a task that report.html quotes; by default 20, and with "
+            "push_to_hub 0, which quotes no text."
+        },
     )
 
     def __post_init__(self) -> None:
         check_names("tasks", self.tasks, "{sst: {dataset: sst}}")
-        if self.report_examples < 0:
+        if self.report_examples is not None and self.report_examples < 0:
             raise ValueError(f"report_examples={self.report_examples}; expected 0 or more")
         SamplingArguments.__post_init__(self)
         MethodArguments.__post_init__(self)
@@ -171,6 +174,12 @@ class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
             for name in ("freeze_layers", "unfreeze_layer_every", "lora"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"mode='frozen' trains the heads alone; leave {name} out")
+
+    def count_examples(self, args: TrainingArguments) -> int:
+        """Count the errors to be quoted; what is published quotes texts only if asked to."""
+        if self.report_examples is not None:
+            return self.report_examples
+        return 0 if args.push_to_hub else 20
 
     def parse_stop(self) -> Any:
         """Read the stop policy; the sampler checks it."""
