@@ -378,6 +378,7 @@ def prepare_run(
         bad_rows={name: [str(row) for row in task.bad_rows] for name, task in tasks.items()}
         | {name: text.problems for name, text in texts.items()},
         text={name: text.facts for name, text in texts.items()},
+        splits={name: task.facts for name, task in tasks.items()},
     )
     read = {name: task.splits["validation"] for name, task in tasks.items()}
     return Run(trainer, encoded, facts, arguments, read)

@@ -7,7 +7,7 @@ from typing import Any
 
 from .catalog import DATASETS
 from .task import TaskData
-from .values import convert_value, is_number
+from .values import convert_value, is_number, to_count
 
 SAMPLE_TEXT = "sample_text"
 BUILT_IN = (SAMPLE_TEXT, *DATASETS)
@@ -199,12 +199,6 @@ def _to_share(where: str, value: Any) -> float:
     return float(value)
 
 
-def _to_count(where: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{where}: a whole number from 1 on is needed")
-    return value
-
-
 def _to_switch(where: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{where}: true or false is needed")  # noqa: TRY004  (a user's value)
@@ -227,5 +221,5 @@ CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
     "documents": _to_choice(*DOCUMENTS),
     "sentences": _to_choice(*SENTENCES),
     "streaming": _to_switch,
-    "max_documents": _to_count,
+    "max_documents": to_count,
 }

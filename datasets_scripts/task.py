@@ -18,6 +18,8 @@ OFFICIAL_SPLITS = {
     "validation_file": "dev",
     "test_file": "test-student",
 }
+CLASS_SAMPLING_KEYS = ("max_train_rows_per_class", "max_validation_rows_per_class")
+SAMPLING_KEYS = ("max_train_rows", "max_validation_rows", *CLASS_SAMPLING_KEYS, "sample_seed")
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,14 @@ class TaskData:
         labels: Names of the classes; without it they are read from the training rows.
         score_range: Lowest and highest score of a similarity task.
         max_bad_rows: Share of unusable rows of a split that is tolerated, in [0, 1].
+        max_train_rows: Training rows at most, drawn at random; None for all.
+        max_validation_rows: The same of the validation rows.
+        max_train_rows_per_class: Training rows of each class at most, drawn at random, or
+            ``balanced`` for as many as the smallest class has; None for all. Not for similarity,
+            whose rows have scores and no classes.
+        max_validation_rows_per_class: The same of the validation rows.
+        sample_seed: Seed of these draws. It is not that of the run, so that runs with other seeds
+            learn from the same rows.
     """
 
     name: str
@@ -58,6 +68,11 @@ class TaskData:
     labels: tuple[str, ...] | None = None
     score_range: tuple[float, float] | None = None
     max_bad_rows: float = 0.01
+    max_train_rows: int | None = None
+    max_validation_rows: int | None = None
+    max_train_rows_per_class: int | str | None = None
+    max_validation_rows_per_class: int | str | None = None
+    sample_seed: int = 0
 
     @classmethod
     def from_recipe(
@@ -83,11 +98,13 @@ class TaskData:
         data = cls(name, **{key: convert_value(owner, key, value) for key, value in given.items()})
         _check_one_source(data)
         if data.dataset in DATASETS:
-            return _fill_built_in(data, given.keys(), None if data_dir is None else str(data_dir))
-        if data.dataset is not None:
-            data = _dataset_to_hub_id(data)
-        data = _join_data_dir(data)
-        _check_own(data)
+            data = _fill_built_in(data, given.keys(), None if data_dir is None else str(data_dir))
+        else:
+            if data.dataset is not None:
+                data = _dataset_to_hub_id(data)
+            data = _join_data_dir(data)
+            _check_own(data)
+        _check_sampling(data)
         return data
 
     @property
@@ -117,7 +134,7 @@ def _check_one_source(data: TaskData) -> None:
 def _fill_built_in(data: TaskData, given: Any, data_dir: str | None) -> TaskData:
     row = DATASETS[str(data.dataset)]
     where = f"task {data.name!r}: dataset {data.dataset!r}"
-    if fixed := sorted(set(given) - {"dataset", "data_dir", "max_bad_rows"}):
+    if fixed := sorted(set(given) - {"dataset", "data_dir", "max_bad_rows", *SAMPLING_KEYS}):
         raise ValueError(
             f"{where} is built in and knows its {', '.join(fixed)}; leave these keys out, or "
             "declare your own files instead of the dataset"
@@ -232,3 +249,21 @@ def _check_shape(data: TaskData) -> None:
         raise ValueError(f"{where} has no named labels; leave labels out")
     if data.labels is not None and len(data.labels) < 2:
         raise ValueError(f"{where} needs at least two labels, got {list(data.labels)}")
+
+
+def _check_sampling(data: TaskData) -> None:
+    """Check what is said about a choice of the rows."""
+    where = f"task {data.name!r}"
+    for key in CLASS_SAMPLING_KEYS:
+        if getattr(data, key) is None:
+            continue
+        other = key.removesuffix("_per_class")
+        if data.problem_type == "similarity":
+            raise ValueError(
+                f"{where}: {key}={getattr(data, key)!r}, but a similarity has scores and no "
+                f"classes; leave it out, or give {other}"
+            )
+        if getattr(data, other) is not None:
+            raise ValueError(
+                f"{where}: {other} and {key} both say how many rows there are; leave one out"
+            )

@@ -48,7 +48,9 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def recipe(files):
     """Return a recipe of six steps whose learning rate decays."""
-    return small_run.make_recipe(files) | {"exponential_lr_gamma": 0.5}
+    recipe = small_run.make_recipe(files) | {"exponential_lr_gamma": 0.5}
+    recipe["tasks"]["scores"]["max_train_rows"] = 20
+    return recipe
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +96,7 @@ def test_metrics_say_what_the_run_was(metrics):
     assert metrics["command"].startswith("accelerate launch finetune.py ")
     assert metrics["tasks"]["scores"]["score_range"] == [0, 5]
     assert metrics["bad_rows"] == {task: [] for task in TASKS}
+    assert metrics["splits"]["scores"]["train"] == {"rows": 20, "usable_rows": 24}
 
 
 @pytest.mark.parametrize(
