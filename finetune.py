@@ -317,6 +317,7 @@ def encode(
             problem_type=task.problem_type,
             pair_encoding=head.pair_encoding,
             max_length=arguments.max_length,
+            truncation=head.truncation,
         )
         for split, rows in task.splits.items()
     }

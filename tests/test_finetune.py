@@ -227,6 +227,24 @@ def test_the_seed_decides_about_the_weights(run, files, recipe, seed, is_equal):
     assert all(equal) == is_equal
 
 
+def test_rows_and_checkpoint_know_how_long_texts_are_cut(recipe, tmp_path):
+    texts = ["the garden is fine and the river is cold and this song was dull", "the window"] * 3
+    rows = list(zip(texts, ("good", "bad") * 3, strict=True))
+    small_run.write_tsv(tmp_path / "long.tsv", ("text", "mood"), rows)
+    keys = {"train_file": str(tmp_path / "long.tsv"), "truncation": "tail"}
+    tasks = {"moods": recipe["tasks"]["moods"] | keys}
+    changes = {"tasks": tasks, "max_length": 8, "output_dir": str(tmp_path / "out")}
+    argv = [small_run.write_recipe(tmp_path, recipe | changes)]
+    arguments = parse_recipe((FinetuneArguments, TrainingArguments), argv)
+
+    run = finetune.prepare_run(*arguments, argv, None)
+
+    assert run.trainer.model.config.task("moods").truncation == "tail"
+    long, short = run.trainer.processing_class(texts[:2])["input_ids"]
+    assert len(long) > 8 > len(short)
+    assert run.encoded["moods"]["train"]["input_ids"][:2] == [[long[0], *long[-7:]], short]
+
+
 def test_frozen_trains_the_heads_only(run, files, recipe):
     folder = files / "frozen"
     # a cosine head has no weights
