@@ -1,5 +1,6 @@
 """What a recipe says about a text to learn from, checked and with the defaults filled in."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ SAMPLE_TEXT = "sample_text"
 BUILT_IN = (SAMPLE_TEXT, *DATASETS)
 DOCUMENTS = ("blank_line", "file", "line")
 SENTENCES = ("split", "line")
+LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(-[a-z0-9]+)*")
 # The keys that say something about every source, and those that say something about one.
 SHARED_KEYS = ("max_documents", "max_bad_rows")
 TEXT_KEYS = ("text_column", "sentences", "language", "streaming", "validation_share")
@@ -50,7 +52,8 @@ class CorpusData:
         documents: What a document of a text file is: ``blank_line`` (a line of white space parts
             documents), ``file`` or ``line``.
         sentences: ``split`` finds the sentences of running prose, ``line`` takes a line as one.
-        language: Code of the language, by whose rules sentences are split.
+        language: Code of the language, by whose rules sentences are split: ``en``, ``pt-br``. Of a
+            language without rules, those of a related one count, or of English, with a warning.
         streaming: Whether a text of the Hub is read without storing it; files always are.
         max_documents: Documents of a split that are read at most.
         max_bad_rows: Share of unusable documents of a split that is tolerated, in [0, 1].
@@ -199,6 +202,21 @@ def _to_share(where: str, value: Any) -> float:
     return float(value)
 
 
+def _to_language(where: str, value: Any) -> str:
+    # YAML reads a bare `no` as a boolean
+    if not isinstance(value, str):
+        raise ValueError(  # noqa: TRY004  (a user's value)
+            f"{where}: text is needed; quote it if YAML reads it as something else"
+        )
+    # the splitter takes anything else for English, and says nothing
+    if not LANGUAGE_CODE.fullmatch(value):
+        raise ValueError(
+            f"{where}: a code of a language in lower case is needed, such as en, de or pt-br; with "
+            "sentences: line every line is a sentence, in any language"
+        )
+    return value
+
+
 def _to_switch(where: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{where}: true or false is needed")  # noqa: TRY004  (a user's value)
@@ -220,6 +238,7 @@ CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
     "validation_share": _to_share,
     "documents": _to_choice(*DOCUMENTS),
     "sentences": _to_choice(*SENTENCES),
+    "language": _to_language,
     "streaming": _to_switch,
     "max_documents": to_count,
 }

@@ -1,6 +1,7 @@
 """Read the documents of text files one by one, in shards, and split them into sentences."""
 
 import codecs
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,11 +14,19 @@ from sentencex import segment
 
 from .readers import check_file, check_header, parse_json
 
+logger = logging.getLogger(__name__)
+
 LINE_SUFFIXES = (".txt", ".jsonl", ".json")
 TEXT_SUFFIXES = (*LINE_SUFFIXES, ".parquet")
 SHARD_BYTES = 8_000_000
 LARGEST_DOCUMENT = 100_000_000  # bytes between two blank lines; a document is read whole
 PARQUET_ROWS = 1000  # that are read at once
+# Languages that the splitter has rules of its own or tests for; of others it takes a related one or
+# English, and says nothing. Source: the README and the tests of sentencex 1.0.
+LANGUAGES = (
+    "am, ar, bg, bn, ca, da, de, el, en, es, fi, fr, gu, he, hi, hy, it, ja, kk, kn, ml, mr, my, "
+    "nl, pa, pl, pt, ru, sk, ta, te, uk, ur, zh"
+)
 MAX_SHOWN = 40  # characters of a value in a message
 
 
@@ -177,6 +186,24 @@ def split_sentences(text: str, language: str | None) -> list[str]:
             parts = [line] if language is None else segment(language, line)
             sentences += [squeezed for part in parts if (squeezed := " ".join(part.split()))]
     return sentences
+
+
+def warn_of_language(where: str, language: str) -> None:
+    """Warn of a language without rules of its own.
+
+    Args:
+        where: Whose it is, for the message.
+        language: Its code; a variety, such as ``pt-br``, has the rules of its language.
+    """
+    if language.split("-")[0] not in LANGUAGES.split(", "):
+        logger.warning(
+            "%s: language=%r has no rules of its own, and is split by those of a related one or of "
+            "English; check the code (there are rules for %s), or write one sentence on each line "
+            "and give sentences: line",
+            where,
+            language,
+            LANGUAGES,
+        )
 
 
 def find_lines(path: str, positions: Sequence[int]) -> list[int]:

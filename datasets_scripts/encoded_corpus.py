@@ -10,7 +10,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from .corpus import CorpusData
-from .documents import LINE_SUFFIXES, find_lines
+from .documents import LINE_SUFFIXES, find_lines, warn_of_language
 from .loading import BadRow, check_share, log_bad_rows
 from .sources import Source, find_sources, held_out
 from .text_builder import build_tokens, describe_tokenizer
@@ -63,6 +63,8 @@ def encode_corpus(
     settings = describe_tokenizer(tokenizer)
     found = []
     for data in corpora:
+        if data.sentences == "split":
+            warn_of_language(data.where, data.language)
         sources = find_sources(data, cache)
         share = 0.0 if "validation" in sources else data.validation_share
         for split, source in sources.items():

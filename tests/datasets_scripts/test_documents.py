@@ -5,7 +5,7 @@ import re
 import datasets
 import pytest
 
-from datasets_scripts.documents import cut_file, find_lines, split_sentences
+from datasets_scripts.documents import cut_file, find_lines, split_sentences, warn_of_language
 from tests.datasets_scripts.corpora import write
 
 PROSE = "\n\n".join(f"First {n}.\nSecond {n}." for n in range(40))
@@ -184,6 +184,23 @@ def test_sentences_of_other_languages_are_split():
         "Das ist z.B. ein Satz.",
         "Gut?",
     ]
+
+
+def test_a_language_without_rules_is_split_as_english():
+    text = "Das ist z.B. Ein Satz. M. Dupont. O Sr. Silva."
+
+    assert split_sentences(text, "xq") == split_sentences(text, "en")
+    assert split_sentences(text, "pt-br") == split_sentences(text, "pt")
+    assert split_sentences(text, "fr") != split_sentences(text, "en")
+
+
+@pytest.mark.parametrize(("language", "warned"), [("xq", True), ("pt-br", False), ("en", False)])
+def test_one_is_told_of_a_language_without_rules(caplog, language, warned):
+    warn_of_language("corpus 'mine'", language)
+
+    found = "corpus 'mine': language='xq' has no rules of its own" in caplog.text
+    assert found is warned
+    assert bool(caplog.text) is warned
 
 
 def test_a_line_can_be_a_sentence():
