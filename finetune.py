@@ -380,6 +380,7 @@ def prepare_run(
         | {name: text.problems for name, text in texts.items()},
         text={name: text.facts for name, text in texts.items()},
         splits={name: task.facts for name, task in tasks.items()},
+        fingerprints={name: found.fingerprint for name, found in (tasks | texts).items()},
     )
     read = {name: task.splits["validation"] for name, task in tasks.items()}
     return Run(trainer, encoded, facts, arguments, read)

@@ -1,5 +1,6 @@
 """Load a task: build its rows, report the bad ones, keep the usable ones."""
 
+import hashlib
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 MAX_ROWS_LISTED = 20
 MAX_ROWS_IN_ERROR = 3
+FINGERPRINT_ROWS = 1000  # that are read at once
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class LoadedTask:
         bad_rows: The rows that cannot be used and were left out.
         facts: By split how many rows it has, how many usable ones there were before some were
             drawn, and how many rows each class has.
+        fingerprint: What tells these rows from any others.
     """
 
     name: str
@@ -62,6 +65,7 @@ class LoadedTask:
     splits: dict[str, datasets.Dataset]
     bad_rows: list[BadRow]
     facts: dict[str, dict[str, int | dict[str, int]]]
+    fingerprint: str
 
 
 def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask:
@@ -97,7 +101,18 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
         splits=splits,
         bad_rows=bad_rows,
         facts=describe_splits(splits, usable, labels),
+        fingerprint=_fingerprint(splits),
     )
+
+
+def _fingerprint(splits: dict[str, datasets.Dataset]) -> str:
+    """Hash the rows themselves: the fingerprints of `datasets` change with the date of a file."""
+    digest = hashlib.blake2b(digest_size=16)
+    for split, rows in splits.items():
+        digest.update(split.encode())
+        for batch in rows.iter(FINGERPRINT_ROWS):
+            digest.update(repr(batch).encode())
+    return digest.hexdigest()
 
 
 def _sample(

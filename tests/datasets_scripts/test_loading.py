@@ -307,6 +307,17 @@ def test_a_missing_file_is_named(tmp_path):
         load_files(tmp_path)
 
 
+def test_the_fingerprint_is_that_of_the_rows(tmp_path):
+    first = load_tsv(tmp_path, delimited()).fingerprint
+    again = load_tsv(tmp_path, delimited()).fingerprint  # written anew
+    changed = load_tsv(tmp_path, delimited([*GOOD[:2], ("fine film", "down")])).fingerprint
+    held = load_tsv(tmp_path, delimited(), delimited(GOOD[:2])).fingerprint
+    drawn = load_tsv(tmp_path, delimited(), max_train_rows=2).fingerprint
+
+    assert again == first
+    assert len({first, changed, held, drawn}) == 4
+
+
 # Rows without labels
 
 
