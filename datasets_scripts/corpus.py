@@ -44,11 +44,14 @@ class CorpusData:
         hub_id: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder laid out
             like a dataset of the Hub.
         train_file: Files of the training text, as paths or patterns (``texts/*.txt``): plain text,
-            JSON lines or Parquet, by suffix.
+            also without a suffix, JSON lines, CSV, TSV or Parquet, by suffix; all but Parquet also
+            compressed, as ``wiki.txt.gz`` (gz, bz2, xz or zst). A compressed file, CSV or TSV is
+            read by one process; large texts are better parted into several.
         validation_file: Files of the held-out text.
         validation_share: Share of the documents that is held out where no held-out text is given,
             in [0, 1).
-        text_column: Column of the text, of JSON lines, Parquet and the Hub; a row is a document.
+        text_column: Column of the text, of all formats but plain text, and of the Hub; a row is a
+            document.
         documents: What a document of a text file is: ``blank_line`` (a line of white space parts
             documents), ``file`` or ``line``.
         sentences: ``split`` finds the sentences of running prose, ``line`` takes a line as one.

@@ -11,7 +11,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from .corpus import CorpusData
-from .documents import LINE_SUFFIXES, find_lines, warn_of_language
+from .documents import find_lines, warn_of_language
 from .loading import BadRow, check_share, log_bad_rows
 from .sources import Source, find_all_sources, held_out
 from .text_builder import build_tokens, describe_tokenizer
@@ -196,7 +196,7 @@ def _find_bad_rows(data: CorpusData, source: Source, dataset: datasets.Dataset) 
     for file, group in groupby(rows, key=lambda row: str(row["file"])):
         found = list(group)
         lines = [row["position"] for row in found]
-        if Path(file).suffix.lower() in LINE_SUFFIXES:
+        if data.train_file is not None:
             lines = find_lines(file, lines)
         bad_rows += [
             BadRow(file, line, row["problem"]) for line, row in zip(lines, found, strict=True)

@@ -226,7 +226,7 @@ def _find_files(data: CorpusData, patterns: Sequence[str]) -> list[str]:
         if not found:
             raise FileNotFoundError(
                 f"{data.where}: no file matches {pattern!r}; check the pattern and data_dir "
-                f"(formats: {', '.join(TEXT_SUFFIXES)})"
+                f"(formats: {', '.join(filter(None, TEXT_SUFFIXES))})"
             )
         files += found
     paths: dict[Path, str] = {}

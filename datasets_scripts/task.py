@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .catalog import DATASETS, Columns, DatasetRow
+from .compression import find_suffix
 from .values import convert_value
 
 # problem type -> how many texts a row can have
@@ -34,7 +35,8 @@ class TaskData:
             like a dataset of the Hub.
         problem_type: ``classification``, ``paraphrase``, ``similarity``, or ``contrastive``, whose
             rows have no labels.
-        train_file: Path of the training rows: CSV, TSV, JSON lines or Parquet, by suffix.
+        train_file: Path of the training rows: CSV, TSV, JSON lines or Parquet, by suffix; all but
+            Parquet also compressed, as ``rows.csv.gz`` (gz, bz2, xz or zst).
         validation_file: Path of the validation rows.
         test_file: Path of the test rows, which may be unlabelled.
         text_columns: One or two columns with the sentences; of a contrastive task one, two that
@@ -226,7 +228,7 @@ def _check_files(data: TaskData) -> None:
         if getattr(data, key) is None:
             raise ValueError(f"task {data.name!r}: {key} is missing; only test_file is optional")
     for path in data.files.values():
-        if Path(path).suffix.lower() not in FILE_SUFFIXES:
+        if find_suffix(path) not in FILE_SUFFIXES:
             raise ValueError(
                 f"task {data.name!r}: cannot tell the format of {path!r}; known suffixes: "
                 f"{', '.join(FILE_SUFFIXES)}"

@@ -23,7 +23,7 @@ from .hub import readable_hub
 from .sources import Source
 
 # What decides about the tokens besides the settings, and so is a part of the name in the cache.
-SOURCES = ("documents.py", "readers.py", "sources.py", "text_builder.py")
+SOURCES = ("compression.py", "documents.py", "readers.py", "sources.py", "text_builder.py")
 BATCH_DOCUMENTS = 1000
 BATCH_CHARACTERS = 1_000_000
 MAX_SMALL_VOCABULARY = 65_535  # tokens whose ids take two bytes
