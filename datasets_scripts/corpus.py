@@ -57,7 +57,9 @@ class CorpusData:
         sentences: ``split`` finds the sentences of running prose, ``line`` takes a line as one.
         language: Code of the language, by whose rules sentences are split: ``en``, ``pt-br``. Of a
             language without rules, those of a related one count, or of English, with a warning.
-        streaming: Whether a text of the Hub is read without storing it; files always are.
+        streaming: Whether a text of the Hub is read without storing it; files always are. Its
+            tokens are stored, so it is fetched once, and twice more if a vocabulary is trained on
+            it.
         max_documents: Documents of a split that are read at most.
         max_bad_rows: Share of unusable documents of a split that is tolerated, in [0, 1].
     """

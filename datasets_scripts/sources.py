@@ -2,6 +2,7 @@
 
 import glob
 import hashlib
+import logging
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from .documents import TEXT_SUFFIXES, Document, Shard, cut_file, to_document
 from .hub import SPLIT_NAMES, readable_hub, split_hub_id
 from .loading import load_task
 from .sample_text import generate_documents
+
+logger = logging.getLogger(__name__)
 
 HELD_OUT_SEED = 20181011
 SHARD_ROWS = 20_000
@@ -183,12 +186,22 @@ def corpus_texts(corpora: Sequence[CorpusData], cache_dir: str | Path | None = N
         cache_dir: Folder for rows of the Hub and of tasks; None takes the one of `datasets`.
 
     Returns:
-        The texts; every iteration reads them anew, one document at a time.
+        The texts; every iteration reads them anew, one document at a time. One is warned of a
+        stream of the Hub, which every iteration fetches.
 
     Raises:
         ValueError: If a file or a dataset cannot be read or lacks the column.
         OSError: If there is no such file or dataset.
     """
+    for data in corpora:
+        if data.streaming:
+            logger.warning(
+                "%s: %r is fetched for the vocabulary, up to twice, and again for its tokens; to "
+                "fetch it once, give streaming: false, which stores it, or take the vocabulary of "
+                "a checkpoint",
+                data.where,
+                data.source,
+            )
     return CorpusTexts(corpora, cache_dir)
 
 

@@ -11,6 +11,7 @@ from .values import convert_value
 
 # problem type -> how many texts a row can have
 TEXTS = {"classification": (1, 2), "paraphrase": (2,), "similarity": (2,), "contrastive": (1, 2, 3)}
+WITH_CLASSES = ("classification", "paraphrase")
 FILE_KEYS = ("train_file", "validation_file", "test_file")
 FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 # The names that the course gives to its splits.
@@ -260,10 +261,10 @@ def _check_sampling(data: TaskData) -> None:
         if getattr(data, key) is None:
             continue
         other = key.removesuffix("_per_class")
-        if data.problem_type == "similarity":
+        if data.problem_type not in WITH_CLASSES:
             raise ValueError(
-                f"{where}: {key}={getattr(data, key)!r}, but a similarity has scores and no "
-                f"classes; leave it out, or give {other}"
+                f"{where}: {key}={getattr(data, key)!r}, but a {data.problem_type} has no classes; "
+                f"leave it out, or give {other}"
             )
         if getattr(data, other) is not None:
             raise ValueError(

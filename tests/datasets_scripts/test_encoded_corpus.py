@@ -373,6 +373,17 @@ def test_a_stream_is_read_no_further_than_asked(tmp_path, tokenizer):
     assert (len(splits["train"]), len(splits["validation"])) == (16, 4)
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+def test_one_is_told_that_a_vocabulary_fetches_a_stream_again(tmp_path, caplog, streaming):
+    write_hub(tmp_path / "hub", train=["sea", "port"], dev=["ship"])
+    keys = {"hub_id": str(tmp_path / "hub"), "text_column": "body", "streaming": streaming}
+
+    texts = corpus_texts([CorpusData.from_recipe("mine", keys)], tmp_path / "cache")
+
+    assert list(texts) == list(texts) == ["sea", "port"]
+    assert ("is fetched for the vocabulary, up to twice, and again" in caplog.text) is streaming
+
+
 def test_a_changed_dataset_makes_new_tokens(tmp_path, tokenizer):
     keys = {"hub_id": str(tmp_path / "hub"), "text_column": "body", "streaming": True}
     write_hub(tmp_path / "hub", train=["sea"], validation=["ship"])

@@ -1,5 +1,6 @@
 """`load_task`: formats, bad rows, labels, and files that cannot be read."""
 
+import gzip
 import json
 import logging
 from pathlib import Path
@@ -316,6 +317,19 @@ def test_the_fingerprint_is_that_of_the_rows(tmp_path):
 
     assert again == first
     assert len({first, changed, held, drawn}) == 4
+
+
+@pytest.mark.parametrize("suffix", ["tsv.gz", "jsonl.gz"])
+def test_compressed_files_have_the_rows_of_the_files(tmp_path, suffix):
+    lines = [json.dumps({"text": text, "label": label}) for text, label in GOOD]
+    text = delimited() if suffix == "tsv.gz" else "\n".join(lines)
+    packed = gzip.compress(text.encode())
+    write(tmp_path, **{f"train_{suffix}": packed, f"dev_{suffix}": packed})
+
+    task = load_files(tmp_path, suffix)
+
+    assert task.splits["train"]["sentence1"][:] == [text for text, _ in GOOD]
+    assert task.labels == ("down", "up")
 
 
 # Rows without labels

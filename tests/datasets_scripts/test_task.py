@@ -121,7 +121,7 @@ def test_numbers_are_good_label_names():
         ),
         (
             {"dataset": "sample_sts", "max_validation_rows_per_class": 9},
-            "_per_class=9, but a similarity has scores and no classes; .* give max_validation_rows",
+            "_per_class=9, but a similarity has no classes; .* give max_validation_rows",
         ),
         (
             {**OWN, "max_train_rows": 9, "max_train_rows_per_class": 9},
