@@ -20,12 +20,14 @@ class Text:
         masking: What chooses the tokens to be predicted; None for next sentences alone.
         facts: What each split holds.
         problems: What was left out of it, and why.
+        fingerprint: What tells it from any other text.
     """
 
     splits: dict[str, TextSource]
     masking: Masking | None
     facts: dict[str, dict[str, Any]]
     problems: list[str]
+    fingerprint: str
 
 
 def parse_corpus(where: str, corpus: Any, data_dir: str | None) -> dict[str, CorpusData]:
@@ -95,7 +97,7 @@ def load_text(
     }
     facts = {split: rows.describe() for split, rows in splits.items()}  # type: ignore[attr-defined]
     splits["validation"] = spread(splits["validation"], arguments.max_eval_rows)
-    return Text(splits, masking, facts, encoded.problems)
+    return Text(splits, masking, facts, encoded.problems, encoded.fingerprint)
 
 
 def load_tokenizer(path: str, flag: str = "model_name_or_path") -> PreTrainedTokenizerBase:

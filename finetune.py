@@ -317,6 +317,7 @@ def encode(
             problem_type=task.problem_type,
             pair_encoding=head.pair_encoding,
             max_length=arguments.max_length,
+            truncation=head.truncation,
         )
         for split, rows in task.splits.items()
     }
@@ -380,6 +381,8 @@ def prepare_run(
         bad_rows={name: [str(row) for row in task.bad_rows] for name, task in tasks.items()}
         | {name: text.problems for name, text in texts.items()},
         text={name: text.facts for name, text in texts.items()},
+        splits={name: task.facts for name, task in tasks.items()},
+        fingerprints={name: found.fingerprint for name, found in (tasks | texts).items()},
     )
     read = {name: task.splits["validation"] for name, task in tasks.items()}
     return Run(trainer, encoded, facts, arguments, read)

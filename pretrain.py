@@ -191,6 +191,7 @@ def prepare_run(
         data={TASK: " + ".join(corpora)},
         bad_rows={TASK: text.problems},
         text=text.facts,
+        fingerprints={TASK: text.fingerprint},
     )
     return Run(trainer, text, facts, arguments.evaluate_train)
 

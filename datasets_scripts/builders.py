@@ -15,7 +15,7 @@ from .rows import RowFormat
 from .sample import generate_rows
 
 # `datasets` does not see code edits, so the code is a part of the name of the cache folder.
-SOURCES = ("builders.py", "readers.py", "rows.py", "sample.py", "sample_words.py")
+SOURCES = ("builders.py", "compression.py", "readers.py", "rows.py", "sample.py", "sample_words.py")
 LARGE_FILES = 20_000_000  # bytes; smaller ones are built before a progress bar could be read
 
 

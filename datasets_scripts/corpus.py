@@ -1,5 +1,6 @@
 """What a recipe says about a text to learn from, checked and with the defaults filled in."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -7,12 +8,13 @@ from typing import Any
 
 from .catalog import DATASETS
 from .task import TaskData
-from .values import convert_value, is_number
+from .values import convert_value, is_number, to_count
 
 SAMPLE_TEXT = "sample_text"
 BUILT_IN = (SAMPLE_TEXT, *DATASETS)
 DOCUMENTS = ("blank_line", "file", "line")
 SENTENCES = ("split", "line")
+LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(-[a-z0-9]+)*")
 # The keys that say something about every source, and those that say something about one.
 SHARED_KEYS = ("max_documents", "max_bad_rows")
 TEXT_KEYS = ("text_column", "sentences", "language", "streaming", "validation_share")
@@ -42,16 +44,22 @@ class CorpusData:
         hub_id: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder laid out
             like a dataset of the Hub.
         train_file: Files of the training text, as paths or patterns (``texts/*.txt``): plain text,
-            JSON lines or Parquet, by suffix.
+            also without a suffix, JSON lines, CSV, TSV or Parquet, by suffix; all but Parquet also
+            compressed, as ``wiki.txt.gz`` (gz, bz2, xz or zst). A compressed file, CSV or TSV is
+            read by one process; large texts are better parted into several.
         validation_file: Files of the held-out text.
         validation_share: Share of the documents that is held out where no held-out text is given,
             in [0, 1).
-        text_column: Column of the text, of JSON lines, Parquet and the Hub; a row is a document.
+        text_column: Column of the text, of all formats but plain text, and of the Hub; a row is a
+            document.
         documents: What a document of a text file is: ``blank_line`` (a line of white space parts
             documents), ``file`` or ``line``.
         sentences: ``split`` finds the sentences of running prose, ``line`` takes a line as one.
-        language: Code of the language, by whose rules sentences are split.
-        streaming: Whether a text of the Hub is read without storing it; files always are.
+        language: Code of the language, by whose rules sentences are split: ``en``, ``pt-br``. Of a
+            language without rules, those of a related one count, or of English, with a warning.
+        streaming: Whether a text of the Hub is read without storing it; files always are. Its
+            tokens are stored, so it is fetched once, and twice more if a vocabulary is trained on
+            it.
         max_documents: Documents of a split that are read at most.
         max_bad_rows: Share of unusable documents of a split that is tolerated, in [0, 1].
     """
@@ -199,9 +207,18 @@ def _to_share(where: str, value: Any) -> float:
     return float(value)
 
 
-def _to_count(where: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{where}: a whole number from 1 on is needed")
+def _to_language(where: str, value: Any) -> str:
+    # YAML reads a bare `no` as a boolean
+    if not isinstance(value, str):
+        raise ValueError(  # noqa: TRY004  (a user's value)
+            f"{where}: text is needed; quote it if YAML reads it as something else"
+        )
+    # the splitter takes anything else for English, and says nothing
+    if not LANGUAGE_CODE.fullmatch(value):
+        raise ValueError(
+            f"{where}: a code of a language in lower case is needed, such as en, de or pt-br; with "
+            "sentences: line every line is a sentence, in any language"
+        )
     return value
 
 
@@ -226,6 +243,7 @@ CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
     "validation_share": _to_share,
     "documents": _to_choice(*DOCUMENTS),
     "sentences": _to_choice(*SENTENCES),
+    "language": _to_language,
     "streaming": _to_switch,
-    "max_documents": _to_count,
+    "max_documents": to_count,
 }

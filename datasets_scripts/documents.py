@@ -1,6 +1,8 @@
 """Read the documents of text files one by one, in shards, and split them into sentences."""
 
 import codecs
+import logging
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,13 +13,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sentencex import segment
 
-from .readers import check_file, check_header, parse_json
+from .compression import find_suffix, is_compressed, open_bytes
+from .readers import Record, check_file, check_header, parse_json, read_records
 
-LINE_SUFFIXES = (".txt", ".jsonl", ".json")
-TEXT_SUFFIXES = (*LINE_SUFFIXES, ".parquet")
+logger = logging.getLogger(__name__)
+
+PLAIN_SUFFIXES = (".txt", "")
+TABLE_SUFFIXES = (".csv", ".tsv")
+TEXT_SUFFIXES = (*PLAIN_SUFFIXES, ".jsonl", ".json", *TABLE_SUFFIXES, ".parquet")
 SHARD_BYTES = 8_000_000
 LARGEST_DOCUMENT = 100_000_000  # bytes between two blank lines; a document is read whole
 PARQUET_ROWS = 1000  # that are read at once
+# Languages that the splitter has rules of its own or tests for; of others it takes a related one or
+# English, and says nothing. Source: the README and the tests of sentencex 1.0.
+LANGUAGES = (
+    "am, ar, bg, bn, ca, da, de, el, en, es, fi, fr, gu, he, hi, hy, it, ja, kk, kn, ml, mr, my, "
+    "nl, pa, pl, pt, ru, sk, ta, te, uk, ur, zh"
+)
 MAX_SHOWN = 40  # characters of a value in a message
 
 
@@ -25,8 +37,8 @@ class Document(NamedTuple):
     """A document as it was read.
 
     Args:
-        position: Byte of the file at which it begins; in Parquet files and datasets the row, from
-            1.
+        position: Byte of the file, decompressed, at which it begins; in tables the line, in Parquet
+            files and datasets the row, from 1.
         text: Its text; empty when it cannot be used.
         problem: Why it cannot be used, else empty.
     """
@@ -56,7 +68,7 @@ class FileShard:
         first: Byte at which it begins; in a Parquet file the row group.
         last: Byte, or row group, before which it ends.
         documents: What a document of a text file is: ``blank_line``, ``file`` or ``line``.
-        text_column: Column of the text, of JSON lines and Parquet.
+        text_column: Column of the text, of all formats but plain text.
     """
 
     name: str
@@ -67,23 +79,30 @@ class FileShard:
 
     def read(self) -> Iterator[Document]:
         """Read its documents, also those that cannot be used; at most one is in memory."""
-        if _suffix(self.name) == ".parquet":
+        suffix = find_suffix(self.name)
+        if suffix == ".parquet":
             yield from self._read_row_groups()
+            return
+        if suffix in TABLE_SUFFIXES:
+            for record in read_records(self.name, (self.text_column,)):
+                yield self._to_document(record.line, record)
             return
         for position, raw in self._find_documents():
             yield self._parse(position, raw)
 
     def _find_documents(self) -> Iterator[tuple[int, bytes]]:
-        if _suffix(self.name) != ".txt" or self.documents == "line":
+        if find_suffix(self.name) not in PLAIN_SUFFIXES or self.documents == "line":
             return (line for line in self._lines() if not _is_blank(line[1]))
         if self.documents == "file":
-            return iter([(0, Path(self.name).read_bytes().removeprefix(codecs.BOM_UTF8))])
+            with open_bytes(self.name) as file:
+                return iter([(0, file.read().removeprefix(codecs.BOM_UTF8))])
         return _join_lines(self.name, self._lines())
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         position = self.first
-        with Path(self.name).open("rb") as file:
-            file.seek(position)
+        with open_bytes(self.name) as file:
+            if position:  # a compressed file is read from its start
+                file.seek(position)
             while position < self.last and (raw := file.readline()):
                 yield position, raw if position else raw.removeprefix(codecs.BOM_UTF8)
                 position += len(raw)
@@ -98,9 +117,11 @@ class FileShard:
                 f"not UTF-8 ({error.reason} at byte {position + error.start}); save the file with "
                 "that encoding",
             )
-        if _suffix(self.name) == ".txt":
+        if find_suffix(self.name) in PLAIN_SUFFIXES:
             return Document(position, text)
-        record = parse_json(0, text)
+        return self._to_document(position, parse_json(0, text))
+
+    def _to_document(self, position: int, record: Record) -> Document:
         if record.problem:
             return Document(position, "", record.problem)
         if self.text_column not in record.values:
@@ -138,29 +159,37 @@ def cut_file(
     """Cut a file between documents.
 
     Args:
-        path: Text, JSON lines or Parquet, by suffix.
+        path: Text, JSON lines, CSV, TSV or Parquet, by suffix; all but the last also compressed.
         documents: What a document of a text file is: ``blank_line``, ``file`` or ``line``.
-        text_column: Column of the text, of JSON lines and Parquet.
+        text_column: Column of the text, of all formats but plain text.
         shard_bytes: Bytes of a shard, about; more where a document is longer.
 
     Returns:
-        The shards, in the order of the file.
+        The shards, in the order of the file; one of a file that cannot be read from its middle on.
 
     Raises:
         ValueError: If the file is empty, of an unknown format, or lacks the column.
         FileNotFoundError: If there is no such file.
     """
     check_file(path, TEXT_SUFFIXES)
-    suffix = _suffix(path)
-    if suffix == ".parquet":
+    suffix = find_suffix(path)
+    is_plain = suffix in PLAIN_SUFFIXES
+    if suffix in TABLE_SUFFIXES:
+        next(read_records(path, (text_column,)))
+    elif suffix == ".parquet":
         cuts = _cut_row_groups(path, text_column, shard_bytes)
-    elif suffix == ".txt" and documents == "file":
-        cuts = [0, Path(path).stat().st_size]
-    else:
-        if suffix != ".txt":
-            _check_json(path, text_column)
-        by_line = suffix != ".txt" or documents == "line"
-        cuts = _cut_lines(path, shard_bytes, by_line=by_line)
+        return _make_shards(path, cuts, documents, text_column)
+    elif not is_plain:
+        _check_json(path, text_column)
+    if is_compressed(path) or suffix in TABLE_SUFFIXES or (is_plain and documents == "file"):
+        return _make_shards(path, [0, sys.maxsize], documents, text_column)
+    cuts = _cut_lines(path, shard_bytes, by_line=not is_plain or documents == "line")
+    return _make_shards(path, cuts, documents, text_column)
+
+
+def _make_shards(
+    path: str, cuts: Sequence[int], documents: str, text_column: str
+) -> list[FileShard]:
     return [FileShard(path, first, last, documents, text_column) for first, last in pairwise(cuts)]
 
 
@@ -179,20 +208,36 @@ def split_sentences(text: str, language: str | None) -> list[str]:
     return sentences
 
 
+def warn_of_language(where: str, language: str) -> None:
+    """Warn of a language without rules of its own.
+
+    Args:
+        where: Whose it is, for the message.
+        language: Its code; a variety, such as ``pt-br``, has the rules of its language.
+    """
+    if language.split("-")[0] not in LANGUAGES.split(", "):
+        logger.warning(
+            "%s: language=%r has no rules of its own, and is split by those of a related one or of "
+            "English; check the code (there are rules for %s), or write one sentence on each line "
+            "and give sentences: line",
+            where,
+            language,
+            LANGUAGES,
+        )
+
+
 def find_lines(path: str, positions: Sequence[int]) -> list[int]:
-    """Find the lines, from 1, of bytes of a file, which ascend."""
+    """Find the lines, from 1, or the rows, of documents of a file, whose positions ascend."""
+    if find_suffix(path) in (*TABLE_SUFFIXES, ".parquet"):
+        return list(positions)
     lines, line, read = [], 1, 0
-    with Path(path).open("rb") as file:
+    with open_bytes(path) as file:
         for position in positions:
             while read < position and (block := file.read(min(position - read, 1 << 20))):
                 line += block.count(b"\n")
                 read += len(block)
             lines.append(line)
     return lines
-
-
-def _suffix(path: str) -> str:
-    return Path(path).suffix.lower()
 
 
 def _is_blank(raw: bytes) -> bool:
@@ -257,7 +302,7 @@ def _cut_row_groups(path: str, text_column: str, shard_bytes: int) -> list[int]:
 
 def _check_json(path: str, text_column: str) -> None:
     """Check the first lines of a JSON-lines file up to an object, as for the rows of a task."""
-    shard = FileShard(path, 0, Path(path).stat().st_size, "line", text_column)
+    shard = FileShard(path, 0, sys.maxsize, "line", text_column)
     for position, raw in shard._find_documents():
         if position == 0 and raw.lstrip().startswith(b"["):
             raise ValueError(f"{path}: a JSON array; write one JSON object on each line")

@@ -1,5 +1,6 @@
 """Load a task: build its rows, report the bad ones, keep the usable ones."""
 
+import hashlib
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +12,14 @@ from .catalog import DATASETS
 from .hub import convert_hub_rows, find_hub_labels, read_hub
 from .readers import read_records
 from .rows import RowFormat, infer_labels
+from .sampling import describe_splits, sample_rows
 from .task import TaskData
 
 logger = logging.getLogger(__name__)
 
 MAX_ROWS_LISTED = 20
 MAX_ROWS_IN_ERROR = 3
+FINGERPRINT_ROWS = 1000  # that are read at once
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,10 @@ class LoadedTask:
         splits: Rows by split: train, validation and, where there is one, test. Columns: id,
             sentence1, sentence2 (pairs only), sentence3 (contrastive only), label (absent in an
             unlabelled test split, and in a contrastive task).
-        bad_rows: The rows that were left out.
+        bad_rows: The rows that cannot be used and were left out.
+        facts: By split how many rows it has, how many usable ones there were before some were
+            drawn, and how many rows each class has.
+        fingerprint: What tells these rows from any others.
     """
 
     name: str
@@ -58,6 +64,8 @@ class LoadedTask:
     score_range: tuple[float, float] | None
     splits: dict[str, datasets.Dataset]
     bad_rows: list[BadRow]
+    facts: dict[str, dict[str, int | dict[str, int]]]
+    fingerprint: str
 
 
 def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask:
@@ -68,18 +76,22 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
         cache_dir: Folder for the built rows; None takes the one of `datasets`.
 
     Raises:
-        ValueError: If a file or a dataset cannot be read, lacks a column, or has too many bad
-            rows.
+        ValueError: If a file or a dataset cannot be read, lacks a column, has too many bad rows, or
+            no rows of a class whose number decides about the others.
         OSError: If a file is missing or the Hub cannot be reached.
     """
     cache = None if cache_dir is None else str(cache_dir)
     row_format, rows = _read(data, cache)
+    labels = ("0", "1") if row_format.problem_type == "paraphrase" else row_format.labels
     splits: dict[str, datasets.Dataset] = {}
+    usable: dict[str, int] = {}
     bad_rows: list[BadRow] = []
     for split, split_rows in rows.items():
         file = data.files.get(split, f"{data.hub_id or data.dataset}:{split}")
-        splits[split], bad = _keep_usable(split_rows, file, data.max_bad_rows)
+        kept, bad = _keep_usable(split_rows, file, data.max_bad_rows)
         bad_rows += bad
+        usable[split] = len(kept)
+        splits[split] = _sample(kept, data, split, labels)
     log_bad_rows(f"task {data.name!r}", bad_rows)
     return LoadedTask(
         name=data.name,
@@ -88,6 +100,35 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
         score_range=row_format.score_range,
         splits=splits,
         bad_rows=bad_rows,
+        facts=describe_splits(splits, usable, labels),
+        fingerprint=_fingerprint(splits),
+    )
+
+
+def _fingerprint(splits: dict[str, datasets.Dataset]) -> str:
+    """Hash the rows themselves: the fingerprints of `datasets` change with the date of a file."""
+    digest = hashlib.blake2b(digest_size=16)
+    for split, rows in splits.items():
+        digest.update(split.encode())
+        for batch in rows.iter(FINGERPRINT_ROWS):
+            digest.update(repr(batch).encode())
+    return digest.hexdigest()
+
+
+def _sample(
+    rows: datasets.Dataset, data: TaskData, split: str, labels: tuple[str, ...] | None
+) -> datasets.Dataset:
+    """Leave out what a recipe does not want of a split; predictions are of all test rows."""
+    if split == "test":
+        return rows
+    return sample_rows(
+        rows,
+        where=f"task {data.name!r}",
+        split=split,
+        most=getattr(data, f"max_{split}_rows"),
+        most_per_class=getattr(data, f"max_{split}_rows_per_class"),
+        labels=labels,
+        seed=data.sample_seed,
     )
 
 

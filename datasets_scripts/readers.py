@@ -5,13 +5,16 @@ import glob
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import datasets
 
+from .compression import OPENERS, find_suffix, is_compressed, open_bytes
 from .task import FILE_SUFFIXES
 
+LARGEST_FIELD = 100_000_000  # characters of a field; the standard of csv, 131,072, is too few
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 
 
@@ -48,7 +51,7 @@ def read_records(
         FileNotFoundError: If there is no such file.
     """
     check_file(path)
-    suffix = Path(path).suffix.lower()
+    suffix = find_suffix(path)
     if suffix == ".parquet":
         records = _read_parquet(path, columns)
     elif suffix in {".csv", ".tsv"}:
@@ -83,13 +86,19 @@ def check_file(path: str, suffixes: tuple[str, ...] = FILE_SUFFIXES) -> None:
         raise FileNotFoundError(f"{path}: there is no such file; check the path and data_dir")
     if Path(path).stat().st_size == 0:
         raise ValueError(f"{path}: the file is empty; there is nothing to learn from")
-    suffix = Path(path).suffix.lower()
+    suffix = find_suffix(path)
     if suffix not in suffixes:
-        raise ValueError(f"{path}: unknown suffix {suffix!r}; known: {', '.join(suffixes)}")
+        raise ValueError(
+            f"{path}: unknown suffix {suffix!r}; known: {', '.join(filter(None, suffixes))}, each "
+            f"also compressed ({', '.join(OPENERS)}); rename the file, or convert it"
+        )
+    if suffix == ".parquet" and is_compressed(path):
+        raise ValueError(f"{path}: Parquet compresses by itself; decompress the file")
 
 
 def _read_delimited(path: str, columns: tuple[str, ...], delimiter: str) -> Iterator[Record]:
-    with Path(path).open(encoding="utf-8-sig", newline="") as file:
+    csv.field_size_limit(LARGEST_FIELD)
+    with open_bytes(path) as raw, TextIOWrapper(raw, "utf-8-sig", newline="") as file:
         # strict: a quote that is never closed must not swallow the rows after it in silence.
         reader = csv.reader(file, delimiter=delimiter, strict=True)
         header: list[str] | None = None
@@ -148,7 +157,7 @@ def check_header(
 
 def _read_json_lines(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
     is_checked = False
-    with Path(path).open(encoding="utf-8-sig") as file:
+    with open_bytes(path) as raw, TextIOWrapper(raw, "utf-8-sig") as file:
         for line, text in enumerate(file, start=1):
             if not text.strip():
                 continue

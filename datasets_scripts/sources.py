@@ -2,6 +2,7 @@
 
 import glob
 import hashlib
+import logging
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from .hub import SPLIT_NAMES, readable_hub, split_hub_id
 from .loading import load_task
 from .sample_text import generate_documents
 
+logger = logging.getLogger(__name__)
+
 HELD_OUT_SEED = 20181011
 SHARD_ROWS = 20_000
 
@@ -31,12 +34,14 @@ class Source:
         key: What tells them from any others.
         shards: Their parts, in order.
         size: Bytes of the text, about; None if nobody knows.
+        files: The files it is made of, links resolved.
     """
 
     name: str
     key: str
     shards: list[Shard]
     size: int | None
+    files: tuple[str, ...] = ()
 
     def read(self, max_documents: int | None) -> Iterator[Document]:
         """Read the documents in order, also those that cannot be used."""
@@ -112,6 +117,32 @@ def find_sources(data: CorpusData, cache_dir: str | None) -> dict[str, Source]:
     return sources
 
 
+def find_all_sources(
+    corpora: Sequence[CorpusData], cache_dir: str | None
+) -> list[dict[str, Source]]:
+    """Find the documents of corpora, as `find_sources` does of one.
+
+    Raises:
+        ValueError: If a file is learnt from and held out, by one corpus or by two, or a file or a
+            dataset cannot be read or lacks the column.
+        OSError: If there is no such file or dataset.
+    """
+    found = [find_sources(data, cache_dir) for data in corpora]
+    held = {
+        file: data.where
+        for data, sources in zip(corpora, found, strict=True)
+        if "validation" in sources
+        for file in sources["validation"].files
+    }
+    for data, sources in zip(corpora, found, strict=True):
+        if both := sorted(held.keys() & set(sources["train"].files)):
+            raise ValueError(
+                f"{data.where}: {both[0]} is a file of train_file and of validation_file (of "
+                f"{held[both[0]]}); what is held out must not be learnt"
+            )
+    return found
+
+
 def held_out(share: float) -> Iterator[int]:
     """Draw the numbers of the documents that are held out, in ascending order and without an end.
 
@@ -127,12 +158,14 @@ def held_out(share: float) -> Iterator[int]:
 
 
 class CorpusTexts:
-    """The documents of corpora that are learnt from, which can be read again and again."""
+    """The documents of corpora that are learnt from, which can be read again and again.
+
+    Those that equal held-out ones are still among them.
+    """
 
     def __init__(self, corpora: Sequence[CorpusData], cache_dir: str | Path | None = None) -> None:
         self._corpora = corpora
-        cache = None if cache_dir is None else str(cache_dir)
-        self._sources = [find_sources(data, cache) for data in corpora]
+        self._sources = find_all_sources(corpora, None if cache_dir is None else str(cache_dir))
 
     def __iter__(self) -> Iterator[str]:
         for data, sources in zip(self._corpora, self._sources, strict=True):
@@ -153,23 +186,28 @@ def corpus_texts(corpora: Sequence[CorpusData], cache_dir: str | Path | None = N
         cache_dir: Folder for rows of the Hub and of tasks; None takes the one of `datasets`.
 
     Returns:
-        The texts; every iteration reads them anew, one document at a time.
+        The texts; every iteration reads them anew, one document at a time. One is warned of a
+        stream of the Hub, which every iteration fetches.
 
     Raises:
         ValueError: If a file or a dataset cannot be read or lacks the column.
         OSError: If there is no such file or dataset.
     """
+    for data in corpora:
+        if data.streaming:
+            logger.warning(
+                "%s: %r is fetched for the vocabulary, up to twice, and again for its tokens; to "
+                "fetch it once, give streaming: false, which stores it, or take the vocabulary of "
+                "a checkpoint",
+                data.where,
+                data.source,
+            )
     return CorpusTexts(corpora, cache_dir)
 
 
 def _find_file_sources(data: CorpusData) -> dict[str, Source]:
     patterns = {"train": data.train_file, "validation": data.validation_file}
     files = {split: _find_files(data, given) for split, given in patterns.items() if given}
-    if both := sorted(set(files["train"]) & set(files.get("validation", []))):
-        raise ValueError(
-            f"{data.where}: {both[0]} is a file of train_file and of validation_file; what is held "
-            "out must not be learnt"
-        )
     sources = {}
     for split, paths in files.items():
         shards: list[Shard] = []
@@ -179,12 +217,13 @@ def _find_file_sources(data: CorpusData) -> dict[str, Source]:
         stamps = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
         key = repr((paths, stamps, data.documents, data.text_column))
         name = paths[0] if len(paths) == 1 else ", ".join(patterns[split] or ())
-        sources[split] = Source(name, key, shards, sum(size for size, _ in stamps))
+        resolved = tuple(str(Path(path).resolve()) for path in paths)
+        sources[split] = Source(name, key, shards, sum(size for size, _ in stamps), resolved)
     return sources
 
 
 def _find_files(data: CorpusData, patterns: Sequence[str]) -> list[str]:
-    """List the files that some patterns mean, each once."""
+    """List the files that some patterns mean, each once, whatever names it has."""
     files: list[str] = []
     for pattern in patterns:
         if Path(pattern).is_dir():
@@ -200,10 +239,13 @@ def _find_files(data: CorpusData, patterns: Sequence[str]) -> list[str]:
         if not found:
             raise FileNotFoundError(
                 f"{data.where}: no file matches {pattern!r}; check the pattern and data_dir "
-                f"(formats: {', '.join(TEXT_SUFFIXES)})"
+                f"(formats: {', '.join(filter(None, TEXT_SUFFIXES))})"
             )
         files += found
-    return list(dict.fromkeys(str(Path(path).absolute()) for path in files))
+    paths: dict[Path, str] = {}
+    for file in files:
+        paths.setdefault(Path(file).resolve(), str(Path(file).absolute()))
+    return list(paths.values())
 
 
 def _read_built_in(data: CorpusData, cache_dir: str | None) -> dict[str, list[str]]:

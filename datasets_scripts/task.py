@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from .catalog import DATASETS, Columns, DatasetRow
+from .compression import find_suffix
 from .values import convert_value
 
 # problem type -> how many texts a row can have
 TEXTS = {"classification": (1, 2), "paraphrase": (2,), "similarity": (2,), "contrastive": (1, 2, 3)}
+WITH_CLASSES = ("classification", "paraphrase")
 FILE_KEYS = ("train_file", "validation_file", "test_file")
 FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 # The names that the course gives to its splits.
@@ -18,6 +20,8 @@ OFFICIAL_SPLITS = {
     "validation_file": "dev",
     "test_file": "test-student",
 }
+CLASS_SAMPLING_KEYS = ("max_train_rows_per_class", "max_validation_rows_per_class")
+SAMPLING_KEYS = ("max_train_rows", "max_validation_rows", *CLASS_SAMPLING_KEYS, "sample_seed")
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,8 @@ class TaskData:
             like a dataset of the Hub.
         problem_type: ``classification``, ``paraphrase``, ``similarity``, or ``contrastive``, whose
             rows have no labels.
-        train_file: Path of the training rows: CSV, TSV, JSON lines or Parquet, by suffix.
+        train_file: Path of the training rows: CSV, TSV, JSON lines or Parquet, by suffix; all but
+            Parquet also compressed, as ``rows.csv.gz`` (gz, bz2, xz or zst).
         validation_file: Path of the validation rows.
         test_file: Path of the test rows, which may be unlabelled.
         text_columns: One or two columns with the sentences; of a contrastive task one, two that
@@ -42,6 +47,14 @@ class TaskData:
         labels: Names of the classes; without it they are read from the training rows.
         score_range: Lowest and highest score of a similarity task.
         max_bad_rows: Share of unusable rows of a split that is tolerated, in [0, 1].
+        max_train_rows: Training rows at most, drawn at random; None for all.
+        max_validation_rows: The same of the validation rows.
+        max_train_rows_per_class: Training rows of each class at most, drawn at random, or
+            ``balanced`` for as many as the smallest class has; None for all. Not for similarity,
+            whose rows have scores and no classes.
+        max_validation_rows_per_class: The same of the validation rows.
+        sample_seed: Seed of these draws. It is not that of the run, so that runs with other seeds
+            learn from the same rows.
     """
 
     name: str
@@ -58,6 +71,11 @@ class TaskData:
     labels: tuple[str, ...] | None = None
     score_range: tuple[float, float] | None = None
     max_bad_rows: float = 0.01
+    max_train_rows: int | None = None
+    max_validation_rows: int | None = None
+    max_train_rows_per_class: int | str | None = None
+    max_validation_rows_per_class: int | str | None = None
+    sample_seed: int = 0
 
     @classmethod
     def from_recipe(
@@ -83,11 +101,13 @@ class TaskData:
         data = cls(name, **{key: convert_value(owner, key, value) for key, value in given.items()})
         _check_one_source(data)
         if data.dataset in DATASETS:
-            return _fill_built_in(data, given.keys(), None if data_dir is None else str(data_dir))
-        if data.dataset is not None:
-            data = _dataset_to_hub_id(data)
-        data = _join_data_dir(data)
-        _check_own(data)
+            data = _fill_built_in(data, given.keys(), None if data_dir is None else str(data_dir))
+        else:
+            if data.dataset is not None:
+                data = _dataset_to_hub_id(data)
+            data = _join_data_dir(data)
+            _check_own(data)
+        _check_sampling(data)
         return data
 
     @property
@@ -117,7 +137,7 @@ def _check_one_source(data: TaskData) -> None:
 def _fill_built_in(data: TaskData, given: Any, data_dir: str | None) -> TaskData:
     row = DATASETS[str(data.dataset)]
     where = f"task {data.name!r}: dataset {data.dataset!r}"
-    if fixed := sorted(set(given) - {"dataset", "data_dir", "max_bad_rows"}):
+    if fixed := sorted(set(given) - {"dataset", "data_dir", "max_bad_rows", *SAMPLING_KEYS}):
         raise ValueError(
             f"{where} is built in and knows its {', '.join(fixed)}; leave these keys out, or "
             "declare your own files instead of the dataset"
@@ -209,7 +229,7 @@ def _check_files(data: TaskData) -> None:
         if getattr(data, key) is None:
             raise ValueError(f"task {data.name!r}: {key} is missing; only test_file is optional")
     for path in data.files.values():
-        if Path(path).suffix.lower() not in FILE_SUFFIXES:
+        if find_suffix(path) not in FILE_SUFFIXES:
             raise ValueError(
                 f"task {data.name!r}: cannot tell the format of {path!r}; known suffixes: "
                 f"{', '.join(FILE_SUFFIXES)}"
@@ -232,3 +252,21 @@ def _check_shape(data: TaskData) -> None:
         raise ValueError(f"{where} has no named labels; leave labels out")
     if data.labels is not None and len(data.labels) < 2:
         raise ValueError(f"{where} needs at least two labels, got {list(data.labels)}")
+
+
+def _check_sampling(data: TaskData) -> None:
+    """Check what is said about a choice of the rows."""
+    where = f"task {data.name!r}"
+    for key in CLASS_SAMPLING_KEYS:
+        if getattr(data, key) is None:
+            continue
+        other = key.removesuffix("_per_class")
+        if data.problem_type not in WITH_CLASSES:
+            raise ValueError(
+                f"{where}: {key}={getattr(data, key)!r}, but a {data.problem_type} has no classes; "
+                f"leave it out, or give {other}"
+            )
+        if getattr(data, other) is not None:
+            raise ValueError(
+                f"{where}: {other} and {key} both say how many rows there are; leave one out"
+            )

@@ -1,7 +1,8 @@
 """The `datasets` builder of tokenized text: every document once, in parallel, kept on disk."""
 
+import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -22,7 +23,7 @@ from .hub import readable_hub
 from .sources import Source
 
 # What decides about the tokens besides the settings, and so is a part of the name in the cache.
-SOURCES = ("documents.py", "readers.py", "sources.py", "text_builder.py")
+SOURCES = ("compression.py", "documents.py", "readers.py", "sources.py", "text_builder.py")
 BATCH_DOCUMENTS = 1000
 BATCH_CHARACTERS = 1_000_000
 MAX_SMALL_VOCABULARY = 65_535  # tokens whose ids take two bytes
@@ -50,6 +51,8 @@ class TokenizedTextConfig(datasets.BuilderConfig):  # type: ignore[misc]
 class TokenizedText(datasets.ArrowBasedBuilder):  # type: ignore[misc]
     """One row for each document: its sentences as tokens, or where and why it cannot be used.
 
+    ``digest`` is the same for documents that differ in nothing but white space.
+
     Args:
         source: The documents that ``key`` stands for.
         **kwargs: What the base class and the configuration take.
@@ -66,6 +69,7 @@ class TokenizedText(datasets.ArrowBasedBuilder):  # type: ignore[misc]
         kind = "uint16" if size <= MAX_SMALL_VOCABULARY else "int32"
         features = {
             "sentences": datasets.List(datasets.List(datasets.Value(kind))),
+            "digest": datasets.Value("uint64"),
             "file": datasets.Value("string"),
             "position": datasets.Value("int64"),
             "problem": datasets.Value("string"),
@@ -89,7 +93,8 @@ class TokenizedText(datasets.ArrowBasedBuilder):  # type: ignore[misc]
                 split_sentences(document.text, self.config.language) for _, document in batch
             ]
             tokens = _tokenize(tokenizer, sentences)
-            yield number, _make_table(self.info.features.arrow_schema, batch, tokens)
+            digests = np.array([digest_text(document) for document in sentences], np.uint64)
+            yield number, _make_table(self.info.features.arrow_schema, batch, tokens, digests)
         # a part of a text may be empty, but not all of it
         if number < 0 and len(shards) == len(self.source.shards):
             raise ValueError(f"{self.source.name}: there are no documents; add some")
@@ -108,7 +113,8 @@ def build_tokens(
         cache_dir: Folder for the tokens; None takes the one of `datasets`.
 
     Returns:
-        Rows with ``sentences``, and of unusable documents ``file``, ``position`` and ``problem``.
+        Rows with ``sentences`` and ``digest``, and of unusable documents ``file``, ``position`` and
+        ``problem``.
     """
     builder = TokenizedText(
         source,
@@ -207,13 +213,25 @@ def _tokenize(tokenizer: Tokenizer, documents: list[list[str]]) -> _Tokens:
     return _Tokens(counts, lengths[lengths > 0], values)
 
 
-def _make_table(schema: pa.Schema, batch: list[tuple[str, Document]], tokens: _Tokens) -> pa.Table:
+def digest_text(sentences: Sequence[str]) -> int:
+    """Hash the sentences of a document, white space aside, to a number below 2 ** 64."""
+    text = "".join(sentences).replace(" ", "")
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def _make_table(
+    schema: pa.Schema,
+    batch: list[tuple[str, Document]],
+    tokens: _Tokens,
+    digests: NDArray[np.uint64],
+) -> pa.Table:
     kind = schema.field("sentences").type.value_type.value_type
     values = pa.array(tokens.values.astype(kind.to_pandas_dtype()))
     sentences = pa.ListArray.from_arrays(_to_offsets(tokens.lengths), values)
     bad = [(name, document) if document.problem else None for name, document in batch]
     columns = {
         "sentences": pa.ListArray.from_arrays(_to_offsets(tokens.counts), sentences),
+        "digest": digests,
         "file": [None if row is None else row[0] for row in bad],
         "position": [None if row is None else row[1].position for row in bad],
         "problem": [None if row is None else row[1].problem for row in bad],

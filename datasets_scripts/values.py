@@ -1,6 +1,8 @@
 """Convert the values of a recipe to the types that `TaskData` and `CorpusData` hold."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +18,23 @@ def convert_value(owner: str, key: str, value: Any) -> Any:
     Raises:
         ValueError: If it is of another kind; the message names the owner, the key and the value.
     """
-    where = f"{owner}: {key}={value!r}"
-    if key == "text_columns":
-        value = (value,) if isinstance(value, str) else value
-        return _convert_names(where, value)
-    if key == "labels":
-        return _convert_names(where, value)
-    if key == "score_range":
-        return _convert_range(where, value)
-    if key == "max_bad_rows":
-        if not is_number(value) or not 0 <= value <= 1:
-            raise ValueError(f"{where}: a share of rows in [0, 1] is needed, such as 0.01")
-        return float(value)
+    return CONVERTERS.get(key, _convert_text)(f"{owner}: {key}={value!r}", value)
+
+
+def _convert_text(where: str, value: Any) -> str:
     if isinstance(value, str | Path) and str(value):
         return str(value)
     raise ValueError(f"{where}: text is needed; quote it if YAML reads it as something else")
+
+
+def _convert_share(where: str, value: Any) -> float:
+    if not is_number(value) or not 0 <= value <= 1:
+        raise ValueError(f"{where}: a share of rows in [0, 1] is needed, such as 0.01")
+    return float(value)
+
+
+def _convert_columns(where: str, value: Any) -> tuple[str, ...]:
+    return _convert_names(where, (value,) if isinstance(value, str) else value)
 
 
 def _convert_names(where: str, value: Any) -> tuple[str, ...]:
@@ -55,7 +59,45 @@ def _convert_range(where: str, value: Any) -> tuple[float, float]:
     return float(value[0]), float(value[1])
 
 
+def to_count(where: str, value: Any, least: int = 1) -> int:
+    """Check a whole number.
+
+    Args:
+        where: Whose value it is, for the message.
+        value: As YAML read it.
+        least: The lowest that is allowed.
+
+    Raises:
+        ValueError: If it is none, or too low.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{where}: a whole number from {least} on is needed")
+    return value
+
+
+def _convert_rows_per_class(where: str, value: Any) -> int | str:
+    if value == "balanced":
+        return str(value)
+    try:
+        return to_count(where, value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or 'balanced'") from None
+
+
 def is_number(value: Any) -> bool:
     """Return whether a value is a finite number, which a boolean is not."""
     is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
     return is_numeric and math.isfinite(value)
+
+
+CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
+    "text_columns": _convert_columns,
+    "labels": _convert_names,
+    "score_range": _convert_range,
+    "max_bad_rows": _convert_share,
+    "max_train_rows": to_count,
+    "max_validation_rows": to_count,
+    "max_train_rows_per_class": _convert_rows_per_class,
+    "max_validation_rows_per_class": _convert_rows_per_class,
+    "sample_seed": partial(to_count, least=0),
+}

@@ -412,7 +412,8 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
             _, pooled = self._pool(head, inputs, batch, 2)
             return head.decode(head(pooled)).unsqueeze(-1)
 
-        encode = self._tokenize(separate=spec.pair_encoding == "separate")
+        separate = spec.pair_encoding == "separate"
+        encode = self._tokenize(separate=separate, truncation=spec.truncation)
         for logits in stream(self, rows, encode, compute, **options):
             yield self._describe(task, spec, logits)
 
@@ -503,12 +504,21 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
             vectors = _pool_outputs(outputs, batch.get("attention_mask"), pooling)
             return F.normalize(vectors.float(), dim=-1) if normalize else vectors
 
-        return stream(self, rows, self._tokenize(separate=False), compute, **options)
+        return stream(
+            self, rows, self._tokenize(separate=False, truncation="head"), compute, **options
+        )
 
-    def _tokenize(self, *, separate: bool) -> Callable[[Sequence[Row]], list[Encoded]]:
+    def _tokenize(
+        self, *, separate: bool, truncation: str
+    ) -> Callable[[Sequence[Row]], list[Encoded]]:
         """Bind what tokenizes rows."""
-        length = self.config.max_position_embeddings
-        return partial(tokenize, self.tokenizer, separate=separate, max_length=length)
+        return partial(
+            tokenize,
+            self.tokenizer,
+            separate=separate,
+            max_length=self.config.max_position_embeddings,
+            truncation=truncation,
+        )
 
 
 def _ids(inputs: Inputs) -> Tensor | None:

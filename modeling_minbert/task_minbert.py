@@ -38,6 +38,7 @@ Head = Literal["linear", "mlp", "cosine", "concat"]
 Loss = Literal[
     "cross_entropy", "bce", "cosine_embedding", "mse", "multiple_negatives_ranking", "cosent"
 ]
+Truncation = Literal["head", "tail", "head_tail"]
 
 # problem types of pre-training -> the Auto class whose model has their heads
 PRETRAINING: dict[str, str] = {
@@ -115,6 +116,9 @@ class MinBertTask:
             classification), in the order of `labels`; the loss is the weighted mean.
         pooling_layer: The hidden state that is pooled, as in `hidden_states`: 0 is that of the
             embeddings, -1 that of the last layer, -2 the one before. No layer above is computed.
+        truncation: What stays of a text that is too long: its `head`, its `tail`, or `head_tail`, a
+            quarter of the tokens from the start (128 of 510) and the others from the end (Sun et
+            al. 2019, section 5.3.1).
     """
 
     problem_type: ProblemType
@@ -134,6 +138,7 @@ class MinBertTask:
     num_sentences: int | None = None
     class_weights: list[float | int] | None = None
     pooling_layer: int = -1
+    truncation: Truncation = "head"
 
     def __post_init__(self) -> None:
         if self.dropout is None:

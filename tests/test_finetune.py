@@ -48,7 +48,9 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def recipe(files):
     """Return a recipe of six steps whose learning rate decays."""
-    return small_run.make_recipe(files) | {"exponential_lr_gamma": 0.5}
+    recipe = small_run.make_recipe(files) | {"exponential_lr_gamma": 0.5}
+    recipe["tasks"]["scores"]["max_train_rows"] = 20
+    return recipe
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +96,7 @@ def test_metrics_say_what_the_run_was(metrics):
     assert metrics["command"].startswith("accelerate launch finetune.py ")
     assert metrics["tasks"]["scores"]["score_range"] == [0, 5]
     assert metrics["bad_rows"] == {task: [] for task in TASKS}
+    assert metrics["splits"]["scores"]["train"] == {"rows": 20, "usable_rows": 24}
 
 
 @pytest.mark.parametrize(
@@ -222,6 +225,24 @@ def test_the_seed_decides_about_the_weights(run, files, recipe, seed, is_equal):
     found, expected = read_weights(folder), read_weights(run[0])
     equal = [torch.equal(found[name], expected[name]) for name in expected]
     assert all(equal) == is_equal
+
+
+def test_rows_and_checkpoint_know_how_long_texts_are_cut(recipe, tmp_path):
+    texts = ["the garden is fine and the river is cold and this song was dull", "the window"] * 3
+    rows = list(zip(texts, ("good", "bad") * 3, strict=True))
+    small_run.write_tsv(tmp_path / "long.tsv", ("text", "mood"), rows)
+    keys = {"train_file": str(tmp_path / "long.tsv"), "truncation": "tail"}
+    tasks = {"moods": recipe["tasks"]["moods"] | keys}
+    changes = {"tasks": tasks, "max_length": 8, "output_dir": str(tmp_path / "out")}
+    argv = [small_run.write_recipe(tmp_path, recipe | changes)]
+    arguments = parse_recipe((FinetuneArguments, TrainingArguments), argv)
+
+    run = finetune.prepare_run(*arguments, argv, None)
+
+    assert run.trainer.model.config.task("moods").truncation == "tail"
+    long, short = run.trainer.processing_class(texts[:2])["input_ids"]
+    assert len(long) > 8 > len(short)
+    assert run.encoded["moods"]["train"]["input_ids"][:2] == [[long[0], *long[-7:]], short]
 
 
 def test_frozen_trains_the_heads_only(run, files, recipe):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -24,6 +25,14 @@ from modeling_minbert import MinBertForPreTraining
 from tests import small_run
 from tests.runs import WORDS, write_pretraining
 
+EVALUATED = {
+    "eval_strategy": "steps",
+    "eval_steps": 3,
+    "save_steps": 3,
+    "load_best_model_at_end": True,
+    "metric_for_best_model": "text_mlm_loss",
+}
+
 
 def train(recipe, output, *flags):
     """Run pretrain.py; returns what it printed."""
@@ -42,10 +51,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(folder):
     """Run the recipe once, with evaluations; returns the folder and what was printed."""
-    recipe = write_pretraining(
-        folder, eval_strategy="steps", eval_steps=3, save_steps=3, load_best_model_at_end=True,
-        metric_for_best_model="text_mlm_loss",
-    )  # fmt: skip
+    recipe = write_pretraining(folder, **EVALUATED)
     return folder / "run", train(recipe, folder / "run")
 
 
@@ -222,6 +228,20 @@ def test_text_is_a_task_beside_others(run, tmp_path):
     assert model.config.tasks["words"]["problem_type"] == "masked_lm"
 
 
+@pytest.mark.parametrize("flags", [(), ("--resume_from_checkpoint", "true")])
+def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys, flags):
+    shutil.copytree(run[0], tmp_path / "run")
+    recipe = write_pretraining(folder, **EVALUATED)
+    text = folder / "text-30.txt"
+    text.write_text(text.read_text().replace(".", "!", 1))
+
+    with pytest.raises(SystemExit):
+        train(recipe, tmp_path / "run", *flags)
+
+    assert "other data of text, which changed where they are read" in capsys.readouterr().err
+    assert (tmp_path / "run" / "metrics.json").read_text() == (run[0] / "metrics.json").read_text()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -267,8 +287,8 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(tmp_path, capsys, chan
 
 def test_one_document_has_no_other_to_take_a_random_segment_from(tmp_path, capsys):
     files = {"train_file": tmp_path / "one.txt", "validation_file": tmp_path / "held.txt"}
-    for path in files.values():
-        path.write_text("\n".join(f"{word} went home ." for word in WORDS))
+    for split, path in files.items():
+        path.write_text("\n".join(f"{word} went home {split} ." for word in WORDS))
     corpus = {key: str(path) for key, path in files.items()}
     recipe = write_pretraining(tmp_path, corpus={"own": corpus})
 

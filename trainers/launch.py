@@ -14,8 +14,10 @@ from .arguments import FastTrainingArguments
 from .errors import named_errors, readable_errors
 from .multitask import MultiTaskTrainer
 from .recipes import parse_recipe
+from .results import RunFacts
 from .runs import (
     asks_to_resume,
+    check_data,
     check_output_dir,
     describe_settings,
     find_checkpoint,
@@ -33,6 +35,10 @@ class Run(Protocol):
     @property
     def trainer(self) -> MultiTaskTrainer:
         """The trainer, with model and tokenizer."""
+
+    @property
+    def facts(self) -> RunFacts:
+        """What one must know to repeat it."""
 
 
 class Done(NamedTuple):
@@ -93,9 +99,11 @@ class Program:
                 )
                 checkpoint = find_checkpoint(output_dir, asked, training_arguments.world_size)
                 run: Run = self.prepare(arguments, training_arguments, list(argv), checkpoint)
+                data, overwrite = run.facts.fingerprints, arguments.overwrite_output_dir
+                check_data(output_dir, data, resume=resume, overwrite=overwrite)
                 if run.trainer.is_world_process_zero():
                     stack.enter_context(sole_writer(output_dir))
-                    start_run(output_dir, settings, resume=resume)
+                    start_run(output_dir, settings, data, resume=resume)
                     print(run.trainer.describe_training())  # noqa: T201  for who started it
             trained = self._train(run, checkpoint)
         return Done(arguments, training_arguments, trained)

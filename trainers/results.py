@@ -77,6 +77,9 @@ class RunFacts:
         data: Name of the data of each task.
         bad_rows: The rows of each task that were left out, and why.
         text: What the splits of a text hold: documents, tokens, and so on.
+        splits: What the splits of a task with labels hold: rows, of how many usable ones, and how
+            many of each class.
+        fingerprints: What tells the data of each task from any other, as they were read.
         versions: Versions of the libraries.
     """
 
@@ -86,6 +89,8 @@ class RunFacts:
     data: dict[str, str]
     bad_rows: dict[str, list[str]]
     text: dict[str, dict[str, Any]] = field(default_factory=dict)
+    splits: dict[str, dict[str, Any]] = field(default_factory=dict)
+    fingerprints: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(
         default_factory=lambda: {name: version(name) for name in LIBRARIES}
     )

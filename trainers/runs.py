@@ -177,6 +177,35 @@ def check_output_dir(
         _check_same_run(folder, settings, resume=resume)
 
 
+def check_data(
+    output_dir: str | os.PathLike[str],
+    fingerprints: Mapping[str, str],
+    *,
+    resume: bool,
+    overwrite: bool,
+) -> None:
+    """Refuse a folder whose run has the same settings, but read something else in the same place.
+
+    Args:
+        output_dir: Folder of the run.
+        fingerprints: What tells the data of each task from any other.
+        resume: Whether the run in the folder is to go on.
+        overwrite: Whether what is there may be overwritten.
+
+    Raises:
+        ValueError: If the data of a task are not those of the run in the folder.
+    """
+    run = None if overwrite else _read_run(Path(output_dir))
+    before = {} if run is None else run.get("data", {})  # not noted by older versions
+    if changed := sorted(name for name in before if before[name] != fingerprints.get(name)):
+        verb = "resumes with" if resume else "holds a run with"
+        raise ValueError(
+            f"output_dir={str(output_dir)!r} {verb} other data of {', '.join(changed)}, which "
+            "changed where they are read: put back what was there, choose another --output_dir, "
+            "or add --overwrite_output_dir"
+        )
+
+
 @contextmanager
 def sole_writer(output_dir: str | os.PathLike[str]) -> Iterator[None]:
     """Keep other runs out of the folder; the lock goes with the process, however that ends.
@@ -199,15 +228,19 @@ def sole_writer(output_dir: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def start_run(
-    output_dir: str | os.PathLike[str], settings: Mapping[str, Any], *, resume: bool
+    output_dir: str | os.PathLike[str],
+    settings: Mapping[str, Any],
+    fingerprints: Mapping[str, str] | None = None,
+    *,
+    resume: bool,
 ) -> None:
-    """Take the folder: note the settings, and without `resume` drop the checkpoints of before.
+    """Take the folder: note settings and data, and without `resume` drop the checkpoints of before.
 
     What was found before is dropped, too: it would pass for that of this run.
     """
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    _write_run(folder, settings, finished=False)
+    _write_run(folder, {"settings": settings, "data": fingerprints or {}}, finished=False)
     if not resume:
         for old in (path for name in OLD_FOLDERS for path in folder.glob(name)):
             if old.is_dir():
@@ -218,8 +251,7 @@ def start_run(
 
 def finish_run(output_dir: str | os.PathLike[str]) -> None:
     """Note in ``run.json`` that everything is written."""
-    run = _read_run(Path(output_dir)) or {}
-    _write_run(Path(output_dir), run.get("settings", {}), finished=True)
+    _write_run(Path(output_dir), _read_run(Path(output_dir)) or {"settings": {}}, finished=True)
 
 
 def _check_same_run(folder: Path, settings: Mapping[str, Any], *, resume: bool) -> None:
@@ -253,6 +285,6 @@ def _read_run(folder: Path) -> dict[str, Any] | None:
     return run if isinstance(run, dict) and {"settings", "finished"} <= run.keys() else None
 
 
-def _write_run(folder: Path, settings: Mapping[str, Any], *, finished: bool) -> None:
-    content = {"finished": finished, "settings": settings}
+def _write_run(folder: Path, run: Mapping[str, Any], *, finished: bool) -> None:
+    content = {**run, "finished": finished}
     write_text(folder / RUN_FILE, json.dumps(content, indent=2, sort_keys=True) + "\n")

@@ -86,6 +86,9 @@ def test_sources_that_contradict_each_other_are_refused(keys, message):
         ("documents", "page", "documents='page': needed is one of blank_line, file, line"),
         ("sentences", "prose", "sentences='prose': needed is one of split, line"),
         ("language", False, "language=False: text is needed; quote it"),  # Norwegian in YAML
+        ("language", "english", "language='english': a code of a language in lower case"),
+        ("language", "EN", "language='EN': a code .* sentences: line every line is a sentence"),
+        ("language", "de_DE", "language='de_DE': a code of a language"),
         ("streaming", "yes", "streaming='yes': true or false is needed"),
         ("max_documents", 0, "max_documents=0: a whole number from 1 on"),
         ("max_documents", True, "max_documents=True: a whole number from 1 on"),

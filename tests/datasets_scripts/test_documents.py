@@ -1,11 +1,15 @@
 """Documents of files: formats, shards, encodings, and sentences."""
 
+import bz2
+import gzip
+import lzma
 import re
 
 import datasets
+import pyarrow as pa
 import pytest
 
-from datasets_scripts.documents import cut_file, find_lines, split_sentences
+from datasets_scripts.documents import cut_file, find_lines, split_sentences, warn_of_language
 from tests.datasets_scripts.corpora import write
 
 PROSE = "\n\n".join(f"First {n}.\nSecond {n}." for n in range(40))
@@ -118,6 +122,68 @@ def test_lines_that_cannot_be_used_are_named(tmp_path, line, problem):
     assert re.search(problem, bad.problem)
 
 
+COMPRESS = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": lambda data: pa.compress(data, "zstd", asbytes=True),
+}
+
+
+@pytest.mark.parametrize("kind", COMPRESS)
+@pytest.mark.parametrize(
+    ("suffix", "text"),
+    [
+        ("txt", f"\ufeff{PROSE}"),
+        ("jsonl", '{"text": "one"}\n\n{"text": 5}\n{"text": "two"}\n'),
+        ("csv", 'id,text\n1,"one\n\ntwo"\n2\n3,three\n'),
+    ],
+)
+def test_a_compressed_file_has_the_documents_of_the_file(tmp_path, kind, suffix, text):
+    write(tmp_path, **{f"a_{suffix}": text, f"b_{suffix}.{kind}": COMPRESS[kind](text.encode())})
+    path, compressed = tmp_path / f"a.{suffix}", tmp_path / f"b.{suffix}.{kind}"
+
+    found = read(compressed, shard_bytes=20)
+
+    assert found == read(path)
+    assert len(cut_file(str(compressed), "blank_line", "text", 20)) == 1
+    positions = [document.position for document in found]
+    assert find_lines(str(compressed), positions) == find_lines(str(path), positions)
+
+
+@pytest.mark.parametrize("documents", ["line", "file"])
+def test_compressed_documents_are_lines_or_files_too(tmp_path, documents):
+    write(tmp_path, **{"a_txt": PROSE, "b_txt.gz": gzip.compress(PROSE.encode())})
+
+    assert read(tmp_path / "b.txt.gz", documents) == read(tmp_path / "a.txt", documents)
+
+
+def test_a_compressed_file_that_was_cut_off_is_refused(tmp_path):
+    write(tmp_path, **{"a_txt.gz": gzip.compress(PROSE.encode())[:-20]})
+
+    with pytest.raises(ValueError, match=r"a\.txt\.gz: cannot be decompressed as \.gz"):
+        read(tmp_path / "a.txt.gz")
+
+
+def test_a_file_without_a_suffix_is_plain_text(tmp_path):
+    write(tmp_path, corpus=PROSE, a_txt=PROSE, b_gz=gzip.compress(PROSE.encode()))
+
+    assert read(tmp_path / "corpus") == read(tmp_path / "b.gz") == read(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize(("suffix", "delimiter"), [("csv", ","), ("tsv", "\t")])
+def test_rows_of_a_table_are_documents(tmp_path, suffix, delimiter):
+    rows = ["id,body", '1,"one ""1""', 'more"', "2", "", f"3,{200_000 * 'x'}"]
+    write(tmp_path, **{f"a_{suffix}": "\n".join(rows).replace(",", delimiter)})
+
+    first, second, third = read(tmp_path / f"a.{suffix}", column="body")
+
+    assert (first.text, first.position) == ('one "1"\nmore', 2)
+    assert (second.problem, second.position) == ("too few columns (1, the header has 2)", 4)
+    assert third.text == 200_000 * "x"
+    assert find_lines(str(tmp_path / f"a.{suffix}"), [2, 4]) == [2, 4]
+
+
 def test_text_of_another_encoding_is_named(tmp_path):
     write(tmp_path, a_txt=b"good\n\nM\xfcller\n")
 
@@ -135,11 +201,24 @@ def test_text_of_another_encoding_is_named(tmp_path):
         ("a_txt", None, FileNotFoundError, r"a\.txt: there is no such file"),
         ("a_txt", "", ValueError, r"a\.txt: the file is empty; there is nothing to learn from"),
         (
-            "a_csv",
+            "a_docx",
             "x",
             ValueError,
-            r"unknown suffix '\.csv'; known: \.txt, \.jsonl, \.json, \.parquet",
+            r"suffix '\.docx'; known: \.txt, .* compressed \(\.gz, \.bz2, \.xz, \.zst\); rename",
         ),
+        ("a_docx.gz", "x", ValueError, r"unknown suffix '\.docx'"),
+        ("a_parquet.gz", "x", ValueError, "Parquet compresses by itself; decompress the file"),
+        ("a_txt.gz", "x", ValueError, r"cannot be decompressed as \.gz \(.*\); it is cut off or"),
+        ("a_txt.xz", "x", ValueError, r"cannot be decompressed as \.xz"),
+        ("a_txt.bz2", "x", ValueError, r"cannot be decompressed as \.bz2"),
+        ("a_txt.zst", "x", ValueError, r"cannot be decompressed as \.zst"),
+        (
+            "a_csv",
+            "title\nx",
+            ValueError,
+            r"no column \['text'\]; the columns found are \['title'\]",
+        ),
+        ("a_tsv", "text\n", ValueError, "the file has no rows, only a header"),
         ("a_jsonl", '[{"text": "a"}]', ValueError, "a JSON array; write one JSON object on each"),
         (
             "a_json",
@@ -155,7 +234,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path, name, text, error, mess
         write(tmp_path, **{name: text})
 
     with pytest.raises(error, match=message):
-        cut_file(str(tmp_path / name.replace("_", ".")), "blank_line", "text")
+        read(tmp_path / name.replace("_", "."))
 
 
 def test_a_parquet_file_without_the_column_is_refused(tmp_path):
@@ -184,6 +263,23 @@ def test_sentences_of_other_languages_are_split():
         "Das ist z.B. ein Satz.",
         "Gut?",
     ]
+
+
+def test_a_language_without_rules_is_split_as_english():
+    text = "Das ist z.B. Ein Satz. M. Dupont. O Sr. Silva."
+
+    assert split_sentences(text, "xq") == split_sentences(text, "en")
+    assert split_sentences(text, "pt-br") == split_sentences(text, "pt")
+    assert split_sentences(text, "fr") != split_sentences(text, "en")
+
+
+@pytest.mark.parametrize(("language", "warned"), [("xq", True), ("pt-br", False), ("en", False)])
+def test_one_is_told_of_a_language_without_rules(caplog, language, warned):
+    warn_of_language("corpus 'mine'", language)
+
+    found = "corpus 'mine': language='xq' has no rules of its own" in caplog.text
+    assert found is warned
+    assert bool(caplog.text) is warned
 
 
 def test_a_line_can_be_a_sentence():

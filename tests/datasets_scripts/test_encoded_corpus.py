@@ -1,5 +1,6 @@
 """`encode_corpus`: tokens on disk, held-out documents, what is left out, and the cache."""
 
+import itertools
 import json
 import logging
 import os
@@ -26,7 +27,7 @@ def tokenizer():
 
 
 def test_documents_become_the_tokens_of_their_sentences(tmp_path, tokenizer):
-    write(tmp_path, train_txt=TEXT, dev_txt=TEXT[:99])
+    write(tmp_path, train_txt=TEXT, dev_txt=TEXT[1:99])
 
     train = encode(tmp_path, tokenizer, train_file="train.txt", validation_file="dev.txt").splits[
         "train"
@@ -372,6 +373,17 @@ def test_a_stream_is_read_no_further_than_asked(tmp_path, tokenizer):
     assert (len(splits["train"]), len(splits["validation"])) == (16, 4)
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+def test_one_is_told_that_a_vocabulary_fetches_a_stream_again(tmp_path, caplog, streaming):
+    write_hub(tmp_path / "hub", train=["sea", "port"], dev=["ship"])
+    keys = {"hub_id": str(tmp_path / "hub"), "text_column": "body", "streaming": streaming}
+
+    texts = corpus_texts([CorpusData.from_recipe("mine", keys)], tmp_path / "cache")
+
+    assert list(texts) == list(texts) == ["sea", "port"]
+    assert ("is fetched for the vocabulary, up to twice, and again" in caplog.text) is streaming
+
+
 def test_a_changed_dataset_makes_new_tokens(tmp_path, tokenizer):
     keys = {"hub_id": str(tmp_path / "hub"), "text_column": "body", "streaming": True}
     write_hub(tmp_path / "hub", train=["sea"], validation=["ship"])
@@ -401,3 +413,115 @@ def test_a_missing_split_of_the_hub_is_named(tmp_path, tokenizer):
 def test_no_network_is_one_clear_error(tmp_path, tokenizer):
     with pytest.raises(OSError, match=r"corpus 'mine': dataset 'a/b' cannot be fetched"):
         encode(tmp_path, tokenizer, hub_id="a/b")
+
+
+# What is held out is not learnt
+
+
+def encode_two(folder, tokenizer, first, second):
+    keys = [{"data_dir": str(folder), **one} for one in (first, second)]
+    corpora = [CorpusData.from_recipe(f"c{n}", one) for n, one in enumerate(keys)]
+    return encode_corpus(corpora, tokenizer, cache_dir=folder / "cache")
+
+
+def test_documents_that_are_held_out_elsewhere_are_not_learnt(tmp_path, tokenizer, caplog):
+    again = ["\t".join(document) for document in DOCUMENTS[3:9]]  # other white space
+    write(tmp_path, a_txt=TEXT, b_txt="\n\n\n".join([*again, "a new ship"]))
+    write(tmp_path, dev_txt="\n\n".join(map("\n".join, DOCUMENTS[20:22])))
+
+    encoded = encode_two(
+        tmp_path,
+        tokenizer,
+        {"train_file": "a.txt", "validation_share": 0.5},
+        {"train_file": "b.txt", "validation_file": "dev.txt", "sentences": "line"},
+    )
+
+    drawn = set(itertools.takewhile(lambda number: number < 30, held_out(0.5)))
+    held = {" ".join(DOCUMENTS[number]) for number in (*drawn, 20, 21)}
+    everything = [" ".join(one) for one in (*DOCUMENTS, *DOCUMENTS[3:9], ["a new ship"])]
+    train, validation = (
+        [" ".join(one) for one in decode(encoded.splits[name], tokenizer)]
+        for name in ("train", "validation")
+    )
+    assert set(validation) == held
+    assert train == [text for text in everything if text not in held]
+    left_out = len(everything) - len(drawn) - len(train)
+    assert left_out > len(drawn & set(range(3, 9))) > 0
+    assert encoded.problems == [f"{left_out} training documents that equal held-out ones"]
+    assert encoded.problems[0] in caplog.text
+
+
+def test_repeated_documents_of_the_training_text_stay(tmp_path, tokenizer):
+    write(tmp_path, a_txt="sea\n\nship\n\nsea\n\nsea", dev_txt="port")
+
+    encoded = encode(tmp_path, tokenizer, train_file="a.txt", validation_file="dev.txt")
+
+    assert decode(encoded.splits["train"], tokenizer) == [["sea"], ["ship"], ["sea"], ["sea"]]
+    assert encoded.problems == []
+
+
+def test_a_text_that_is_all_held_out_is_refused(tmp_path, tokenizer):
+    write(tmp_path, a_txt="sea\n\nship", dev_txt="ship\n\n\nsea\n")
+
+    with pytest.raises(ValueError, match="left to learn from, since 2 equal held-out ones; add"):
+        encode(tmp_path, tokenizer, train_file="a.txt", validation_file="dev.txt")
+
+
+@pytest.mark.parametrize("by_link", [False, True])
+def test_a_file_that_another_corpus_holds_out_is_refused(tmp_path, tokenizer, by_link):
+    write(tmp_path, a_txt=TEXT, b_txt="port")
+    name = "a.txt"
+    if by_link:
+        name = "link.txt"
+        (tmp_path / name).symlink_to(tmp_path / "a.txt")
+
+    with pytest.raises(
+        ValueError,
+        match=r"corpus 'c0': .*a\.txt is a file of train_file and .* \(of corpus 'c1'\); what",
+    ):
+        encode_two(
+            tmp_path,
+            tokenizer,
+            {"train_file": "a.txt"},
+            {"train_file": "b.txt", "validation_file": name},
+        )
+
+
+def test_a_file_with_two_names_is_read_once(tmp_path, tokenizer):
+    write(tmp_path, a_txt="sea", b_txt="ship", dev_txt="port")
+    (tmp_path / "c.txt").symlink_to(tmp_path / "a.txt")
+
+    encoded = encode(tmp_path, tokenizer, train_file="?.txt", validation_file="dev.txt")
+
+    assert decode(encoded.splits["train"], tokenizer) == [["sea"], ["ship"]]
+
+
+# Fingerprints
+
+
+def test_the_fingerprint_is_that_of_the_text(tmp_path, tokenizer):
+    write(tmp_path, train_txt=TEXT, dev_txt="port")
+    keys = {"train_file": "train.txt", "validation_file": "dev.txt"}
+    first = encode(tmp_path, tokenizer, **keys).fingerprint
+
+    os.utime(tmp_path / "train.txt", ns=(1, 1))
+    touched = encode(tmp_path, tokenizer, **keys).fingerprint
+    write(tmp_path, train_txt=TEXT.replace("sea", "tea", 1))
+    changed = encode(tmp_path, tokenizer, **keys).fingerprint
+    write(tmp_path, train_txt="\n\n".join(reversed(TEXT.split("\n\n"))))
+    ordered = encode(tmp_path, tokenizer, **keys).fingerprint
+    write(tmp_path, train_txt=TEXT, dev_txt="crane")
+    held = encode(tmp_path, tokenizer, **keys).fingerprint
+
+    assert touched == first
+    assert len({first, changed, ordered, held}) == 4
+
+
+def test_the_fingerprint_does_not_depend_on_processes(tmp_path, tokenizer):
+    for number in range(4):
+        write(tmp_path, **{f"part{number}_txt": TEXT[number * 99 :]})
+    keys = {"train_file": "part*.txt", "validation_share": 0.1, "data_dir": str(tmp_path)}
+
+    one, two = (encode(tmp_path / str(n), tokenizer, n, **keys).fingerprint for n in (1, 2))
+
+    assert one == two

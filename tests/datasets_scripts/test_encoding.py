@@ -57,13 +57,14 @@ def pairs():
     )
 
 
-def encode(rows, tokenizer, pair_encoding, problem_type="paraphrase", max_length=64):
+def encode(rows, tokenizer, pair_encoding, problem_type="paraphrase", max_length=64, **options):
     return encode_rows(
         rows,
         tokenizer,
         problem_type=problem_type,
         pair_encoding=pair_encoding,
         max_length=max_length,
+        **options,
     )
 
 
@@ -114,6 +115,92 @@ def test_separate_sentences_are_cut_each(pairs, tokenizer):
     assert row["input_ids"][0][-1] == tokenizer.sep_token_id
 
 
+WORDS = LONG.split()
+
+
+def make_pairs(*pairs):
+    """Pairs of so many words each."""
+    texts = [[" ".join(WORDS[n % 9] for n in range(size)) for size in pair] for pair in pairs]
+    first, second = zip(*texts, strict=True)
+    ids = list(map(str, range(len(pairs))))
+    return datasets.Dataset.from_dict({"id": ids, "sentence1": first, "sentence2": second})
+
+
+# Of eight tokens round(8 * 128 / 510) = 2 are taken from the start.
+@pytest.mark.parametrize(
+    ("truncation", "words"),
+    [
+        ("head", "the quick brown fox jumps over the lazy"),
+        ("tail", "quick brown fox jumps over the lazy dog"),
+        ("head_tail", "the quick fox jumps over the lazy dog"),
+    ],
+)
+def test_head_and_tail_of_a_long_text_stay(pairs, tokenizer, truncation, words):
+    rows = pairs.remove_columns("sentence2")
+
+    short, long = encode(
+        rows, tokenizer, None, "classification", max_length=10, truncation=truncation
+    )
+
+    assert tokenizer.convert_ids_to_tokens(long["input_ids"]) == ["[CLS]", *words.split(), "[SEP]"]
+    assert (long["length"], long["token_type_ids"]) == (10, [0] * 10)
+    assert short["input_ids"] == tokenizer("the fox")["input_ids"]
+
+
+def test_the_share_of_the_head_is_that_of_the_paper(tokenizer):
+    rows = make_pairs((700, 1)).remove_columns("sentence2")
+
+    row = encode(rows, tokenizer, None, max_length=512, truncation="head_tail")[0]
+
+    ids = tokenizer(rows[0]["sentence1"])["input_ids"]
+    assert len(ids) == 702
+    assert row["input_ids"] == ids[:129] + ids[-383:]
+
+
+def test_head_and_tail_of_the_longer_text_of_a_pair_stay(pairs, tokenizer):
+    row = encode(pairs, tokenizer, "joint", max_length=9, truncation="head_tail")[1]
+
+    words = tokenizer.convert_ids_to_tokens(row["input_ids"])
+    assert words == ["[CLS]", "the", "the", "lazy", "dog", "[SEP]", "a", "dog", "[SEP]"]
+    assert row["token_type_ids"] == [0] * 6 + [1] * 3
+
+
+def test_head_and_tail_of_each_text_of_separate_pairs_stay(tokenizer):
+    row = encode(make_pairs((9, 7)), tokenizer, "separate", max_length=6, truncation="head_tail")[0]
+
+    assert [tokenizer.convert_ids_to_tokens(ids) for ids in row["input_ids"]] == [
+        ["[CLS]", "the", "the", "lazy", "dog", "[SEP]"],
+        ["[CLS]", "the", "jumps", "over", "the", "[SEP]"],
+    ]
+
+
+@pytest.mark.parametrize("max_length", [8, 9, 17, 24])
+def test_texts_of_a_pair_keep_as_many_tokens_as_with_longest_first(tokenizer, max_length):
+    rows = make_pairs(*[(first, second) for first in range(1, 20) for second in range(1, 20)])
+    plain = encode(rows, tokenizer, "joint", max_length=max_length)
+
+    cut = encode(rows, tokenizer, "joint", max_length=max_length, truncation="head_tail")
+
+    assert cut["token_type_ids"][:] == plain["token_type_ids"][:]
+    sep = tokenizer.sep_token_id
+    for row, expected in zip(cut["input_ids"], plain["input_ids"], strict=True):
+        assert [token == sep for token in row] == [token == sep for token in expected]
+
+
+def test_a_text_that_spells_special_tokens_is_cut_as_a_text(tokenizer):
+    rows = datasets.Dataset.from_dict({"id": ["a"], "sentence1": ["the [SEP] " + LONG]})
+
+    row = encode(rows, tokenizer, None, max_length=6, truncation="tail")[0]
+
+    words = tokenizer.convert_ids_to_tokens(row["input_ids"])
+    assert words == ["[CLS]", "over", "the", "lazy", "dog", "[SEP]"]
+
+
+def test_another_truncation_is_refused(pairs, tokenizer):
+    with pytest.raises(ValueError, match="truncation='middle'; known: head, tail, head_tail"):
+        encode(pairs, tokenizer, "joint", truncation="middle")
+
+
 @pytest.mark.parametrize("pair_encoding", ["joint", "separate"])
 def test_padding_and_truncation_of_the_tokenizer_file_do_not_count(
     pairs, tokenizer, padded_tokenizer, pair_encoding
@@ -152,14 +239,17 @@ def test_a_single_sentence_has_no_pair_encoding(pairs, tokenizer):
         encode(pairs.remove_columns("sentence2"), tokenizer, "joint")
 
 
-def test_encoding_twice_reads_the_cache(tmp_path, tokenizer):
+@pytest.mark.parametrize("truncation", ["head", "head_tail"])
+def test_encoding_twice_reads_the_cache(tmp_path, tokenizer, truncation):
     rows = datasets.Dataset.from_generator(
         lambda: iter([{"id": "a", "sentence1": "the fox"}]), cache_dir=str(tmp_path)
     )
-    first = encode(rows, tokenizer, None, "classification")
+    first = encode(rows, tokenizer, None, "classification", truncation=truncation)
+    state = tokenizer.backend_tokenizer.to_str()
 
-    second = encode(rows, tokenizer, None, "classification")
+    second = encode(rows, tokenizer, None, "classification", truncation=truncation)
 
+    assert tokenizer.backend_tokenizer.to_str() == state
     assert first.cache_files == second.cache_files != []
 
 

@@ -1,5 +1,6 @@
 """`load_task`: formats, bad rows, labels, and files that cannot be read."""
 
+import gzip
 import json
 import logging
 from pathlib import Path
@@ -305,6 +306,30 @@ def test_a_missing_file_is_named(tmp_path):
 
     with pytest.raises(FileNotFoundError, match=r"dev\.tsv: there is no such file"):
         load_files(tmp_path)
+
+
+def test_the_fingerprint_is_that_of_the_rows(tmp_path):
+    first = load_tsv(tmp_path, delimited()).fingerprint
+    again = load_tsv(tmp_path, delimited()).fingerprint  # written anew
+    changed = load_tsv(tmp_path, delimited([*GOOD[:2], ("fine film", "down")])).fingerprint
+    held = load_tsv(tmp_path, delimited(), delimited(GOOD[:2])).fingerprint
+    drawn = load_tsv(tmp_path, delimited(), max_train_rows=2).fingerprint
+
+    assert again == first
+    assert len({first, changed, held, drawn}) == 4
+
+
+@pytest.mark.parametrize("suffix", ["tsv.gz", "jsonl.gz"])
+def test_compressed_files_have_the_rows_of_the_files(tmp_path, suffix):
+    lines = [json.dumps({"text": text, "label": label}) for text, label in GOOD]
+    text = delimited() if suffix == "tsv.gz" else "\n".join(lines)
+    packed = gzip.compress(text.encode())
+    write(tmp_path, **{f"train_{suffix}": packed, f"dev_{suffix}": packed})
+
+    task = load_files(tmp_path, suffix)
+
+    assert task.splits["train"]["sentence1"][:] == [text for text, _ in GOOD]
+    assert task.labels == ("down", "up")
 
 
 # Rows without labels

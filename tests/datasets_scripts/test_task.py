@@ -112,6 +112,21 @@ def test_numbers_are_good_label_names():
         ({**ALIKE, "text_columns": None}, "text_columns is missing"),
         ({**ALIKE, "labels": ["x", "y"]}, "has no named labels; leave labels out"),
         ({**ALIKE, "score_range": [0, 5]}, "has no scores; leave score_range out"),
+        ({**OWN, "max_train_rows": 0}, "max_train_rows=0: a whole number from 1 on is needed"),
+        ({**OWN, "max_validation_rows": True}, "max_validation_rows=True: a whole number from 1"),
+        ({**OWN, "sample_seed": -1}, "sample_seed=-1: a whole number from 0 on is needed"),
+        (
+            {**OWN, "max_train_rows_per_class": "all"},
+            "max_train_rows_per_class='all': a whole number from 1 on is needed, or 'balanced'",
+        ),
+        (
+            {"dataset": "sample_sts", "max_validation_rows_per_class": 9},
+            "_per_class=9, but a similarity has no classes; .* give max_validation_rows",
+        ),
+        (
+            {**OWN, "max_train_rows": 9, "max_train_rows_per_class": 9},
+            "max_train_rows and max_train_rows_per_class both say how many rows there are",
+        ),
         ({"hub_id": "a/b", "data_dir": "x"}, "data_dir='x' means nothing for 'a/b'"),
     ],
 )

@@ -180,6 +180,7 @@ def test_a_task_of_pre_training_comes_back_from_its_file_without_choices(
     chosen = {key for key, value in loaded.tasks["text"].items() if value is not None}
     assert chosen == {
         "problem_type",
+        "truncation",
         "dropout",
         "margin",
         "cosine_scale",

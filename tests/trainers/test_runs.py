@@ -11,6 +11,7 @@ from transformers import TrainingArguments
 
 from trainers.runs import (
     asks_to_resume,
+    check_data,
     check_output_dir,
     describe_command,
     describe_recipe,
@@ -89,6 +90,28 @@ def test_another_run_is_named_by_what_differs(folder, resume, message):
 
     with pytest.raises(ValueError, match=message):
         check(folder, SETTINGS | {"seed": 2, "tasks": {}}, resume=resume)
+
+
+@pytest.mark.parametrize(
+    ("resume", "message"), [(False, "holds a run with other"), (True, "resumes with other")]
+)
+@pytest.mark.parametrize("finished", [False, True])
+def test_data_that_changed_are_named(folder, resume, message, finished):
+    start_run(folder, SETTINGS, {"sst": "a", "text": "b"}, resume=False)
+    if finished:
+        finish_run(folder)
+
+    check_data(folder, {"text": "b", "sst": "a"}, resume=resume, overwrite=False)
+    check_data(folder, {"text": "c", "sst": "a"}, resume=resume, overwrite=True)
+    with pytest.raises(ValueError, match=rf"{message} data of text, which changed .* put back"):
+        check_data(folder, {"text": "c", "sst": "a"}, resume=resume, overwrite=False)
+
+
+def test_a_run_that_noted_no_data_may_go_on(folder):
+    start_run(folder, SETTINGS, resume=False)
+
+    check_data(folder, {"sst": "a"}, resume=True, overwrite=False)
+    check_data(folder.parent, {"sst": "a"}, resume=False, overwrite=False)
 
 
 def test_overwriting_is_free_of_questions(tmp_path):
