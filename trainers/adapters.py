@@ -26,7 +26,7 @@ def add_lora(model: nn.Module, keys: Mapping[str, Any], *, trained: tuple[str, .
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:
-        raise ValueError("lora needs the package peft: pip install 'minbert[lora]'") from None
+        raise ValueError("lora needs the package peft: pip install peft") from None
     try:
         config = LoraConfig(**{"target_modules": list(TARGETS), **keys})
         inject_adapter_in_model(config, model)
