@@ -33,7 +33,7 @@ def readable_errors(program: str) -> Iterator[None]:
         yield
     except INPUT_ERRORS as error:
         if os.environ.get("LOCAL_RANK", "0") == "0":
-            line = " ".join(_reason(error).split())
+            line = " ".join(reason_of(error).split())
             print(f"{program}: error: {line}", file=sys.stderr)  # noqa: T201  the message
         raise SystemExit(2) from None
 
@@ -57,11 +57,11 @@ def named_errors(
     try:
         yield
     except kinds as error:
-        reason = (_reason(error).splitlines() or [type(error).__name__])[0]
+        reason = (reason_of(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"{where}: {reason.rstrip('.')}; {advice}") from error
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """Take the message; strict dataclasses wrap the one that helps."""
     cause = error.__cause__ if isinstance(error, StrictDataclassError) else None
     return str(cause or error).strip()

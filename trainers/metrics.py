@@ -193,7 +193,7 @@ def standard_error(
     values = []
     for _ in range(resamples):
         rows = generator.integers(len(references), size=len(references))
-        values.append(_pearson(predictions[rows], references[rows]))
+        values.append(float(pearson(predictions[rows], references[rows])))
     return float(np.nanstd(values))
 
 
@@ -204,8 +204,10 @@ def _known(problem_type: str) -> str:
     return problem_type
 
 
-def _pearson(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
-    """Correlate without the checks of scipy; 0 if one side is constant."""
-    left, right = left - left.mean(), right - right.mean()
-    norm = np.sqrt((left @ left) * (right @ right))
-    return float(left @ right / norm) if norm > 0 else 0.0
+def pearson(left: NDArray[Any], right: NDArray[Any], axis: int = -1) -> NDArray[np.float64]:
+    """Correlate along an axis, without the checks of scipy; 0 where one side is constant."""
+    left = left - left.mean(axis=axis, keepdims=True)
+    right = right - right.mean(axis=axis, keepdims=True)
+    norm = np.sqrt((left**2).sum(axis=axis) * (right**2).sum(axis=axis))
+    product: NDArray[np.float64] = (left * right).sum(axis=axis)
+    return np.divide(product, norm, out=np.zeros_like(norm), where=norm > 0)

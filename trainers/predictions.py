@@ -3,8 +3,10 @@
 import math
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .files import write_text
 
@@ -47,3 +49,30 @@ def write_predictions(
         text = str(int(value)) if problem_type == "classification" else str(np.float32(value))
         lines.append(f"{name} , {text} \n")
     write_text(path, "".join(lines))
+
+
+def read_predictions(path: str | os.PathLike[str]) -> tuple[list[str], NDArray[np.float64]]:
+    """Read what ``write_predictions`` wrote.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Name of each row, (N,), and its prediction, (N,).
+
+    Raises:
+        FileNotFoundError: If the file is not there.
+        ValueError: If a line is none of ``id , prediction``; the message has its number.
+    """
+    ids, values = [], []
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines[1:], start=2):
+        name, comma, text = line.rpartition(" , ")
+        try:
+            values.append(float(text))
+        except ValueError:
+            comma = ""
+        if not comma:
+            raise ValueError(f"{path}:{number}: {line!r}; expected an id, ' , ' and a number")
+        ids.append(name)
+    return ids, np.asarray(values, dtype=np.float64)

@@ -2,7 +2,6 @@
 
 import difflib
 import os
-import re
 import types
 from argparse import SUPPRESS, Action, ArgumentTypeError
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,45 +14,7 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type
 import yaml
 from transformers import HfArgumentParser
 
-
-class _RecipeLoader(yaml.SafeLoader):
-    """YAML with the numbers and booleans of YAML 1.2, and without duplicate keys.
-
-    In YAML 1.1, which PyYAML reads, ``no`` is a boolean (as in ``eval_strategy: no``) and ``2e-5``
-    is a string.
-    """
-
-    # a copy: add_implicit_resolver and the change below must not reach other users of yaml
-    yaml_implicit_resolvers = {  # noqa: RUF012
-        first: [(tag, regexp) for tag, regexp in resolvers if not tag.endswith((":bool", ":float"))]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build a mapping, unless a key is there twice."""
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
-                continue
-            if key_node.value in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"duplicate key {key_node.value!r}", problem_mark=key_node.start_mark
-                )
-            seen.add(key_node.value)
-        return super().construct_mapping(node, deep=deep)
-
-
-_RecipeLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
-_RecipeLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(
-        r"^(?:[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
-        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
-    ),
-    list("-+0123456789."),
-)
+from .recipe_files import read_recipe, read_value
 
 
 class _Parser(HfArgumentParser):
@@ -86,22 +47,47 @@ def parse_recipe(
             type, or if a flag is wrong.
     """
     path, flags = split_argv(argv, default_recipe)
+    recipe = {} if path is None else read_recipe(Path(path))
+    return fill_arguments(argument_classes, recipe, flags, where=path)
+
+
+def fill_arguments(
+    argument_classes: Sequence[type],
+    recipe: Mapping[str, Any],
+    flags: Sequence[str] = (),
+    *,
+    where: Any,
+) -> tuple[Any, ...]:
+    """Fill dataclasses from a recipe that was read, and from flags, which win.
+
+    Args:
+        argument_classes: As in ``parse_recipe``.
+        recipe: Keys and values.
+        flags: ``[--flag value ...]``.
+        where: Begins the message of an error about the recipe.
+
+    Returns:
+        An instance of every class.
+
+    Raises:
+        ValueError: As in ``parse_recipe``.
+    """
+    recipe = dict(recipe)
     classes: list[Any] = list(argument_classes)
     parser = _Parser(classes, allow_abbrev=False)
     actions = {
         action.dest: action for action in reversed(parser._actions) if action.default != SUPPRESS
     }
     hints = _type_hints(argument_classes)
-    recipe = {} if path is None else _read(Path(path))
-    _check_known(path, recipe, hints)
+    _check_known(where, recipe, hints)
     for name, action in actions.items():
         _extend(action, hints[name], recipe.get(name))
     for name, value in recipe.items():
         actions[name].required = False
-        recipe[name] = _convert(path, name, value, hints[name], actions[name])
+        recipe[name] = _convert(where, name, value, hints[name], actions[name])
     parser.set_defaults(**recipe)
     parsed: tuple[Any, ...] = parser.parse_args_into_dataclasses(
-        flags, return_remaining_strings=True, look_for_args_file=False
+        list(flags), return_remaining_strings=True, look_for_args_file=False
     )
     *instances, rest = parsed
     if rest:
@@ -196,7 +182,7 @@ def _nullable(convert: Any) -> Callable[[str], Any]:
 def _mapping(text: str, recipe: Any) -> dict[Any, Any]:
     """Read a mapping from the command line, or take a part of that of the recipe."""
     try:
-        value = yaml.load(text, _RecipeLoader)  # noqa: S506  a safe loader
+        value = read_value(text)
     except yaml.YAMLError as error:
         raise ArgumentTypeError(f"{text!r} is not YAML") from error
     if isinstance(value, dict):
@@ -208,28 +194,6 @@ def _mapping(text: str, recipe: Any) -> dict[Any, Any]:
         known = ", ".join(map(str, recipe))
         raise ArgumentTypeError(f"the recipe has no {unknown}; it has {known}")
     return {name: recipe[name] for name in names}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Read a recipe; errors name the file and the line."""
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"recipe {str(path)!r} is not a file; expected [recipe.yaml] [--flag value ...]"
-        )
-    try:
-        recipe = yaml.load(path.read_text(encoding="utf-8"), _RecipeLoader)  # noqa: S506  a safe loader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f":{mark.line + 1}" if mark else ""
-        raise ValueError(f"{path}{line}: {error.problem or error.context}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not a YAML file in UTF-8: {error}") from error
-    if not isinstance(recipe, dict):
-        found = "nothing" if recipe is None else f"a {type(recipe).__name__}"
-        raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
-            f"{path}: expected a mapping from keys to values, found {found}"
-        )
-    return recipe
 
 
 def _check_known(path: Any, recipe: Mapping[Any, Any], known: Iterable[str]) -> None:

@@ -72,20 +72,25 @@ def results_table(
         for name in AGGREGATES
         if f"{prefix}_{name}" in metrics
     ]
-    return _markdown(lines)
+    return markdown_table(lines)
 
 
-def _markdown(lines: Sequence[Sequence[str]]) -> str:
-    """Align a table whose first two columns are text and whose others are numbers."""
+def markdown_table(lines: Sequence[Sequence[str]], text_columns: int = 2) -> str:
+    """Align a table.
+
+    Args:
+        lines: The head and the rows.
+        text_columns: How many columns are text; those after them are numbers.
+    """
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rule = [
-        "-" * width if column < 2 else "-" * (width - 1) + ":"
+        "-" * width if column < text_columns else "-" * (width - 1) + ":"
         for column, width in enumerate(widths)
     ]
     return "\n".join(
         "| "
         + " | ".join(
-            cell.ljust(width) if column < 2 else cell.rjust(width)
+            cell.ljust(width) if column < text_columns else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
         + " |"

@@ -194,6 +194,22 @@ def write_results(
         plot_history(trainer.state.log_history, trainer.problem_types, folder / "history.png")
 
 
+def read_metrics(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read ``metrics.json`` of a run.
+
+    Raises:
+        ValueError: If it is not there, or cannot be read.
+    """
+    path = Path(folder) / "metrics.json"
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{str(folder)!r} has no metrics.json; expected a finished run") from None
+    except ValueError as error:
+        raise ValueError(f"{str(path)!r} cannot be read ({error}); repeat the run") from None
+    return content
+
+
 def write_card(
     template_path: str | os.PathLike[str],
     trainer: MultiTaskTrainer,

@@ -206,6 +206,25 @@ def check_data(
         )
 
 
+def is_finished(output_dir: str | os.PathLike[str]) -> bool:
+    """Say whether a run in the folder has written everything."""
+    run = _read_run(Path(output_dir))
+    return run is not None and run["finished"] is True
+
+
+def read_settings(output_dir: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read what a run was made from.
+
+    Raises:
+        ValueError: If there is no run in the folder.
+    """
+    run = _read_run(Path(output_dir))
+    if run is None:
+        raise ValueError(f"{str(output_dir)!r} is no run; expected a folder with a {RUN_FILE}")
+    settings: dict[str, Any] = run["settings"]
+    return settings
+
+
 @contextmanager
 def sole_writer(output_dir: str | os.PathLike[str]) -> Iterator[None]:
     """Keep other runs out of the folder; the lock goes with the process, however that ends.

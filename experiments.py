@@ -1,0 +1,269 @@
+"""Run many recipes with several seeds, and put what they found into one table.
+
+    python experiments.py [experiments.yaml] [--flag value ...]
+    python experiments.py compare FIRST_RUN SECOND_RUN
+
+Without arguments it is a small example. Flags are the fields of `ExperimentArguments`; any other
+one is a field of the recipes, as in `--tasks.sts.loss mse`, and overrides it in all of them.
+
+Every run is a process of its own, with a log: memory is free after it, and a crash is the failure
+of one row. A run that is done is skipped, and one that was stopped goes on from its checkpoint, so
+the same command again does what is left.
+
+Searches are a plain grid or random draws, and not the Trainer's `hyperparameter_search`: that one
+changes fields of `TrainingArguments` alone, and neither keys of tasks nor a pre-training before;
+it trains in one process, needs another library to draw, and a search that was stopped begins anew.
+"""
+
+import signal
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict
+from multiprocessing import get_context
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+import finetune
+import pretrain
+from compose import parse_corpus
+from datasets_scripts import LoadedTask, load_task
+from modeling_minbert import MinBertConfig
+from trainers import (
+    INPUT_ERRORS,
+    TEXT_TYPES,
+    Campaign,
+    ComparisonArguments,
+    ExperimentArguments,
+    ExperimentTable,
+    Failure,
+    FastTrainingArguments,
+    FinetuneArguments,
+    PlannedRun,
+    PretrainArguments,
+    Row,
+    check_arguments,
+    compare_runs,
+    describe_differences,
+    describe_settings,
+    fill_arguments,
+    find_state,
+    order_runs,
+    parse_experiments,
+    parse_recipe,
+    plan_rows,
+    program_command,
+    read_scored_rows,
+    read_settings,
+    readable_errors,
+    reason_of,
+    sole_writer,
+)
+
+HERE = Path(__file__).resolve().parent
+QUICKSTART = HERE / "recipes" / "experiments" / "quickstart.yaml"
+PROGRAMS = {"finetune": finetune.PROGRAM, "pretrain": pretrain.PROGRAM}
+INTERRUPTED = 130  # what a shell says of Ctrl-C
+
+
+def check_runs(runs: Sequence[PlannedRun], processes: int) -> list[dict[str, Any]]:
+    """Check recipes as their programs will, before any of them starts.
+
+    Args:
+        runs: The runs.
+        processes: Processes of each.
+
+    Returns:
+        The settings of each run, as its ``run.json`` has them.
+
+    Raises:
+        ValueError: If a recipe is refused; the message names the run.
+    """
+    settings = []
+    for run in runs:
+        try:
+            found = _check_recipe(run)
+        except INPUT_ERRORS as error:
+            reason = reason_of(error)
+            named = reason if reason.startswith(run.name) else f"{run.name}: {reason}"
+            raise ValueError(named) from None
+        settings.append(found | {"processes": processes})
+    return settings
+
+
+def _check_recipe(run: PlannedRun) -> dict[str, Any]:
+    kinds = (PROGRAMS[run.program].arguments, FastTrainingArguments)
+    arguments, args = fill_arguments(kinds, run.recipe, where=run.name)
+    if isinstance(arguments, PretrainArguments):
+        parse_corpus("corpus", arguments.corpus, arguments.data_dir)
+        problem_types = {pretrain.TASK: arguments.problem_type}
+    else:
+        problem_types = _check_tasks(arguments)
+    check_arguments(args, problem_types)
+    arguments.make_callbacks(args)
+    return describe_settings(args, asdict(arguments))
+
+
+def _check_tasks(arguments: FinetuneArguments) -> dict[str, str]:
+    """Check data, heads and losses of all tasks; returns their problem types."""
+    tasks, texts = finetune.parse_tasks(arguments)
+    for name, task in tasks.items():
+        if missing := [file for file in task.data.files.values() if not Path(file).is_file()]:
+            raise FileNotFoundError(f"task {name!r}: {missing[0]!r} is not a file")
+    heads = {name: task.describe_head(_stand_in(task)) for name, task in tasks.items()}
+    heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
+    config = MinBertConfig(tasks=heads)
+    return {name: config.task(name).problem_type for name in arguments.tasks}
+
+
+def _stand_in(task: finetune.RecipeTask) -> LoadedTask:
+    """Stand for the rows of a task as far as its head depends on them: a row of every class."""
+    data, weights = task.data, task.head.get("class_weights")
+    labels = data.labels
+    if labels is None and data.problem_type == "classification":
+        # those that the rows will tell
+        labels = tuple(map(str, range(len(weights) if isinstance(weights, list) else 2)))
+    numbers = list(range(len(labels or ())))
+    columns = [f"sentence{number}" for number, _ in enumerate(data.text_columns or (), start=1)]
+    rows = Dataset.from_dict({column: list(map(str, numbers)) for column in columns})
+    rows = rows.add_column("label", numbers)
+    kind, splits = str(data.problem_type), {"train": rows}
+    return LoadedTask(data.name, kind, labels, data.score_range, splits, [], {}, "")
+
+
+def prepare(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], Campaign]:
+    """Read and check everything; nothing is written.
+
+    Args:
+        argv: ``[experiments.yaml] [--flag value ...]``.
+
+    Raises:
+        FileNotFoundError: If a file is not there.
+        ValueError: If anything is refused.
+    """
+    arguments, overrides = parse_experiments(argv, QUICKSTART)
+    rows = plan_rows(arguments, overrides)
+    runs = order_runs(rows)
+    # in a process of its own: reading the arguments of a run takes memory of the GPU
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        settings = pool.submit(check_runs, runs, arguments.processes).result()
+    campaign = Campaign(
+        runs,
+        {
+            run.folder: find_state(run, found, overwrite=arguments.overwrite_output_dir)
+            for run, found in zip(runs, settings, strict=True)
+        },
+        {
+            name: program_command(HERE / program.name, arguments.processes)
+            for name, program in PROGRAMS.items()
+        },
+        overwrite=arguments.overwrite_output_dir,
+        keep_checkpoints=arguments.keep_checkpoints,
+    )
+    return arguments, rows, campaign
+
+
+def run_campaign(rows: Sequence[Row], campaign: Campaign, output_dir: Path) -> bool:
+    """Do all runs, and write the table after each.
+
+    Returns:
+        Whether no run failed.
+    """
+    waiting = {run.folder for run in campaign.runs if campaign.states[run.folder] != "done"}
+    failures: dict[Path, Failure] = {}
+    bar = tqdm(total=len(campaign.runs), initial=len(campaign.runs) - len(waiting), unit="run")
+    with bar:
+        for run, failure in campaign.do(lambda run: bar.set_description(run.name)):
+            if failure is not None:
+                failures[run.folder] = failure
+                bar.write(f"{run.name} {failure.describe()}", file=sys.stderr)
+            if run.folder in waiting:
+                waiting.remove(run.folder)
+                ExperimentTable(rows, failures, waiting).write(output_dir)
+                bar.update()
+    table = ExperimentTable(rows, failures)
+    table.write(output_dir)
+    print(f"\n{table.markdown()}")
+    print(f"{output_dir}: table.md, table.csv, table.png, and runs.csv with every run")
+    return not failures
+
+
+def load_labels(folder: Path) -> dict[str, tuple[list[str], NDArray[np.float64]]]:
+    """Read the validation rows of the tasks of a run again: their ids and labels.
+
+    Raises:
+        ValueError: If the folder has no run of ``finetune.py``.
+    """
+    settings = read_settings(folder)
+    tasks: dict[str, Any] = settings.get("tasks") or {}
+    found = {}
+    for name in settings.get("task_order", tasks):  # JSON sorts the tasks
+        if tasks[name].get("problem_type") in TEXT_TYPES:
+            continue
+        data = finetune.RecipeTask.from_recipe(name, tasks[name], settings["data_dir"]).data
+        rows = load_task(data).splits["validation"]
+        if "label" in rows.column_names:
+            found[name] = (list(rows["id"]), np.asarray(rows["label"], dtype=np.float64))
+    if not found:
+        raise ValueError(f"{str(folder)!r} has no task with labels; expected runs of finetune.py")
+    return found
+
+
+def compare(argv: Sequence[str]) -> str:
+    """Compare the predictions of two runs of the same validation rows.
+
+    Args:
+        argv: ``FIRST_RUN SECOND_RUN [--flag value ...]``.
+
+    Raises:
+        ValueError: If there are no two runs, or they cannot be compared.
+    """
+    folders = [Path(word) for word in argv[:2] if not word.startswith("--")]
+    if len(folders) != 2:
+        raise ValueError("expected two folders of runs: compare FIRST_RUN SECOND_RUN")
+    (arguments,) = parse_recipe((ComparisonArguments,), list(argv[2:]))
+    first, second = (read_scored_rows(folder, load_labels(folder)) for folder in folders)
+    differences = compare_runs(first, second, resamples=arguments.resamples, seed=arguments.seed)
+    return (
+        f"first: {folders[0]}\nsecond: {folders[1]}\n\n{describe_differences(differences)}\n\n"
+        f"Difference of the second to the first, on the same dev rows; interval and p of a paired "
+        f"bootstrap with {arguments.resamples:,} draws of rows. Other seeds are not in it."
+    )
+
+
+def _stop(signal_number: int, _: FrameType | None) -> None:
+    """End as after Ctrl-C, which ends the run that is being done, too."""
+    raise KeyboardInterrupt(signal.Signals(signal_number).name)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do the runs, or compare two; returns the exit status."""
+    argv = sys.argv[1:] if argv is None else argv
+    with ExitStack() as stack:
+        with readable_errors("experiments.py"):
+            if argv[:1] == ["compare"]:
+                print(compare(argv[1:]))
+                return 0
+            arguments, rows, campaign = prepare(argv)
+            print(campaign.describe())
+            if arguments.dry_run:
+                return 0
+            output_dir = Path(arguments.output_dir)
+            stack.enter_context(sole_writer(output_dir))
+        try:
+            return 0 if run_campaign(rows, campaign, output_dir) else 1
+        except KeyboardInterrupt:
+            print("stopped; the same command goes on", file=sys.stderr)
+            return INTERRUPTED
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""experiments.py: what it refuses before a run starts, and two real runs."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+import experiments
+from tests import small_run
+from trainers import ExperimentArguments, order_runs, parse_experiments, plan_rows
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted((ROOT / "recipes").glob("*/*.yaml"))
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    """Write the recipe of three small tasks, and go where it is."""
+    monkeypatch.chdir(tmp_path)
+    small_run.write_files(tmp_path)
+    return Path(small_run.write_recipe(tmp_path, small_run.make_recipe(tmp_path))).name
+
+
+def check(rows, recipe):
+    arguments = ExperimentArguments(rows=rows, output_dir="out", base=recipe)
+    return experiments.check_runs(order_runs(plan_rows(arguments)), 1)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"learning_rte": 1}, "a, seed 42: unknown key 'learning_rte'; did you mean learning_rate"),
+        ({"tasks.moods.losss": "mse"}, "a, seed 42: task 'moods': unknown key 'losss'"),
+        ({"tasks.scores.loss": "msee"}, "a, seed 42: task 'scores'.*'msee'"),
+        ({"tasks.pairs.head": "cosine"}, "a, seed 42: task 'pairs'.*cosine"),
+        ({"tasks.moods.batch_size": 0}, "a, seed 42: task 'moods': batch_size=0"),
+        ({"tasks.moods.train_file": "no.tsv"}, "a, seed 42: task 'moods': 'no.tsv' is not a file"),
+        ({"tasks": {}}, "a, seed 42: tasks is empty"),
+        ({"learning_rate": "fast"}, "a, seed 42: learning_rate='fast'; expected float"),
+        ({"metric_for_best_model": "x"}, "a, seed 42: metric_for_best_model='x'; expected one of"),
+        ({"early_stopping_patience": 0}, "a, seed 42: early_stopping_patience=0"),
+        ({"lr_scheduler_type": "x"}, "a, seed 42: x is not a valid SchedulerType"),
+    ],
+)
+def test_a_field_that_no_recipe_has_is_refused_before_any_run(recipe, overrides, message):
+    with pytest.raises(ValueError, match=message):
+        check({"good": {}, "a": {"overrides": overrides}}, recipe)
+
+    assert not Path("out").exists()
+
+
+def test_a_grid_is_checked_as_a_whole(recipe):
+    with pytest.raises(ValueError, match="a, learning_rate=b, seed 42: learning_rate='b'"):
+        check({"a": {"grid": {"learning_rate": [1e-3, "b"]}}}, recipe)
+
+
+def test_pre_training_is_checked_too(recipe):
+    text = Path("text.yaml")
+    text.write_text("corpus: {mine: {dataset: sample_text}}\nobjective: mlm\n")
+
+    with pytest.raises(ValueError, match=r"pre-training text-\w{8}: a new model needs one voc"):
+        check({"a": {"pretrain": {"base": "text.yaml"}}}, recipe)
+    with pytest.raises(ValueError, match=r"pre-training text-\w{8}: unknown key 'x'"):
+        check({"a": {"pretrain": {"base": "text.yaml", "overrides": {"x": 1}}}}, recipe)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"tasks.moods.class_weights": "balanced"},
+        {"tasks.moods.class_weights": [1.0, 2.0]},
+        {"tasks.scores.loss": "cosent"},
+        {"tasks.pairs": None},
+        {"r_drop": 1.0},
+    ],
+    ids=str,
+)
+def test_what_the_programs_take_is_accepted(recipe, overrides):
+    assert len(check({"a": {"overrides": overrides}}, recipe)) == 1
+
+
+def test_settings_are_those_that_a_run_notes(recipe):
+    (settings,) = check({"a": {"overrides": {"tasks.moods.pooling": "cls"}}}, recipe)
+
+    assert settings["processes"] == 1
+    assert settings["tasks"]["moods"]["pooling"] == "cls"
+    assert settings["output_dir"] == "out/a/seed-42"
+    assert settings["seed"] == 42
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_experiments_file_is_accepted(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    first, second = path.read_text(encoding="utf-8").splitlines()[:2]
+    named = "" if path == experiments.QUICKSTART else f" {path.relative_to(ROOT)}"
+    sample = path == experiments.QUICKSTART
+    where = [] if sample else ["--model_name_or_path", "weights", "--data_dir", str(tmp_path)]
+    for name in ("ids-sst", "quora", "sts"):
+        for split in ("train", "dev"):
+            (tmp_path / f"{name}-{split}.csv").touch()
+
+    rows = plan_rows(*parse_experiments([str(path), *where]))
+    settings = experiments.check_runs(order_runs(rows), 1)
+
+    assert first.startswith("# ")
+    assert first.endswith(".")
+    assert second.startswith(f"# python experiments.py{named}")
+    assert len(settings) >= sum(len(row.runs) for row in rows)
+
+
+def test_a_comparison_needs_two_runs(tmp_path):
+    with pytest.raises(ValueError, match="expected two folders of runs"):
+        experiments.compare([str(tmp_path)])
+    with pytest.raises(ValueError, match=r"is no run; expected a folder with a run.json"):
+        experiments.compare([str(tmp_path), str(tmp_path)])
+
+
+@pytest.mark.slow
+def test_runs_are_done_once_compared_and_skipped(recipe, capsys):
+    rows = {
+        "plain": {"base": recipe, "reference": {"moods": 0.5}},
+        "fast": {"base": recipe, "overrides": {"learning_rate": 0.02, "tasks.pairs.loss": "bce"}},
+    }
+    content = {"output_dir": "out", "rows": rows, "seeds": [1], "keep_checkpoints": False}
+    Path("experiments.yaml").write_text(json.dumps(content))
+
+    status = experiments.main(["experiments.yaml"])
+
+    table = Path("out/table.md").read_text()
+    assert status == 0
+    assert table in capsys.readouterr().out
+    with Path("out/runs.csv").open() as file:
+        runs = {run["row"]: run for run in csv.DictReader(file)}
+    assert [run["status"] for run in runs.values()] == ["done", "done"]
+    found = json.loads(Path("out/fast/seed-1/metrics.json").read_text())["validation"]["metrics"]
+    assert float(runs["fast"]["leaderboard"]) == found["leaderboard"]
+    assert not list(Path("out").glob("*/*/checkpoint-*"))
+
+    weights = [Path(f"out/{row}/seed-1/model.safetensors") for row in rows]
+    before = [path.stat().st_mtime_ns for path in weights]
+    status = experiments.main(["experiments.yaml"])
+
+    assert status == 0
+    assert capsys.readouterr().out.startswith("done     plain, seed 1\ndone     fast, seed 1\n")
+    assert [path.stat().st_mtime_ns for path in weights] == before
+
+    printed = experiments.compare(["out/plain/seed-1", "out/fast/seed-1", "--resamples", "99"])
+
+    lines = [line.split("|")[1:3] for line in printed.splitlines() if line.startswith("| ")][2:]
+    assert [task.strip() for task, _ in lines] == ["moods", "pairs", "scores", "all", "all"]

@@ -1,0 +1,238 @@
+"""The paired bootstrap."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from trainers import compare_runs, describe_differences, read_scored_rows, write_predictions
+from trainers.compare import ScoredRows
+from trainers.predictions import read_predictions
+
+ROWS = 400
+
+
+def make_classes(accuracy, seed, kind="classification"):
+    """Predict labels that are the same for every seed."""
+    labels = np.random.default_rng(0).integers(2, size=ROWS)
+    right = np.random.default_rng(seed).random(ROWS) < accuracy
+    ids = [f"row{number}" for number in range(ROWS)]
+    return ScoredRows(kind, ids, np.where(right, labels, 1 - labels).astype(float), labels * 1.0)
+
+
+def make_scores(noise, seed):
+    labels = np.random.default_rng(1).uniform(0, 5, ROWS)
+    scores = labels + noise * np.random.default_rng(seed).standard_normal(ROWS)
+    return ScoredRows("similarity", [str(number) for number in range(ROWS)], scores, labels)
+
+
+def compare_one(first, second, **keys):
+    (found,) = compare_runs({"task": first}, {"task": second}, **keys)
+    return found
+
+
+def test_the_interval_of_an_accuracy_is_that_of_its_normal_limit():
+    first, second = make_classes(0.7, 1), make_classes(0.75, 2)
+
+    found = compare_one(first, second)
+
+    right = [(run.predictions == run.labels).astype(float) for run in (first, second)]
+    change = right[1] - right[0]
+    error = change.std() / np.sqrt(ROWS)
+    assert (found.first, found.second) == (right[0].mean(), right[1].mean())
+    assert found.low == pytest.approx(change.mean() - 1.96 * error, abs=0.1 * error)
+    assert found.high == pytest.approx(change.mean() + 1.96 * error, abs=0.1 * error)
+
+
+@pytest.mark.parametrize("better", [0.70, 0.74, 0.78])
+def test_p_of_an_accuracy_agrees_with_the_test_of_the_rows_that_differ(better):
+    """McNemar's exact test asks only which run is right where one of them is."""
+    first, second = make_classes(0.7, 1), make_classes(better, 2)
+
+    found = compare_one(first, second)
+
+    left, right = (run.predictions == run.labels for run in (first, second))
+    wins, losses = int((right & ~left).sum()), int((left & ~right).sum())
+    assert found.p_value == pytest.approx(stats.binomtest(wins, wins + losses).pvalue, abs=0.04)
+
+
+def test_a_correlation_is_resampled_with_its_labels():
+    first, second = make_scores(1.5, 1), make_scores(1.0, 2)
+
+    found = compare_one(first, second, resamples=3000)
+
+    generator = np.random.default_rng(5)
+    drawn = []
+    for _ in range(3000):
+        rows = generator.integers(ROWS, size=ROWS)
+        values = [
+            np.corrcoef(run.predictions[rows], run.labels[rows])[0, 1] for run in (first, second)
+        ]
+        drawn.append(values[1] - values[0])
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    assert found.second == pytest.approx(
+        stats.pearsonr(second.predictions, second.labels).statistic
+    )
+    assert found.low == pytest.approx(low, abs=0.06 * (high - low))
+    assert found.high == pytest.approx(high, abs=0.06 * (high - low))
+    assert found.p_value < 0.01
+
+
+def test_pairing_narrows_the_interval():
+    """Two runs that err on the same rows differ for certain, however few rows there are."""
+    first = make_classes(0.6, 1)
+    predictions = first.predictions.copy()
+    wrong = np.flatnonzero(predictions != first.labels)[:20]
+    predictions[wrong] = first.labels[wrong]
+
+    found = compare_one(first, replace(first, predictions=predictions))
+
+    unpaired = np.sqrt(2 * 0.6 * 0.4 / ROWS)
+    assert found.high - found.low < 2 * 1.96 * unpaired / 2
+    assert found.low > 0
+    assert found.p_value < 0.001
+
+
+def test_equal_runs_do_not_differ():
+    found = compare_one(make_scores(1, 1), make_scores(1, 1), resamples=200)
+
+    assert (found.low, found.high, found.p_value) == (0, 0, 1)
+
+
+def test_p_is_never_zero_and_the_order_only_turns_the_sign():
+    runs = make_classes(0.5, 1), make_classes(0.9, 2)
+
+    there, back = compare_one(*runs, resamples=999), compare_one(*runs[::-1], resamples=999)
+
+    assert there.p_value == back.p_value == pytest.approx(2 / 1000)
+    assert (there.low, there.high) == pytest.approx((-back.high, -back.low))
+
+
+def test_the_seed_decides():
+    runs = make_classes(0.7, 1), make_classes(0.72, 2)
+
+    assert compare_one(*runs, resamples=500) == compare_one(*runs, resamples=500)
+    assert compare_one(*runs, resamples=500) != compare_one(*runs, resamples=500, seed=1)
+
+
+def test_aggregates_are_compared_with_halved_correlations():
+    first = {"a": make_classes(0.7, 1), "b": make_scores(2.0, 3)}
+    second = {"a": make_classes(0.8, 2), "b": make_scores(1.0, 4)}
+
+    a, b, mean, board = compare_runs(first, second)
+
+    gains = [found.second - found.first for found in (a, b, mean, board)]
+    assert gains[2] == pytest.approx((gains[0] + gains[1]) / 2)
+    assert gains[3] == pytest.approx((gains[0] + gains[1] / 2) / 2)
+    assert [found.metric for found in (a, b, mean, board)] == [
+        "accuracy",
+        "pearson",
+        "mean",
+        "leaderboard",
+    ]
+    # the rows of tasks are independent: variances add
+    widths = [found.high - found.low for found in (a, b, mean, board)]
+    assert widths[2] == pytest.approx(np.hypot(widths[0], widths[1]) / 2, rel=0.05)
+    assert widths[3] == pytest.approx(np.hypot(widths[0], widths[1] / 2) / 2, rel=0.05)
+
+
+def test_runs_with_other_tasks_are_compared_where_they_meet():
+    first = {"a": make_classes(0.7, 1), "b": make_scores(2.0, 3)}
+
+    (found,) = compare_runs(first, {"b": make_scores(1.0, 4)}, resamples=100)
+
+    assert found.task == "b"
+    with pytest.raises(ValueError, match="no task in common: a, b; c"):
+        compare_runs(first, {"c": make_scores(1.0, 4)})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ids": [str(number) for number in range(1, ROWS + 1)]}, "on other rows \\(400 and 400"),
+        ({"problem_type": "paraphrase"}, "on other rows"),
+        ({"labels": np.zeros(ROWS)}, "the labels of the runs differ"),
+    ],
+)
+def test_other_rows_are_refused(change, message):
+    first = make_classes(0.7, 1)
+
+    with pytest.raises(ValueError, match=f"task 'task': .*{message}"):
+        compare_one(first, replace(first, **change))
+
+
+def test_a_resample_is_needed():
+    with pytest.raises(ValueError, match="resamples=0; expected 1 or more"):
+        compare_one(make_classes(0.7, 1), make_classes(0.7, 2), resamples=0)
+
+
+def test_a_table_shows_the_signed_difference():
+    text = describe_differences(
+        compare_runs({"a": make_classes(0.9, 1)}, {"a": make_classes(0.5, 2)}, resamples=99)
+    )
+
+    (line,) = [line for line in text.splitlines() if line.startswith("| a ")]
+    assert " -0." in line
+    assert "| 0.0200 |" in line
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Write what a run leaves of one task; returns its folder and its labels."""
+    rows = make_scores(1.0, 1)
+    path = tmp_path / "predictions" / "sts-dev-output.csv"
+    write_predictions(path, rows.ids, rows.predictions.tolist(), "similarity")
+    content = {
+        "tasks": {"sts": {"problem_type": "similarity"}},
+        "validation": {"metrics": {"sts_pearson": rows.metric}},
+    }
+    (tmp_path / "metrics.json").write_text(json.dumps(content))
+    return tmp_path, {"sts": (rows.ids, rows.labels)}
+
+
+def test_predictions_of_a_run_are_read_with_its_labels(run):
+    folder, labels = run
+
+    scored = read_scored_rows(folder, labels)
+
+    np.testing.assert_allclose(scored["sts"].predictions, make_scores(1.0, 1).predictions, 1e-6)
+    assert scored["sts"].ids == labels["sts"][0]
+
+
+def test_labels_that_have_changed_are_noticed(run):
+    folder, labels = run
+    ids, values = labels["sts"]
+
+    with pytest.raises(ValueError, match="the labels have changed, repeat the run"):
+        read_scored_rows(folder, {"sts": (ids, values[::-1])})
+    with pytest.raises(ValueError, match="its 400 rows are not the 399 validation rows"):
+        read_scored_rows(folder, {"sts": (ids[1:], values[1:])})
+
+
+def test_a_run_without_results_is_named(run, tmp_path):
+    folder, labels = run
+    (folder / "predictions" / "sts-dev-output.csv").unlink()
+
+    with pytest.raises(ValueError, match=r"sts-dev-output.csv' is missing; repeat the run"):
+        read_scored_rows(folder, labels)
+    with pytest.raises(ValueError, match=r"has no metrics.json; expected a finished run"):
+        read_scored_rows(tmp_path / "nothing", labels)
+
+
+def test_a_broken_line_of_predictions_is_named(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("id \t Predicted_Sentiment \na , 3 \nb , \n")
+
+    with pytest.raises(ValueError, match=r"a.csv:3: 'b , '; expected an id"):
+        read_predictions(path)
+
+
+def test_an_id_may_have_a_comma(tmp_path):
+    write_predictions(tmp_path / "a.csv", ["a , b", "c"], [1, 0], "paraphrase")
+
+    ids, values = read_predictions(tmp_path / "a.csv")
+
+    assert ids == ["a , b", "c"]
+    assert values.tolist() == [1, 0]

@@ -1,0 +1,88 @@
+"""Changes of a recipe by dotted paths."""
+
+import pytest
+
+from trainers.overrides import check_disjoint, override
+
+RECIPE = {
+    "tasks": {"sst": {"dataset": "sst"}, "sts": {"dataset": "sts", "loss": "bce"}},
+    "learning_rate": 1e-4,
+    "report_to": ["none"],
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("learning_rate", 2e-5, RECIPE | {"learning_rate": 2e-5}),
+        ("warmup_steps", 0.1, RECIPE | {"warmup_steps": 0.1}),
+        (
+            "tasks.sts.loss",
+            "mse",
+            RECIPE | {"tasks": RECIPE["tasks"] | {"sts": {"dataset": "sts", "loss": "mse"}}},
+        ),
+        (
+            "tasks.sts.loss",
+            None,
+            RECIPE | {"tasks": RECIPE["tasks"] | {"sts": {"dataset": "sts"}}},
+        ),
+        ("tasks.sts", None, RECIPE | {"tasks": {"sst": {"dataset": "sst"}}}),
+        (
+            "tasks.sst",
+            {"dataset": "x"},
+            RECIPE | {"tasks": RECIPE["tasks"] | {"sst": {"dataset": "x"}}},
+        ),
+        ("tasks", {}, RECIPE | {"tasks": {}}),
+        ("report_to", ["a", "b"], RECIPE | {"report_to": ["a", "b"]}),
+        ("learning_rate", None, {key: RECIPE[key] for key in ("tasks", "report_to")}),
+        ("max_steps", None, RECIPE),
+        ("model_config.hidden_size", 8, RECIPE | {"model_config": {"hidden_size": 8}}),
+    ],
+)
+def test_a_path_changes_one_field(path, value, expected):
+    assert override("row", RECIPE, {path: value}) == expected
+
+
+def test_the_recipe_and_the_value_stay_as_they_are():
+    value = {"dataset": "sst"}
+    changed = override("row", RECIPE, {"tasks.sst": value, "tasks.sst.pooling": "mean"})
+
+    assert changed["tasks"]["sst"] == {"dataset": "sst", "pooling": "mean"}
+    assert value == {"dataset": "sst"}
+    assert RECIPE["tasks"]["sst"] == {"dataset": "sst"}
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        (
+            "tasks.stz.loss",
+            "row: tasks.stz.loss: the recipe has no tasks.stz; it has sst, sts there",
+        ),
+        ("tasks.sts.loss.x", "tasks.sts.loss is 'bce', no mapping; give tasks.sts.loss as a whole"),
+        ("report_to.0", r"report_to is \['none'\], no mapping; give report_to as a whole"),
+        ("tasks..loss", "'tasks..loss' is no field; expected one as tasks.sts.loss"),
+        ("", "'' is no field"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_refused(path, message):
+    with pytest.raises(ValueError, match=message):
+        override("row", RECIPE, {path: 1})
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "clash"),
+    [
+        (["a.b"], ["a.c"], None),
+        (["ab"], ["a"], None),
+        (["a.b"], ["a.b"], "a.b is set twice"),
+        (["a.b"], ["a"], "a.b and a is set twice"),
+        (["a"], ["a.b.c"], "a and a.b.c is set twice"),
+    ],
+)
+def test_a_field_has_one_value(left, right, clash):
+    if clash is None:
+        check_disjoint("row", left, right, "twice")
+        return
+    with pytest.raises(ValueError, match=f"row: {clash}; leave one out"):
+        check_disjoint("row", left, right, "twice")

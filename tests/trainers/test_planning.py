@@ -1,0 +1,246 @@
+"""From an experiments file to its runs."""
+
+import json
+
+import pytest
+
+from trainers import parse_experiments, plan_rows
+
+FINETUNING = {
+    "tasks": {"sst": {"dataset": "sst"}, "sts": {"dataset": "sts", "loss": "bce"}},
+    "model_config": {"hidden_size": 8},
+    "learning_rate": 1e-4,
+    "seed": 9,
+    "output_dir": "elsewhere",
+}
+PRETRAINING = {
+    "corpus": {"sst": {"dataset": "sst"}},
+    "learning_rate": 1e-3,
+    "output_dir": "elsewhere",
+    "finetune": {"recipe": "x.yaml"},
+}
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch):
+    """Plan the rows of an experiments file given as a mapping, with flags."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fine.yaml").write_text(json.dumps(FINETUNING))
+    (tmp_path / "text.yaml").write_text(json.dumps(PRETRAINING))
+
+    def plan(rows, *flags, **keys):
+        content = {"output_dir": "out", "base": "fine.yaml", "rows": rows} | keys
+        (tmp_path / "experiments.yaml").write_text(json.dumps(content))
+        return plan_rows(*parse_experiments(["experiments.yaml", *flags]))
+
+    return plan
+
+
+def recipes(rows):
+    return [run.recipe for row in rows for run in row.runs.values()]
+
+
+def test_a_row_is_its_recipe_with_folder_and_seed(plan):
+    (row,) = plan({"plain": None}, seeds=[3, 1])
+
+    assert list(row.runs) == [3, 1]
+    assert row.runs[1].recipe == FINETUNING | {"seed": 1, "output_dir": "out/plain/seed-1"}
+    assert row.runs[1].name == "plain, seed 1"
+    assert (row.runs[1].program, row.runs[1].after, row.changes) == ("finetune", None, {})
+
+
+def test_the_row_wins_over_the_file_and_the_flag_too(plan):
+    (row,) = plan(
+        {"a": {"overrides": {"tasks.sts.loss": "mse"}, "seeds": [5]}},
+        "--warmup_steps=7",
+        "--tasks.sst.pooling",
+        "max",
+        "--use_cpu",
+        overrides={"learning_rate": 1, "warmup_steps": 3},
+    )
+
+    (run,) = row.runs.values()
+    assert run.recipe["tasks"] == {
+        "sst": {"dataset": "sst", "pooling": "max"},
+        "sts": {"dataset": "sts", "loss": "mse"},
+    }
+    assert (run.recipe["learning_rate"], run.recipe["warmup_steps"]) == (1, 7)
+    assert run.recipe["use_cpu"] is True
+    assert row.changes == {"tasks.sts.loss": "mse"}
+
+
+def test_rows_and_seeds_can_be_chosen_on_the_command_line(plan):
+    rows = plan({"a": {}, "b": {}, "c": {}}, "--rows", "c,a", "--seeds", "1", "2")
+
+    assert [row.name for row in rows] == ["c", "a"]
+    assert [list(row.runs) for row in rows] == [[1, 2]] * 2
+
+
+def test_a_grid_makes_rows_named_by_their_values(plan):
+    rows = plan({"g": {"grid": {"learning_rate": [1e-5, 0.1], "tasks.sts.loss": ["mse", None]}}})
+
+    assert [row.name for row in rows] == [
+        "g, learning_rate=1e-05, tasks.sts.loss=mse",
+        "g, learning_rate=1e-05, tasks.sts.loss=null",
+        "g, learning_rate=0.1, tasks.sts.loss=mse",
+        "g, learning_rate=0.1, tasks.sts.loss=null",
+    ]
+    assert [recipe["tasks"]["sts"].get("loss") for recipe in recipes(rows)] == ["mse", None] * 2
+    folders = [run.folder.parent.name for row in rows for run in row.runs.values()]
+    assert folders[0] == "g-learning_rate=1e-05-tasks.sts.loss=mse"
+
+
+def test_a_long_name_has_a_short_folder_of_its_own(plan):
+    rows = plan({"g": {"grid": {"metric_for_best_model": ["x" * 300, "x" * 299 + "y"]}}})
+
+    names = {run.folder.parent.name for row in rows for run in row.runs.values()}
+    assert len(names) == 2
+    assert max(map(len, names)) <= 100
+
+
+def test_random_draws_make_rows(plan):
+    search = {"draws": 3, "seed": 1, "fields": {"learning_rate": {"loguniform": [1e-5, 1e-3]}}}
+    rows = plan({"r": {"random": search}})
+
+    rates = [recipe["learning_rate"] for recipe in recipes(rows)]
+    assert len(set(rates)) == 3
+    assert [row.changes["learning_rate"] for row in rows] == rates
+    assert [float(row.name.partition("=")[2]) for row in rows] == rates
+
+
+def test_equal_pre_training_is_one_run_for_rows_and_seeds(plan):
+    step = {"base": "text.yaml", "overrides": {"mlm_probability": 0.2}}
+    first, second, other = plan(
+        {
+            "a": {"pretrain": step},
+            "b": {"pretrain": step, "overrides": {"learning_rate": 1}},
+            "c": {"pretrain": {"base": "text.yaml"}},
+        },
+        seeds=[1, 2],
+    )
+
+    before = {run.after.folder for row in (first, second) for run in row.runs.values()}
+    assert len(before) == 1
+    assert {run.after.folder for run in other.runs.values()}.isdisjoint(before)
+    run = first.runs[2]
+    assert run.after.program == "pretrain"
+    assert run.after.recipe == {
+        "corpus": {"sst": {"dataset": "sst"}},
+        "learning_rate": 1e-3,
+        "mlm_probability": 0.2,
+        "output_dir": str(run.after.folder),
+    }
+    assert run.recipe["model_name_or_path"] == str(run.after.folder)
+    assert "model_config" not in run.recipe
+
+
+def test_where_runs_begin_is_said_to_the_pre_training_too(plan):
+    (row,) = plan(
+        {"a": {"pretrain": {"base": "text.yaml"}}},
+        "--model_name_or_path",
+        "weights",
+        "--pretrain.max_steps",
+        "5",
+        overrides={"data_dir": "data", "weight_decay": 0.1},
+    )
+
+    (run,) = row.runs.values()
+    assert run.after.recipe["model_name_or_path"] == "weights"
+    assert run.after.recipe["max_steps"] == 5
+    assert "max_steps" not in run.recipe
+    assert run.after.recipe["data_dir"] == run.recipe["data_dir"] == "data"
+    assert "weight_decay" not in run.after.recipe
+
+
+def test_a_grid_reaches_the_pre_training(plan):
+    step = {"base": "text.yaml"}
+    rows = plan({"g": {"pretrain": step, "grid": {"pretrain.mlm_probability": [0.1, 0.2]}}})
+
+    found = [run.after.recipe["mlm_probability"] for row in rows for run in row.runs.values()]
+    assert found == [0.1, 0.2]
+
+
+def test_a_reference_is_kept(plan):
+    (row,) = plan({"a": {"reference": {"sst": 0.52, "mean": 1}}})
+
+    assert row.reference == {"sst": 0.52, "mean": 1.0}
+
+
+TEXT = {"base": "text.yaml"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({}, "rows is empty; name at least one"),
+        ({"a": {"bse": "x"}}, "row 'a': unknown key 'bse'; did you mean base?"),
+        ({"a": 3}, "row 'a': expected keys and values"),
+        ({"a": {"grid": []}}, r"row 'a': grid=\[\]; expected dict"),
+        ({"a": {"grid": {}}}, "row 'a': grid is empty"),
+        ({"a": {"random": {"draws": 1.5}}}, "row 'a': random: draws=1.5; expected int"),
+        ({"a": {"random": {"draw": 2}}}, "row 'a': random: unknown key 'draw'; did you mean draws"),
+        ({"a": {"random": {"draws": 2}}}, "row 'a': random: fields is empty"),
+        (
+            {"a": {"random": {"draws": 2, "fields": {"x": {"choice": [1]}}}}},
+            "row 'a': random: draws=2, but only 1",
+        ),
+        ({"a": {"grid": {"x": [1]}, "random": {"draws": 2}}}, "give grid or random"),
+        ({"a": {"overrides": {"x": 1}, "grid": {"x": [2]}}}, "x is set in the overrides and in"),
+        ({"a": {"seeds": []}}, r"row 'a': seeds=\[\]; expected whole numbers"),
+        ({"a": {"seeds": [1, 1]}}, "give each seed once"),
+        ({"a": {"seeds": [-1]}}, "expected whole numbers >= 0"),
+        ({"a": {"overrides": {"seed": 1}}}, "row 'a': leave seed out; give seeds"),
+        ({"a": {"overrides": {"output_dir": "x"}}}, "row 'a': leave output_dir out"),
+        ({"a": {"overrides": {"tasks.x.loss": 1}}}, "the recipe has no tasks.x; it has sst, sts"),
+        ({"a": {"reference": {"sts-b": 1}}}, "unknown 'sts-b'; expected one of sst, sts, mean"),
+        ({"a": {"reference": {"sst": "52 %"}}}, "reference: sst='52 %'; expected a number"),
+        ({"a b": {}, "a-b": {}}, "rows 'a b' and 'a-b' have the same folder 'out/a-b'"),
+        ({"a": {"pretrain": {}}}, "row 'a': base is missing"),
+        ({"a": {"pretrain": TEXT | {"seeds": [1]}}}, "row 'a': pretrain: unknown key 'seeds'"),
+        ({"a": {"overrides": {"pretrain.x": 1}}}, "pretrain.x means nothing without pretrain"),
+        (
+            {"a": {"pretrain": TEXT, "overrides": {"model_name_or_path": "x"}}},
+            "that of its pre-training; write pretrain.model_name_or_path",
+        ),
+        (
+            {"a": {"pretrain": TEXT, "overrides": {"model_config.hidden_size": 1}}},
+            "write pretrain.model_config.hidden_size",
+        ),
+    ],
+)
+def test_a_row_that_is_wrong_is_refused(plan, rows, message):
+    with pytest.raises(ValueError, match=message):
+        plan(rows)
+
+
+def test_a_recipe_that_is_missing_is_named(plan):
+    with pytest.raises(FileNotFoundError, match=r"row 'a': base='no.yaml' is not a file"):
+        plan({"a": {"base": "no.yaml"}})
+    with pytest.raises(FileNotFoundError, match=r"row 'a': pretrain: base='no.yaml'"):
+        plan({"a": {"pretrain": {"base": "no.yaml"}}})
+    with pytest.raises(ValueError, match="row 'a': base is missing"):
+        plan({"a": {}}, base=None)
+
+
+def test_duplicate_rows_are_refused(tmp_path):
+    path = tmp_path / "experiments.yaml"
+    path.write_text("output_dir: out\nrows:\n  a: {}\n  a: {}\n")
+
+    with pytest.raises(ValueError, match=r"experiments.yaml:4: duplicate key 'a'"):
+        parse_experiments([str(path)])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--learning_rate", "1"], "learning_rate is set on the command line and in the row"),
+        (["--learning_rate", "1", "2"], "--learning_rate: expected one value, found 1 2"),
+        (["--x", "{a: ["], "--x '{a: \\[' is not YAML"),
+        (["--processes", "0"], "processes=0; expected 1 or more"),
+        (["--rows", "a,b"], "the recipe has no"),
+        (["stray"], "unexpected argument 'stray'"),
+    ],
+)
+def test_a_wrong_flag_is_refused(plan, flags, message):
+    with pytest.raises(ValueError, match=message):
+        plan({"a": {"overrides": {"learning_rate": 3}}}, *flags)

@@ -1,0 +1,174 @@
+"""The table of experiments."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from trainers import ExperimentArguments, ExperimentTable, Failure, plan_rows
+
+KINDS = {"sst": "classification", "sts": "similarity"}
+SEEDS = (1, 2, 3)
+FOUND = {
+    "plain": {1: (0.50, 0.80), 2: (0.53, 0.82), 3: (0.47, 0.87)},
+    "better": {1: (0.60, 0.90)},
+}
+
+
+def write_run(folder, sst, sts, tasks=KINDS):
+    """Write what a run of two tasks leaves."""
+    folder.mkdir(parents=True)
+    metrics = {"sst_accuracy": sst, "sst_macro_f1": 0.1, "sts_pearson": sts, "sts_spearman": 0.2}
+    metrics |= {"mean": (sst + sts) / 2, "leaderboard": (sst + (sts + 1) / 2) / 2}
+    content = {
+        "validation": {"metrics": metrics},
+        "tasks": {task: {"problem_type": kind} for task, kind in tasks.items()},
+        "steps": 12,
+    }
+    (folder / "metrics.json").write_text(json.dumps(content))
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+    """Make the table of two rows; what FOUND does not have is still to do."""
+    monkeypatch.chdir(tmp_path)
+    recipe = {"tasks": {"sst": {"dataset": "sst"}, "sts": {"dataset": "sts"}}}
+    (tmp_path / "base.yaml").write_text(json.dumps(recipe))
+
+    def make(reference=None, failed=()):
+        keys = {"plain": {"reference": reference}, "better": {"overrides": {"learning_rate": 1}}}
+        arguments = ExperimentArguments(
+            rows=keys, output_dir="out", base="base.yaml", seeds=list(SEEDS)
+        )
+        rows = plan_rows(arguments)
+        waiting, failures = [], {}
+        for row in rows:
+            for seed, run in row.runs.items():
+                if seed in FOUND[row.name]:
+                    write_run(run.folder, *FOUND[row.name][seed])
+                elif (row.name, seed) in failed:
+                    log = run.folder.with_suffix(".log")
+                    failures[run.folder] = Failure("failed: exit status 1", log, ("ValueError: x",))
+                else:
+                    waiting.append(run.folder)
+        return ExperimentTable(rows, failures, waiting)
+
+    return make
+
+
+def cells(text):
+    """Read a Markdown table."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_mean_and_sample_standard_deviation_are_those_of_numpy(make):
+    head, _, plain, better = cells(make().markdown())
+
+    assert head == ["row", "seeds", "sst accuracy", "sts pearson", "mean", "leaderboard"]
+    values = np.array(list(FOUND["plain"].values()))
+    means, deviations = values.mean(axis=0), values.std(axis=0, ddof=1)
+    expected = [f"{a:.4f} ± {b:.4f}" for a, b in zip(means, deviations, strict=True)]
+    assert plain[:4] == ["plain", "3", *expected]
+    board = (values[:, 0] + (values[:, 1] + 1) / 2) / 2
+    assert plain[5] == f"{board.mean():.4f} ± {board.std(ddof=1):.4f}"
+    assert better == ["better", "1 of 3", "0.6000", "0.9000", "0.7500", "0.7750"]
+
+
+def test_reference_numbers_stand_beside_ours_with_both_aggregates(make):
+    head, _, plain, better = cells(make({"sst": 0.4, "sts": 0.6}).markdown())
+
+    assert head[2:6] == ["sst accuracy", "reference", "sts pearson", "reference"]
+    assert (plain[3], plain[5]) == ("0.4000", "0.6000")
+    assert plain[7] == f"{(0.4 + 0.6) / 2:.4f}"
+    assert plain[9] == f"{(0.4 + 0.8) / 2:.4f}"
+    assert better[3::2] == ["", "", "", ""]
+
+
+def test_an_aggregate_of_a_reference_that_is_not_that_of_its_numbers_is_said(make):
+    text = make({"sst": 0.4, "sts": 0.6, "mean": 0.589}).markdown()
+
+    assert "given with mean 0.589, but the mean of its own numbers is 0.5000" in text
+    assert cells(text)[2][7] == "0.5000"
+
+
+def test_a_row_without_results_has_its_reference(make, monkeypatch):
+    monkeypatch.setitem(FOUND, "plain", {})
+
+    text = make({"sst": 0.4, "sts": 0.6, "mean": 0.589}).markdown()
+
+    assert cells(text)[2][2:] == ["", "0.4000", "", "0.6000", "", "0.5000", "", "0.6000"]
+    assert "given with mean 0.589" in text
+
+
+def test_a_reference_of_some_tasks_has_the_aggregates_that_are_given(make):
+    text = make({"sts": 0.6, "mean": 0.5}).markdown()
+
+    assert "given with" not in text
+    head, _, plain, _ = cells(text)
+    assert head == [
+        "row",
+        "seeds",
+        "sst accuracy",
+        "sts pearson",
+        "reference",
+        "mean",
+        "reference",
+        "leaderboard",
+    ]
+    assert plain[6] == "0.5000"
+
+
+def test_failures_are_under_the_table(make):
+    text = make(failed=[("better", 2)]).markdown()
+
+    assert "better, seed 2 failed: exit status 1\n    ValueError: x\n" in text
+    assert "the whole log: out/better/seed-2.log" in text
+    assert "The same command begins failed runs again" in text
+
+
+def test_there_is_a_line_for_every_run_and_every_row(make, tmp_path):
+    make({"sst": 0.4}, failed=[("better", 2)]).write(tmp_path)
+
+    with (tmp_path / "runs.csv").open() as file:
+        runs = list(csv.DictReader(file))
+    assert [run["status"] for run in runs] == ["done"] * 4 + ["failed", "to do"]
+    assert (runs[1]["row"], runs[1]["seed"]) == ("plain", "2")
+    assert (runs[1]["sst_accuracy"], runs[1]["sts_spearman"]) == ("0.53", "0.2")
+    assert runs[4]["sst_accuracy"] == ""
+    assert json.loads(runs[3]["changes"]) == {"learning_rate": 1}
+    with (tmp_path / "table.csv").open() as file:
+        plain, better = csv.DictReader(file)
+    assert float(plain["sst_accuracy_sd"]) == pytest.approx(0.03)
+    assert plain["sst_accuracy_reference"] == "0.4"
+    assert (plain["sts_pearson_seeds"], better["sts_pearson_seeds"]) == ("3", "1")
+    assert better["sts_pearson_sd"] == ""
+
+
+def test_the_picture_is_light_and_has_something_on_it(make, tmp_path):
+    make({"sst": 0.4}).write(tmp_path)
+
+    image = imread(tmp_path / "table.png")[..., :3]
+    assert image[0, 0].tolist() == [1, 1, 1]
+    assert 0.005 < (image.min(axis=-1) < 0.5).mean() < 0.5
+
+
+def test_without_any_result_there_is_no_picture(make, tmp_path, monkeypatch):
+    monkeypatch.setitem(FOUND, "plain", {})
+    monkeypatch.setitem(FOUND, "better", {})
+
+    make().write(tmp_path)
+
+    assert not (tmp_path / "table.png").exists()
+    assert cells((tmp_path / "table.md").read_text())[2] == ["plain", "0 of 3"]
+
+
+def test_a_result_that_cannot_be_read_is_named(make):
+    table = make()
+    folder = table.rows[0].runs[1].folder
+    (folder / "metrics.json").write_text("{")
+
+    with pytest.raises(ValueError, match=r"metrics.json' cannot be read .*; repeat the run"):
+        ExperimentTable(table.rows, {}, table.waiting)
