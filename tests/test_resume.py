@@ -267,6 +267,7 @@ def test_it_may_be_killed_at_any_step(whole_run, output, step, redone):
         ("early stopping", (5,)),
         ("pre-training, two processes", (3, 7)),
         ("text beside tasks", (6, 13)),
+        ("methods", (3, 9)),
         ("drawn", (6, 13)),
         ("mixed", (3, 8)),
         ("gradvac, two processes", (3, 7)),
