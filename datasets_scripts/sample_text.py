@@ -1,10 +1,10 @@
 """Generate the built-in text: little reports of a day's work, for a first pre-training.
 
-Each document is about one of thirty themes. The place or the worker of the theme is in every
+Each document is about one of twelve themes. The place or the worker of the theme is in every
 sentence, and one of two people, so that most words can be told from those around them, and two
 pieces of one document from pieces of two. The hours go forward and the steps of the work have an
 order. Held-out documents are about other pairs of people than their theme has in training, in the
-same words; fewer than one in five of their sentences occurs in training, too.
+same words; fewer than one in four of their sentences occurs in training, too.
 """
 
 import random

