@@ -196,7 +196,7 @@ def run_campaign(rows: Sequence[Row], campaign: Campaign, output_dir: Path) -> b
 
 
 def load_labels(folder: Path) -> dict[str, tuple[list[str], NDArray[np.float64]]]:
-    """Read the validation rows of the tasks of a run again: their ids and labels.
+    """Read the validation rows of the tasks of a run again, but auxiliary ones: ids and labels.
 
     Raises:
         ValueError: If the folder has no run of ``finetune.py``.
@@ -205,7 +205,7 @@ def load_labels(folder: Path) -> dict[str, tuple[list[str], NDArray[np.float64]]
     tasks: dict[str, Any] = settings.get("tasks") or {}
     found = {}
     for name in settings.get("task_order", tasks):  # JSON sorts the tasks
-        if tasks[name].get("problem_type") in TEXT_TYPES:
+        if tasks[name].get("problem_type") in TEXT_TYPES or tasks[name].get("auxiliary"):
             continue
         data = finetune.RecipeTask.from_recipe(name, tasks[name], settings["data_dir"]).data
         rows = load_task(data).splits["validation"]

@@ -38,6 +38,9 @@ def check_tasks(
             _check_rows(what, task, problem_types[task], rows)
     if unknown := sorted(set(task_training) - set(problem_types)):
         raise ValueError(f"task_training names {', '.join(unknown)}; known tasks: {known}")
+    helpers = {task for task, training in task_training.items() if training.auxiliary}
+    if helpers >= set(problem_types):
+        raise ValueError(f"auxiliary: all tasks are ({known}); leave it out of those that count")
 
 
 def _check_rows(what: str, task: str, kind: str, rows: Rows) -> None:

@@ -15,6 +15,7 @@ from .acceleration import static_shapes
 from .collators import collate_rows
 from .data import Rows, longest_first
 from .metrics import PRIMARY_METRIC, UNLABELLED, Decode, aggregates, task_metrics
+from .tasks import TaskTraining
 from .text import TEXT_TYPES, find_output, score_text
 
 
@@ -30,6 +31,8 @@ class TaskEvaluationTrainer(Trainer):
         eval_dataset: Rows of the same tasks.
         kwargs: Other arguments of ``Trainer``.
     """
+
+    task_training: dict[str, TaskTraining]  # whoever trains sets it
 
     def __init__(
         self,
@@ -107,9 +110,10 @@ class TaskEvaluationTrainer(Trainer):
         for task, dataset in tasks.items():
             prefix = f"{metric_key_prefix}_{task}"
             metrics |= self._evaluate_task(task, dataset, ignore_keys, prefix)
-            kind = self.problem_types[task]
-            primary[task] = (kind, metrics.get(f"{prefix}_{PRIMARY_METRIC[kind]}"))
-        if len(primary) < len(self.problem_types):
+            if not self.task_training[task].auxiliary:
+                kind = self.problem_types[task]
+                primary[task] = (kind, metrics.get(f"{prefix}_{PRIMARY_METRIC[kind]}"))
+        if len(tasks) < len(self.problem_types):
             return metrics  # a mean of some tasks would pass for that of all
         summary = {
             f"{metric_key_prefix}_{name}": value for name, value in aggregates(primary).items()

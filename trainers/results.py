@@ -20,6 +20,7 @@ from .metrics import PRIMARY_METRIC, UNLABELLED, aggregates, standard_error, tas
 from .multitask import MultiTaskTrainer
 from .predictions import write_predictions
 from .report import has_history, plot_history, results_table, write_model_card
+from .tasks import TaskTraining
 from .text import TEXT_TYPES
 
 # What decides about the numbers beside this project.
@@ -129,7 +130,7 @@ def evaluate_run(
             if labels is not None:
                 measured[split][task] = (found, labels)
     results = {
-        split: _summarize(found, trainer.problem_types, model)
+        split: _summarize(found, trainer.problem_types, model, trainer.task_training)
         for split, found in measured.items()
         if found
     }
@@ -140,6 +141,7 @@ def _summarize(
     outputs: Mapping[str, tuple[NDArray[Any], NDArray[Any] | None]],
     problem_types: Mapping[str, str],
     model: Any,
+    training: Mapping[str, TaskTraining],
 ) -> Results:
     metrics: dict[str, float] = {}
     errors = {}
@@ -150,11 +152,12 @@ def _summarize(
         prediction = EvalPrediction(predictions=logits, label_ids=labels)  # type: ignore[arg-type]
         values = task_metrics(kind, decode)(prediction)
         metrics |= {f"{task}_{name}": value for name, value in values.items()}
-        primary[task] = (kind, values.get(PRIMARY_METRIC[kind]))
+        if not training[task].auxiliary:
+            primary[task] = (kind, values.get(PRIMARY_METRIC[kind]))
         if PRIMARY_METRIC[kind] in values:
             errors[task] = standard_error(kind, logits, labels, decode=decode)
     # a mean of some tasks would pass for that of all, and of text it says nothing more
-    if len(primary) == len(problem_types) and not set(problem_types.values()) <= set(TEXT_TYPES):
+    if len(outputs) == len(problem_types) and not set(problem_types.values()) <= set(TEXT_TYPES):
         metrics |= aggregates(primary)
     return Results(metrics, errors, {task: len(logits) for task, (logits, _) in outputs.items()})
 

@@ -150,7 +150,11 @@ class ExperimentTable:
     def _complete_reference(self, row: Row) -> dict[str, float]:
         """Add the aggregates of the reference, if it has a number for every task of the row."""
         (recipe, *_) = (run.recipe for run in row.runs.values())
-        tasks = {task: self.kinds.get(task) for task in recipe["tasks"]}
+        tasks = {
+            task: self.kinds.get(task)
+            for task, keys in recipe["tasks"].items()
+            if not keys.get("auxiliary")
+        }
         tasks = {task: kind for task, kind in tasks.items() if kind not in UNLABELLED}
         if not tasks or not tasks.keys() <= row.reference.keys():
             return row.reference

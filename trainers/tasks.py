@@ -16,6 +16,8 @@ class TaskTraining:
             not.
         loss_weight: Factor on the loss of this task in the gradient. The logs have ``loss_<task>``
             without it, ``loss`` and ``train_loss`` with it.
+        auxiliary: Whether it is there to help the others: it is trained and measured, and does not
+            count in the aggregates of all tasks.
 
     Raises:
         ValueError: If a value is of the wrong type or out of range, or both sizes are given.
@@ -24,6 +26,7 @@ class TaskTraining:
     batch_size: int | None = None
     max_tokens_per_batch: int | None = None
     loss_weight: float = 1.0
+    auxiliary: bool = False
 
     def __post_init__(self) -> None:
         for name, unit in (("batch_size", "rows"), ("max_tokens_per_batch", "tokens")):
@@ -41,6 +44,9 @@ class TaskTraining:
                 f"batch_size={self.batch_size} and max_tokens_per_batch="
                 f"{self.max_tokens_per_batch}; give one of them"
             )
+        auxiliary: Any = self.auxiliary
+        if auxiliary is not True and auxiliary is not False:
+            raise ValueError(f"auxiliary={auxiliary!r}; expected true or false")
         weight: Any = self.loss_weight
         is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
         if not is_number or not math.isfinite(weight) or weight <= 0:

@@ -172,6 +172,23 @@ def test_evaluate_reports_every_task_and_the_aggregates(make_trainer):
     assert ["eval_mean" in report for report in spy.reports] == [False, False, False, True]
 
 
+def test_an_auxiliary_task_is_measured_and_does_not_count(make_trainer):
+    own = {"task_training": {"moods": TaskTraining(auxiliary=True)}}
+
+    metrics = make_trainer(own=own).evaluate()
+
+    pearson = metrics["eval_scores_pearson"]
+    assert "eval_moods_accuracy" in metrics
+    assert metrics["eval_mean"] == pytest.approx((metrics["eval_pairs_accuracy"] + pearson) / 2)
+
+
+def test_not_all_tasks_are_auxiliary(make_trainer):
+    own = {"task_training": {task: TaskTraining(auxiliary=True) for task in PROBLEM_TYPES}}
+
+    with pytest.raises(ValueError, match="auxiliary: all tasks are"):
+        make_trainer(own=own)
+
+
 def test_evaluation_leaves_the_random_state_as_it_was(make_trainer):
     trainer = make_trainer()
     before = torch.get_rng_state()
