@@ -244,7 +244,8 @@ def write(
 
     {command}
 
-{datetime.now(UTC).date().isoformat()}, {machine["cpu"]}, {args.threads} thread(s), float32; {versions}.
+{datetime.now(UTC).date().isoformat()}, {machine["cpu"]}, {args.threads} thread(s), float32;
+{versions}.
 
 A model of the size of `{args.size}` with random weights; batches of {ROWS} rows of {tokens} tokens.
 Time is of a batch of one task, also in a mixed step, which has three: median of {args.rounds}
