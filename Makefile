@@ -33,11 +33,11 @@ install: $(INSTALLED)  ## make .venv and install the project with the tested ver
 quickstart: $(INSTALLED)  ## train on the built-in sample, about a minute on two cores; writes ./minbert
 	$(BIN)/accelerate launch finetune.py
 
-test: $(INSTALLED)  ## run the tests; no network but for the installation
-	$(BIN)/python -m pytest
+test: $(INSTALLED)  ## run the tests, a process for every core; no network but for the installation
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-slow: $(INSTALLED)  ## run the tests that take longer, too
-	$(BIN)/python -m pytest -m "not cuda and not realdata and not conformance"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not cuda and not realdata and not conformance"
 
 check: $(INSTALLED)  ## format, lint, types, import contracts, conventions of transformers
 	$(BIN)/ruff format --check .
