@@ -216,7 +216,7 @@ def find_metrics(tasks: Mapping[str, RecipeTask]) -> dict[str, tuple[str, ...]]:
 
 def find_glue_files(tasks: Mapping[str, RecipeTask]) -> dict[tuple[str, str], GlueFile]:
     """Tell what the server of GLUE calls the predictions of a task and split."""
-    files = {}
+    files: dict[tuple[str, str], GlueFile] = {}
     for name, task in tasks.items():
         wanted, kind = task.data.submission, str(task.data.problem_type)
         if wanted is None:
