@@ -103,16 +103,19 @@ def _check_recipe(run: PlannedRun) -> dict[str, Any]:
     arguments, args = fill_arguments(kinds, run.recipe, where=run.name)
     if isinstance(arguments, PretrainArguments):
         parse_corpus("corpus", arguments.corpus, arguments.data_dir)
-        problem_types = {pretrain.TASK: arguments.problem_type}
+        check_arguments(args, {pretrain.TASK: arguments.problem_type})
     else:
-        problem_types = _check_tasks(arguments)
-    check_arguments(args, problem_types)
+        tasks, problem_types = _check_tasks(arguments)
+        metrics, glue = finetune.find_metrics(tasks), finetune.find_glue(tasks)
+        check_arguments(args, problem_types, metrics, glue)
     arguments.make_callbacks(args)
     return describe_settings(args, asdict(arguments))
 
 
-def _check_tasks(arguments: FinetuneArguments) -> dict[str, str]:
-    """Check data, heads and losses of all tasks; returns their problem types."""
+def _check_tasks(
+    arguments: FinetuneArguments,
+) -> tuple[dict[str, finetune.RecipeTask], dict[str, str]]:
+    """Check data, heads and losses of all tasks; returns those with labels, and problem types."""
     tasks, texts = finetune.parse_tasks(arguments)
     for name, task in tasks.items():
         if missing := [file for file in task.data.files.values() if not Path(file).is_file()]:
@@ -120,7 +123,7 @@ def _check_tasks(arguments: FinetuneArguments) -> dict[str, str]:
     heads = {name: task.describe_head(_stand_in(task)) for name, task in tasks.items()}
     heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
     config = MinBertConfig(tasks=heads)
-    return {name: config.task(name).problem_type for name in arguments.tasks}
+    return tasks, {name: config.task(name).problem_type for name in arguments.tasks}
 
 
 def _stand_in(task: finetune.RecipeTask) -> LoadedTask:

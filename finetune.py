@@ -32,24 +32,28 @@ from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertTask
 from trainers import (
     TEXT_TYPES,
     FinetuneArguments,
+    GlueFile,
     MultiTaskTrainer,
     Program,
     RunFacts,
     TaskTraining,
     TextArguments,
     add_lora,
+    check_metric,
     check_types,
     deal_keys,
     describe_command,
     describe_recipe,
     evaluate_run,
     load_pretrained,
+    missing_files,
     named_errors,
     report_run,
     split_argv,
     spread,
     write_card,
     write_results,
+    write_submission,
 )
 
 HERE = Path(__file__).parent
@@ -79,7 +83,9 @@ class RecipeTask:
             raise ValueError(f"task {name!r}: {error}") from None
         # What data and head both have to know comes from the data.
         own = {key: value for key, value in head.items() if key not in data}
-        return cls(TaskData.from_recipe(name, data, data_dir), own, task_training)
+        task_data = TaskData.from_recipe(name, data, data_dir)
+        check_metric(name, str(task_data.problem_type), task_data.metric or ())
+        return cls(task_data, own, task_training)
 
     @property
     def source(self) -> str:
@@ -203,6 +209,31 @@ def parse_tasks(
     return tasks, texts
 
 
+def find_metrics(tasks: Mapping[str, RecipeTask]) -> dict[str, tuple[str, ...]]:
+    """List the metrics that stand for tasks, where they are not those of the problem type."""
+    return {name: task.data.metric for name, task in tasks.items() if task.data.metric is not None}
+
+
+def find_glue_files(tasks: Mapping[str, RecipeTask]) -> dict[tuple[str, str], GlueFile]:
+    """Tell what the server of GLUE calls the predictions of a task and split."""
+    files: dict[tuple[str, str], GlueFile] = {}
+    for name, task in tasks.items():
+        wanted, kind = task.data.submission, str(task.data.problem_type)
+        if wanted is None:
+            continue
+        labels = task.data.labels if wanted.labels else None
+        files |= {
+            (name, split): GlueFile(file, kind, labels) for split, file in wanted.files.items()
+        }
+    return files
+
+
+def find_glue(tasks: Mapping[str, RecipeTask]) -> list[str]:
+    """List the tasks of GLUE, but those that are there to help others."""
+    counted = {name: task for name, task in tasks.items() if not task.training.auxiliary}
+    return [name for name, task in counted.items() if task.data.submission is not None]
+
+
 @dataclass(frozen=True)
 class Run:
     """What a run is made of.
@@ -213,6 +244,7 @@ class Run:
         facts: What one must know to repeat it.
         arguments: Those of the program.
         texts: The validation rows of the tasks with labels before they were encoded.
+        glue_files: By task and split, what the server of GLUE calls their predictions.
     """
 
     trainer: MultiTaskTrainer
@@ -220,6 +252,7 @@ class Run:
     facts: RunFacts
     arguments: FinetuneArguments
     texts: dict[str, Dataset]
+    glue_files: dict[tuple[str, str], GlueFile]
 
     def rows_to_evaluate(self) -> dict[str, dict[str, Any]]:
         """Choose the held-out rows, and if asked for as many training rows of each task."""
@@ -366,6 +399,8 @@ def prepare_run(
             masking={name: text.masking for name, text in texts.items() if text.masking},
             stop=arguments.parse_stop(),
             sampling=arguments,
+            metrics=find_metrics(recipe),
+            glue_tasks=find_glue(recipe),
             gradient_surgery=arguments.gradient_surgery,
             max_tokens_per_batch=arguments.max_tokens_per_batch,
             exponential_lr_gamma=arguments.exponential_lr_gamma,
@@ -385,7 +420,7 @@ def prepare_run(
         fingerprints={name: found.fingerprint for name, found in (tasks | texts).items()},
     )
     read = {name: task.splits["validation"] for name, task in tasks.items()}
-    return Run(trainer, encoded, facts, arguments, read)
+    return Run(trainer, encoded, facts, arguments, read, find_glue_files(recipe))
 
 
 def encode_text(
@@ -408,7 +443,8 @@ def encode_text(
 def report(run: Run) -> None:
     """Evaluate the trained model, print the tables, and write results, model card and report."""
     rows = run.rows_to_evaluate()
-    results, outputs = evaluate_run(run.trainer, rows, splits=("train", "validation", "test"))
+    splits = list({split for found in rows.values() for split in found})
+    results, outputs = evaluate_run(run.trainer, rows, splits)
     if not run.trainer.is_world_process_zero():
         return
     write_results(run.trainer, run.encoded, results, outputs, run.facts)
@@ -416,7 +452,12 @@ def report(run: Run) -> None:
     quoted = run.arguments.count_examples(run.trainer.args)
     page = report_run(run.trainer, run.encoded, outputs, run.texts, quoted)
     for split, found in results.items():
-        print(f"\n{split}\n{found.table(run.trainer.problem_types)}")
+        print(f"\n{split}\n{found.table(run.trainer.problem_types, run.trainer.metrics)}")
+    output_dir = str(run.trainer.args.output_dir)
+    archive = write_submission(output_dir, run.glue_files, run.encoded, outputs)
+    if archive is not None:
+        missing = ", ".join(missing_files(archive))
+        print(f"\nGLUE server: {archive}" + (f"; it also wants {missing}" if missing else ""))
     if page is not None:
         print(f"\nreport: {page}")
 

@@ -2,17 +2,19 @@
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import datasets
 from datasets.exceptions import DatasetGenerationError
 
+from .catalog import FileFormat
 from .progress import progress_bars
-from .readers import check_file, read_records
+from .readers import PLAIN_FORMAT, check_file, read_records
 from .rows import RowFormat
 from .sample import generate_rows
+from .task import is_test
 
 # `datasets` does not see code edits, so the code is a part of the name of the cache folder.
 SOURCES = ("builders.py", "compression.py", "readers.py", "rows.py", "sample.py", "sample_words.py")
@@ -27,13 +29,13 @@ class FileRowsConfig(datasets.BuilderConfig):  # type: ignore[misc]
         files: Path by split.
         stamps: Size and time of change by split, so that an edited file is read again.
         row_format: How records become rows.
-        delimiter: Separator of delimited files; None takes it from the suffix.
+        file_format: How delimited files are written.
     """
 
     files: dict[str, str] | None = None
     stamps: dict[str, tuple[int, int]] | None = None
     row_format: RowFormat | None = None
-    delimiter: str | None = None
+    file_format: FileFormat = PLAIN_FORMAT
 
 
 class FileRows(datasets.GeneratorBasedBuilder):  # type: ignore[misc]
@@ -56,7 +58,10 @@ class FileRows(datasets.GeneratorBasedBuilder):  # type: ignore[misc]
     def _generate_examples(self, path: str, split: str) -> Iterator[tuple[int, dict[str, Any]]]:
         row_format: RowFormat = self.config.row_format
         columns = row_format.required_columns(split)
-        records = read_records(path, columns, delimiter=self.config.delimiter)
+        file_format = self.config.file_format
+        if is_test(split):
+            file_format = replace(file_format, header=None)
+        records = read_records(path, columns, file_format=file_format)
         for number, record in enumerate(records):
             yield number, row_format.to_row(record, number, split)
 
@@ -99,7 +104,7 @@ class SampleRows(datasets.GeneratorBasedBuilder):  # type: ignore[misc]
 
 
 def build_file_rows(
-    files: dict[str, str], row_format: RowFormat, *, delimiter: str | None, cache_dir: str | None
+    files: dict[str, str], row_format: RowFormat, *, file_format: FileFormat, cache_dir: str | None
 ) -> datasets.DatasetDict:
     """Build or re-use the rows of a task's files, bad rows included.
 
@@ -117,7 +122,7 @@ def build_file_rows(
         files={split: str(Path(path).resolve()) for split, path in files.items()},
         stamps={split: (stat.st_size, stat.st_mtime_ns) for split, stat in stats.items()},
         row_format=row_format,
-        delimiter=delimiter,
+        file_format=file_format,
     )
     return build_cached(
         builder, is_large=sum(stat.st_size for stat in stats.values()) > LARGE_FILES

@@ -1,6 +1,7 @@
 """The built-in datasets, one row each: official files, Hub copy, columns, labels."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 SENTIMENTS = ("negative", "somewhat negative", "neutral", "somewhat positive", "positive")
 
@@ -21,6 +22,34 @@ class Columns:
 
 
 @dataclass(frozen=True)
+class FileFormat:
+    """How the delimited files of a dataset are written.
+
+    Args:
+        delimiter: Separator; None takes it from the suffix.
+        quoting: Whether quotes can hide a separator; without it they are characters like others.
+        header: Columns of training and validation files whose first line does not name them.
+    """
+
+    delimiter: str | None = None
+    quoting: bool = True
+    header: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Submission:
+    """How the server of a benchmark wants the predictions of its unlabelled rows.
+
+    Args:
+        files: Name of the file, without suffix, by split.
+        labels: Whether classes are written by their names, not by their numbers.
+    """
+
+    files: Mapping[str, str]
+    labels: bool = False
+
+
+@dataclass(frozen=True)
 class DatasetRow:
     """What is known about a built-in dataset.
 
@@ -28,28 +57,56 @@ class DatasetRow:
         problem_type: ``classification``, ``paraphrase`` or ``similarity``.
         labels: Names of the classes, in the order of their numbers in the files.
         score_range: Lowest and highest score of a similarity task.
-        file_pattern: Official file name; ``{split}`` is train, dev or test-student.
+        files: Official file names by split; the first one that is there is read. Training and
+            validation files have to be there, test files need not.
+        file_format: How they are written.
         columns: Columns of the official files.
         hub_id: ``owner/name`` or ``owner/name:config`` of the copy on the Hub.
         hub_columns: Columns of the copy on the Hub.
+        hub_tests: Ids of other test sets there, by split; their rows are the split ``test``.
+        metric: The official metrics, the one that stands for the task first; None for those of the
+            problem type.
+        submission: For which files of the GLUE server its test rows are; only tasks of GLUE.
 
-    A row without ``file_pattern`` is a sample that this package generates.
+    A row without ``files`` is a sample that this package generates.
     """
 
     problem_type: str
     labels: tuple[str, ...] | None = None
     score_range: tuple[float, float] | None = None
-    file_pattern: str | None = None
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    file_format: FileFormat = FileFormat()
     columns: Columns | None = None
     hub_id: str | None = None
     hub_columns: Columns | None = None
+    hub_tests: Mapping[str, str] = field(default_factory=dict)
+    metric: tuple[str, ...] | None = None
+    submission: Submission | None = None
+
+
+# The course's files are called .csv and are tab-separated.
+COURSE_FORMAT = FileFormat(delimiter="\t")
+GLUE_FORMAT = FileFormat(delimiter="\t", quoting=False)
+
+
+def _course_files(name: str) -> dict[str, tuple[str, ...]]:
+    """Name the files of a dataset of Stanford's CS 224N."""
+    splits = {"train": "train", "validation": "dev", "test": "test-student"}
+    return {split: (f"{name}-{word}.csv",) for split, word in splits.items()}
+
+
+def _glue_files(folder: str) -> dict[str, tuple[str, ...]]:
+    """Name the files of a task of GLUE."""
+    splits = {"train": "train", "validation": "dev", "test": "test"}
+    return {split: (f"{folder}/{word}.tsv",) for split, word in splits.items()}
 
 
 DATASETS: dict[str, DatasetRow] = {
     "sst": DatasetRow(
         problem_type="classification",
         labels=SENTIMENTS,
-        file_pattern="ids-sst-{split}.csv",
+        files=_course_files("ids-sst"),
+        file_format=COURSE_FORMAT,
         columns=Columns(("sentence",), "sentiment", "id"),
         hub_id="SetFit/sst5",
         hub_columns=Columns(("text",), "label"),
@@ -57,12 +114,14 @@ DATASETS: dict[str, DatasetRow] = {
     "cfimdb": DatasetRow(
         problem_type="classification",
         labels=("negative", "positive"),
-        file_pattern="ids-cfimdb-{split}.csv",
+        files=_course_files("ids-cfimdb"),
+        file_format=COURSE_FORMAT,
         columns=Columns(("sentence",), "sentiment", "id"),
     ),
     "quora": DatasetRow(
         problem_type="paraphrase",
-        file_pattern="quora-{split}.csv",
+        files=_course_files("quora"),
+        file_format=COURSE_FORMAT,
         columns=Columns(("sentence1", "sentence2"), "is_duplicate", "id"),
         hub_id="nyu-mll/glue:qqp",
         hub_columns=Columns(("question1", "question2"), "label", "idx"),
@@ -70,10 +129,119 @@ DATASETS: dict[str, DatasetRow] = {
     "sts": DatasetRow(
         problem_type="similarity",
         score_range=(0.0, 5.0),
-        file_pattern="sts-{split}.csv",
+        files=_course_files("sts"),
+        file_format=COURSE_FORMAT,
         columns=Columns(("sentence1", "sentence2"), "similarity", "id"),
         hub_id="nyu-mll/glue:stsb",
         hub_columns=Columns(("sentence1", "sentence2"), "label", "idx"),
+    ),
+    "cola": DatasetRow(
+        problem_type="classification",
+        labels=("unacceptable", "acceptable"),
+        files=_glue_files("CoLA"),
+        file_format=replace(GLUE_FORMAT, header=("source", "label", "mark", "sentence")),
+        columns=Columns(("sentence",), "label"),
+        hub_id="nyu-mll/glue:cola",
+        hub_columns=Columns(("sentence",), "label", "idx"),
+        metric=("matthews_correlation",),
+        submission=Submission({"test": "CoLA"}),
+    ),
+    "sst2": DatasetRow(
+        problem_type="classification",
+        labels=("negative", "positive"),
+        files=_glue_files("SST-2"),
+        file_format=GLUE_FORMAT,
+        columns=Columns(("sentence",), "label"),
+        hub_id="nyu-mll/glue:sst2",
+        hub_columns=Columns(("sentence",), "label", "idx"),
+        metric=("accuracy",),
+        submission=Submission({"test": "SST-2"}),
+    ),
+    "mrpc": DatasetRow(
+        problem_type="paraphrase",
+        files=_glue_files("MRPC"),
+        file_format=GLUE_FORMAT,
+        columns=Columns(("#1 String", "#2 String"), "Quality"),
+        hub_id="nyu-mll/glue:mrpc",
+        hub_columns=Columns(("sentence1", "sentence2"), "label"),
+        metric=("f1", "accuracy"),
+        submission=Submission({"test": "MRPC"}),
+    ),
+    "qqp": DatasetRow(
+        problem_type="paraphrase",
+        files=_glue_files("QQP"),
+        file_format=GLUE_FORMAT,
+        columns=Columns(("question1", "question2"), "is_duplicate", "id"),
+        hub_id="nyu-mll/glue:qqp",
+        hub_columns=Columns(("question1", "question2"), "label", "idx"),
+        metric=("f1", "accuracy"),
+        submission=Submission({"test": "QQP"}),
+    ),
+    "stsb": DatasetRow(
+        problem_type="similarity",
+        score_range=(0.0, 5.0),
+        files=_glue_files("STS-B"),
+        file_format=GLUE_FORMAT,
+        columns=Columns(("sentence1", "sentence2"), "score", "index"),
+        hub_id="nyu-mll/glue:stsb",
+        hub_columns=Columns(("sentence1", "sentence2"), "label", "idx"),
+        metric=("pearson", "spearman"),
+        submission=Submission({"test": "STS-B"}),
+    ),
+    "mnli": DatasetRow(
+        problem_type="classification",
+        labels=("entailment", "neutral", "contradiction"),
+        files={
+            "train": ("MNLI/train.tsv",),
+            "validation": ("MNLI/dev_matched.tsv",),
+            "test": ("MNLI/test_matched.tsv",),
+            "validation_mismatched": ("MNLI/dev_mismatched.tsv",),
+            "test_mismatched": ("MNLI/test_mismatched.tsv",),
+            # the diagnostic set, which models of MNLI predict
+            "test_ax": ("AX/AX.tsv", "AX/test.tsv", "AX.tsv", "diagnostic/diagnostic.tsv"),
+        },
+        file_format=GLUE_FORMAT,
+        columns=Columns(("sentence1", "sentence2"), "gold_label", "index"),
+        hub_id="nyu-mll/glue:mnli",
+        hub_columns=Columns(("premise", "hypothesis"), "label", "idx"),
+        hub_tests={"test_ax": "nyu-mll/glue:ax"},
+        metric=("accuracy",),
+        submission=Submission(
+            {"test": "MNLI-m", "test_mismatched": "MNLI-mm", "test_ax": "AX"}, labels=True
+        ),
+    ),
+    "qnli": DatasetRow(
+        problem_type="classification",
+        labels=("entailment", "not_entailment"),
+        files=_glue_files("QNLI"),
+        file_format=GLUE_FORMAT,
+        columns=Columns(("question", "sentence"), "label", "index"),
+        hub_id="nyu-mll/glue:qnli",
+        hub_columns=Columns(("question", "sentence"), "label", "idx"),
+        metric=("accuracy",),
+        submission=Submission({"test": "QNLI"}, labels=True),
+    ),
+    "rte": DatasetRow(
+        problem_type="classification",
+        labels=("entailment", "not_entailment"),
+        files=_glue_files("RTE"),
+        file_format=GLUE_FORMAT,
+        columns=Columns(("sentence1", "sentence2"), "label", "index"),
+        hub_id="nyu-mll/glue:rte",
+        hub_columns=Columns(("sentence1", "sentence2"), "label", "idx"),
+        metric=("accuracy",),
+        submission=Submission({"test": "RTE"}, labels=True),
+    ),
+    "wnli": DatasetRow(
+        problem_type="classification",
+        labels=("not_entailment", "entailment"),
+        files=_glue_files("WNLI"),
+        file_format=GLUE_FORMAT,
+        columns=Columns(("sentence1", "sentence2"), "label", "index"),
+        hub_id="nyu-mll/glue:wnli",
+        hub_columns=Columns(("sentence1", "sentence2"), "label", "idx"),
+        metric=("accuracy",),
+        submission=Submission({"test": "WNLI"}),
     ),
     "sample_sst": DatasetRow(problem_type="classification", labels=SENTIMENTS),
     "sample_quora": DatasetRow(problem_type="paraphrase"),

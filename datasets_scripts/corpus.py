@@ -169,7 +169,7 @@ def _fill_built_in(data: CorpusData, data_dir: str | None) -> CorpusData:
                 "data_dir out"
             )
         return replace(data, sentences="line")
-    reads_files = DATASETS[str(data.dataset)].file_pattern is not None
+    reads_files = bool(DATASETS[str(data.dataset)].files)
     data = replace(data, data_dir=data.data_dir or (data_dir if reads_files else None))
     data.to_task()  # a folder that is missing is found here
     return data

@@ -8,17 +8,21 @@ from typing import Any
 import datasets
 from datasets.exceptions import DatasetsError
 
+from .catalog import DATASETS
 from .progress import progress_bars
 from .readers import Record
 from .rows import RowFormat, infer_labels
-from .task import TaskData
+from .task import TaskData, is_test
 
 # Names that datasets on the Hub use for our splits, the first one found wins.
 SPLIT_NAMES = {
     "train": ("train",),
-    "validation": ("validation", "dev", "valid"),
-    "test": ("test",),
+    "validation": ("validation", "dev", "valid", "validation_matched"),
+    "test": ("test", "test_matched"),
+    "validation_mismatched": ("validation_mismatched",),
+    "test_mismatched": ("test_mismatched",),
 }
+NEEDED_SPLITS = ("train", "validation")
 LONG_MAP = 50_000  # rows
 
 
@@ -38,8 +42,15 @@ def read_hub(data: TaskData, cache_dir: str | None) -> datasets.DatasetDict:
         name = next((name for name in names if name in found), None)
         if name is not None:
             splits[split] = _check_columns(where, name, found[name], data)
-        elif split != "test":
+        elif split in NEEDED_SPLITS:
             raise ValueError(f"{where} has no split {split!r}; its splits: {', '.join(found)}")
+    known = DATASETS.get(data.dataset or "")
+    for split, hub_id in ({} if known is None else known.hub_tests).items():
+        path, config = split_hub_id(hub_id)
+        where = f"task {data.name!r}: dataset {hub_id!r}"
+        with readable_hub(where):
+            rows = datasets.load_dataset(path, config, split="test", cache_dir=cache_dir)
+        splits[split] = _check_columns(where, "test", rows, data)
     return splits
 
 
@@ -105,7 +116,7 @@ def split_hub_id(hub_id: str) -> tuple[str, str | None]:
 def _check_columns(
     where: str, split: str, rows: datasets.Dataset, data: TaskData
 ) -> datasets.Dataset:
-    label = () if split == "test" or data.label_column is None else (data.label_column,)
+    label = () if is_test(split) or data.label_column is None else (data.label_column,)
     ids = () if data.id_column is None else (data.id_column,)
     needed = (*(data.text_columns or ()), *label, *ids)
     if missing := [column for column in needed if column not in rows.column_names]:

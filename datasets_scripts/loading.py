@@ -8,12 +8,12 @@ from pathlib import Path
 import datasets
 
 from .builders import build_file_rows, build_sample_rows
-from .catalog import DATASETS
+from .catalog import DATASETS, FileFormat
 from .hub import convert_hub_rows, find_hub_labels, read_hub
-from .readers import read_records
+from .readers import PLAIN_FORMAT, read_records
 from .rows import RowFormat, infer_labels
 from .sampling import describe_splits, sample_rows
-from .task import TaskData
+from .task import TaskData, is_test
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +49,10 @@ class LoadedTask:
         problem_type: ``classification``, ``paraphrase``, ``similarity`` or ``contrastive``.
         labels: Names of the classes of a classification task, else None.
         score_range: Lowest and highest score of a similarity task, else None.
-        splits: Rows by split: train, validation and, where there is one, test. Columns: id,
-            sentence1, sentence2 (pairs only), sentence3 (contrastive only), label (absent in an
-            unlabelled test split, and in a contrastive task).
+        splits: Rows by split: train, validation and, where there is one, test; more held-out sets
+            begin with ``validation_`` or ``test_``. Columns: id, sentence1, sentence2 (pairs only),
+            sentence3 (contrastive only), label (absent in an unlabelled test split, and in a
+            contrastive task).
         bad_rows: The rows that cannot be used and were left out.
         facts: By split how many rows it has, how many usable ones there were before some were
             drawn, and how many rows each class has.
@@ -119,14 +120,15 @@ def _sample(
     rows: datasets.Dataset, data: TaskData, split: str, labels: tuple[str, ...] | None
 ) -> datasets.Dataset:
     """Leave out what a recipe does not want of a split; predictions are of all test rows."""
-    if split == "test":
+    if is_test(split):
         return rows
+    kind = split.partition("_")[0]
     return sample_rows(
         rows,
         where=f"task {data.name!r}",
         split=split,
-        most=getattr(data, f"max_{split}_rows"),
-        most_per_class=getattr(data, f"max_{split}_rows_per_class"),
+        most=getattr(data, f"max_{kind}_rows"),
+        most_per_class=getattr(data, f"max_{kind}_rows_per_class"),
         labels=labels,
         seed=data.sample_seed,
     )
@@ -144,20 +146,20 @@ def _read(data: TaskData, cache_dir: str | None) -> tuple[RowFormat, datasets.Da
     if not data.files:
         row_format = _make_format(data, data.labels)
         return row_format, build_sample_rows(str(data.dataset), row_format, cache_dir=cache_dir)
-    # The course's files are called .csv and are tab-separated.
-    delimiter = "\t" if data.dataset in DATASETS else None
-    row_format = _make_format(data, data.labels or _infer_file_labels(data, delimiter))
+    known = DATASETS.get(data.dataset or "")
+    file_format = PLAIN_FORMAT if known is None else known.file_format
+    row_format = _make_format(data, data.labels or _infer_file_labels(data, file_format))
     return row_format, build_file_rows(
-        data.files, row_format, delimiter=delimiter, cache_dir=cache_dir
+        data.files, row_format, file_format=file_format, cache_dir=cache_dir
     )
 
 
-def _infer_file_labels(data: TaskData, delimiter: str | None) -> tuple[str, ...] | None:
+def _infer_file_labels(data: TaskData, file_format: FileFormat) -> tuple[str, ...] | None:
     if data.problem_type != "classification":
         return None
     column = str(data.label_column)
     needed = (*(data.text_columns or ()), column)
-    records = read_records(data.files["train"], needed, delimiter=delimiter)
+    records = read_records(data.files["train"], needed, file_format=file_format)
     return infer_labels(record.values.get(column) for record in records)
 
 

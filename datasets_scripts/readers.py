@@ -4,17 +4,19 @@ import csv
 import glob
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import datasets
 
+from .catalog import FileFormat
 from .compression import OPENERS, find_suffix, is_compressed, open_bytes
 from .task import FILE_SUFFIXES
 
 LARGEST_FIELD = 100_000_000  # characters of a field; the standard of csv, 131,072, is too few
+PLAIN_FORMAT = FileFormat()
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 
 
@@ -34,14 +36,14 @@ class Record:
 
 
 def read_records(
-    path: str, columns: tuple[str, ...], *, delimiter: str | None = None
+    path: str, columns: tuple[str, ...], *, file_format: FileFormat = PLAIN_FORMAT
 ) -> Iterator[Record]:
     """Read a file record by record.
 
     Args:
         path: The file; its suffix gives the format.
         columns: Columns that must be there.
-        delimiter: Separator of a delimited file; None takes it from the suffix.
+        file_format: How a delimited file is written.
 
     Yields:
         Every record, also those that cannot be used.
@@ -55,7 +57,8 @@ def read_records(
     if suffix == ".parquet":
         records = _read_parquet(path, columns)
     elif suffix in {".csv", ".tsv"}:
-        records = _read_delimited(path, columns, delimiter or ("," if suffix == ".csv" else "\t"))
+        delimiter = file_format.delimiter or ("," if suffix == ".csv" else "\t")
+        records = _read_delimited(path, columns, replace(file_format, delimiter=delimiter))
     else:
         records = _read_json_lines(path, columns)
     is_empty = True
@@ -96,26 +99,44 @@ def check_file(path: str, suffixes: tuple[str, ...] = FILE_SUFFIXES) -> None:
         raise ValueError(f"{path}: Parquet compresses by itself; decompress the file")
 
 
-def _read_delimited(path: str, columns: tuple[str, ...], delimiter: str) -> Iterator[Record]:
+def _read_delimited(
+    path: str, columns: tuple[str, ...], file_format: FileFormat
+) -> Iterator[Record]:
+    delimiter = str(file_format.delimiter)
+    header = None if file_format.header is None else list(file_format.header)
+    lines = _split_quoted if file_format.quoting else _split_lines
+    for line, values in lines(path, delimiter):
+        if header is None:
+            header = [value.strip() for value in values]
+            check_header(path, header, columns, delimiter)
+        elif values:  # an empty line is no record
+            yield _row_to_record(line, header, values)
+
+
+def _split_quoted(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Split a file into records, with the line on which each begins."""
     csv.field_size_limit(LARGEST_FIELD)
     with open_bytes(path) as raw, TextIOWrapper(raw, "utf-8-sig", newline="") as file:
         # strict: a quote that is never closed must not swallow the rows after it in silence.
         reader = csv.reader(file, delimiter=delimiter, strict=True)
-        header: list[str] | None = None
         start = 1
         try:
             for values in reader:
-                if header is None:
-                    header = [value.strip() for value in values]
-                    check_header(path, header, columns, delimiter)
-                elif values:  # an empty line is no record
-                    yield _row_to_record(start, header, values)
+                yield start, values
                 start = reader.line_num + 1
         except csv.Error as error:
             raise ValueError(
                 f"{path}:{start}: a record that begins here cannot be read ({error}); a field "
                 "with quotes must be in quotes, and a quote inside it doubled"
             ) from error
+
+
+def _split_lines(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Split a file in which quotes mean nothing: a line is a record."""
+    with open_bytes(path) as raw, TextIOWrapper(raw, "utf-8-sig", newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            text = line.rstrip("\r\n")
+            yield number, text.split(delimiter) if text else []
 
 
 def _row_to_record(line: int, header: list[str], values: list[str]) -> Record:

@@ -8,6 +8,7 @@ from typing import Any
 import datasets
 
 from .readers import Record
+from .task import is_test
 
 MAX_LABELS_SHOWN = 10
 
@@ -43,7 +44,7 @@ class RowFormat:
 
     def required_columns(self, split: str) -> tuple[str, ...]:
         """Columns that the rows of a split must have; test rows need no label."""
-        label = () if split == "test" or self.label_column is None else (self.label_column,)
+        label = () if is_test(split) or self.label_column is None else (self.label_column,)
         ids = () if self.id_column is None else (self.id_column,)
         return (*self.text_columns, *label, *ids)
 
@@ -53,7 +54,7 @@ class RowFormat:
         Args:
             record: The record as it was read.
             number: Number of the record in its split, from 0.
-            split: ``train``, ``validation`` or ``test``; a test row may have no label.
+            split: Its split; a test row may have no label.
 
         Returns:
             A row with ``features``; ``problem`` is empty if the row can be used.
@@ -65,7 +66,7 @@ class RowFormat:
         if self.label_column is None:
             label, label_problem = None, ""
         # GLUE writes -1 where the label of a test row is kept secret.
-        if split == "test" and label is None and raw in {"", "-1"}:
+        if is_test(split) and label is None and raw in {"", "-1"}:
             label_problem = ""
         row: dict[str, Any] = {
             f"sentence{place}": text.strip() if isinstance(text, str) else ""

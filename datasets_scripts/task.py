@@ -1,27 +1,26 @@
 """What a recipe says about the data of a task, checked and with the defaults filled in."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from .catalog import DATASETS, Columns, DatasetRow
+from .catalog import DATASETS, Columns, DatasetRow, Submission
 from .compression import find_suffix
 from .values import convert_value
 
 # problem type -> how many texts a row can have
 TEXTS = {"classification": (1, 2), "paraphrase": (2,), "similarity": (2,), "contrastive": (1, 2, 3)}
 WITH_CLASSES = ("classification", "paraphrase")
-FILE_KEYS = ("train_file", "validation_file", "test_file")
+MAIN_SPLITS = ("train", "validation", "test")
+FILE_KEYS = tuple(f"{split}_file" for split in MAIN_SPLITS)
+EXTRA_SPLIT = re.compile(r"(validation|test)_\w+")
 FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
-# The names that the course gives to its splits.
-OFFICIAL_SPLITS = {
-    "train_file": "train",
-    "validation_file": "dev",
-    "test_file": "test-student",
-}
 CLASS_SAMPLING_KEYS = ("max_train_rows_per_class", "max_validation_rows_per_class")
 SAMPLING_KEYS = ("max_train_rows", "max_validation_rows", *CLASS_SAMPLING_KEYS, "sample_seed")
+# What one may say of a built-in dataset.
+FREE_KEYS = {"dataset", "data_dir", "max_bad_rows", "metric", *SAMPLING_KEYS}
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,8 @@ class TaskData:
             Parquet also compressed, as ``rows.csv.gz`` (gz, bz2, xz or zst).
         validation_file: Path of the validation rows.
         test_file: Path of the test rows, which may be unlabelled.
+        extra_files: Paths of more held-out rows by split, as in ``validation_hard`` or
+            ``test_web``; each is evaluated, or predicted, by itself.
         text_columns: One or two columns with the sentences; of a contrastive task one, two that
             belong together, or three, the last of which does not belong to the first.
         label_column: Column with the class, 0/1 or the score; None for a contrastive task.
@@ -53,6 +54,8 @@ class TaskData:
             ``balanced`` for as many as the smallest class has; None for all. Not for similarity,
             whose rows have scores and no classes.
         max_validation_rows_per_class: The same of the validation rows.
+        metric: The metrics that stand for the task, the first one in means over tasks, and all of
+            them in the score of GLUE; without it those of the dataset or of the problem type.
         sample_seed: Seed of these draws. It is not that of the run, so that runs with other seeds
             learn from the same rows.
     """
@@ -65,6 +68,7 @@ class TaskData:
     train_file: str | None = None
     validation_file: str | None = None
     test_file: str | None = None
+    extra_files: dict[str, str] | None = None
     text_columns: tuple[str, ...] | None = None
     label_column: str | None = None
     id_column: str | None = None
@@ -75,6 +79,7 @@ class TaskData:
     max_validation_rows: int | None = None
     max_train_rows_per_class: int | str | None = None
     max_validation_rows_per_class: int | str | None = None
+    metric: tuple[str, ...] | None = None
     sample_seed: int = 0
 
     @classmethod
@@ -117,9 +122,21 @@ class TaskData:
 
     @property
     def files(self) -> dict[str, str]:
-        """The declared files by split: train, validation, test."""
+        """The declared files by split: train, validation, test, and others that are held out."""
         paths = {key.removesuffix("_file"): getattr(self, key) for key in FILE_KEYS}
+        paths |= self.extra_files or {}
         return {split: path for split, path in paths.items() if path is not None}
+
+    @property
+    def submission(self) -> Submission | None:
+        """How the server of GLUE wants predictions; None if this is none of its tasks."""
+        known = DATASETS.get(self.dataset or "")
+        return None if known is None else known.submission
+
+
+def is_test(split: str) -> bool:
+    """Return whether the rows of a split may be unlabelled: ``test``, ``test_mismatched``."""
+    return split.partition("_")[0] == "test"
 
 
 def _check_one_source(data: TaskData) -> None:
@@ -137,15 +154,19 @@ def _check_one_source(data: TaskData) -> None:
 def _fill_built_in(data: TaskData, given: Any, data_dir: str | None) -> TaskData:
     row = DATASETS[str(data.dataset)]
     where = f"task {data.name!r}: dataset {data.dataset!r}"
-    if fixed := sorted(set(given) - {"dataset", "data_dir", "max_bad_rows", *SAMPLING_KEYS}):
+    if fixed := sorted(set(given) - FREE_KEYS):
         raise ValueError(
             f"{where} is built in and knows its {', '.join(fixed)}; leave these keys out, or "
             "declare your own files instead of the dataset"
         )
     filled = replace(
-        data, problem_type=row.problem_type, labels=row.labels, score_range=row.score_range
+        data,
+        problem_type=row.problem_type,
+        labels=row.labels,
+        score_range=row.score_range,
+        metric=data.metric or row.metric,
     )
-    if row.file_pattern is None:
+    if not row.files:
         if data.data_dir is not None:
             raise ValueError(f"{where} is generated and reads no files; leave data_dir out")
         columns = Columns(("sentence1",) if row.labels else ("sentence1", "sentence2"), "label")
@@ -156,7 +177,7 @@ def _fill_built_in(data: TaskData, given: Any, data_dir: str | None) -> TaskData
     if row.hub_id is None or row.hub_columns is None:
         raise ValueError(
             f"{where} has no copy on the Hub; give data_dir, the folder that holds "
-            f"{row.file_pattern.format(split='train')}"
+            f"{row.files['train'][0]}"
         )
     return _with_columns(replace(filled, hub_id=row.hub_id), row.hub_columns)
 
@@ -168,14 +189,15 @@ def _with_columns(data: TaskData, columns: Columns) -> TaskData:
 
 
 def _with_official_files(data: TaskData, row: DatasetRow, folder: Path) -> TaskData:
-    paths = {
-        key: folder / str(row.file_pattern).format(split=split)
-        for key, split in OFFICIAL_SPLITS.items()
+    paths = {}
+    for split, names in row.files.items():
+        found = [name for name in names if (folder / name).is_file()]
+        if found or not is_test(split):
+            paths[split] = str(folder / (found or names)[0])
+    main: dict[str, Any] = {
+        f"{split}_file": paths.pop(split) for split in MAIN_SPLITS if split in paths
     }
-    if not paths["test_file"].is_file():
-        del paths["test_file"]
-    files = {key: str(path) for key, path in paths.items()}
-    data = replace(data, data_dir=str(folder), **files)  # type: ignore[arg-type]
+    data = replace(data, data_dir=str(folder), extra_files=paths or None, **main)
     return data if row.columns is None else _with_columns(data, row.columns)
 
 
@@ -196,12 +218,12 @@ def _join_data_dir(data: TaskData) -> TaskData:
             f"task {data.name!r}: data_dir={data.data_dir!r} means nothing for {data.hub_id!r}, "
             "which is read from the Hub; leave data_dir out"
         )
-    joined = {
-        key: str(Path(data.data_dir) / getattr(data, key))
-        for key in FILE_KEYS
-        if getattr(data, key) is not None
+    folder = Path(data.data_dir)
+    joined: dict[str, Any] = {
+        key: str(folder / getattr(data, key)) for key in FILE_KEYS if getattr(data, key) is not None
     }
-    return replace(data, **joined)  # type: ignore[arg-type]
+    extra = {split: str(folder / path) for split, path in (data.extra_files or {}).items()}
+    return replace(data, **joined, extra_files=extra or None)
 
 
 def _check_own(data: TaskData) -> None:
@@ -221,6 +243,8 @@ def _check_own(data: TaskData) -> None:
             raise ValueError(f"{where}: {key} is missing; name the columns of your rows")
     if data.hub_id is None:
         _check_files(data)
+    elif data.extra_files:
+        raise ValueError(f"{where}: extra_files means nothing for {data.hub_id!r}; leave it out")
     _check_shape(data)
 
 
@@ -228,6 +252,12 @@ def _check_files(data: TaskData) -> None:
     for key in ("train_file", "validation_file"):
         if getattr(data, key) is None:
             raise ValueError(f"task {data.name!r}: {key} is missing; only test_file is optional")
+    for split in data.extra_files or {}:
+        if not EXTRA_SPLIT.fullmatch(split):
+            raise ValueError(
+                f"task {data.name!r}: extra_files: {split!r} is no split; a name begins with "
+                "validation_ (labelled) or test_, as in validation_hard"
+            )
     for path in data.files.values():
         if find_suffix(path) not in FILE_SUFFIXES:
             raise ValueError(

@@ -52,6 +52,12 @@ def _convert_names(where: str, value: Any) -> tuple[str, ...]:
     return names
 
 
+def _convert_paths(where: str, value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"{where}: names and paths are needed, as in {{validation_hard: my.tsv}}")
+    return {split: _convert_text(f"{where}: {split}", path) for split, path in value.items()}
+
+
 def _convert_range(where: str, value: Any) -> tuple[float, float]:
     is_pair = isinstance(value, list | tuple) and len(value) == 2 and all(map(is_number, value))
     if not is_pair or not value[0] < value[1]:
@@ -94,6 +100,8 @@ CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
     "text_columns": _convert_columns,
     "labels": _convert_names,
     "score_range": _convert_range,
+    "metric": _convert_columns,
+    "extra_files": _convert_paths,
     "max_bad_rows": _convert_share,
     "max_train_rows": to_count,
     "max_validation_rows": to_count,

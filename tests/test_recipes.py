@@ -7,16 +7,22 @@ from transformers import TrainingArguments
 
 import finetune
 import pretrain
-from datasets_scripts import load_task
+from datasets_scripts import DATASETS, load_task
 from modeling_minbert import MinBertConfig
+from tests.glue_files import write_glue
 from trainers import PRIMARY_METRIC, FinetuneArguments, PretrainArguments, parse_recipe
 from trainers.checks import check_arguments
 
 ROOT = Path(__file__).parents[1]
-RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
+FILES = [
+    *sorted((ROOT / "recipes").glob("*.yaml")),
+    *sorted((ROOT / "recipes/glue").glob("*.yaml")),
+]
+RECIPES = [path for path in FILES if "accelerate launch" in path.read_text(encoding="utf-8")]
 PRETRAINING = [path for path in RECIPES if "launch pretrain.py" in path.read_text(encoding="utf-8")]
 FINETUNING = [path for path in RECIPES if path not in PRETRAINING]
 DEFAULTS = {finetune.QUICKSTART: "finetune.py", pretrain.QUICKSTART: "pretrain.py"}
+GLUE = [name for name, row in DATASETS.items() if row.submission is not None]
 # The sample stands for the official files, which are not part of the project.
 SAMPLES = {
     "sst": "sample_sst",
@@ -38,7 +44,7 @@ def parse(path, kind=FinetuneArguments, *flags):
 
 
 def test_there_is_a_recipe_for_every_task():
-    assert {"quickstart", "cs224n", "sst", "quora", "sts", "cfimdb"} <= {
+    assert {"quickstart", "cs224n", "sst", "quora", "sts", "cfimdb", "all", *GLUE} <= {
         path.stem for path in FINETUNING
     }
     assert {"pretrain_quickstart", "mlm", "nsp", "mlm_nsp", "mlm_task_text", "chain"} <= {
@@ -51,7 +57,7 @@ def test_a_recipe_begins_with_what_it_does_and_its_command(recipe):
     sentence, command = recipe.read_text(encoding="utf-8").splitlines()[:2]
 
     program = "pretrain.py" if recipe in PRETRAINING else "finetune.py"
-    named = "" if recipe in DEFAULTS else f" recipes/{recipe.name}"
+    named = "" if recipe in DEFAULTS else f" {recipe.relative_to(ROOT)}"
     assert sentence.startswith("# ")
     assert sentence.endswith(".")
     assert command.startswith(f"# accelerate launch {program}{named}")
@@ -79,20 +85,28 @@ def test_every_task_has_a_metric_that_can_choose_the_best_checkpoint(recipe):
     }
     problem_types = {name: task.data.problem_type for name, task in tasks.items()}
 
-    check_arguments(training_arguments, problem_types)
+    metrics, glue = finetune.find_metrics(tasks), finetune.find_glue(tasks)
+    check_arguments(training_arguments, problem_types, metrics, glue)
 
     assert set(problem_types.values()) <= set(PRIMARY_METRIC)
 
 
-def test_every_task_has_a_head_and_rows(recipe):
+@pytest.fixture(scope="module")
+def glue_folder(tmp_path_factory):
+    """Return a folder of GLUE with a few rows of each task."""
+    return write_glue(tmp_path_factory.mktemp("glue"))
+
+
+def test_every_task_has_a_head_and_rows(recipe, glue_folder):
     arguments, _ = parse(recipe)
     heads = {}
 
     for name, keys in arguments.tasks.items():
         sample = keys | {"dataset": SAMPLES.get(keys["dataset"], keys["dataset"])}
-        task = finetune.RecipeTask.from_recipe(name, sample, None)
+        task = finetune.RecipeTask.from_recipe(name, sample, str(glue_folder))
         rows = load_task(task.data)
-        assert all(len(rows.splits[split]) >= 100 for split in ("train", "validation"))
+        least = 9 if keys["dataset"] in GLUE else 100
+        assert all(len(rows.splits[split]) >= least for split in ("train", "validation"))
         heads[name] = task.describe_head(rows)
 
     assert MinBertConfig(tasks=heads).tasks.keys() == arguments.tasks.keys()

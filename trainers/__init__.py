@@ -4,16 +4,17 @@ The map: ``tasks`` (what a recipe says about training a task), ``data`` (rows of
 ``rows`` (their arrays), ``masking`` and ``text`` (learning from text without labels), ``collators``
 and ``shapes`` (rows to batches), ``task_sampling``, ``samplers``, ``streams`` and ``token_streams``
 (which rows of which task at which step), ``batches`` (all these for a run), ``metrics`` (per task
-and over all tasks), ``embeddings`` (those of vectors), ``evaluation``, ``method_trainer``,
-``mixed_trainer`` and ``multitask`` (the trainer, in layers), ``methods`` (its flags), ``layers``,
-``regularization``, ``perturbation``, ``averaging``, ``adapters`` and ``gradient_surgery`` (what
-they ask for), ``acceleration`` (of its steps), ``checkpoints`` (what can be resumed), ``arguments``
-and ``recipes`` (a YAML file plus flags), ``recipe_files`` (that file), ``pretrained`` (strict
-loading), ``runs`` (the folder of a run), ``launch`` (a whole run), ``results``, ``predictions`` and
-``report`` (what it leaves behind), ``evidence``, ``analysis``, ``curves``, ``plots`` and ``page``
-(``report.html``), ``experiments``, ``overrides``, ``search`` and ``planning`` (many runs),
-``campaign`` (doing them), ``tables`` and ``table_plot`` (what they found), ``compare`` (two of
-them), ``errors`` (for people), ``files`` (whole files or nothing).
+and over all tasks), ``scores`` (of many draws of rows), ``embeddings`` (those of vectors),
+``evaluation``, ``method_trainer``, ``mixed_trainer`` and ``multitask`` (the trainer, in layers),
+``methods`` (its flags), ``layers``, ``regularization``, ``perturbation``, ``averaging``,
+``adapters`` and ``gradient_surgery`` (what they ask for), ``acceleration`` (of its steps),
+``checkpoints`` (what can be resumed), ``arguments`` and ``recipes`` (a YAML file plus flags),
+``recipe_files`` (that file), ``pretrained`` (strict loading), ``runs`` (the folder of a run),
+``launch`` (a whole run), ``results``, ``predictions``, ``glue`` and ``report`` (what it leaves
+behind), ``evidence``, ``analysis``, ``curves``, ``plots`` and ``page`` (``report.html``),
+``experiments``, ``overrides``, ``search`` and ``planning`` (many runs), ``campaign`` (doing them),
+``tables`` and ``table_plot`` (what they found), ``compare`` (two of them), ``errors`` (for people),
+``files`` (whole files or nothing).
 """
 
 from .adapters import add_lora, merge_lora
@@ -37,10 +38,18 @@ from .compare import (
 from .data import TaskDataset, spread
 from .errors import INPUT_ERRORS, named_errors, readable_errors, reason_of
 from .experiments import ExperimentArguments, parse_experiments
+from .glue import GlueFile, missing_files, write_glue_file, write_submission
 from .launch import Program
 from .masking import Masking
 from .methods import MethodArguments
-from .metrics import PRIMARY_METRIC, aggregates, standard_error, task_metrics
+from .metrics import (
+    PRIMARY_METRIC,
+    aggregates,
+    check_metric,
+    glue_score,
+    standard_error,
+    task_metrics,
+)
 from .multitask import MultiTaskTrainer
 from .page import report_run, write_report
 from .planning import PlannedRun, Row, plan_rows
@@ -75,6 +84,7 @@ __all__ = [
     "Failure",
     "FastTrainingArguments",
     "FinetuneArguments",
+    "GlueFile",
     "Masking",
     "MethodArguments",
     "MultiTaskTrainer",
@@ -96,6 +106,7 @@ __all__ = [
     "add_lora",
     "aggregates",
     "check_arguments",
+    "check_metric",
     "check_types",
     "compare_runs",
     "deal_keys",
@@ -106,9 +117,11 @@ __all__ = [
     "evaluate_run",
     "fill_arguments",
     "find_state",
+    "glue_score",
     "last_complete_checkpoint",
     "load_pretrained",
     "merge_lora",
+    "missing_files",
     "named_errors",
     "order_runs",
     "parse_experiments",
@@ -129,8 +142,10 @@ __all__ = [
     "standard_error",
     "task_metrics",
     "write_card",
+    "write_glue_file",
     "write_model_card",
     "write_predictions",
     "write_report",
     "write_results",
+    "write_submission",
 ]

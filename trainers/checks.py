@@ -1,13 +1,13 @@
 """What is refused before training starts."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from transformers import TrainingArguments
 
 from .data import Rows
 from .masking import Masking
-from .metrics import AGGREGATES, METRIC_NAMES, UNLABELLED
+from .metrics import AGGREGATES, METRIC_NAMES, UNLABELLED, metric_names
 from .rows import FlatRows, TextSource
 from .tasks import TaskTraining
 from .text import MASKED, PAIRED, TEXT_TYPES, TextTask
@@ -113,12 +113,19 @@ def find_texts(
     return texts
 
 
-def check_arguments(args: TrainingArguments, problem_types: Mapping[str, str]) -> None:
+def check_arguments(
+    args: TrainingArguments,
+    problem_types: Mapping[str, str],
+    metrics: Mapping[str, Sequence[str]] | None = None,
+    glue_tasks: Collection[str] = (),
+) -> None:
     """Refuse arguments that would be ignored or would go wrong.
 
     Args:
         args: Arguments of the Trainer.
         problem_types: Problem type of each task.
+        metrics: The metrics that stand for a task, where they are not those of its problem type.
+        glue_tasks: The tasks of GLUE.
 
     Raises:
         ValueError: If an argument does not go with several tasks.
@@ -149,9 +156,10 @@ def check_arguments(args: TrainingArguments, problem_types: Mapping[str, str]) -
         raise ValueError(
             "accelerator_config: split_batches and dispatch_batches would mix tasks; leave them out"
         )
-    known = list(AGGREGATES)
+    known = [name for name in AGGREGATES if name != "glue" or glue_tasks]
     for task, kind in problem_types.items():
-        known += [f"{task}_{name}" for name in (*METRIC_NAMES.get(kind, ()), "loss")]
+        names = metric_names(kind, (metrics or {}).get(task, ())) if kind in METRIC_NAMES else ()
+        known += [f"{task}_{name}" for name in (*names, "loss")]
     best = args.metric_for_best_model
     if best is not None and best.removeprefix("eval_") not in known:
         raise ValueError(f"metric_for_best_model={best!r}; expected one of {', '.join(known)}")

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .metrics import AGGREGATES, PRIMARY_METRIC, aggregates, pearson
+from .metrics import aggregates, headline_metrics
 from .predictions import read_predictions
 from .report import markdown_table
-from .results import FILE_SPLITS, read_metrics
+from .results import file_split, read_metrics
+from .scores import METRIC_SCORES
 
 LEVEL = 0.95
 # Elements of the arrays that a part of the resamples makes.
@@ -38,17 +39,24 @@ class ScoredRows:
         ids: Name of each row, (N,).
         predictions: Class, 0 or 1 for a paraphrase, or score, (N,).
         labels: In the unit of the predictions, (N,).
+        chosen: The metrics that stand for the task, where they are not those of its problem type.
     """
 
     problem_type: str
     ids: list[str]
     predictions: NDArray[np.float64]
     labels: NDArray[np.float64]
+    chosen: tuple[str, ...] = ()
+
+    @property
+    def metric_name(self) -> str:
+        """Name of the metric that stands for the task."""
+        return headline_metrics(self.problem_type, self.chosen)[0]
 
     @property
     def metric(self) -> float:
-        """The primary metric."""
-        return float(_metric(self.problem_type, self.predictions, self.labels))
+        """The metric that stands for the task."""
+        return float(METRIC_SCORES[self.metric_name](self.predictions, self.labels))
 
 
 @dataclass(frozen=True)
@@ -94,7 +102,7 @@ def read_scored_rows(
     content = read_metrics(folder)
     scored = {}
     for task, (ids, references) in labels.items():
-        file = folder / "predictions" / f"{task}-{FILE_SPLITS['validation']}-output.csv"
+        file = folder / "predictions" / f"{task}-{file_split('validation')}-output.csv"
         if not file.is_file():
             raise ValueError(f"{str(file)!r} is missing; repeat the run")
         predicted_ids, predictions = read_predictions(file)
@@ -104,11 +112,12 @@ def read_scored_rows(
                 f"rows of task {task!r} as they are today; repeat the run"
             )
         kind = content["tasks"][task]["problem_type"]
-        rows = ScoredRows(kind, ids, predictions, references)
-        noted = content["validation"]["metrics"][f"{task}_{PRIMARY_METRIC[kind]}"]
+        chosen = tuple(content.get("metric", {}).get(task, ()))
+        rows = ScoredRows(kind, ids, predictions, references, chosen)
+        noted = content["validation"]["metrics"][f"{task}_{rows.metric_name}"]
         if not math.isclose(rows.metric, noted, abs_tol=ROUNDING):
             raise ValueError(
-                f"{str(file)!r}: with the labels as they are today the {PRIMARY_METRIC[kind]} is "
+                f"{str(file)!r}: with the labels as they are today the {rows.metric_name} is "
                 f"{rows.metric:.4f}, but metrics.json says {noted:.4f}; the labels have changed, "
                 "repeat the run"
             )
@@ -156,7 +165,7 @@ def compare_runs(
         left, right = first[task], second[task]
         _check_same_rows(task, left, right)
         drawn[task] = _resample(left, right, resamples, np.random.default_rng([seed, number]))
-        metric = PRIMARY_METRIC[left.problem_type]
+        metric = left.metric_name
         differences.append(
             _judge(task, metric, len(left.ids), left.metric, right.metric, drawn[task])
         )
@@ -171,20 +180,17 @@ def _check_same_rows(task: str, left: ScoredRows, right: ScoredRows) -> None:
             f"task {task!r}: the runs were evaluated on other rows ({len(left.ids)} and "
             f"{len(right.ids)}); compare runs with the same validation rows"
         )
+    if left.metric_name != right.metric_name:
+        raise ValueError(
+            f"task {task!r}: {left.metric_name} stands for it in one run, {right.metric_name} in "
+            "the other; repeat one with the metric of the other"
+        )
     if not np.array_equal(left.labels, right.labels):
         raise ValueError(
             f"task {task!r}: the labels of the runs differ; compare runs with the same labels"
         )
     if len(left.ids) < 2:
         raise ValueError(f"task {task!r}: a bootstrap needs at least two rows")
-
-
-def _metric(kind: str, predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
-    """Compute the primary metric along the last axis."""
-    if kind == "similarity":
-        return pearson(predictions, labels)
-    share: NDArray[np.float64] = (predictions == labels).mean(axis=-1)
-    return share
 
 
 def _resample(
@@ -198,8 +204,8 @@ def _resample(
         a: NDArray[Any], b: NDArray[Any], labels: NDArray[Any], axis: int = -1
     ) -> NDArray[np.float64]:
         a, b, labels = (np.moveaxis(values, axis, -1) for values in (a, b, labels))
-        kind = left.problem_type
-        return _metric(kind, b, labels) - _metric(kind, a, labels)
+        score = METRIC_SCORES[left.metric_name]
+        return score(b, labels) - score(a, labels)
 
     found = bootstrap(
         (left.predictions, right.predictions, left.labels),
@@ -249,7 +255,8 @@ def _compare_aggregates(
     }
     count = sum(len(rows.ids) for rows in first.values())
     return [
-        _judge("all", name, count, left[name], right[name], changes[name]) for name in AGGREGATES
+        _judge("all", name, count, left[name], right[name], change)
+        for name, change in changes.items()
     ]
 
 

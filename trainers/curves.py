@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .data import spread_numbers
-from .metrics import METRIC_NAMES
+from .metrics import metric_names
 from .text import TEXT_TYPES
 
 Points = list[tuple[float, float]]
@@ -19,7 +19,10 @@ def find_points(history: Sequence[Mapping[str, float]], key: str) -> Points:
 
 
 def task_curves(
-    history: Sequence[Mapping[str, float]], task: str, problem_type: str
+    history: Sequence[Mapping[str, float]],
+    task: str,
+    problem_type: str,
+    chosen: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """Collect what a page plots of a task: its losses, and its metrics on the held-out rows.
 
@@ -27,6 +30,7 @@ def task_curves(
         history: ``trainer.state.log_history``.
         task: Its name.
         problem_type: A key of ``METRIC_NAMES``.
+        chosen: The metrics that stand for the task, where they are not those of its problem type.
 
     Returns:
         For each plot its ``title`` and its ``series``: ``name`` and ``points``, (step, value). A
@@ -34,7 +38,7 @@ def task_curves(
         it had. Plots and series without points are left out.
     """
     is_text = problem_type in TEXT_TYPES
-    names = METRIC_NAMES[problem_type]
+    names = metric_names(problem_type, chosen)
     plots = {}
     for loss in [name for name in names if name.endswith("_loss")] if is_text else ["loss"]:
         part = loss.removesuffix("_loss") if problem_type == "pretraining" else ""

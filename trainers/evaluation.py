@@ -1,6 +1,6 @@
 """Evaluation and prediction of several tasks, each with its own metrics."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,15 @@ from transformers import Trainer, TrainingArguments
 from .acceleration import static_shapes
 from .collators import collate_rows
 from .data import Rows, longest_first
-from .metrics import PRIMARY_METRIC, UNLABELLED, Decode, aggregates, task_metrics
+from .metrics import (
+    UNLABELLED,
+    Decode,
+    aggregates,
+    check_metric,
+    glue_score,
+    headline_metrics,
+    task_metrics,
+)
 from .tasks import TaskTraining
 from .text import TEXT_TYPES, find_output, score_text
 
@@ -29,6 +37,9 @@ class TaskEvaluationTrainer(Trainer):
         args: Arguments of the Trainer.
         problem_types: Problem type of each task.
         eval_dataset: Rows of the same tasks.
+        metrics: The metrics that stand for a task, the first one in means over tasks, where they
+            are not the primary one of its problem type.
+        glue_tasks: The tasks of GLUE, of which there will be a score.
         kwargs: Other arguments of ``Trainer``.
     """
 
@@ -41,11 +52,21 @@ class TaskEvaluationTrainer(Trainer):
         *,
         problem_types: Mapping[str, str],
         eval_dataset: Mapping[str, Rows] | None = None,
+        metrics: Mapping[str, Sequence[str]] | None = None,
+        glue_tasks: Collection[str] = (),
         **kwargs: Any,
     ) -> None:
         self.problem_types = dict(problem_types)
+        self.metrics = {task: tuple(names) for task, names in (metrics or {}).items()}
+        self.glue_tasks = tuple(glue_tasks)
+        for task, names in self.metrics.items():
+            check_metric(task, self.problem_types[task], names)
         self._metrics = {
-            task: task_metrics(kind, None if kind in TEXT_TYPES else decoder(model, task))
+            task: task_metrics(
+                kind,
+                None if kind in TEXT_TYPES else decoder(model, task),
+                self.metrics.get(task, ()),
+            )
             for task, kind in problem_types.items()
         }
         super().__init__(
@@ -93,8 +114,8 @@ class TaskEvaluationTrainer(Trainer):
             metric_key_prefix: Begins every name.
 
         Returns:
-            ``<prefix>_<task>_<metric>`` for all tasks, ``<prefix>_mean`` and
-            ``<prefix>_leaderboard``.
+            ``<prefix>_<task>_<metric>`` for all tasks, ``<prefix>_mean``, ``<prefix>_leaderboard``
+            and, if there are tasks of GLUE, ``<prefix>_glue``.
 
         Raises:
             ValueError: If there is no evaluation set, or not one per task name.
@@ -112,18 +133,29 @@ class TaskEvaluationTrainer(Trainer):
             metrics |= self._evaluate_task(task, dataset, ignore_keys, prefix)
             if not self.task_training[task].auxiliary:
                 kind = self.problem_types[task]
-                primary[task] = (kind, metrics.get(f"{prefix}_{PRIMARY_METRIC[kind]}"))
+                primary[task] = (kind, metrics.get(f"{prefix}_{self.headline(task)[0]}"))
         if len(tasks) < len(self.problem_types):
             return metrics  # a mean of some tasks would pass for that of all
-        summary = {
-            f"{metric_key_prefix}_{name}": value for name, value in aggregates(primary).items()
-        }
+        found = aggregates(primary)
+        if self.glue_tasks:
+            keys = {
+                task: [f"{metric_key_prefix}_{task}_{name}" for name in self.headline(task)]
+                for task in self.glue_tasks
+            }
+            found["glue"] = glue_score(
+                {task: [metrics[key] for key in names] for task, names in keys.items()}
+            )
+        summary = {f"{metric_key_prefix}_{name}": value for name, value in found.items()}
         metrics |= summary
         self.log(summary)
         self.control = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics
         )
         return metrics
+
+    def headline(self, task: str) -> tuple[str, ...]:
+        """List the metrics that stand for a task."""
+        return headline_metrics(self.problem_types[task], self.metrics.get(task, ()))
 
     def _evaluate_task(
         self, task: str, dataset: Rows, ignore_keys: list[str] | None, prefix: str

@@ -45,7 +45,8 @@ def write_evidence(
     content = {
         "problem_types": trainer.problem_types,
         "curves": {
-            task: task_curves(history, task, kind) for task, kind in trainer.problem_types.items()
+            task: task_curves(history, task, kind, trainer.metrics.get(task, ()))
+            for task, kind in trainer.problem_types.items()
         },
         "evaluated_step": _evaluated_step(trainer),
         "train_seconds": next(

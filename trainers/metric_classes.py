@@ -10,7 +10,7 @@ import datasets
 import evaluate
 import numpy as np
 from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import accuracy_score, f1_score
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 logger = logging.getLogger(__name__)
 
@@ -31,15 +31,19 @@ class _TaskMetric(evaluate.Metric):  # type: ignore[misc]
 
 
 class ClassificationMetric(_TaskMetric):
-    """Accuracy and macro F1 of class indices."""
+    """Accuracy, macro F1 and Matthews correlation of class indices."""
 
     def _compute(self, predictions: list[int], references: list[int]) -> dict[str, float]:
         macro = f1_score(references, predictions, average="macro", zero_division=0)
-        return {"accuracy": accuracy_score(references, predictions), "macro_f1": macro}
+        return {
+            "accuracy": accuracy_score(references, predictions),
+            "macro_f1": macro,
+            "matthews_correlation": _matthews(references, predictions),
+        }
 
 
 class ParaphraseMetric(ClassificationMetric):
-    """Accuracy, F1 of the paraphrases and macro F1 of 0 and 1."""
+    """Those of classes 0 and 1, and the F1 of the paraphrases."""
 
     def _compute(self, predictions: list[int], references: list[int]) -> dict[str, float]:
         f1 = f1_score(references, predictions, zero_division=0)
@@ -63,6 +67,14 @@ METRICS = {
     "paraphrase": ParaphraseMetric,
     "similarity": SimilarityMetric,
 }
+
+
+def _matthews(references: list[int], predictions: list[int]) -> float:
+    """Correlate classes; 0 where one side is constant."""
+    with warnings.catch_warnings():
+        # a confusion matrix of one class, which means nothing here
+        warnings.simplefilter("ignore", UserWarning)
+        return float(matthews_corrcoef(references, predictions))
 
 
 def _correlation(name: str, predictions: list[float], references: list[float]) -> float:

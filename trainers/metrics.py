@@ -5,7 +5,7 @@ They go through the ``evaluate`` library; ``metric_classes.py`` has them.
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from transformers import EvalPrediction
 
 from .embeddings import EMBEDDING_METRICS, embedding_metrics
+from .scores import METRIC_SCORES
 from .text import MASKED, SCORES, TEXT_TYPES
 
 # The metric that stands for a task in the aggregates.
@@ -38,22 +39,60 @@ METRIC_NAMES = {
     "next_sentence": NSP_METRICS,
     "pretraining": (*MLM_METRICS, *NSP_METRICS),
 }
-AGGREGATES = ("mean", "leaderboard")
+# What a task may choose beside these to stand for it.
+MORE_METRICS = {
+    "classification": ("matthews_correlation",),
+    "paraphrase": ("matthews_correlation",),
+    "similarity": (),
+}
+AGGREGATES = ("mean", "leaderboard", "glue")
 
 Decode = Callable[[NDArray[Any]], Any]
 
 
+def metric_names(problem_type: str, metric: Sequence[str] = ()) -> tuple[str, ...]:
+    """List the metrics of a task, those that it chose first; the first one stands for it.
+
+    Args:
+        problem_type: A key of ``PRIMARY_METRIC``.
+        metric: What the task chose; empty for what its problem type has.
+    """
+    primary = (PRIMARY_METRIC[problem_type],)
+    return tuple(dict.fromkeys((*(metric or primary), *METRIC_NAMES[problem_type])))
+
+
+def headline_metrics(problem_type: str, metric: Sequence[str] = ()) -> tuple[str, ...]:
+    """List the metrics that stand for a task: what it chose, or the primary one."""
+    return tuple(metric) or (PRIMARY_METRIC[problem_type],)
+
+
+def check_metric(task: str, problem_type: str, metric: Sequence[str]) -> None:
+    """Check the metrics that a task chose.
+
+    Raises:
+        ValueError: If the problem type does not have one of them.
+    """
+    known = METRIC_NAMES[problem_type] if problem_type in MORE_METRICS else ()
+    known += MORE_METRICS.get(problem_type, ())
+    if unknown := [name for name in metric if name not in known]:
+        allowed = f"it has {', '.join(known)}" if known else "its metrics are fixed, leave it out"
+        raise ValueError(
+            f"task {task!r}: metric={unknown[0]!r} is none of a {problem_type}; {allowed}"
+        )
+
+
 def task_metrics(
-    problem_type: str, decode: Decode | None = None
+    problem_type: str, decode: Decode | None = None, metric: Sequence[str] = ()
 ) -> Callable[[EvalPrediction], dict[str, float]]:
     """Build the ``compute_metrics`` of a task.
 
     Args:
         problem_type: A key of ``PRIMARY_METRIC``.
         decode: How the model turns its logits (N, K) into predictions (N,); None for ``decide``.
+        metric: What the task chose beside the metrics of its problem type.
 
     Returns:
-        A function of logits (N, K) and labels (N,) that gives the metrics of ``METRIC_NAMES``; for
+        A function of logits (N, K) and labels (N,) that gives the metrics of ``metric_names``; for
         text of what ``score_text`` says of every row, (N, 5), and of a contrastive task of vectors,
         (N, S, D), which have only a uniformity if S is 1.
 
@@ -73,13 +112,13 @@ def task_metrics(
         from .metric_classes import METRICS
 
         random.setstate(state)
-        metric = METRICS[problem_type](keep_in_memory=True)
+        module = METRICS[problem_type](keep_in_memory=True)
         references = np.asarray(prediction.label_ids)
         predictions = decide(problem_type, prediction.predictions, decode)
-        values = metric.compute(
+        values = module.compute(
             predictions=predictions, references=references.astype(predictions.dtype)
         )
-        return {name: float(values[name]) for name in METRIC_NAMES[problem_type]}
+        return {name: float(values[name]) for name in metric_names(problem_type, metric)}
 
     return compute
 
@@ -146,12 +185,24 @@ def aggregates(primary: Mapping[str, tuple[str, float | None]]) -> dict[str, flo
     return {"mean": float(np.mean(values)), "leaderboard": float(np.mean(scaled))}
 
 
+def glue_score(values: Mapping[str, Sequence[float]]) -> float:
+    """Average as the leaderboard of GLUE does: first the numbers of a task, then the tasks.
+
+    Source: Wang et al. 2019, GLUE, section 3.4.
+
+    Args:
+        values: The official metrics of each task, on both development sets of MNLI.
+    """
+    return float(np.mean([np.mean(found) for found in values.values()]))
+
+
 def standard_error(
     problem_type: str,
     logits: Any,
     labels: Any,
     *,
     decode: Decode | None = None,
+    metric: str | None = None,
     resamples: int = 1000,
     seed: int = 0,
 ) -> float:
@@ -162,13 +213,14 @@ def standard_error(
         logits: Outputs of the model, (N, K); vectors of a contrastive task with pairs, (N, S, D).
         labels: (N,); nothing of tasks without labels.
         decode: As in ``task_metrics``.
-        resamples: Bootstrap samples for a correlation.
+        metric: The metric; None for the primary one of the problem type.
+        resamples: Bootstrap samples for what is no accuracy.
         seed: Of the bootstrap.
 
     Returns:
-        sqrt(p (1 - p) / N) for an accuracy p, the bootstrap standard error for a correlation. For
-        an accuracy over the tokens of rows, which are not independent, that of a ratio of sums
-        over the rows.
+        sqrt(p (1 - p) / N) for an accuracy p, the bootstrap standard error for an F1 or a
+        correlation. For an accuracy over the tokens of rows, which are not independent, that of a
+        ratio of sums over the rows.
 
     Raises:
         ValueError: If the problem type is unknown or there are no rows.
@@ -186,14 +238,15 @@ def standard_error(
         return float(np.sqrt(accuracy * (1 - accuracy) / len(logits)))
     predictions = decide(problem_type, logits, decode)
     references = np.asarray(labels)
-    if problem_type != "similarity":
+    name = metric or PRIMARY_METRIC[problem_type]
+    if name == "accuracy":
         accuracy = float(np.mean(predictions == references))
         return float(np.sqrt(accuracy * (1 - accuracy) / len(references)))
     generator = np.random.default_rng(seed)
     values = []
     for _ in range(resamples):
         rows = generator.integers(len(references), size=len(references))
-        values.append(float(pearson(predictions[rows], references[rows])))
+        values.append(float(METRIC_SCORES[name](predictions[rows], references[rows])))
     return float(np.nanstd(values))
 
 
@@ -202,12 +255,3 @@ def _known(problem_type: str) -> str:
         known = ", ".join(METRIC_NAMES)
         raise ValueError(f"problem_type={problem_type!r}; expected one of {known}")
     return problem_type
-
-
-def pearson(left: NDArray[Any], right: NDArray[Any], axis: int = -1) -> NDArray[np.float64]:
-    """Correlate along an axis, without the checks of scipy; 0 where one side is constant."""
-    left = left - left.mean(axis=axis, keepdims=True)
-    right = right - right.mean(axis=axis, keepdims=True)
-    norm = np.sqrt((left**2).sum(axis=axis) * (right**2).sum(axis=axis))
-    product: NDArray[np.float64] = (left * right).sum(axis=axis)
-    return np.divide(product, norm, out=np.zeros_like(norm), where=norm > 0)

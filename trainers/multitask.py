@@ -5,7 +5,7 @@ the checkpoints.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -69,6 +69,8 @@ class MultiTaskTrainer(MixedStepsTrainer):
             mixed step get along on what they share (see ``GradientSurgery``); None adds them up.
         exponential_lr_gamma: Multiply the learning rate by this after every epoch, in (0, 1], in
             the place of ``lr_scheduler_type``. Warmup stays.
+        metrics: The metrics that stand for a task; see ``TaskEvaluationTrainer``.
+        glue_tasks: The tasks of GLUE; see there.
         kwargs: Other arguments of ``MethodsTrainer`` and of ``Trainer``.
 
     Raises:
@@ -94,11 +96,13 @@ class MultiTaskTrainer(MixedStepsTrainer):
         max_tokens_per_batch: int | None = None,
         exponential_lr_gamma: float | None = None,
         masking: Mapping[str, Masking] | None = None,
+        metrics: Mapping[str, Sequence[str]] | None = None,
+        glue_tasks: Collection[str] = (),
         **kwargs: Any,
     ) -> None:
         given = {"training": train_dataset, "evaluation": eval_dataset}
         check_tasks(problem_types, given, task_training or {})
-        check_arguments(args, problem_types)
+        check_arguments(args, problem_types, metrics or {}, glue_tasks)
         sampling = sampling or SamplingArguments()
         if sampling.task_sampling == "mixed":
             check_mixed(args)
@@ -133,6 +137,8 @@ class MultiTaskTrainer(MixedStepsTrainer):
             model=model,
             args=args,
             problem_types=problem_types,
+            metrics=metrics,
+            glue_tasks=glue_tasks,
             gradient_surgery=gradient_surgery,
             train_dataset=self._train_rows,
             eval_dataset=eval_dataset,

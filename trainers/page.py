@@ -15,7 +15,7 @@ from typing import Any
 
 from .evidence import EVIDENCE_FILE, write_evidence
 from .files import write_text
-from .metrics import AGGREGATES, METRIC_NAMES, PRIMARY_METRIC
+from .metrics import AGGREGATES, metric_names
 from .multitask import MultiTaskTrainer
 from .plots import place_strip, plot_calibration, plot_curves, plot_scatter
 from .text import TEXT_TYPES
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 REPORT_FILE = "report.html"
 # What is read first stands first, where a telephone shows it.
 SPLITS = {"validation": "validation rows", "test": "test rows", "train": "training rows"}
+KINDS = tuple(SPLITS)
 # Losses that are likelihoods, so that softmax or sigmoid of the logits are meant as probabilities.
 LIKELIHOODS = ("cross_entropy", "bce")
 MOST_BAD_ROWS = 50
@@ -95,7 +96,8 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
         evidence=evidence,
         tasks=tasks,
         results=_results(metrics, evidence["problem_types"]),
-        splits={split: name for split, name in SPLITS.items() if split in metrics},
+        splits={split: _name_split(split) for split in _find_splits(metrics)},
+        data_splits=_list_data_splits(evidence["splits"]),
         texts=_list_texts(metrics["text"]),
         most_bad_rows=MOST_BAD_ROWS,
         first_errors=FIRST_ERRORS,
@@ -139,14 +141,32 @@ def _read(path: Path) -> dict[str, Any]:
     return cleaned
 
 
+def _find_splits(metrics: Mapping[str, Any]) -> list[str]:
+    """List the splits that were measured, each kind with its other sets, as ``validation_hard``."""
+    found = [split for split in metrics if split.partition("_")[0] in KINDS]
+    return sorted(found, key=lambda split: (KINDS.index(split.partition("_")[0]), split))
+
+
+def _list_data_splits(sizes: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """List the usual splits, and after them what else tasks hold out."""
+    usual = ["train", "validation", "test"]
+    return usual + sorted({split for splits in sizes.values() for split in splits} - {*usual})
+
+
+def _name_split(split: str) -> str:
+    kind, _, name = split.partition("_")
+    return f"{SPLITS[kind]} ({name})" if name else SPLITS[kind]
+
+
 def _results(metrics: Mapping[str, Any], kinds: Mapping[str, str]) -> list[dict[str, Any]]:
     """List every metric, a row each, with its values by split."""
-    splits = [metrics[split] for split in SPLITS if split in metrics]
+    splits = [metrics[split] for split in _find_splits(metrics)]
     rows = []
     for task, kind in kinds.items():
-        for metric in METRIC_NAMES[kind]:
+        names = metric_names(kind, metrics.get("metric", {}).get(task, ()))
+        for metric in names:
             values = [found["metrics"].get(f"{task}_{metric}") for found in splits]
-            is_primary = metric == PRIMARY_METRIC[kind]
+            is_primary = metric == names[0]
             errors = [
                 found["standard_errors"].get(task) if is_primary else None for found in splits
             ]
@@ -166,10 +186,10 @@ def _describe_task(
     """Collect what the page says of a task."""
     kind = evidence["problem_types"][task]
     head = (metrics["tasks"] or {}).get(task, {})
-    metric = PRIMARY_METRIC[kind]
+    metric = metric_names(kind, metrics.get("metric", {}).get(task, ()))[0]
     scores = {
         split: (found["metrics"][f"{task}_{metric}"], found["standard_errors"][task])
-        for split in SPLITS
+        for split in _find_splits(metrics)
         # single sentences without labels have no primary metric
         if task in (found := metrics.get(split, {"standard_errors": {}}))["standard_errors"]
     }

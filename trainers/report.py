@@ -9,7 +9,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from .curves import Points, find_points
 from .files import replaced_when_done, write_text
-from .metrics import AGGREGATES, METRIC_NAMES, PRIMARY_METRIC
+from .metrics import AGGREGATES, METRIC_NAMES, headline_metrics, metric_names
 from .text import TEXT_TYPES
 
 # Names of the Hub for what a task is: https://huggingface.co/tasks
@@ -22,10 +22,8 @@ HUB_TASKS = {
     "next_sentence": "text-classification",
     "pretraining": "fill-mask",
 }
-# What is plotted of an evaluation: shares and correlations, and the losses of text.
-PLOTTED = {kind: (metric,) for kind, metric in PRIMARY_METRIC.items()} | {
-    "pretraining": ("mlm_accuracy", "nsp_accuracy")
-}
+# What is plotted of an evaluation, where it is not what stands for the task.
+PLOTTED = {"pretraining": ("mlm_accuracy", "nsp_accuracy")}
 
 MEAN = "mean of all tasks"
 HELD_OUT = " (held out)"
@@ -37,6 +35,7 @@ def results_table(
     *,
     standard_errors: Mapping[str, float] | None = None,
     rows: Mapping[str, int] | None = None,
+    chosen: Mapping[str, Sequence[str]] | None = None,
     prefix: str = "eval",
 ) -> str:
     """Show the metrics of every task and the aggregates as a Markdown table.
@@ -46,6 +45,7 @@ def results_table(
         problem_types: Problem type of each task.
         standard_errors: Standard error of the primary metric of each task.
         rows: Number of evaluation rows of each task.
+        chosen: The metrics that stand for a task, where they are not those of its problem type.
         prefix: Begins every name in ``metrics``.
 
     Returns:
@@ -53,10 +53,11 @@ def results_table(
     """
     lines = [("task", "metric", "value", "standard error", "rows")]
     for task, kind in problem_types.items():
-        for name in METRIC_NAMES[kind]:
+        names = metric_names(kind, (chosen or {}).get(task, ()))
+        for name in names:
             if f"{prefix}_{task}_{name}" not in metrics:
                 continue
-            error = (standard_errors or {}).get(task) if name == PRIMARY_METRIC[kind] else None
+            error = (standard_errors or {}).get(task) if name == names[0] else None
             count = (rows or {}).get(task)
             lines.append(
                 (
@@ -109,6 +110,8 @@ def plot_history(
     log_history: Sequence[Mapping[str, float]],
     problem_types: Mapping[str, str],
     path: str | os.PathLike[str],
+    *,
+    chosen: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
     """Plot the losses and the primary metric of each task over the steps.
 
@@ -116,6 +119,7 @@ def plot_history(
         log_history: ``trainer.state.log_history``.
         problem_types: Problem type of each task.
         path: PNG file to write.
+        chosen: The metrics that stand for a task, where they are not those of its problem type.
 
     Raises:
         ValueError: If the history has neither a loss nor an evaluation.
@@ -126,9 +130,11 @@ def plot_history(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    losses, scores = _find_series(log_history, problem_types)
+    losses, scores = _find_series(log_history, problem_types, chosen)
     of_text = all(kind in TEXT_TYPES for kind in problem_types.values())
     label = "accuracy" if of_text else "accuracy or Pearson correlation"
+    if chosen:
+        label = "metric"  # the legend says which
     panels = (
         (losses, "Loss per task", "loss (unweighted)"),
         (scores, "Evaluation on held-out data", label),
@@ -143,7 +149,9 @@ def plot_history(
 
 
 def _find_series(
-    history: Sequence[Mapping[str, float]], problem_types: Mapping[str, str]
+    history: Sequence[Mapping[str, float]],
+    problem_types: Mapping[str, str],
+    chosen: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[dict[str, Points], dict[str, Points]]:
     """Collect losses and scores as (step, value), by what they are called in the plot."""
     losses, scores = {}, {}
@@ -156,7 +164,7 @@ def _find_series(
             if metric.endswith("_loss"):
                 name = f"{task} {metric.removesuffix('_loss')}{HELD_OUT}"
                 losses[name] = find_points(history, f"eval_{task}_{metric}")
-        for metric in PLOTTED[kind]:
+        for metric in PLOTTED.get(kind, headline_metrics(kind, (chosen or {}).get(task, ()))[:1]):
             scores[f"{task} ({metric})"] = find_points(history, f"eval_{task}_{metric}")
     if len(problem_types) > 1:
         scores[MEAN] = find_points(history, "eval_mean")
@@ -186,6 +194,7 @@ def write_model_card(
     model_name: str,
     metrics: Mapping[str, float],
     problem_types: Mapping[str, str],
+    chosen: Mapping[str, Sequence[str]] | None = None,
     dataset_names: Mapping[str, str] | None = None,
     card_data: Mapping[str, Any] | None = None,
     template_values: Mapping[str, Any] | None = None,
@@ -198,6 +207,7 @@ def write_model_card(
         model_name: Name in the ``model-index``.
         metrics: What ``MultiTaskTrainer.evaluate`` returned.
         problem_types: Problem type of each task.
+        chosen: The metrics that stand for a task, where they are not those of its problem type.
         dataset_names: Data set of each task; a task that is not named counts as its own.
         card_data: Other metadata: language, license, base_model, tags and so on.
         template_values: Other names in the template.
@@ -207,7 +217,7 @@ def write_model_card(
     """
     if not Path(template_path).is_file():
         raise ValueError(f"the template {str(template_path)!r} of the model card is not a file")
-    results = _eval_results(metrics, problem_types, dataset_names or {})
+    results = _eval_results(metrics, problem_types, chosen or {}, dataset_names or {})
     data = ModelCardData(model_name=model_name, eval_results=results, **(card_data or {}))
     card = ModelCard.from_template(
         data, template_path=str(template_path), model_name=model_name, **(template_values or {})
@@ -223,6 +233,7 @@ def write_model_card(
 def _eval_results(
     metrics: Mapping[str, float],
     problem_types: Mapping[str, str],
+    chosen: Mapping[str, Sequence[str]],
     dataset_names: Mapping[str, str],
 ) -> list[EvalResult]:
     return [
@@ -237,7 +248,7 @@ def _eval_results(
             metric_value=round(metrics[f"eval_{task}_{name}"], 4),
         )
         for task, kind in problem_types.items()
-        for name in METRIC_NAMES[kind]
+        for name in metric_names(kind, chosen.get(task, ()))
         if f"eval_{task}_{name}" in metrics
     ]
 

@@ -16,17 +16,14 @@ from .checks import has_labels
 from .data import Rows
 from .evaluation import decoder
 from .files import write_text
-from .metrics import PRIMARY_METRIC, UNLABELLED, aggregates, standard_error, task_metrics
+from .metrics import UNLABELLED, aggregates, glue_score, standard_error, task_metrics
 from .multitask import MultiTaskTrainer
 from .predictions import write_predictions
 from .report import has_history, plot_history, results_table, write_model_card
-from .tasks import TaskTraining
 from .text import TEXT_TYPES
 
 # What decides about the numbers beside this project.
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets")
-# Names of the splits in file names of predictions, as in the course project.
-FILE_SPLITS = {"validation": "dev", "test": "test"}
 
 
 @dataclass(frozen=True)
@@ -43,13 +40,18 @@ class Results:
     standard_errors: dict[str, float]
     rows: dict[str, int]
 
-    def table(self, problem_types: Mapping[str, str]) -> str:
-        """Show the metrics as a Markdown table."""
+    def table(
+        self,
+        problem_types: Mapping[str, str],
+        chosen: Mapping[str, Sequence[str]] | None = None,
+    ) -> str:
+        """Show the metrics as a Markdown table; `chosen` are those that stand for a task."""
         return results_table(
             {f"eval_{name}": value for name, value in self.metrics.items()},
             {task: kind for task, kind in problem_types.items() if task in self.rows},
             standard_errors=self.standard_errors,
             rows=self.rows,
+            chosen=chosen,
         )
 
 
@@ -100,26 +102,29 @@ class RunFacts:
 def evaluate_run(
     trainer: MultiTaskTrainer,
     encoded: Mapping[str, Mapping[str, Rows]],
-    splits: Sequence[str] = ("validation", "test"),
+    splits: Sequence[str] | None = None,
 ) -> tuple[dict[str, Results], dict[tuple[str, str], Outputs]]:
     """Run the trained model over every row of some splits once; the random state stays.
 
     Args:
         trainer: The trainer, with the best or last weights.
         encoded: By task and split, the rows.
-        splits: The splits to evaluate.
+        splits: The splits to evaluate; None for all but the training rows.
 
     Returns:
         By split, the results of the tasks with labels there, and of those without any; and by
         (task, split) the outputs of the tasks with labels, in the order of the rows.
     """
     model = trainer.accelerator.unwrap_model(trainer.model)
+    if splits is None:
+        splits = list({split for rows in encoded.values() for split in rows} - {"train"})
     outputs: dict[tuple[str, str], Outputs] = {}
-    measured: dict[str, dict[str, tuple[Any, Any]]] = {split: {} for split in splits}
+    measured: dict[str, dict[str, tuple[Any, Any]]] = {
+        split: {} for split in sorted(splits, key=split_order)
+    }
     for task, rows_of in encoded.items():
-        for split in splits:
-            if split not in rows_of:
-                continue
+        # not a set, whose order would not be that of the other processes
+        for split in [split for split in measured if split in rows_of]:
             rows: Any = rows_of[split]
             found = trainer.predict_task(task, rows)
             if trainer.problem_types[task] in UNLABELLED:
@@ -130,19 +135,51 @@ def evaluate_run(
             if labels is not None:
                 measured[split][task] = (found, labels)
     results = {
-        split: _summarize(found, trainer.problem_types, model, trainer.task_training)
-        for split, found in measured.items()
-        if found
+        split: _summarize(found, trainer, model) for split, found in measured.items() if found
     }
+    for split, found_glue in _score_glue(trainer, results).items():
+        results[split].metrics["glue"] = found_glue
     return results, outputs
+
+
+def split_order(split: str) -> tuple[int, str]:
+    """Say where a split stands: training, validation and test rows, after each its other sets."""
+    return ("train", "validation", "test").index(split.partition("_")[0]), split
+
+
+def file_split(split: str) -> str:
+    """Name a split in file names of predictions, as in the course project."""
+    return split.replace("validation", "dev", 1)
+
+
+def _score_glue(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> dict[str, float]:
+    """Compute the score of GLUE of the splits in which all its tasks have labels.
+
+    A split has sets: validation and validation_mismatched both count.
+    """
+    scores = {}
+    for split in {"train", "validation", "test"} & results.keys():
+        sets = [found for name, found in results.items() if name.partition("_")[0] == split]
+        values = {
+            task: [
+                found.metrics[f"{task}_{name}"]
+                for found in sets
+                if task in found.rows
+                for name in trainer.headline(task)
+            ]
+            for task in trainer.glue_tasks
+        }
+        if values and values.keys() <= results[split].rows.keys():
+            scores[split] = glue_score(values)
+    return scores
 
 
 def _summarize(
     outputs: Mapping[str, tuple[NDArray[Any], NDArray[Any] | None]],
-    problem_types: Mapping[str, str],
+    trainer: MultiTaskTrainer,
     model: Any,
-    training: Mapping[str, TaskTraining],
 ) -> Results:
+    problem_types = trainer.problem_types
     metrics: dict[str, float] = {}
     errors = {}
     primary = {}
@@ -150,12 +187,14 @@ def _summarize(
         kind = problem_types[task]
         decode = None if labels is None else decoder(model, task)
         prediction = EvalPrediction(predictions=logits, label_ids=labels)  # type: ignore[arg-type]
-        values = task_metrics(kind, decode)(prediction)
+        chosen = trainer.metrics.get(task, ())
+        values = task_metrics(kind, decode, chosen)(prediction)
         metrics |= {f"{task}_{name}": value for name, value in values.items()}
-        if not training[task].auxiliary:
-            primary[task] = (kind, values.get(PRIMARY_METRIC[kind]))
-        if PRIMARY_METRIC[kind] in values:
-            errors[task] = standard_error(kind, logits, labels, decode=decode)
+        first = trainer.headline(task)[0]
+        if not trainer.task_training[task].auxiliary:
+            primary[task] = (kind, values.get(first))
+        if first in values:
+            errors[task] = standard_error(kind, logits, labels, decode=decode, metric=first)
     # a mean of some tasks would pass for that of all, and of text it says nothing more
     if len(outputs) == len(problem_types) and not set(problem_types.values()) <= set(TEXT_TYPES):
         metrics |= aggregates(primary)
@@ -180,11 +219,11 @@ def write_results(
     """
     folder = Path(str(trainer.args.output_dir))
     for (task, split), found in outputs.items():
-        if split not in FILE_SPLITS:
+        if split == "train":
             continue
         rows: Any = encoded[task][split]
         write_predictions(
-            folder / "predictions" / f"{task}-{FILE_SPLITS[split]}-output.csv",
+            folder / "predictions" / f"{task}-{file_split(split)}-output.csv",
             rows["id"][:],
             found.predictions.tolist(),
             trainer.problem_types[task],
@@ -194,7 +233,8 @@ def write_results(
     write_text(folder / "metrics.json", json.dumps(content, indent=2) + "\n")
     if has_history(trainer.state.log_history, trainer.problem_types):
         # a run shorter than logging_steps has nothing to show
-        plot_history(trainer.state.log_history, trainer.problem_types, folder / "history.png")
+        path = folder / "history.png"
+        plot_history(trainer.state.log_history, trainer.problem_types, path, chosen=trainer.metrics)
 
 
 def read_metrics(folder: str | os.PathLike[str]) -> dict[str, Any]:
@@ -238,6 +278,7 @@ def write_card(
         model_name=folder.resolve().name,
         metrics={f"eval_{name}": value for name, value in results["validation"].metrics.items()},
         problem_types=trainer.problem_types,
+        chosen=trainer.metrics,
         dataset_names=_tell_apart(facts.data),
         card_data={
             "library_name": "transformers",
@@ -252,7 +293,7 @@ def write_card(
             "problem_type": next(iter(trainer.problem_types.values())),
             "path": trainer.args.hub_model_id or trainer.args.output_dir,
             "results": "\n\n".join(
-                f"{split}:\n\n{found.table(trainer.problem_types)}"
+                f"{split}:\n\n{found.table(trainer.problem_types, trainer.metrics)}"
                 for split, found in results.items()
             ),
             "rows": {
@@ -277,4 +318,5 @@ def _describe_training(trainer: MultiTaskTrainer) -> dict[str, Any]:
         "steps": trainer.state.global_step,
         "epochs": trainer.state.epoch,
         "tasks": trainer.accelerator.unwrap_model(trainer.model).config.tasks or {},
+        "metric": trainer.metrics,
     }

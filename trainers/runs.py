@@ -24,7 +24,7 @@ RUN_FILE = "run.json"
 # The Trainer does not push what begins with an underscore.
 LOCK_FILE = "_run.lock"
 # What a run leaves in its folder, beside its weights; the last is that of a chain.
-OLD_FOLDERS = ("checkpoint-*", "predictions", "finetuned")
+OLD_FOLDERS = ("checkpoint-*", "predictions", "glue", "finetuned")
 OLD_FILES = ("README.md", "metrics.json", "history.png", "report.json", "report.html")
 # Settings that do not change what a run computes.
 FREE_SETTINGS = {

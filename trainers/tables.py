@@ -10,7 +10,7 @@ from typing import Any
 
 from .campaign import Failure
 from .files import write_text
-from .metrics import AGGREGATES, PRIMARY_METRIC, UNLABELLED, aggregates
+from .metrics import AGGREGATES, PRIMARY_METRIC, UNLABELLED, aggregates, headline_metrics
 from .planning import PlannedRun, Row
 from .report import markdown_table
 from .results import read_metrics
@@ -53,7 +53,16 @@ class ExperimentTable:
             for task, keys in content["tasks"].items()
             if keys["problem_type"] in PRIMARY_METRIC
         }
-        self.columns = {f"{task} {PRIMARY_METRIC[kind]}": task for task, kind in self.kinds.items()}
+        chosen = {
+            task: names
+            for content in self.found.values()
+            for task, names in content.get("metric", {}).items()
+        }
+        self.primary = {
+            task: headline_metrics(kind, chosen.get(task, ()))[0]
+            for task, kind in self.kinds.items()
+        }
+        self.columns = {f"{task} {metric}": task for task, metric in self.primary.items()}
         measured = {name for found in self.found.values() for name in _validation(found)}
         self.columns |= {name: name for name in AGGREGATES if name in measured}
 
@@ -62,7 +71,7 @@ class ExperimentTable:
         reference = self._complete_reference(row)
         summaries = {}
         for column, name in self.columns.items():
-            key = name if name in AGGREGATES else f"{name}_{PRIMARY_METRIC[self.kinds[name]]}"
+            key = name if name in AGGREGATES else f"{name}_{self.primary[name]}"
             values = {
                 seed: _validation(self.found[run.folder])[key]
                 for seed, run in row.runs.items()

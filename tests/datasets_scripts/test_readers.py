@@ -3,6 +3,7 @@
 import datasets
 import pytest
 
+from datasets_scripts.catalog import FileFormat
 from datasets_scripts.readers import read_records
 
 
@@ -35,7 +36,7 @@ def test_quoted_fields_hold_tabs_quotes_and_newlines(tmp_path):
 def test_the_official_files_are_tab_separated_whatever_their_suffix(tmp_path):
     content = "\tid\ttext\tlabel\n0\tab\tone, two\t3\n"
 
-    (record,) = read(tmp_path, "a.csv", content, delimiter="\t")
+    (record,) = read(tmp_path, "a.csv", content, file_format=FileFormat("\t"))
 
     assert record.values["text"] == "one, two"
 

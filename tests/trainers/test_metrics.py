@@ -5,10 +5,18 @@ import logging
 import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import accuracy_score, f1_score
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from transformers import EvalPrediction
 
-from trainers import PRIMARY_METRIC, aggregates, standard_error, task_metrics
+from trainers import (
+    PRIMARY_METRIC,
+    aggregates,
+    check_metric,
+    glue_score,
+    standard_error,
+    task_metrics,
+)
+from trainers.scores import METRIC_SCORES
 from trainers.text import SCORES, TEXT_TYPES
 
 RANDOM = np.random.default_rng(3)
@@ -154,3 +162,82 @@ def test_the_model_s_own_predictions_are_measured():
 
     assert metrics["pearson"] == pytest.approx(pearsonr(decode(logits), labels).statistic)
     assert metrics["pearson"] != pytest.approx(pearsonr(logits[:, 0], labels).statistic)
+
+
+def test_a_metric_that_was_chosen_comes_first():
+    logits = RANDOM.normal(size=(53, 2)).astype(np.float32)
+    labels = RANDOM.integers(0, 2, size=53)
+
+    metrics = task_metrics("classification", metric=("matthews_correlation",))(
+        EvalPrediction(logits, labels)
+    )
+
+    assert list(metrics) == ["matthews_correlation", "accuracy", "macro_f1"]
+    expected = matthews_corrcoef(labels, logits.argmax(1))
+    assert metrics["matthews_correlation"] == pytest.approx(expected)
+
+
+def test_a_constant_prediction_has_no_matthews_correlation():
+    compute = task_metrics("classification", metric=("matthews_correlation",))
+
+    assert compute(EvalPrediction(np.eye(2)[[0, 0, 0]], np.array([0, 1, 0])))[
+        "matthews_correlation"
+    ] == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        ("classification", "f1", "task 't': metric='f1' is none of a classification; it has acc"),
+        ("similarity", "accuracy", "'accuracy' is none of a similarity; it has pearson, spearman"),
+        ("contrastive", "accuracy", "none of a contrastive; its metrics are fixed, leave it out"),
+    ],
+)
+def test_a_metric_of_another_problem_type_is_refused(kind, name, message):
+    with pytest.raises(ValueError, match=message):
+        check_metric("t", kind, (name,))
+
+
+REFERENCES = {
+    "accuracy": accuracy_score,
+    "f1": lambda labels, found: f1_score(labels == 1, found == 1, zero_division=0),
+    "macro_f1": lambda labels, found: f1_score(labels, found, average="macro", zero_division=0),
+    "matthews_correlation": matthews_corrcoef,
+    "pearson": lambda labels, found: pearsonr(found, labels).statistic,
+    "spearman": lambda labels, found: spearmanr(found, labels).statistic,
+}
+
+
+@pytest.mark.parametrize("name", METRIC_SCORES)
+@pytest.mark.parametrize("classes", [2, 4])
+def test_scores_of_many_draws_equal_those_of_scikit_learn_and_scipy(name, classes):
+    found, labels = RANDOM.integers(0, classes, size=(2, 7, 23)).astype(np.float64)
+    if classes > 2:
+        found[0, found[0] == 0] = labels[0, labels[0] == 0] = 1  # a draw that lacks a class
+
+    scores = METRIC_SCORES[name](found, labels)
+
+    expected = [REFERENCES[name](*draw) for draw in zip(labels, found, strict=True)]
+    np.testing.assert_allclose(scores, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", METRIC_SCORES)
+def test_scores_of_constant_predictions_are_numbers(name):
+    assert np.isfinite(METRIC_SCORES[name](np.zeros(6), np.array([0.0, 1, 0, 1, 1, 0])))
+
+
+def test_the_standard_error_of_a_matthews_correlation_is_that_of_a_correlation():
+    labels = RANDOM.integers(0, 2, size=2000)
+    logits = np.eye(2)[np.where(RANDOM.random(2000) < 0.8, labels, 1 - labels)]
+    error = standard_error("classification", logits, labels, metric="matthews_correlation")
+
+    # for balanced classes it is 2 accuracy - 1
+    accuracy = standard_error("classification", logits, labels)
+    assert error == pytest.approx(2 * accuracy, rel=0.1)
+
+
+def test_the_score_of_glue_averages_the_numbers_of_a_task_first():
+    # the numbers of BERT-large in table 1 of Devlin et al. 2019, in the form of the leaderboard
+    values = {"cola": [60.5], "mnli": [86.7, 85.9], "mrpc": [89.3, 85.4]}
+
+    assert glue_score(values) == pytest.approx((60.5 + 86.3 + 87.35) / 3)

@@ -1,0 +1,135 @@
+"""finetune.py on GLUE: both development sets of MNLI, the score, and the server's files."""
+
+import json
+import re
+import zipfile
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import experiments
+import finetune
+from tests import small_run
+from tests.glue_files import NLI, write_glue
+
+RECIPES = Path(__file__).parents[1] / "recipes" / "glue"
+TASKS = ("cola", "mrpc", "stsb", "mnli")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Train a tiny model on four tasks of the recipe of all; returns its folder and its words."""
+    folder = tmp_path_factory.mktemp("run")
+    write_glue(folder / "data")
+    flags = {
+        "data_dir": folder / "data",
+        "model_config": json.dumps(small_run.make_recipe(folder)["model_config"]),
+        "max_length": 32,
+        "output_dir": folder / "out",
+        "stop": 4,
+        "num_train_epochs": 1,
+        "learning_rate": 0.01,
+        "per_device_train_batch_size": 6,
+        "logging_steps": 1,
+        "disable_tqdm": "true",
+        "report_to": "none",
+        "use_cpu": "true",
+    }
+    words = [str(word) for key, value in flags.items() for word in (f"--{key}", value)]
+    printed = StringIO()
+    with redirect_stdout(printed):
+        finetune.main([str(RECIPES / "all.yaml"), "--tasks", ",".join(TASKS), *words])
+    return folder / "out", printed.getvalue()
+
+
+@pytest.fixture(scope="module")
+def metrics(run):
+    """Read metrics.json."""
+    return json.loads((run[0] / "metrics.json").read_text())
+
+
+def test_the_official_metrics_stand_for_the_tasks(metrics):
+    found = metrics["validation"]["metrics"]
+    first = ("cola_matthews_correlation", "mrpc_f1", "stsb_pearson", "mnli_accuracy")
+
+    assert found["mean"] == pytest.approx(np.mean([found[name] for name in first]))
+    assert metrics["validation"]["standard_errors"].keys() == set(TASKS)
+    assert metrics["metric"]["mrpc"] == ["f1", "accuracy"]
+
+
+def test_the_score_of_glue_is_over_both_development_sets(metrics):
+    found, other = (metrics[split]["metrics"] for split in ("validation", "validation_mismatched"))
+
+    assert set(other) == {"mnli_accuracy", "mnli_macro_f1"}
+    assert metrics["validation_mismatched"]["rows"] == {"mnli": 10}
+    assert found["glue"] == pytest.approx(
+        np.mean(
+            [
+                found["cola_matthews_correlation"],
+                (found["mrpc_f1"] + found["mrpc_accuracy"]) / 2,
+                (found["stsb_pearson"] + found["stsb_spearman"]) / 2,
+                (found["mnli_accuracy"] + other["mnli_accuracy"]) / 2,
+            ]
+        )
+    )
+
+
+def test_the_server_s_files_are_those_of_the_predictions(run):
+    folder, printed = run
+    with zipfile.ZipFile(folder / "glue" / "submission.zip") as archive:
+        names = archive.namelist()
+        files = {name: archive.read(name).decode().splitlines() for name in names}
+
+    assert names == [
+        *("AX.tsv", "CoLA.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "MRPC.tsv", "STS-B.tsv"),
+    ]
+    sizes = {name: len(lines) - 1 for name, lines in files.items()}
+    assert sizes == dict.fromkeys(names, 5) | {"AX.tsv": 4, "MNLI-mm.tsv": 6}
+    assert {line.split("\t")[1] for line in files["MNLI-mm.tsv"][1:]} <= set(NLI)
+    predicted = (folder / "predictions" / "mnli-test_mismatched-output.csv").read_text()
+    numbers = [int(line.split(" , ")[1]) for line in predicted.splitlines()[1:]]
+    assert [line.split("\t")[1] for line in files["MNLI-mm.tsv"][1:]] == [
+        NLI[number] for number in numbers
+    ]
+    assert all(re.fullmatch(r"\d\t[0-5]\.\d{3}", line) for line in files["STS-B.tsv"][1:])
+    assert "it also wants QNLI, QQP, RTE, SST-2, WNLI" in printed
+
+
+def test_both_development_sets_are_shown(run):
+    folder, printed = run
+
+    assert re.search(r"\nvalidation_mismatched\n\| task", printed)
+    assert "validation rows (mismatched)" in (folder / "report.html").read_text()
+    assert "validation_mismatched:" in (folder / "README.md").read_text()
+    log = json.loads(next(folder.glob("checkpoint-*/trainer_state.json")).read_text())
+    assert any("eval_glue" in entry for entry in log["log_history"])
+
+
+def test_a_run_is_compared_by_its_own_metrics(run):
+    table = experiments.compare([str(run[0]), str(run[0]), "--resamples", "50"])
+
+    for metric in ("matthews_correlation", "f1", "pearson"):
+        assert re.search(rf"\| {metric} .*\+0\.0000 ", table)
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        ("acuracy", "task 'moods': metric='acuracy' is none of a classification; it has accuracy"),
+        ("[accuracy, pearson]", "metric='pearson' is none of a classification"),
+    ],
+)
+def test_a_metric_that_a_task_does_not_have_is_refused(tmp_path, capsys, metric, message):
+    small_run.write_files(tmp_path)
+    recipe = small_run.make_recipe(tmp_path)
+    recipe["tasks"] = {
+        "moods": recipe["tasks"]["moods"] | {"metric": metric.strip("[]").split(", ")}
+    }
+
+    with pytest.raises(SystemExit):
+        finetune.main([small_run.write_recipe(tmp_path, recipe)])
+
+    assert message in capsys.readouterr().err

@@ -1,0 +1,84 @@
+"""Scores of predictions, computed for many draws of rows at once.
+
+Those of ``metric_classes.py`` are the ones that are reported; these give the same numbers along the
+last axis, which a bootstrap needs.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+Values = NDArray[np.float64]
+Score = Callable[[Values, Values], Values]
+
+
+def accuracy(predictions: Values, labels: Values) -> Values:
+    """Share of equal values, (..., N) -> (...)."""
+    share: Values = (predictions == labels).mean(axis=-1)
+    return share
+
+
+def f1(predictions: Values, labels: Values) -> Values:
+    """F1 of the class 1; 0 where no row has it."""
+    return _f1_of(1, predictions, labels)[0]
+
+
+def macro_f1(predictions: Values, labels: Values) -> Values:
+    """Mean F1 of the classes that are among the predictions or the labels of a draw."""
+    found = [_f1_of(value, predictions, labels) for value in _classes(predictions, labels)]
+    values, present = (np.stack(part) for part in zip(*found, strict=True))
+    mean: Values = values.sum(axis=0) / present.sum(axis=0)
+    return mean
+
+
+def matthews_correlation(predictions: Values, labels: Values) -> Values:
+    """Correlation of classes (Gorodkin 2004, equation 8); 0 where one side is constant."""
+    classes = _classes(predictions, labels)
+    predicted = np.stack([(predictions == value).mean(axis=-1) for value in classes])
+    given = np.stack([(labels == value).mean(axis=-1) for value in classes])
+    covariance = accuracy(predictions, labels) - (predicted * given).sum(axis=0)
+    norm = (1 - (predicted**2).sum(axis=0)) * (1 - (given**2).sum(axis=0))
+    # a constant side leaves a rounding error in the place of 0
+    is_defined = norm > np.finfo(np.float64).eps
+    root = np.sqrt(np.where(is_defined, norm, 1.0))
+    correlation: Values = np.where(is_defined, covariance / root, 0.0)
+    return correlation
+
+
+def pearson(left: Values, right: Values) -> Values:
+    """Correlate without the checks of scipy; 0 where one side is constant."""
+    left = left - left.mean(axis=-1, keepdims=True)
+    right = right - right.mean(axis=-1, keepdims=True)
+    norm = np.sqrt((left**2).sum(axis=-1) * (right**2).sum(axis=-1))
+    product: Values = (left * right).sum(axis=-1)
+    return np.divide(product, norm, out=np.zeros_like(norm), where=norm > 0)
+
+
+def spearman(left: Values, right: Values) -> Values:
+    """Correlate ranks, equal values at their mean rank; 0 where one side is constant."""
+    return pearson(rankdata(left, axis=-1), rankdata(right, axis=-1))
+
+
+def _classes(predictions: Values, labels: Values) -> Values:
+    return np.union1d(predictions, labels)
+
+
+def _f1_of(value: float, predictions: Values, labels: Values) -> tuple[Values, Values]:
+    """Compute the F1 of a class, and whether any row has it."""
+    is_predicted, is_given = predictions == value, labels == value
+    both = 2.0 * (is_predicted & is_given).sum(axis=-1)
+    count = (is_predicted.sum(axis=-1) + is_given.sum(axis=-1)).astype(np.float64)
+    found: Values = np.divide(both, count, out=np.zeros_like(both), where=count > 0)
+    return found, count > 0
+
+
+METRIC_SCORES: dict[str, Score] = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "macro_f1": macro_f1,
+    "matthews_correlation": matthews_correlation,
+    "pearson": pearson,
+    "spearman": spearman,
+}
