@@ -38,7 +38,7 @@ whose state is read, D hidden size, H attention heads, d size of a head, V vocab
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import torch
 import transformers
@@ -333,6 +333,8 @@ class MinBertPreTrainedModel(PreTrainedModel):
     _input_embed_layer = "word_embeddings"
     _no_split_modules = ["MinBertEmbeddings", "MinBertLayer"]
     _can_record_outputs = {"hidden_states": MinBertLayer, "attentions": MinBertSelfAttention}
+    # name of a task of transformers' `pipeline` -> the pipeline that comes with the model
+    _pipelines: ClassVar[dict[str, Any]] = {}
     # One encoder serves all heads: the parts that a class does not have are no surprise.
     _keys_to_ignore_on_load_unexpected = [r"^(bert\.)?(cls|heads|classifier|qa_outputs|pooler)\."]
 
@@ -374,6 +376,15 @@ class MinBertPreTrainedModel(PreTrainedModel):
             "AutoConfig": "configuration_minbert.MinBertConfig",
             **{model._auto_class: f"modeling_minbert.{model.__name__}" for model in AUTO_MODELS},
         }
+        self.config.__dict__.pop("custom_pipelines", None)  # of the model it was read for
+        if self._pipelines:
+            self.config.custom_pipelines = {
+                name: {
+                    "impl": f"{pipeline.__module__.rpartition('.')[2]}.{pipeline.__name__}",
+                    "pt": [self._auto_class],
+                }
+                for name, pipeline in self._pipelines.items()
+            }
         # With the names of old checkpoints (gamma, beta) the Trainer would not find the norms on
         # resume: it reads the file without renaming.
         kwargs.setdefault("save_original_format", False)
