@@ -67,6 +67,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .attention_minbert import attend, can_attend, make_block_mask
 from .configuration_minbert import MinBertConfig
 from .dropout_minbert import MinBertDropout
+from .hub_minbert import push
 from .packing_minbert import (
     MinBertSequences,
     Read,
@@ -389,6 +390,52 @@ class MinBertPreTrainedModel(PreTrainedModel):
         # resume: it reads the file without renaming.
         kwargs.setdefault("save_original_format", False)
         super().save_pretrained(save_directory, *args, **kwargs)
+
+    def push_to_hub(  # type: ignore[override]  # `commit` is what upload_folder takes
+        self,
+        repo_id: str,
+        *,
+        card: dict[str, Any] | None = None,
+        tags: list[str] | None = None,
+        private: bool | None = None,
+        token: bool | str | None = None,
+        max_shard_size: int | str | None = "50GB",
+        **commit: Any,
+    ) -> str:
+        """Upload weights, configuration, code, the tokenizer of `predict`, and a card.
+
+        The card is that of the folder which the model was loaded from, else the one that is there,
+        else one that says what the model knows of itself.
+
+        Args:
+            repo_id: `owner/name`, or `name` for the owner of the token.
+            card: Metadata of the card: `language`, `license`, `datasets`, `tags`, `base_model` and
+                `pipeline_tag`, as the Hub knows them.
+            tags: More tags of the card.
+            private: Whether a new repository is private.
+            token: Token of the Hub; None for that of the login.
+            max_shard_size: Size of a file of weights at most.
+            **commit: `commit_message`, `commit_description`, `revision` and `create_pr`, as in
+                `PreTrainedModel.push_to_hub`.
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            ValueError: If a key of `card` is unknown.
+            OSError: If the Hub refuses, or cannot be reached; nothing on this machine changes.
+        """
+        message = commit.pop("commit_message", None) or f"Upload {type(self).__name__}"
+        return push(
+            self,
+            repo_id,
+            card=card,
+            tags=tags,
+            private=private,
+            token=token,
+            max_shard_size=max_shard_size,
+            commit={"commit_message": message, **commit},
+        )
 
     def supports_packed_input(self, device: torch.device | None = None) -> bool:
         """Tell whether a packed batch is computed without padding, and not by a mask of T x T.

@@ -21,6 +21,7 @@ from .arguments import (
     FastTrainingArguments,
     FinetuneArguments,
     PretrainArguments,
+    RunArguments,
     TextArguments,
 )
 from .callbacks import AggregateEarlyStopping
@@ -84,6 +85,7 @@ __all__ = [
     "Program",
     "Results",
     "Row",
+    "RunArguments",
     "RunFacts",
     "SamplingArguments",
     "SomeRows",
