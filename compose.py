@@ -1,6 +1,6 @@
 """What finetune.py and pretrain.py both compose of the three packages."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -8,7 +8,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from datasets_scripts import CorpusData, encode_corpus, make_text_rows
 from modeling_minbert import MinBertConfig
-from trainers import Masking, TextArguments, TextSource, load_pretrained, spread
+from trainers import Masking, RunArguments, TextArguments, TextSource, load_pretrained, spread
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,17 @@ def load_text(
     facts = {split: rows.describe() for split, rows in splits.items()}  # type: ignore[attr-defined]
     splits["validation"] = spread(splits["validation"], arguments.max_eval_rows)
     return Text(splits, masking, facts, encoded.problems, encoded.fingerprint)
+
+
+def describe_card(arguments: RunArguments, hub_datasets: Sequence[str | None]) -> dict[str, Any]:
+    """Collect the metadata of the model card.
+
+    Args:
+        arguments: The arguments, whose `card` wins.
+        hub_datasets: Names of the data on the Hub; None for data that it does not have.
+    """
+    datasets = sorted({name for name in hub_datasets if name is not None})
+    return ({"datasets": datasets} if datasets else {}) | (arguments.card or {})
 
 
 def load_tokenizer(path: str, flag: str = "model_name_or_path") -> PreTrainedTokenizerBase:

@@ -18,8 +18,17 @@ import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
-from compose import Text, fit_together, load_text, load_tokenizer, new_config, parse_corpus
+from compose import (
+    Text,
+    describe_card,
+    fit_together,
+    load_text,
+    load_tokenizer,
+    new_config,
+    parse_corpus,
+)
 from datasets_scripts import (
+    DATASETS,
     CorpusData,
     LoadedTask,
     TaskData,
@@ -91,6 +100,13 @@ class RecipeTask:
     def source(self) -> str:
         """Name of the data."""
         return self.data.hub_id or self.data.dataset or Path(str(self.data.train_file)).name
+
+    @property
+    def hub_dataset(self) -> str | None:
+        """Name on the Hub of the data, or of a copy of them; None if there is none."""
+        row = DATASETS.get(str(self.data.dataset))
+        found = self.data.hub_id or (row.hub_id if row else None)
+        return None if found is None or Path(found).exists() else found.partition(":")[0]
 
     def describe_head(self, rows: LoadedTask) -> dict[str, Any]:
         """Complete the head by what the rows say.
@@ -418,6 +434,7 @@ def prepare_run(
         text={name: text.facts for name, text in texts.items()},
         splits={name: task.facts for name, task in tasks.items()},
         fingerprints={name: found.fingerprint for name, found in (tasks | texts).items()},
+        card=describe_card(arguments, [task.hub_dataset for task in recipe.values()]),
     )
     read = {name: task.splits["validation"] for name, task in tasks.items()}
     return Run(trainer, encoded, facts, arguments, read, find_glue_files(recipe))

@@ -19,6 +19,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from compose import (
     Text,
+    describe_card,
     fit_together,
     load_text,
     load_tokenizer,
@@ -192,6 +193,7 @@ def prepare_run(
         bad_rows={TASK: text.problems},
         text=text.facts,
         fingerprints={TASK: text.fingerprint},
+        card=describe_card(arguments, []),
     )
     return Run(trainer, text, facts, arguments.evaluate_train)
 

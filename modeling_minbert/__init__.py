@@ -13,6 +13,7 @@ from .modeling_minbert import (
     MinBertPreTrainedModel,
 )
 from .modeling_minbert_multitask import MinBertForMultiTask
+from .onnx_export import export_onnx
 from .registration import register
 from .task_minbert import MinBertTask
 
@@ -33,4 +34,5 @@ __all__ = [
     "MinBertModel",
     "MinBertPreTrainedModel",
     "MinBertTask",
+    "export_onnx",
 ]

@@ -93,6 +93,9 @@ class MinBertConfig(PreTrainedConfig):
     default_task: str | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
+        if not __name__.startswith("transformers_modules."):
+            # The package has registered its pipelines: no code out of the folder is asked for.
+            kwargs.pop("custom_pipelines", None)
         self.complete_tasks()
         super().__post_init__(**kwargs)
 
@@ -174,7 +177,7 @@ class MinBertConfig(PreTrainedConfig):
 
     def to_bert(self) -> BertConfig:
         """Return the configuration of a stock BERT of the same sizes and labels."""
-        own = {"tasks", "default_task", "sparse_prediction"}
+        own = {"tasks", "default_task", "sparse_prediction", "custom_pipelines"}
         own |= {"auto_map", "model_type", "architectures", "transformers_version"}
         return BertConfig(**{key: val for key, val in self.to_dict().items() if key not in own})
 

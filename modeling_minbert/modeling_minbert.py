@@ -38,7 +38,7 @@ whose state is read, D hidden size, H attention heads, d size of a head, V vocab
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import torch
 import transformers
@@ -67,6 +67,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .attention_minbert import attend, can_attend, make_block_mask
 from .configuration_minbert import MinBertConfig
 from .dropout_minbert import MinBertDropout
+from .hub_minbert import push
 from .packing_minbert import (
     MinBertSequences,
     Read,
@@ -333,6 +334,8 @@ class MinBertPreTrainedModel(PreTrainedModel):
     _input_embed_layer = "word_embeddings"
     _no_split_modules = ["MinBertEmbeddings", "MinBertLayer"]
     _can_record_outputs = {"hidden_states": MinBertLayer, "attentions": MinBertSelfAttention}
+    # name of a task of transformers' `pipeline` -> the pipeline that comes with the model
+    _pipelines: ClassVar[dict[str, Any]] = {}
     # One encoder serves all heads: the parts that a class does not have are no surprise.
     _keys_to_ignore_on_load_unexpected = [r"^(bert\.)?(cls|heads|classifier|qa_outputs|pooler)\."]
 
@@ -374,10 +377,65 @@ class MinBertPreTrainedModel(PreTrainedModel):
             "AutoConfig": "configuration_minbert.MinBertConfig",
             **{model._auto_class: f"modeling_minbert.{model.__name__}" for model in AUTO_MODELS},
         }
+        self.config.__dict__.pop("custom_pipelines", None)  # of the model it was read for
+        if self._pipelines:
+            self.config.custom_pipelines = {
+                name: {
+                    "impl": f"{pipeline.__module__.rpartition('.')[2]}.{pipeline.__name__}",
+                    "pt": [self._auto_class],
+                }
+                for name, pipeline in self._pipelines.items()
+            }
         # With the names of old checkpoints (gamma, beta) the Trainer would not find the norms on
         # resume: it reads the file without renaming.
         kwargs.setdefault("save_original_format", False)
         super().save_pretrained(save_directory, *args, **kwargs)
+
+    def push_to_hub(  # type: ignore[override]  # `commit` is what upload_folder takes
+        self,
+        repo_id: str,
+        *,
+        card: dict[str, Any] | None = None,
+        tags: list[str] | None = None,
+        private: bool | None = None,
+        token: bool | str | None = None,
+        max_shard_size: int | str | None = "50GB",
+        **commit: Any,
+    ) -> str:
+        """Upload weights, configuration, code, the tokenizer of `predict`, and a card.
+
+        The card is that of the folder which the model was loaded from, else the one that is there,
+        else one that says what the model knows of itself.
+
+        Args:
+            repo_id: `owner/name`, or `name` for the owner of the token.
+            card: Metadata of the card: `language`, `license`, `datasets`, `tags`, `base_model` and
+                `pipeline_tag`, as the Hub knows them.
+            tags: More tags of the card.
+            private: Whether a new repository is private.
+            token: Token of the Hub; None for that of the login.
+            max_shard_size: Size of a file of weights at most.
+            **commit: `commit_message`, `commit_description`, `revision` and `create_pr`, as in
+                `PreTrainedModel.push_to_hub`.
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            ValueError: If a key of `card` is unknown.
+            OSError: If the Hub refuses, or cannot be reached; nothing on this machine changes.
+        """
+        message = commit.pop("commit_message", None) or f"Upload {type(self).__name__}"
+        return push(
+            self,
+            repo_id,
+            card=card,
+            tags=tags,
+            private=private,
+            token=token,
+            max_shard_size=max_shard_size,
+            commit={"commit_message": message, **commit},
+        )
 
     def supports_packed_input(self, device: torch.device | None = None) -> bool:
         """Tell whether a packed batch is computed without padding, and not by a mask of T x T.

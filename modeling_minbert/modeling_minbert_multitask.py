@@ -39,6 +39,7 @@ from .inference_minbert import Encoded, Row, check_rows, stream, tokenize
 from .losses_minbert import sequence_keys
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .packing_minbert import Read
+from .pipeline_minbert import MinBertMultiTaskPipeline
 from .pretraining_minbert import MinBertForPreTrainingOutput, MinBertPreTrainingHeads, pretrain
 from .task_minbert import PRETRAINING, MinBertTask
 
@@ -86,6 +87,7 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
     """
 
     _auto_class = "AutoModelForSequenceClassification"
+    _pipelines = {"minbert-multi-task": MinBertMultiTaskPipeline}
     accepts_loss_kwargs = False
 
     def __init__(self, config: MinBertConfig) -> None:
@@ -345,62 +347,69 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         task: str,
         sentences: Sequence[str] | Sequence[tuple[str, str]],
         *,
+        top_k: int | None = None,
         max_tokens_per_batch: int | None = None,
         show_progress: bool | None = None,
-    ) -> list[dict[str, Any]]:
+    ) -> list[Any]:
         """Predict a task for sentences or pairs of sentences.
 
         Args:
             task: Name of the task.
             sentences: Sentences, or pairs (first, second) for a pair task and a contrastive one.
+            top_k: How many labels of a row, the most probable first; None for the predicted one.
             max_tokens_per_batch: Tokens that are computed together; None for what suits the device.
             show_progress: Whether to show a progress bar; None shows it for long lists.
 
         Returns:
             One dictionary a row, in the order given: `label` and `score` (its probability in
             [0, 1]), or only `score`: within the range of the task for a similarity, the cosine for
-            a contrastive task.
+            a contrastive task. With `top_k` a list of at most so many of them a row.
 
         Raises:
             TypeError: If `sentences` is one string.
-            ValueError: If there is no such task, it is one of pre-training, or a row has not as
-                many sentences as it reads.
+            ValueError: If there is no such task, it is one of pre-training, a row has not as many
+                sentences as it reads, or `top_k` is below 1.
         """
         spec = self._head(task).task
         rows = list(check_rows(sentences, task, 1 if spec.pair_encoding is None else 2))
         options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
-        return list(chain.from_iterable(self._predict(task, rows, **options)))
+        return list(chain.from_iterable(self._predict(task, rows, top_k, **options)))
 
     def predict_stream(
         self,
         task: str,
         sentences: Iterable[str] | Iterable[tuple[str, str]],
         *,
+        top_k: int | None = None,
         max_tokens_per_batch: int | None = None,
         show_progress: bool | None = None,
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[Any]:
         """Predict a task for more rows than fit into memory; see `predict`.
 
         Args:
             task: Name of the task.
             sentences: Any iterable; it is read some thousand rows ahead of what is taken.
+            top_k: As in `predict`.
             max_tokens_per_batch: Tokens that are computed together; None for what suits the device.
             show_progress: Whether to show a progress bar; None shows it unless the list is short.
 
         Yields:
-            One dictionary a row, in the order given.
+            What `predict` gives for a row, in the order given.
 
         Raises:
             TypeError: If `sentences` is one string.
-            ValueError: If there is no such task, it is one of pre-training, or a row has not as
-                many sentences as it reads.
+            ValueError: As `predict` does.
         """
         spec = self._head(task).task
         rows = check_rows(sentences, task, 1 if spec.pair_encoding is None else 2)
         options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
-        return chain.from_iterable(self._predict(task, rows, **options))
+        return chain.from_iterable(self._predict(task, rows, top_k, **options))
 
-    def _predict(self, task: str, rows: Iterable[Row], **options: Any) -> Iterator[list[Any]]:
+    def _predict(
+        self, task: str, rows: Iterable[Row], top_k: int | None, **options: Any
+    ) -> Iterator[list[Any]]:
+        if top_k is not None and top_k < 1:
+            raise ValueError(f"top_k={top_k} must be 1 or more")
         spec = self._head(task).task
 
         def compute(batch: dict[str, Any]) -> Tensor:
@@ -415,24 +424,31 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         separate = spec.pair_encoding == "separate"
         encode = self._tokenize(separate=separate, truncation=spec.truncation)
         for logits in stream(self, rows, encode, compute, **options):
-            yield self._describe(task, spec, logits)
+            yield self._describe(task, spec, logits, top_k)
 
-    def _describe(self, task: str, spec: MinBertTask, logits: Tensor) -> list[dict[str, Any]]:
-        """Say what logits (n, K) mean, a dictionary a row."""
-        if spec.problem_type == "contrastive":
-            return [{"score": cosine} for cosine in logits.squeeze(-1).tolist()]
-        predictions = self.decode(task, logits).tolist()
-        if spec.problem_type == "similarity":
-            return [{"score": prediction} for prediction in predictions]
+    def _describe(
+        self, task: str, spec: MinBertTask, logits: Tensor, top_k: int | None
+    ) -> list[Any]:
+        """Say what logits (n, K) mean, a dictionary a row, or with `top_k` a list of them."""
+        if spec.problem_type in ("contrastive", "similarity"):
+            is_cosine = spec.problem_type == "contrastive"  # which is decoded already
+            scores = logits.squeeze(-1) if is_cosine else self.decode(task, logits)
+            rows = [{"score": score} for score in scores.tolist()]
+            return rows if top_k is None else [[row] for row in rows]
         if spec.problem_type == "paraphrase":
             probabilities = torch.cat([torch.sigmoid(-logits), torch.sigmoid(logits)], dim=-1)
         else:
             probabilities = logits.softmax(dim=-1)
+        if top_k is None:
+            best = self.decode(task, logits).unsqueeze(-1)
+        else:
+            best = probabilities.topk(min(top_k, probabilities.shape[-1])).indices
         names = spec.labels or []
-        return [
-            {"label": names[prediction], "score": row[prediction]}
-            for prediction, row in zip(predictions, probabilities.tolist(), strict=True)
+        described = [
+            [{"label": names[index], "score": row[index]} for index in indices]
+            for indices, row in zip(best.tolist(), probabilities.tolist(), strict=True)
         ]
+        return [row[0] for row in described] if top_k is None else described
 
     def encode(
         self,

@@ -11,12 +11,27 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import yaml
+
 API = "/api/models/"
 # A pushed repository is read at any name of a revision: there is only one.
 RESOLVE = re.compile(r"/(?P<repo>[\w-]+/[\w.-]+)/resolve/[^/]+/(?P<path>.+)")
 LFS = re.compile(r"/(?P<repo>[\w-]+/[\w.-]+)\.git/info/lfs/objects/batch")
 COMMIT = "c" * 40
 LARGE = (".safetensors", ".bin", ".png")
+HEADER = re.compile(r"^---\n(.*?)\n---\n", re.DOTALL)
+# What the Hub knows of a card. Source: https://github.com/huggingface/hub-docs, modelcard.md
+METADATA = {
+    "base_model": (str, list),
+    "datasets": list,
+    "language": (str, list),
+    "library_name": str,
+    "license": str,
+    "metrics": list,
+    "model-index": list,
+    "pipeline_tag": str,
+    "tags": list,
+}
 
 
 class Hub(ThreadingHTTPServer):
@@ -26,6 +41,8 @@ class Hub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.repos: dict[str, dict[str, bytes]] = {}
         self.objects: dict[str, bytes] = {}
+        # end of a path -> status and reason with which a POST to it is refused
+        self.refused: dict[str, tuple[int, str]] = {}
 
     @property
     def url(self):
@@ -62,13 +79,28 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         path = self.path.partition("?")[0]
+        refusals = [found for end, found in self.server.refused.items() if path.endswith(end)]
+        if not self.headers.get("Authorization"):
+            refusals = [(401, "Invalid username or password.")]
+        if refusals:
+            self.answer(refusals[0][0], {"error": refusals[0][1]})
+        else:
+            self.post(path, body)
+
+    def post(self, path, body):
+        """Take what is sent; everybody who may write may write to ``user``."""
         if path == "/api/repos/create":
             asked = json.loads(body)
             repo = f"{asked.get('organization') or 'user'}/{asked['name']}"
+            if not repo.startswith("user/"):
+                self.answer(403, {"error": "You do not have the rights to create this model"})
+                return
             self.server.repos.setdefault(repo, {})
             self.answer(200, {"url": f"{self.server.url}/{repo}", "id": repo})
         elif path == "/api/validate-yaml":
-            self.answer(200, {"errors": [], "warnings": []})
+            errors = check_card(json.loads(body)["content"])
+            messages = [{"message": error} for error in errors]
+            self.answer(400 if errors else 200, {"errors": messages, "warnings": []})
         elif "/preupload/" in path:
             files = [
                 {
@@ -135,10 +167,34 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Type", "application/json")
         if code is not None:
             self.send_header("X-Error-Code", code)
-            self.send_header("X-Error-Message", str(content["error"]))
+        if status >= 400 and "error" in content:
+            self.send_header("X-Error-Message", content["error"])
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(data)
+
+
+def check_card(text):
+    """List what the metadata of a card have wrong, as far as the Hub would look."""
+    found = HEADER.match(text)
+    if found is None:
+        return ["no metadata"]
+    metadata = yaml.safe_load(found[1])
+    errors = [f"unknown {key}" for key in metadata if key not in METADATA]
+    errors += [
+        f"{key}: {value!r}"
+        for key, value in metadata.items()
+        if not isinstance(value, METADATA.get(key, object)) or not value
+    ]
+    for model in metadata.get("model-index", []):
+        for result in model["results"] if model.get("name") else [{}]:
+            parts = (result.get("task", {}), "type"), (result.get("dataset", {}), "type")
+            parts += ((result.get("dataset", {}), "name"),)
+            errors += [f"model-index: no {key}" for part, key in parts if not part.get(key)]
+            values = [metric.get("value") for metric in result.get("metrics", [])]
+            if not values or not all(isinstance(value, int | float) for value in values):
+                errors.append(f"model-index: values {values}")
+    return errors
 
 
 @contextmanager

@@ -123,7 +123,7 @@ def test_the_card_holds_numbers_data_command_and_recipe(run, metrics):
 
     found = {(result.task_name, result.metric_type): result for result in card.data.eval_results}
     expected = metrics["validation"]["metrics"]["pairs_accuracy"]
-    assert found["pairs", "accuracy"].metric_value == round(expected, 4)
+    assert found["pairs", "accuracy"].metric_value == expected
     assert found["pairs", "accuracy"].dataset_name == "pairs-train.tsv"
     assert len(found) == 7
     assert metrics["command"] in text

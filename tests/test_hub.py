@@ -19,11 +19,13 @@ SENTENCES = ["the garden is warm", "this song was dull"]
 
 LOAD = """
 import json, sys
-from transformers import AutoModel, AutoModelForSequenceClassification
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 name, sentences = sys.argv[1], json.loads(sys.argv[2])
 model = AutoModelForSequenceClassification.from_pretrained(name, trust_remote_code=True)
 encoder = AutoModel.from_pretrained(name, trust_remote_code=True)
+tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=True)
+pipe = pipeline("minbert-multi-task", model=name, trust_remote_code=True, device="cpu")
 assert not any(module == "modeling_minbert" for module in sys.modules)
 weights, own = encoder.state_dict(), model.bert.state_dict()
 print(json.dumps({
@@ -31,12 +33,34 @@ print(json.dumps({
     "encoder": type(encoder).__name__,
     "vectors": model.encode(sentences).tolist(),
     "predictions": model.predict("moods", sentences),
+    "piped": pipe([{"text": sentence, "task": "moods"} for sentence in sentences]),
+    "ids": tokenizer(sentences)["input_ids"],
     "same": all(bool((weights[key] == value).all()) for key, value in own.items()),
 }))
 """
 
 
-def run_with(hub, folder, *command):
+PUSH = """
+import contextlib, json, sys
+from modeling_minbert import MinBertForMaskedLM, MinBertForMultiTask, MinBertModel
+
+folder = sys.argv[1]
+model = MinBertForMultiTask.from_pretrained(folder)
+model.push_to_hub("user/own", card={"language": "en", "license": "mit"}, tags=["tiny"])
+encoder = MinBertModel.from_pretrained(folder)
+encoder.name_or_path = ""  # as if it had come from nowhere
+encoder.push_to_hub("bare", commit_message="An encoder")
+messages = []
+for repo in ("other/refused", "user/full", "user/no-token"):
+    try:
+        model.push_to_hub(repo, token=False if repo.endswith("token") else None)
+    except OSError as error:
+        messages.append(str(error))
+print(json.dumps(messages))
+"""
+
+
+def run_with(hub, folder, *command, status=0, **more):
     """Run Python in ``folder``, with ``hub`` as the Hub and a cache of its own."""
     environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
     environment |= {
@@ -45,6 +69,8 @@ def run_with(hub, folder, *command):
         "HF_HUB_DISABLE_XET": "1",  # a protocol of its own, which the loopback server lacks
         "HF_TOKEN": "hf_loopback",
         "NO_PROXY": "127.0.0.1",
+        "PYTHONPATH": str(ROOT) if more.pop("installed", False) else "",
+        **more,
     }
     done = subprocess.run(
         [sys.executable, *command],
@@ -54,8 +80,8 @@ def run_with(hub, folder, *command):
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    assert done.returncode == status, done.stderr[-3000:]
+    return done.stderr if status else done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +103,7 @@ def pushed(hub, folder):
     small_run.write_files(folder)
     recipe = small_run.make_recipe(folder)
     recipe["tasks"] = {name: recipe["tasks"][name] for name in ("moods", "scores")}
+    recipe["card"] = {"language": "en", "license": "apache-2.0", "tags": ["small"]}
     path = small_run.write_recipe(folder, recipe)
     script = str(ROOT / "finetune.py")
     run_with(hub, folder, script, path, "--push_to_hub", "--hub_model_id", MODEL)
@@ -128,23 +155,117 @@ def test_the_pushed_card_is_ours(pushed):
     card = ModelCard(text)
 
     assert f'from_pretrained("{MODEL}", trust_remote_code=True)' in text
-    assert {result.task_name for result in card.data.eval_results} == {"moods", "scores"}
+    assert loopback_hub.check_card(text) == []
+    data = card.data
+    assert (data.language, data.license) == ("en", "apache-2.0")
+    assert data.tags == ["minbert", "multi-task", "small"]
+    assert (data.library_name, data.pipeline_tag) == ("transformers", "text-classification")
+    assert data.metrics == ["accuracy", "macro_f1", "pearson", "spearman"]
+    found = {f"{x.task_name}_{x.metric_type}": x.metric_value for x in data.eval_results}
+    metrics = json.loads(pushed["metrics.json"])["validation"]["metrics"]
+    assert found == {name: value for name, value in metrics.items() if "_" in name}
+
+
+@pytest.fixture(scope="module")
+def own(hub, folder, pushed):
+    """Push models by themselves; returns what was said of those that could not be."""
+    assert pushed
+    hub.refused = {
+        "user/full/preupload/main": (403, "Private repository storage limit reached"),
+    }
+    script = folder / "push.py"
+    script.write_text(PUSH)
+    before = (folder / "out" / "model.safetensors").read_bytes()
+    printed = run_with(hub, folder, str(script), str(folder / "out"), installed=True)
+    assert (folder / "out" / "model.safetensors").read_bytes() == before
+    hub.refused = {}
+    return json.loads(printed.splitlines()[-1])
 
 
 @pytest.mark.slow
-def test_others_load_it_without_the_package(hub, folder, pushed, tmp_path):
+def test_a_model_pushes_itself_with_code_tokenizer_and_the_card_of_its_run(hub, own, pushed):
+    files = hub.repos["user/own"]
+
+    assert own
+    code = {name for name in pushed if name.endswith(".py")}
+    assert code | {"model.safetensors", "config.json", "tokenizer.json", "README.md"} <= set(files)
+    assert not [name for name in files if name.startswith(("checkpoint", "metrics", "report"))]
+    text = files["README.md"].decode()
+    card, of_run = ModelCard(text).data, ModelCard(pushed["README.md"].decode()).data
+    assert 'from_pretrained("user/own", trust_remote_code=True)' in text
+    assert loopback_hub.check_card(text) == []
+    assert (card.license, card.model_name) == ("mit", "own")
+    assert card.tags == ["minbert", "multi-task", "small", "tiny"]
+    assert [x.metric_value for x in card.eval_results] == [
+        x.metric_value for x in of_run.eval_results
+    ]
+
+
+@pytest.mark.slow
+def test_a_model_without_a_run_has_a_card_of_what_it_knows(hub, own):
+    text = hub.repos["user/bare"]["README.md"].decode()
+
+    assert own
+    assert loopback_hub.check_card(text) == []
+    assert ModelCard(text).data.pipeline_tag == "feature-extraction"
+    assert "A MinBertModel: 2 layers of width 12, " in text
+    assert 'AutoModel.from_pretrained("user/bare", trust_remote_code=True)' in text
+    assert "knows neither" in text
+
+
+@pytest.mark.slow
+def test_a_refused_push_says_why_and_what_to_do(own):
+    refused, full, no_token = own
+
+    assert refused.startswith("push_to_hub('other/refused'): 403 ")
+    assert "do not have the rights" in refused
+    assert "name a repository of your own" in refused
+    assert "Private repository storage limit reached" in full
+    assert no_token.startswith("push_to_hub('user/no-token'): 401 ")
+    assert "log in with `hf auth login`" in no_token
+    assert all("save_pretrained(folder) keeps" in message for message in own)
+
+
+@pytest.mark.slow
+def test_a_run_that_cannot_be_pushed_says_so_before_it_begins_or_is_whole(hub, tmp_path):
+    small_run.write_files(tmp_path)
+    recipe = small_run.make_recipe(tmp_path)
+    recipe["tasks"] = {"moods": recipe["tasks"]["moods"]}
+    path = small_run.write_recipe(tmp_path, recipe)
+    script = str(ROOT / "finetune.py")
+    flags = ("--push_to_hub", "--max_steps", "2", "--hub_model_id")
+
+    denied = run_with(hub, tmp_path, script, path, *flags, "other/m", status=2)
+    assert not (tmp_path / "out").exists()
+    hub.refused = {"/commit/main": (403, "Private repository storage limit reached")}
+    late = run_with(hub, tmp_path, script, path, *flags, "user/late", status=2)
+    hub.refused = {}
+
+    assert "finetune.py: error: push_to_hub: 403 " in denied
+    assert "do not have the rights" in denied
+    assert "Private repository storage limit reached" in late.splitlines()[-1]
+    assert "the run is whole; push it with `hf upload user/late " in late
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["finished"] is True
+    assert (tmp_path / "out" / "README.md").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [MODEL, "user/own"])
+def test_others_load_it_without_the_package(hub, folder, own, tmp_path, name):
     script = tmp_path / "load.py"
     script.write_text(LOAD)
     model = MinBertForMultiTask.from_pretrained(folder / "out")
 
-    printed = run_with(hub, tmp_path, str(script), MODEL, json.dumps(SENTENCES))
+    printed = run_with(hub, tmp_path, str(script), name, json.dumps(SENTENCES))
 
-    assert pushed
+    assert own
     assert "[y/N]" not in printed  # trust was given, nobody is asked again
     found = json.loads(printed.splitlines()[-1])
     assert (found["class"], found["encoder"]) == ("MinBertForMultiTask", "MinBertModel")
     assert found["same"] is True
     assert found["predictions"] == model.predict("moods", SENTENCES)
+    assert found["piped"] == found["predictions"]
+    assert found["ids"] == model.tokenizer(SENTENCES)["input_ids"]
     assert found["vectors"] == model.encode(SENTENCES).tolist()
 
 

@@ -22,6 +22,7 @@ from .arguments import (
     FastTrainingArguments,
     FinetuneArguments,
     PretrainArguments,
+    RunArguments,
     TextArguments,
 )
 from .callbacks import AggregateEarlyStopping
@@ -94,6 +95,7 @@ __all__ = [
     "Program",
     "Results",
     "Row",
+    "RunArguments",
     "RunFacts",
     "SamplingArguments",
     "SomeRows",

@@ -21,6 +21,7 @@ FIXED_IN_CHAIN = (
     "overwrite_output_dir",
     "resume_from_checkpoint",
 )
+CARD_KEYS = ("language", "license", "datasets", "tags")
 PROBLEM_TYPES = {"mlm": "masked_lm", "nsp": "next_sentence", "mlm_nsp": "pretraining"}
 
 
@@ -97,6 +98,13 @@ class RunArguments:
     overwrite_output_dir: bool = field(
         default=False, metadata={"help": "Whether the folder may lose another run."}
     )
+    card: dict[str, Any] | None = field(
+        default=None,
+        metadata={
+            "help": "Metadata of the model card, as the Hub knows them: language (en), license "
+            "(apache-2.0), datasets and tags (lists)."
+        },
+    )
 
     def __post_init__(self) -> None:
         if self.model_name_or_path is not None and self.model_config:
@@ -109,6 +117,7 @@ class RunArguments:
                 f"max_tokens_per_batch={self.max_tokens_per_batch}; expected 1 or more, or null "
                 "for per_device_train_batch_size rows"
             )
+        check_card(self.card or {})
 
     def make_callbacks(self, args: TrainingArguments) -> list[AggregateEarlyStopping]:
         """Make the callback for early stopping, if asked for.
@@ -347,6 +356,23 @@ class PretrainArguments(TextArguments, RunArguments):
     def problem_type(self) -> str:
         """Problem type of the only task."""
         return PROBLEM_TYPES[self.objective]
+
+
+def check_card(card: dict[str, Any]) -> None:
+    """Check metadata of a model card.
+
+    Raises:
+        ValueError: If a key is unknown, or a value is neither text nor a list of texts.
+    """
+    for key, value in card.items():
+        if key not in CARD_KEYS:
+            raise ValueError(f"card: unknown key {key!r}; known keys: {', '.join(CARD_KEYS)}")
+        texts = value if isinstance(value, list) else [value]
+        if not texts or not all(isinstance(text, str) and text for text in texts):
+            what = "a text" if key == "license" else "a text or a list of texts"
+            raise ValueError(f"card: {key}={value!r} must be {what}, in quotes if YAML reads more")
+        if key == "license" and isinstance(value, list):
+            raise ValueError(f"card: license={value!r} must be one text, as in apache-2.0")
 
 
 def check_names(key: str, mapping: dict[Any, Any], example: str) -> None:

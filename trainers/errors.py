@@ -62,6 +62,8 @@ def named_errors(
 
 
 def reason_of(error: BaseException) -> str:
-    """Take the message; strict dataclasses wrap the one that helps."""
+    """Take the message; strict dataclasses wrap the one that helps, and the Hub's comes last."""
+    if isinstance(error, HfHubHTTPError) and error.server_message:
+        return f"{error.response.status_code} {error.server_message}"
     cause = error.__cause__ if isinstance(error, StrictDataclassError) else None
     return str(cause or error).strip()

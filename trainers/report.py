@@ -218,7 +218,11 @@ def write_model_card(
     if not Path(template_path).is_file():
         raise ValueError(f"the template {str(template_path)!r} of the model card is not a file")
     results = _eval_results(metrics, problem_types, chosen or {}, dataset_names or {})
-    data = ModelCardData(model_name=model_name, eval_results=results, **(card_data or {}))
+    measured = sorted({result.metric_type for result in results})
+    data = ModelCardData(
+        **{"model_name": model_name, "eval_results": results, "metrics": measured or None}
+        | dict(card_data or {})
+    )
     card = ModelCard.from_template(
         data, template_path=str(template_path), model_name=model_name, **(template_values or {})
     )
@@ -245,7 +249,7 @@ def _eval_results(
             dataset_split="validation",
             metric_type=name,
             metric_name=name,
-            metric_value=round(metrics[f"eval_{task}_{name}"], 4),
+            metric_value=metrics[f"eval_{task}_{name}"],
         )
         for task, kind in problem_types.items()
         for name in metric_names(kind, chosen.get(task, ()))

@@ -83,6 +83,7 @@ class RunFacts:
         splits: What the splits of a task with labels hold: rows, of how many usable ones, and how
             many of each class.
         fingerprints: What tells the data of each task from any other, as they were read.
+        card: Metadata of the model card, which win: language, license, datasets, tags.
         versions: Versions of the libraries.
     """
 
@@ -94,6 +95,7 @@ class RunFacts:
     text: dict[str, dict[str, Any]] = field(default_factory=dict)
     splits: dict[str, dict[str, Any]] = field(default_factory=dict)
     fingerprints: dict[str, str] = field(default_factory=dict)
+    card: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(
         default_factory=lambda: {name: version(name) for name in LIBRARIES}
     )
@@ -285,7 +287,16 @@ def write_card(
             "pipeline_tag": "text-classification" if tasks else "fill-mask",
             # The Hub knows its own models, not the folders of this machine.
             "base_model": start if start is not None and not Path(start).exists() else None,
-            "tags": ["minbert", "multi-task" if tasks else "pre-training"],
+            **facts.card,
+            "tags": list(
+                dict.fromkeys(
+                    [
+                        "minbert",
+                        "multi-task" if tasks else "pre-training",
+                        *_texts(facts.card, "tags"),
+                    ]
+                )
+            ),
         },
         template_values={
             **asdict(facts),
@@ -302,6 +313,12 @@ def write_card(
             },
         },
     )
+
+
+def _texts(card: Mapping[str, Any], key: str) -> list[str]:
+    """Read metadata that are one text or several."""
+    found = card.get(key) or []
+    return [found] if isinstance(found, str) else list(found)
 
 
 def _tell_apart(data: Mapping[str, str]) -> dict[str, str]:

@@ -51,6 +51,7 @@ FREE_SETTINGS = {
     "finetune",
     "evaluate_train",
     "report_examples",
+    "card",
 }
 
 

@@ -85,7 +85,7 @@ def test_the_card_reads_back_with_its_numbers(tmp_path):
     card = ModelCard.load(path)
     found = {(r.dataset_name, r.metric_type): r.metric_value for r in card.data.eval_results}
     assert found == {
-        ("SST-5", "accuracy"): 0.5123,
+        ("SST-5", "accuracy"): 0.51234,
         ("SST-5", "macro_f1"): 0.4,
         ("my_scores", "pearson"): -0.125,
         ("my_scores", "spearman"): 0.25,

@@ -1,0 +1,196 @@
+# Copyright 2026 The minBERT authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Models on the Hub: what is pushed beside the weights, and the card that says what they are."""
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import HfApi, ModelCard, ModelCardData
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    LocalTokenNotFoundError,
+    OfflineModeIsEnabled,
+)
+
+# Auto class -> what the Hub calls its task: https://huggingface.co/tasks
+HUB_TASKS = {
+    "AutoModel": "feature-extraction",
+    "AutoModelForMaskedLM": "fill-mask",
+    "AutoModelForPreTraining": "fill-mask",
+    "AutoModelForNextSentencePrediction": "text-classification",
+    "AutoModelForSequenceClassification": "text-classification",
+    "AutoModelForTokenClassification": "token-classification",
+    "AutoModelForQuestionAnswering": "question-answering",
+}
+CARD_KEYS = ("language", "license", "tags", "datasets", "base_model", "pipeline_tag")
+# What sending raises: files, the Hub's answers, and all of the client that it is built on.
+ERRORS: tuple[type[Exception], ...] = (OSError, HfHubHTTPError.__bases__[0])
+
+
+def push(
+    model: Any,
+    repo_id: str,
+    *,
+    card: Mapping[str, Any] | None,
+    tags: Sequence[str] | None,
+    private: bool | None,
+    token: bool | str | None,
+    max_shard_size: int | str | None,
+    commit: Mapping[str, Any],
+) -> str:
+    """Upload a model with its code, its card, and the tokenizer that it knows.
+
+    Args:
+        model: A minBERT.
+        repo_id: `owner/name`, or `name` for the owner of the token.
+        card: Metadata of the card, which win; keys of `CARD_KEYS`.
+        tags: More tags of the card.
+        private: Whether a new repository is private.
+        token: Token of the Hub; None for that of the login.
+        max_shard_size: Size of a file of weights at most.
+        commit: What `HfApi.upload_folder` takes of the commit.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        ValueError: If a key of `card` is unknown.
+        OSError: If the Hub refuses, or cannot be reached.
+    """
+    if unknown := sorted(set(card or {}) - set(CARD_KEYS)):
+        raise ValueError(f"card: unknown key {unknown[0]!r}; known keys: {', '.join(CARD_KEYS)}")
+    api = HfApi(token=token)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder, max_shard_size=max_shard_size)
+        tokenizer = _find_tokenizer(model)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder)
+        with _readable_errors(repo_id):
+            repo = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+            found = _find_card(model, repo, api)
+            _complete_card(found, repo, card or {}, tags or ()).save(Path(folder) / "README.md")
+            return api.upload_folder(repo_id=repo, folder_path=folder, **commit)
+
+
+@contextmanager
+def _readable_errors(repo_id: str) -> Iterator[None]:
+    """Let errors name the repository and the way out."""
+    try:
+        yield
+    except ERRORS as error:
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if isinstance(error, LocalTokenNotFoundError) or status == 401:
+            advice = "log in with `hf auth login`, or pass token="
+        elif status == 403:
+            advice = "this token may not write there: name a repository of your own, or log in anew"
+        elif isinstance(error, OfflineModeIsEnabled):
+            advice = "unset HF_HUB_OFFLINE"
+        else:
+            advice = "check the network, and push again"
+        said = " ".join(str(getattr(error, "server_message", None) or error).split()).rstrip(".")
+        reason = f"{status} {said}" if status else said or type(error).__name__
+        raise OSError(
+            f"push_to_hub({repo_id!r}): {reason}; {advice}; save_pretrained(folder) keeps "
+            "the model on this machine"
+        ) from error
+
+
+def _find_tokenizer(model: Any) -> Any:
+    """Return the tokenizer that a model predicts with; None if it has none."""
+    try:
+        return model.tokenizer
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _find_card(model: Any, repo: str, api: HfApi) -> ModelCard:
+    """Take the card of the folder that a model came from, that of the Hub, or make one."""
+    own = Path(model.name_or_path) / "README.md"
+    if model.name_or_path and own.is_file():
+        return ModelCard(_point_to(repo, own.read_text(encoding="utf-8")))
+    if api.file_exists(repo, "README.md"):
+        return ModelCard(Path(api.hf_hub_download(repo, "README.md")).read_text(encoding="utf-8"))
+    return make_card(model, repo)
+
+
+def _point_to(repo: str, text: str) -> str:
+    """Let the examples of a card load from the Hub, not from a folder of another machine."""
+    return re.sub(r'(?m)(\.from_pretrained\(|^path = )"[^"]*"', rf'\1"{repo}"', text)
+
+
+def _complete_card(
+    card: ModelCard, repo: str, given: Mapping[str, Any], tags: Sequence[str]
+) -> ModelCard:
+    """Put what was given into the metadata of a card."""
+    data: Any = card.data
+    for name, value in given.items():
+        setattr(data, name, value)
+    before = [data.tags] if isinstance(data.tags, str) else data.tags or []
+    data.tags = list(dict.fromkeys([*before, "minbert", *tags]))
+    data.library_name = data.library_name or "transformers"
+    if data.eval_results:
+        data.model_name = repo.rpartition("/")[2]
+    return card
+
+
+def make_card(model: Any, repo_id: str) -> ModelCard:
+    """Describe a model by what it knows of itself: its sizes, its tasks, and how to load it.
+
+    Args:
+        model: A minBERT.
+        repo_id: `owner/name` on the Hub.
+    """
+    start = model.name_or_path
+    data = ModelCardData(
+        library_name="transformers",
+        pipeline_tag=HUB_TASKS[model._auto_class],
+        base_model=start if start and not Path(start).exists() else None,
+    )
+    config = model.config
+    parts = [
+        f"---\n{data.to_yaml()}\n---\n\n# {repo_id.rpartition('/')[2]}",
+        f"A {type(model).__name__}: {config.num_hidden_layers} layers of width "
+        f"{config.hidden_size}, {model.num_parameters():,} parameters, sequences of up to "
+        f"{config.max_position_embeddings} tokens.",
+        "## Use",
+        _describe_use(model, repo_id),
+        "## Training and evaluation",
+        "This card was made from the model alone, which knows neither. Say here what it was "
+        "trained on, how, and what was measured.",
+        "## Limits",
+        "The model knows what its training data shows, biases included. Check it on your own text "
+        "before you rely on it.",
+    ]
+    return ModelCard("\n\n".join(parts) + "\n")
+
+
+def _describe_use(model: Any, repo_id: str) -> str:
+    auto_class = model._auto_class
+    lines = [
+        f"from transformers import {auto_class}, AutoTokenizer",
+        "",
+        f'tokenizer = AutoTokenizer.from_pretrained("{repo_id}")',
+        f'model = {auto_class}.from_pretrained("{repo_id}", trust_remote_code=True)',
+    ]
+    if model._pipelines:  # the heads are those of tasks
+        for name in model.config.tasks:
+            task = model.config.task(name)
+            if not task.is_pretraining:
+                row = '"A sentence."' if task.pair_encoding is None else '("A first.", "A second.")'
+                lines.append(f'model.predict("{name}", [{row}])')
+    return "\n".join(["```python", *lines, "```"])

@@ -1,0 +1,125 @@
+"""A model as an ONNX file: the padded path in plain operations, for batches of any size and length.
+
+Needs onnx and onnxscript, which come with `pip install -e ".[onnx]"`.
+"""
+
+import os
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .inference_minbert import evaluating
+from .modeling_minbert_multitask import MinBertForMultiTask
+
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+NEEDED = ("onnx", "onnxscript")
+
+
+class _OnnxModel(nn.Module):
+    """A model, or one task of it, with inputs in a fixed order and a tuple of tensors out."""
+
+    def __init__(self, model: nn.Module, task: str | None) -> None:
+        super().__init__()
+        self.model = model
+        self.task = task
+        self.output_names: list[str] = []
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
+    ) -> tuple[Tensor, ...]:
+        model: Any = self.model
+        inputs = (input_ids, attention_mask, token_type_ids)
+        if self.task is None:
+            outputs = model(*inputs, return_dict=True)
+        elif model.config.task(self.task).problem_type == "contrastive":
+            # its forward computes a loss, too
+            head = model._head(self.task)
+            _, pooled = model._pool(head, (*inputs, None, None), {}, head.task.num_sequences)
+            outputs = {"logits": head(pooled)}
+        else:
+            outputs = model(*inputs, task=self.task, return_dict=True)
+        found = {name: value for name, value in outputs.items() if isinstance(value, Tensor)}
+        self.output_names[:] = found
+        return tuple(found.values())
+
+
+def export_onnx(
+    model: Any, save_directory: str | os.PathLike[str], *, task: str | None = None
+) -> Path:
+    """Write a model, or one task of it, as an ONNX file.
+
+    Inputs are `input_ids`, `attention_mask` and `token_type_ids`, int64: (batch, length), or
+    (batch, sentences, length) for a task with separate pairs, and a contrastive one. Batch and
+    length may be any, up to the positions of the model. Outputs have the names that the model gives
+    them: `logits`, `start_logits` and `end_logits`, `prediction_logits` and
+    `seq_relationship_logits`, or `last_hidden_state` and `pooler_output`.
+
+    Args:
+        model: Any minBERT; its mode and its attention stay as they are.
+        save_directory: The folder; made if it is not there.
+        task: Name of a task of a `MinBertForMultiTask`; None for its encoder.
+
+    Returns:
+        The file: `<task>.onnx`, or `model.onnx` without a task.
+
+    Raises:
+        ValueError: If there is no such task, or the model has no named tasks.
+        ImportError: If onnx or onnxscript is not installed.
+    """
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise ImportError(
+            f"{' and '.join(missing)} not installed; an export to ONNX needs them: "
+            "pip install onnx onnxscript"
+        )
+    sentences = None
+    if isinstance(model, MinBertForMultiTask):
+        if task is None:
+            model = model.bert
+        else:
+            sentences = model.config.task(task).num_sequences
+    elif task is not None:
+        raise ValueError(
+            f"task={task!r}: a {type(model).__name__} has no named tasks, leave it out"
+        )
+    folder = Path(save_directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{task or 'model'}.onnx"
+    before = model.config._attn_implementation
+    # the only attention of plain operations, and the one that nothing has to be chosen for
+    model.set_attn_implementation("eager")
+    try:
+        with evaluating(model), torch.no_grad():
+            program = _trace(model, task, sentences)
+    finally:
+        model.set_attn_implementation(before)
+    partial = path.with_suffix(".partial")  # nothing half-written has the name
+    program.save(str(partial))
+    partial.replace(path)
+    return path
+
+
+def _trace(model: Any, task: str | None, sentences: int | None) -> Any:
+    """Trace a batch; its sizes differ from each other and from 1, which would be taken as fixed."""
+    length = min(7, model.config.max_position_embeddings)
+    shape = (3, length) if sentences is None else (3, sentences, length)
+    ids = torch.zeros(shape, dtype=torch.int64, device=model.device)
+    inputs = (ids, torch.ones_like(ids), torch.zeros_like(ids))
+    wrapped = _OnnxModel(model, task).eval()
+    wrapped(*inputs)  # tells the names
+    axes = {0: "batch", len(shape) - 1: "length"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter, about itself
+        return torch.onnx.export(
+            wrapped,
+            inputs,
+            dynamo=True,
+            input_names=list(INPUTS),
+            output_names=list(wrapped.output_names),
+            dynamic_shapes=(axes,) * len(INPUTS),
+            external_data=False,
+            verbose=False,
+        )

@@ -1,0 +1,126 @@
+# Copyright 2026 The minBERT authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The pipeline of every task of a `MinBertForMultiTask`: a text or a pair in, label and score out.
+
+pipe = pipeline("minbert-multi-task", model="user/repo", trust_remote_code=True)
+pipe("A text.")  # the default task
+pipe([{"text": "A first.", "text_pair": "A second."}], task="quora")
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from transformers import Pipeline
+
+# Rows that are read ahead, and computed together as far as they are of one task.
+WINDOW = 1_024
+KEYS = ("text", "text_pair", "task")
+
+
+class MinBertMultiTaskPipeline(Pipeline):
+    """Predicts any task of a `MinBertForMultiTask`, as its `predict` does.
+
+    A row is a text, a pair of texts as a tuple, or a dictionary `{"text", "text_pair", "task"}`, of
+    which the last two may be left out. A list, a dataset or a generator are many rows, whose tasks
+    may differ. Rows are computed by tokens, sorted by length and without padding, so `batch_size`
+    and `num_workers` are not read.
+    """
+
+    _load_tokenizer = True
+    _load_processor = False
+    _load_image_processor = False
+    _load_video_processor = False
+    _load_feature_extractor = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        model: Any = self.model
+        if not hasattr(model, "predict"):
+            raise ValueError(
+                f"{type(model).__name__} has no named tasks: this pipeline is for a "
+                "MinBertForMultiTask; take text-classification, or another one of transformers"
+            )
+        if self.tokenizer is not None:
+            model.tokenizer = self.tokenizer
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Predict rows.
+
+        Args:
+            inputs: A row, a list of rows, or a dataset or generator of them.
+            *args: None; here for the base class.
+            **kwargs: `task`, of all rows that name none, by default `config.default_task`; `top_k`
+                and `max_tokens_per_batch` as in `predict`.
+
+        Returns:
+            What `predict` gives for a row; for a list a list of that, for a dataset or generator an
+            iterator, which reads some rows ahead.
+
+        Raises:
+            ValueError: If a row is none, there is no such task, or a row does not fit its task.
+        """
+        if isinstance(inputs, list | tuple) and not inputs:
+            return []  # the base class looks at the first row
+        return super().__call__(inputs, *args, **kwargs)
+
+    def _sanitize_parameters(
+        self,
+        task: str | None = None,
+        top_k: int | None = None,
+        max_tokens_per_batch: int | None = None,
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        forward = {"top_k": top_k, "max_tokens_per_batch": max_tokens_per_batch}
+        given = {name: value for name, value in forward.items() if value is not None}
+        return {} if task is None else {"task": task}, given, {}
+
+    def preprocess(self, row: Any, task: str | None = None) -> dict[str, Any]:
+        """Read a row: its task, and its texts."""
+        if isinstance(row, dict):
+            if unknown := sorted(set(row) - set(KEYS)):
+                raise ValueError(f"row {row!r}: unknown key {unknown[0]!r}; known: {KEYS}")
+            task = row.get("task") or task
+            row = [row[name] for name in KEYS[:2] if row.get(name) is not None]
+        return {"row": row, "task": task or self.model.config.default_task}
+
+    def _forward(self, inputs: dict[str, Any], **options: Any) -> Any:
+        predict: Any = self.model.predict
+        return predict(inputs["task"], [inputs["row"]], **options)[0]
+
+    def postprocess(self, prediction: Any) -> Any:
+        """Leave a prediction as it is."""
+        return prediction
+
+    def get_iterator(
+        self,
+        inputs: Iterable[Any],
+        num_workers: int,  # noqa: ARG002  rows are computed by tokens
+        batch_size: int,  # noqa: ARG002  as above
+        preprocess_params: dict[str, Any],
+        forward_params: dict[str, Any],
+        postprocess_params: dict[str, Any],  # noqa: ARG002  there are none
+    ) -> Iterator[Any]:
+        """Predict many rows, those of one task together; the arguments are the base class's."""
+        predict: Any = self.model.predict
+        rows = (self.preprocess(row, **preprocess_params) for row in inputs)
+        while window := list(islice(rows, WINDOW)):
+            predictions: dict[int, Any] = {}
+            for task in dict.fromkeys(row["task"] for row in window):
+                places = [place for place, row in enumerate(window) if row["task"] == task]
+                found = predict(task, [window[place]["row"] for place in places], **forward_params)
+                predictions |= dict(zip(places, found, strict=True))
+            yield from (predictions[place] for place in range(len(window)))
+
+
+__all__ = ["MinBertMultiTaskPipeline"]

@@ -1,0 +1,242 @@
+"""Every head of a minBERT checkpoint in the browser: one tab each.
+
+python app.py
+"""
+
+import os
+from typing import Any
+
+import gradio as gr
+import torch
+import transformers
+from transformers import AutoConfig, AutoTokenizer
+
+# A folder beside this file, or the id of a model on the Hub.
+MODEL = os.environ.get("MODEL", "model")
+EMBEDDED = ("mean", "cls", "max", "pooler")
+FIRST, SECOND = "The garden is warm today.", "It is not cold in the garden."
+
+
+def load(auto_class: str) -> Any:
+    """Load a class of the checkpoint, in evaluation mode."""
+    kind = getattr(transformers, auto_class)
+    return kind.from_pretrained(MODEL, trust_remote_code=True).eval()
+
+
+def find_class(config: Any) -> str:
+    """Find the Auto class of the model that was saved."""
+    saved = config.architectures[0]
+    for auto_class, place in config.auto_map.items():
+        if place.rpartition(".")[2] == saved:
+            return auto_class
+    raise ValueError(f"{MODEL} is a {saved}, of which no class of transformers is known")
+
+
+def to_label(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Make labels and probabilities what `gr.Label` shows."""
+    return {str(row["label"]): float(row["score"]) for row in rows}
+
+
+def sentence_tab(predict: Any) -> None:
+    """Show a text and the probabilities of its labels."""
+    text = gr.Textbox(FIRST, label="Text", lines=3)
+    button = gr.Button("Predict", variant="primary")
+    button.click(predict, text, gr.Label(label="Probabilities"))
+
+
+def pair_tab(predict: Any, output: Any) -> None:
+    """Show two texts, and what is said of them."""
+    first, second = gr.Textbox(FIRST, label="First text"), gr.Textbox(SECOND, label="Second text")
+    button = gr.Button("Compare", variant="primary")
+    button.click(predict, [first, second], output.render())
+
+
+def task_tab(model: Any, name: str) -> None:
+    """Show a task of a multi-task model."""
+    task = model.config.task(name)
+
+    def label(*texts: str) -> dict[str, float]:
+        row = texts if task.pair_encoding else texts[0]
+        return to_label(model.predict(name, [row], top_k=20)[0])
+
+    def score(*texts: str) -> float:
+        return round(model.predict(name, [texts])[0]["score"], 4)
+
+    if task.problem_type in ("similarity", "contrastive"):
+        low, high = task.score_range or (-1, 1)
+        pair_tab(score, gr.Number(label=f"Score, {low:g} to {high:g}", render=False))
+    elif task.pair_encoding:
+        pair_tab(label, gr.Label(label="Probabilities", render=False))
+    else:
+        sentence_tab(label)
+
+
+def mask_tab(tokenizer: Any) -> None:
+    """Show a text with a masked word, and what could stand there."""
+    model = load("AutoModelForMaskedLM")
+    mask = tokenizer.mask_token
+
+    def fill(text: str) -> dict[str, float]:
+        inputs = tokenizer(text, return_tensors="pt", truncation=True)
+        places = (inputs["input_ids"][0] == tokenizer.mask_token_id).nonzero()
+        if not len(places):
+            raise gr.Error(f"Put one {mask} into the text.")
+        with torch.no_grad():
+            scores = model(**inputs).logits[0, places[0, 0]].softmax(-1)
+        best = scores.topk(min(5, len(scores)))
+        words = tokenizer.convert_ids_to_tokens(best.indices.tolist())
+        return dict(zip(words, best.values.tolist(), strict=True))
+
+    text = gr.Textbox(f"The garden is {mask} today.", label=f"Text with one {mask}", lines=3)
+    gr.Button("Fill", variant="primary").click(fill, text, gr.Label(label="Words"))
+
+
+def next_sentence_tab(tokenizer: Any) -> None:
+    """Show two texts, and whether the second one follows."""
+    model = load("AutoModelForNextSentencePrediction")
+
+    def follows(first: str, second: str) -> dict[str, float]:
+        with torch.no_grad():
+            inputs = tokenizer(first, second, return_tensors="pt", truncation=True)
+            scores = model(**inputs).logits[0].softmax(-1).tolist()
+        return dict(zip(("follows", "is random"), scores, strict=True))
+
+    pair_tab(follows, gr.Label(label="The second text", render=False))
+
+
+def text_tab(tokenizer: Any) -> None:
+    """Show a text, and the probabilities of its classes."""
+    model = load("AutoModelForSequenceClassification")
+    pipe = transformers.pipeline("text-classification", model, tokenizer=tokenizer)
+    sentence_tab(lambda text: to_label(pipe(text, top_k=20)))
+
+
+def text_pair_tab(tokenizer: Any) -> None:
+    """Show two texts, and the probabilities of their classes."""
+    model = load("AutoModelForSequenceClassification")
+    pipe = transformers.pipeline("text-classification", model, tokenizer=tokenizer)
+
+    def label(first: str, second: str) -> dict[str, float]:
+        return to_label(pipe({"text": first, "text_pair": second}, top_k=20))
+
+    pair_tab(label, gr.Label(label="Probabilities", render=False))
+
+
+def token_tab(tokenizer: Any) -> None:
+    """Show a text with the entities that were found."""
+    model = load("AutoModelForTokenClassification")
+    pipe = transformers.pipeline(
+        "token-classification", model, tokenizer=tokenizer, aggregation_strategy="simple"
+    )
+
+    def tag(text: str) -> dict[str, Any]:
+        entities = [{**row, "entity": row["entity_group"]} for row in pipe(text)]
+        return {"text": text, "entities": entities}
+
+    text = gr.Textbox("Ada Lovelace lived in London.", label="Text", lines=3)
+    button = gr.Button("Tag", variant="primary")
+    button.click(tag, text, gr.HighlightedText(label="Entities"))
+
+
+def question_tab(tokenizer: Any) -> None:
+    """Show a passage and a question, and the span that answers it."""
+    model = load("AutoModelForQuestionAnswering")
+
+    def answer(question: str, passage: str) -> tuple[str, float]:
+        inputs = tokenizer(
+            question,
+            passage,
+            return_tensors="pt",
+            truncation="only_second",
+            return_offsets_mapping=True,
+        )
+        offsets = inputs.pop("offset_mapping")[0].tolist()
+        outside = torch.tensor([part != 1 for part in inputs.sequence_ids(0)])
+        with torch.no_grad():
+            outputs = model(**inputs)
+        start, end = (
+            logits[0].masked_fill(outside, -torch.inf).softmax(-1)
+            for logits in (outputs.start_logits, outputs.end_logits)
+        )
+        # an answer ends where it begins or later, and has 30 tokens at most
+        scores = (start[:, None] * end[None, :]).triu().tril(29)
+        first, last = divmod(int(scores.argmax()), len(end))
+        return passage[offsets[first][0] : offsets[last][1]], round(float(scores.max()), 4)
+
+    question = gr.Textbox("Where did Ada live?", label="Question")
+    passage = gr.Textbox("Ada Lovelace lived in London.", label="Passage", lines=5)
+    outputs = [gr.Textbox(label="Answer"), gr.Number(label="Probability")]
+    gr.Button("Answer", variant="primary").click(answer, [question, passage], outputs)
+
+
+def embedding_tab(tokenizer: Any) -> None:
+    """Show two texts, and the cosine of their vectors."""
+    encoder = load("AutoModel")
+
+    def compare(first: str, second: str, pooling: str) -> float:
+        inputs = tokenizer([first, second], return_tensors="pt", padding=True, truncation=True)
+        with torch.no_grad():
+            outputs = encoder(**inputs)
+        hidden, mask = outputs.last_hidden_state, inputs["attention_mask"].unsqueeze(-1)
+        vectors = {
+            "mean": lambda: (hidden * mask).sum(1) / mask.sum(1),
+            "cls": lambda: hidden[:, 0],
+            "max": lambda: hidden.masked_fill(mask == 0, -torch.inf).amax(1),
+            "pooler": lambda: outputs.pooler_output,
+        }[pooling]()
+        return round(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item(), 4)
+
+    first, second = gr.Textbox(FIRST, label="First text"), gr.Textbox(SECOND, label="Second text")
+    pooling = gr.Radio(list(EMBEDDED), value=EMBEDDED[0], label="Pooling")
+    button = gr.Button("Compare", variant="primary")
+    button.click(compare, [first, second, pooling], gr.Number(label="Cosine, -1 to 1"))
+
+
+# Auto class -> its tabs
+TABS: dict[str, dict[str, Any]] = {
+    "AutoModelForMaskedLM": {"Masked word": mask_tab},
+    "AutoModelForNextSentencePrediction": {"Next sentence": next_sentence_tab},
+    "AutoModelForPreTraining": {"Masked word": mask_tab, "Next sentence": next_sentence_tab},
+    "AutoModelForSequenceClassification": {"Text": text_tab, "Pair": text_pair_tab},
+    "AutoModelForTokenClassification": {"Tokens": token_tab},
+    "AutoModelForQuestionAnswering": {"Question": question_tab},
+}
+
+# problem type of a task of tokens -> its tab
+TOKEN_TABS: dict[str, Any] = {"token_classification": token_tab, "question_answering": question_tab}
+
+
+def find_tabs(config: Any) -> dict[str, Any]:
+    """Find the tabs of a checkpoint: a name, and what fills it when it is given the tokenizer."""
+    auto_class = find_class(config)
+    if config.architectures[0] != "MinBertForMultiTask":
+        return {**TABS.get(auto_class, {}), "Embeddings": embedding_tab}
+    model = load(auto_class)
+    tasks = {name: config.task(name) for name in config.tasks}
+    tabs: dict[str, Any] = {
+        name: TOKEN_TABS.get(task.problem_type) or (lambda _, name=name: task_tab(model, name))
+        for name, task in tasks.items()
+        if not task.is_pretraining
+    }
+    if any(task.predicts_words for task in tasks.values()):
+        tabs["Masked word"] = mask_tab
+    if any(task.compares_segments for task in tasks.values()):
+        tabs["Next sentence"] = next_sentence_tab
+    return {**tabs, "Embeddings": embedding_tab}
+
+
+def build() -> gr.Blocks:
+    """Make the page."""
+    config = AutoConfig.from_pretrained(MODEL, trust_remote_code=True)
+    tokenizer = AutoTokenizer.from_pretrained(MODEL, trust_remote_code=True)
+    tokenizer.model_max_length = config.max_position_embeddings
+    with gr.Blocks(title="minBERT") as page:
+        gr.Markdown(f"# minBERT\nEvery head of `{MODEL}`, a tab each.")
+        for name, fill in find_tabs(config).items():
+            with gr.Tab(name):
+                fill(tokenizer)
+    return page
+
+
+if __name__ == "__main__":
+    build().launch()

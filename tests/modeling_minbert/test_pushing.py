@@ -1,0 +1,48 @@
+"""What a model says of itself when it is pushed; the Hub itself is in ``tests/test_hub.py``."""
+
+import pytest
+from huggingface_hub import ModelCard
+
+import modeling_minbert
+from modeling_minbert import MinBertConfig
+from modeling_minbert.hub_minbert import HUB_TASKS, make_card
+from modeling_minbert.modeling_minbert import AUTO_MODELS
+
+
+def test_offline_a_push_says_so(build_multitask, tasks):
+    with pytest.raises(OSError, match=r"push_to_hub\('user/model'\): .*; unset HF_HUB_OFFLINE; "):
+        build_multitask(tasks).push_to_hub("user/model")
+
+
+def test_an_unknown_key_of_the_card_is_refused(build_multitask, tasks):
+    with pytest.raises(ValueError, match="card: unknown key 'licence'; known keys: language, lic"):
+        build_multitask(tasks).push_to_hub("user/model", card={"licence": "mit"})
+
+
+@pytest.mark.parametrize("kind", AUTO_MODELS, ids=lambda kind: kind.__name__)
+def test_the_card_of_every_class_loads_it_by_its_auto_class(tiny_sizes, kind):
+    model = kind(MinBertConfig(**tiny_sizes))
+
+    card = ModelCard(str(make_card(model, "user/model")))
+
+    assert card.data.pipeline_tag == HUB_TASKS[kind._auto_class]
+    assert f'{kind._auto_class}.from_pretrained("user/model", trust' in card.text
+    assert f"{model.num_parameters():,} parameters" in card.text
+
+
+def test_the_card_of_a_multi_task_model_shows_a_row_of_every_task(build_multitask, tasks):
+    model = build_multitask(tasks | {"text": {"problem_type": "masked_lm"}})
+
+    text = str(make_card(model, "user/model"))
+
+    assert 'model.predict("tone", ["A sentence."])' in text
+    assert 'model.predict("near", [("A first.", "A second.")])' in text
+    assert 'predict("text"' not in text
+
+
+def test_the_card_names_the_model_of_the_hub_that_it_came_from(tiny_sizes, tmp_path):
+    model = modeling_minbert.MinBertModel(MinBertConfig(**tiny_sizes))
+
+    for start, base in (("owner/bert", "owner/bert"), (str(tmp_path), None), ("", None)):
+        model.name_or_path = start
+        assert make_card(model, "user/model").data.base_model == base

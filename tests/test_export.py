@@ -1,0 +1,131 @@
+"""export.py: a checkpoint as a plain BERT, as ONNX, as a Space."""
+
+import ast
+import importlib.util
+import runpy
+
+import pytest
+import torch
+import yaml
+from transformers import AutoModel, AutoTokenizer, BertModel, BertTokenizer
+
+import export
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertForTokenClassification
+
+TASKS = {
+    "tone": {"problem_type": "classification", "labels": ["down", "up"]},
+    "near": {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"},
+    "triples": {"problem_type": "contrastive", "num_sentences": 3},
+    "text": {"problem_type": "pretraining"},
+}
+HAS_ONNX = all(map(importlib.util.find_spec, ("onnx", "onnxscript", "onnxruntime")))
+
+
+@pytest.fixture
+def checkpoint(tiny_sizes, tmp_path):
+    """Return the folder of a multi-task model."""
+    torch.manual_seed(0)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "garden", "is", "warm", "."]
+    MinBertForMultiTask(MinBertConfig(**tiny_sizes, tasks=TASKS)).save_pretrained(tmp_path / "own")
+    BertTokenizer(vocab={word: index for index, word in enumerate(words)}).save_pretrained(
+        tmp_path / "own"
+    )
+    return tmp_path / "own"
+
+
+def test_a_plain_bert_has_the_encoder_and_the_tokenizer(checkpoint, tmp_path, capsys):
+    export.main([str(checkpoint), "--format", "bert", "--output_dir", str(tmp_path / "a" / "bert")])
+
+    bert = AutoModel.from_pretrained(tmp_path / "a" / "bert").eval()
+    tokens = AutoTokenizer.from_pretrained(tmp_path / "a" / "bert")("the garden .", "warm")
+    batch = {name: torch.tensor([ids]) for name, ids in tokens.items()}
+    own = MinBertForMultiTask.from_pretrained(checkpoint).bert
+    assert type(bert) is BertModel
+    torch.testing.assert_close(bert(**batch).pooler_output, own(**batch).pooler_output)
+    assert "MinBertForMultiTask as a plain bert" in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["bert"]
+
+
+def test_a_space_brings_the_checkpoint_and_names_it(checkpoint, tmp_path):
+    space = tmp_path / "space"
+    export.main([str(checkpoint), "--format", "space", "--output_dir", str(space)])
+
+    header = yaml.safe_load((space / "README.md").read_text().split("---")[1])
+    assert (header["sdk"], header["app_file"]) == ("gradio", "app.py")
+    assert 'os.environ.get("MODEL", "model")' in (space / "app.py").read_text()
+    imported = {
+        name.name if isinstance(node, ast.Import) else node.module
+        for node in ast.walk(ast.parse((space / "app.py").read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in node.names
+    }
+    needed = (space / "requirements.txt").read_text()
+    assert imported == {"os", "typing", "gradio", "torch", "transformers"}
+    assert all(name in needed for name in ("gradio", "torch", "transformers"))
+    loaded = MinBertForMultiTask.from_pretrained(space / "model")
+    rows = ["the garden is warm"]
+    expected = MinBertForMultiTask.from_pretrained(checkpoint).predict("tone", rows)
+    assert loaded.predict("tone", rows)[0]["score"] == pytest.approx(expected[0]["score"])
+    assert list((space / "model").glob("pipeline_minbert.py"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not importlib.util.find_spec("gradio"), reason="needs pip install gradio")
+@pytest.mark.filterwarnings("default")  # of gradio, about others
+def test_a_space_has_a_tab_for_every_head(checkpoint, tmp_path, monkeypatch):
+    space = tmp_path / "space"
+    export.main([str(checkpoint), "--format", "space", "--output_dir", str(space)])
+    monkeypatch.chdir(space)
+
+    page = runpy.run_path("app.py")["build"]()
+
+    blocks = page.get_config_file()["components"]
+    tabs = [block["props"]["label"] for block in blocks if block["type"] == "tabitem"]
+    assert tabs == ["near", "tone", "triples", "Masked word", "Next sentence", "Embeddings"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
+def test_every_task_is_written_as_onnx_and_compared(checkpoint, tmp_path, capsys):
+    export.main([str(checkpoint), "--format", "onnx", "--output_dir", str(tmp_path / "onnx")])
+
+    names = {path.name for path in (tmp_path / "onnx").iterdir()}
+    assert {f"{task}.onnx" for task in TASKS} | {"model.onnx", "config.json"} <= names
+    assert "tokenizer.json" in names
+    assert capsys.readouterr().out.count("equals the model within") == 5
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--format", "bert", "--task", "tone"], "--task tone: BERT has no class for the heads"),
+        (["--format", "space", "--task", "tone"], "--task tone: a Space shows every head"),
+        (["--format", "bert", "--output_dir", "{folder}"], "is not empty; name a new or an empty"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(checkpoint, tmp_path, capsys, flags, message):
+    flags = [flag.format(folder=checkpoint) for flag in flags]
+
+    with pytest.raises(SystemExit) as stopped:
+        export.main([str(checkpoint), "--output_dir", str(tmp_path / "out"), *flags])
+
+    (line,) = [x for x in capsys.readouterr().err.splitlines() if x.startswith("export.py: ")]
+    assert stopped.value.code == 2
+    assert message in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_no_checkpoint_is_one_line(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        export.main([str(tmp_path), "--format", "bert", "--output_dir", str(tmp_path / "out")])
+
+    assert f"checkpoint='{tmp_path}' cannot be loaded" in capsys.readouterr().err
+
+
+def test_a_class_with_one_head_is_exported_with_it(tiny_sizes, checkpoint, tmp_path):
+    MinBertForTokenClassification(MinBertConfig(**tiny_sizes)).save_pretrained(tmp_path / "tags")
+    AutoTokenizer.from_pretrained(checkpoint).save_pretrained(tmp_path / "tags")
+
+    export.main([str(tmp_path / "tags"), "--format", "bert", "--output_dir", str(tmp_path / "b")])
+
+    assert '"BertForTokenClassification"' in (tmp_path / "b" / "config.json").read_text()
