@@ -9,6 +9,7 @@ import finetune
 import pretrain
 from datasets_scripts import load_task
 from modeling_minbert import MinBertConfig
+from tests.nli_files import write_snli
 from trainers import PRIMARY_METRIC, FinetuneArguments, PretrainArguments, parse_recipe
 from trainers.checks import check_arguments
 
@@ -38,7 +39,7 @@ def parse(path, kind=FinetuneArguments, *flags):
 
 
 def test_there_is_a_recipe_for_every_task():
-    assert {"quickstart", "cs224n", "sst", "quora", "sts", "cfimdb"} <= {
+    assert {"quickstart", "cs224n", "sst", "quora", "sts", "cfimdb", "nli", "nli_then_sts"} <= {
         path.stem for path in FINETUNING
     }
     assert {"pretrain_quickstart", "mlm", "nsp", "mlm_nsp", "mlm_task_text", "chain"} <= {
@@ -84,13 +85,15 @@ def test_every_task_has_a_metric_that_can_choose_the_best_checkpoint(recipe):
     assert set(problem_types.values()) <= set(PRIMARY_METRIC)
 
 
-def test_every_task_has_a_head_and_rows(recipe):
+def test_every_task_has_a_head_and_rows(recipe, tmp_path):
     arguments, _ = parse(recipe)
     heads = {}
+    write_snli(tmp_path, rows=120)
 
     for name, keys in arguments.tasks.items():
         sample = keys | {"dataset": SAMPLES.get(keys["dataset"], keys["dataset"])}
-        task = finetune.RecipeTask.from_recipe(name, sample, None)
+        folder = tmp_path if sample["dataset"] == "snli" else None
+        task = finetune.RecipeTask.from_recipe(name, sample, folder)
         rows = load_task(task.data)
         assert all(len(rows.splits[split]) >= 100 for split in ("train", "validation"))
         heads[name] = task.describe_head(rows)
