@@ -37,6 +37,7 @@ from .compare import (
 from .data import TaskDataset, spread
 from .errors import INPUT_ERRORS, named_errors, readable_errors, reason_of
 from .experiments import ExperimentArguments, parse_experiments
+from .files import replaced_when_done, write_text
 from .launch import Program
 from .masking import Masking
 from .methods import MethodArguments
@@ -121,6 +122,7 @@ __all__ = [
     "read_settings",
     "readable_errors",
     "reason_of",
+    "replaced_when_done",
     "report_run",
     "results_table",
     "sole_writer",
@@ -133,4 +135,5 @@ __all__ = [
     "write_predictions",
     "write_report",
     "write_results",
+    "write_text",
 ]
