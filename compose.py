@@ -1,4 +1,4 @@
-"""What finetune.py and pretrain.py both compose of the three packages."""
+"""What several programs compose of the packages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -7,7 +7,7 @@ from typing import Any
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from datasets_scripts import CorpusData, encode_corpus, make_text_rows
-from modeling_minbert import MinBertConfig
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 from trainers import Masking, RunArguments, TextArguments, TextSource, load_pretrained, spread
 
 
@@ -129,6 +129,24 @@ def load_tokenizer(path: str, flag: str = "model_name_or_path") -> PreTrainedTok
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.backend_tokenizer.no_truncation()
     return tokenizer
+
+
+def load_encoder(path: str) -> MinBertModel | MinBertForMultiTask:
+    """Load what embeds sentences, with its heads if it has tasks.
+
+    Args:
+        path: Folder or Hub id of minBERT, BERT or sentence-transformers.
+
+    Raises:
+        ValueError: If it cannot be loaded, or has no tokenizer.
+    """
+    config = load_pretrained(MinBertConfig, path, flag="checkpoint")
+    kind = MinBertForMultiTask if config.tasks else MinBertModel
+    # many encoders come without a pooler, and who has tasks that read one has it
+    free = () if config.tasks else ("pooler.",)
+    model: Any = load_pretrained(kind, path, flag="checkpoint", replaceable=free)
+    model.tokenizer = load_tokenizer(path, "checkpoint")
+    return model.eval()
 
 
 def new_config(given: Mapping[str, Any] | None, **more: Any) -> MinBertConfig:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 SENTIMENTS = ("negative", "somewhat negative", "neutral", "somewhat positive", "positive")
+INFERENCES = ("entailment", "neutral", "contradiction")
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class DatasetRow:
         metric: The official metrics, the one that stands for the task first; None for those of the
             problem type.
         submission: For which files of the GLUE server its test rows are; only tasks of GLUE.
+        undecided: Labels of rows on which the annotators did not agree: in files, on the Hub. Such
+            rows are left out and counted; they are not bad ones.
 
     A row without ``files`` is a sample that this package generates.
     """
@@ -82,6 +85,7 @@ class DatasetRow:
     hub_tests: Mapping[str, str] = field(default_factory=dict)
     metric: tuple[str, ...] | None = None
     submission: Submission | None = None
+    undecided: tuple[str, ...] = ()
 
 
 # The course's files are called .csv and are tab-separated.
@@ -190,7 +194,7 @@ DATASETS: dict[str, DatasetRow] = {
     ),
     "mnli": DatasetRow(
         problem_type="classification",
-        labels=("entailment", "neutral", "contradiction"),
+        labels=INFERENCES,
         files={
             "train": ("MNLI/train.tsv",),
             "validation": ("MNLI/dev_matched.tsv",),
@@ -242,6 +246,39 @@ DATASETS: dict[str, DatasetRow] = {
         hub_columns=Columns(("sentence1", "sentence2"), "label", "idx"),
         metric=("accuracy",),
         submission=Submission({"test": "WNLI"}),
+    ),
+    # The order of the labels is that of the copies on the Hub; other programs have other ones.
+    "snli": DatasetRow(
+        problem_type="classification",
+        labels=INFERENCES,
+        files={
+            "train": ("snli_1.0_train.jsonl", "snli_1.0/snli_1.0_train.jsonl"),
+            "validation": ("snli_1.0_dev.jsonl", "snli_1.0/snli_1.0_dev.jsonl"),
+            "test": ("snli_1.0_test.jsonl", "snli_1.0/snli_1.0_test.jsonl"),
+        },
+        columns=Columns(("sentence1", "sentence2"), "gold_label"),
+        hub_id="stanfordnlp/snli",
+        hub_columns=Columns(("premise", "hypothesis"), "label"),
+        undecided=("-", "-1"),
+    ),
+    "multi_nli": DatasetRow(
+        problem_type="classification",
+        labels=INFERENCES,
+        files={
+            "train": ("multinli_1.0_train.jsonl", "multinli_1.0/multinli_1.0_train.jsonl"),
+            "validation": (
+                "multinli_1.0_dev_matched.jsonl",
+                "multinli_1.0/multinli_1.0_dev_matched.jsonl",
+            ),
+            "validation_mismatched": (
+                "multinli_1.0_dev_mismatched.jsonl",
+                "multinli_1.0/multinli_1.0_dev_mismatched.jsonl",
+            ),
+        },
+        columns=Columns(("sentence1", "sentence2"), "gold_label"),
+        hub_id="nyu-mll/multi_nli",
+        hub_columns=Columns(("premise", "hypothesis"), "label"),
+        undecided=("-", "-1"),
     ),
     "sample_sst": DatasetRow(problem_type="classification", labels=SENTIMENTS),
     "sample_quora": DatasetRow(problem_type="paraphrase"),

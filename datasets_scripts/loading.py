@@ -11,7 +11,7 @@ from .builders import build_file_rows, build_sample_rows
 from .catalog import DATASETS, FileFormat
 from .hub import convert_hub_rows, find_hub_labels, read_hub
 from .readers import PLAIN_FORMAT, read_records
-from .rows import RowFormat, infer_labels
+from .rows import UNDECIDED, RowFormat, infer_labels
 from .sampling import describe_splits, sample_rows
 from .task import TaskData, is_test
 
@@ -55,7 +55,8 @@ class LoadedTask:
             contrastive task).
         bad_rows: The rows that cannot be used and were left out.
         facts: By split how many rows it has, how many usable ones there were before some were
-            drawn, and how many rows each class has.
+            drawn, how many rows each class has, and, where there are some, how many were left out
+            because annotators did not agree.
         fingerprint: What tells these rows from any others.
     """
 
@@ -86,10 +87,12 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
     labels = ("0", "1") if row_format.problem_type == "paraphrase" else row_format.labels
     splits: dict[str, datasets.Dataset] = {}
     usable: dict[str, int] = {}
+    undecided: dict[str, int] = {}
     bad_rows: list[BadRow] = []
     for split, split_rows in rows.items():
         file = data.files.get(split, f"{data.hub_id or data.dataset}:{split}")
-        kept, bad = _keep_usable(split_rows, file, data.max_bad_rows)
+        decided, undecided[split] = _leave_undecided(split_rows)
+        kept, bad = _keep_usable(decided, file, data.max_bad_rows)
         bad_rows += bad
         usable[split] = len(kept)
         splits[split] = _sample(kept, data, split, labels)
@@ -101,7 +104,7 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
         score_range=row_format.score_range,
         splits=splits,
         bad_rows=bad_rows,
-        facts=describe_splits(splits, usable, labels),
+        facts=describe_splits(splits, usable, labels, undecided),
         fingerprint=_fingerprint(splits),
     )
 
@@ -176,7 +179,15 @@ def _make_format(data: TaskData, labels: tuple[str, ...] | None) -> RowFormat:
         id_column=data.id_column,
         labels=labels,
         score_range=data.score_range,
+        undecided=() if data.dataset not in DATASETS else DATASETS[data.dataset].undecided,
     )
+
+
+def _leave_undecided(rows: datasets.Dataset) -> tuple[datasets.Dataset, int]:
+    """Leave out the rows on which the annotators did not agree, and count them."""
+    kept = [place for place, problem in enumerate(rows["problem"][:]) if problem != UNDECIDED]
+    missing = len(rows) - len(kept)
+    return (rows.select(kept) if missing else rows), missing
 
 
 def _keep_usable(

@@ -11,6 +11,7 @@ from .readers import Record
 from .task import is_test
 
 MAX_LABELS_SHOWN = 10
+UNDECIDED = "undecided"  # the problem of a row on which the annotators did not agree
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class RowFormat:
         id_column: Column with the row id; None takes a column ``id``, else the row's number.
         labels: Names of the classes of a classification task.
         score_range: Lowest and highest score of a similarity task.
+        undecided: Labels of rows on which the annotators did not agree.
     """
 
     problem_type: str
@@ -32,6 +34,7 @@ class RowFormat:
     id_column: str | None = None
     labels: tuple[str, ...] | None = None
     score_range: tuple[float, float] | None = None
+    undecided: tuple[str, ...] = ()
 
     @property
     def features(self) -> datasets.Features:
@@ -75,7 +78,9 @@ class RowFormat:
         row_id = to_text(record.values.get(self.id_column or "id"))
         if not record.problem:
             problem = ", ".join(filter(None, (problem, label_problem)))
-        if problem and row_id:
+        if raw in self.undecided:
+            problem = UNDECIDED
+        elif problem and row_id:
             problem = f"{problem} (id {row_id})"
         row |= {"id": row_id or str(number), "label": None if problem else label}
         return row | {"line": record.line, "problem": problem}

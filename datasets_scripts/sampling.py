@@ -77,6 +77,7 @@ def describe_splits(
     splits: Mapping[str, datasets.Dataset],
     usable: Mapping[str, int],
     labels: Sequence[str] | None,
+    undecided: Mapping[str, int],
 ) -> dict[str, dict[str, int | dict[str, int]]]:
     """Say how many rows each split has, of how many, and of each class.
 
@@ -84,12 +85,15 @@ def describe_splits(
         splits: The rows.
         usable: How many there were by split, before some were left out.
         labels: Names of the classes; None if there are scores.
+        undecided: By split, the rows that were left out because annotators did not agree.
     """
     facts: dict[str, dict[str, int | dict[str, int]]] = {}
     for split, rows in splits.items():
         facts[split] = {"rows": len(rows), "usable_rows": usable[split]}
         if labels is not None and "label" in rows.column_names:
             facts[split]["classes"] = count_classes(rows, labels)
+        if undecided[split]:
+            facts[split]["undecided_rows"] = undecided[split]
     return facts
 
 

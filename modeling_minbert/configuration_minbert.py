@@ -22,6 +22,7 @@ from transformers import BertConfig
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
+from .sentence_transformers_minbert import parse_embedding, read_modules
 from .task_minbert import MinBertTask, parse_task
 
 SIZES = (
@@ -65,6 +66,8 @@ class MinBertConfig(PreTrainedConfig):
         default_task: Name of the task that `forward` computes when it is given none; None for the
             first of `tasks` that has labels, else the first that is none of pre-training, or the
             first if all are.
+        sentence_embedding: How `encode` makes the vector of a sentence where it is told nothing
+            else, the fields of `MinBertEmbedding`; a folder of sentence-transformers fills them in.
     """
 
     model_type = "minbert"
@@ -91,6 +94,7 @@ class MinBertConfig(PreTrainedConfig):
     tasks: dict[str, dict[str, Any]] | None = None
     # A field, because the file does not keep the order of `tasks`.
     default_task: str | None = None
+    sentence_embedding: dict[str, Any] | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
         if not __name__.startswith("transformers_modules."):
@@ -177,7 +181,8 @@ class MinBertConfig(PreTrainedConfig):
 
     def to_bert(self) -> BertConfig:
         """Return the configuration of a stock BERT of the same sizes and labels."""
-        own = {"tasks", "default_task", "sparse_prediction", "custom_pipelines"}
+        own = {"tasks", "default_task", "sentence_embedding", "sparse_prediction"}
+        own |= {"custom_pipelines"}
         own |= {"auto_map", "model_type", "architectures", "transformers_version"}
         return BertConfig(**{key: val for key, val in self.to_dict().items() if key not in own})
 
@@ -201,6 +206,8 @@ class MinBertConfig(PreTrainedConfig):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Read a `minbert` or `bert` configuration; refuse what this encoder cannot compute.
 
+        Of a folder of sentence-transformers it also reads how that makes its vectors.
+
         Args:
             pretrained_model_name_or_path: Folder, file or Hub id.
             **kwargs: As in `PreTrainedConfig.get_config_dict`.
@@ -211,6 +218,7 @@ class MinBertConfig(PreTrainedConfig):
         Raises:
             ValueError: If the checkpoint is of another architecture.
         """
+        given = kwargs
         config_dict, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
         # Configurations of the first BERT checkpoints name no type.
         model_type = config_dict.get("model_type", "bert")
@@ -219,7 +227,10 @@ class MinBertConfig(PreTrainedConfig):
                 f"{pretrained_model_name_or_path} is a {model_type!r} checkpoint; minBERT loads "
                 "checkpoints of type 'minbert' and 'bert'"
             )
-        return {**config_dict, "model_type": cls.model_type}, kwargs
+        config_dict = {**config_dict, "model_type": cls.model_type}
+        if config_dict.get("sentence_embedding") is None:
+            config_dict["sentence_embedding"] = read_modules(pretrained_model_name_or_path, given)
+        return config_dict, kwargs
 
     def validate_heads(self) -> None:
         """Check that sizes are sizes, and that the attention heads divide the width."""
@@ -233,6 +244,10 @@ class MinBertConfig(PreTrainedConfig):
                 f"hidden_size={self.hidden_size} is not divisible by "
                 f"num_attention_heads={self.num_attention_heads}"
             )
+
+    def validate_sentence_embedding(self) -> None:
+        """Check how `encode` makes a vector."""
+        parse_embedding(self.sentence_embedding)
 
     def validate_encoder(self) -> None:
         """Refuse variants of BERT whose weights load but mean something else."""

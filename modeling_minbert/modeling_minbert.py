@@ -67,6 +67,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .attention_minbert import attend, can_attend, make_block_mask
 from .configuration_minbert import MinBertConfig
 from .dropout_minbert import MinBertDropout
+from .embedding_minbert import MinBertEmbeddingMixin
 from .hub_minbert import push
 from .packing_minbert import (
     MinBertSequences,
@@ -462,17 +463,24 @@ class MinBertPreTrainedModel(PreTrainedModel):
         elif weight.requires_grad and weight.device.type == "cpu":
             reuse_gradient(weight)
 
-    def save_as_bert(self, save_directory: str | os.PathLike[str]) -> None:
+    def save_as_bert(
+        self, save_directory: str | os.PathLike[str], *, num_layers: int | None = None
+    ) -> None:
         """Save a folder that transformers loads as a plain `bert`, with equal outputs.
 
         Args:
             save_directory: The folder; made if it is not there. The tokenizer is not written.
+            num_layers: How many layers are saved, from below; None for all.
         """
-        auto_class = getattr(transformers, self._auto_class)
-        bert = auto_class.from_config(self.config.to_bert(), dtype=self.dtype)
+        config = self.config.to_bert()
+        config.num_hidden_layers = num_layers or config.num_hidden_layers
+        bert = getattr(transformers, self._auto_class).from_config(config, dtype=self.dtype)
         if isinstance(self, MinBertModel) and self.pooler is None:
             bert.pooler = None
-        bert.load_state_dict(self.state_dict())
+        state = self.state_dict()
+        if num_layers is not None:
+            state = {name: state[name] for name in bert.state_dict()}
+        bert.load_state_dict(state)
         bert.save_pretrained(save_directory)
 
 
@@ -483,8 +491,8 @@ class MinBertModelOutput(BaseModelOutputWithPooling):
     sequences: MinBertSequences | None = None
 
 
-class MinBertModel(MinBertPreTrainedModel):
-    """The encoder: states of all tokens, and the pooled state of the first."""
+class MinBertModel(MinBertEmbeddingMixin, MinBertPreTrainedModel):
+    """The encoder: states of all tokens, the pooled state of the first; `encode` for sentences."""
 
     _auto_class = "AutoModel"
 

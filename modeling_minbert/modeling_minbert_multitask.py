@@ -20,25 +20,22 @@ of a sequence, D hidden size, K logits of a row.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from transformers import AutoTokenizer
 from transformers import initialization as init
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils.generic import TransformersKwargs, can_return_tuple
 
 from .configuration_minbert import MinBertConfig
+from .embedding_minbert import MinBertEmbeddingMixin, pool_outputs, reads
 from .head_minbert import MinBertTaskHead
-from .inference_minbert import Encoded, Row, check_rows, stream, tokenize
+from .inference_minbert import Row, check_rows, stream
 from .losses_minbert import sequence_keys
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
-from .packing_minbert import Read
 from .pipeline_minbert import MinBertMultiTaskPipeline
 from .pretraining_minbert import MinBertForPreTrainingOutput, MinBertPreTrainingHeads, pretrain
 from .task_minbert import PRETRAINING, MinBertTask
@@ -48,32 +45,7 @@ Inputs = tuple[Tensor | None, ...]
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
 
 
-def pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
-    """Make one vector of each sequence.
-
-    Args:
-        hidden: Encoder output, (N, L, D).
-        mask: 1 for real tokens, 0 for padding, (N, L); None if all are real.
-        pooling: `cls`, `mean` or `max`; special tokens count as tokens.
-
-    Returns:
-        (N, D), in the dtype of `hidden`. A sequence without a real token gives zeros under `mean`,
-        and the lowest number of the dtype under `max`.
-
-    Source: Reimers and Gurevych 2019, section 3.
-    """
-    if pooling == "cls":
-        return hidden[:, 0]
-    if mask is None:
-        return hidden.mean(dim=1) if pooling == "mean" else hidden.amax(dim=1)
-    real = mask.unsqueeze(-1).bool()
-    if pooling == "max":
-        return hidden.masked_fill(~real, torch.finfo(hidden.dtype).min).amax(dim=1)
-    total = hidden.masked_fill(~real, 0).sum(dim=1)
-    return total / real.sum(dim=1).clamp(min=1).to(hidden.dtype)
-
-
-class MinBertForMultiTask(MinBertPreTrainedModel):
+class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
     """One encoder with any number of named heads, described in `config.tasks`.
 
     A step computes one task. Sentences of a separate pair come as (B, 2, L), as the choices of a
@@ -112,7 +84,6 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
             )
         if masked_lm:
             self._tied_weights_keys = MinBertForMaskedLM._tied_weights_keys
-        self._tokenizer: Any = None
         self.post_init()
 
     @can_return_tuple
@@ -211,9 +182,9 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
             inputs, kwargs = _repeat(inputs, kwargs)
         layers = head.task.pooling_layer % (self.config.num_hidden_layers + 1)
         outputs = self.bert(
-            *inputs, return_dict=True, read=_reads(pooling), num_layers=layers, **kwargs
+            *inputs, return_dict=True, read=reads(pooling), num_layers=layers, **kwargs
         )
-        pooled = _pool_outputs(outputs, inputs[1], pooling)
+        pooled = pool_outputs(outputs, inputs[1], pooling)
         if twice:
             return outputs, pooled.unflatten(0, (2, -1)).transpose(0, 1)
         return outputs, pooled if sentences is None else pooled.unflatten(0, (-1, sentences))
@@ -267,15 +238,18 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         if isinstance(module, MinBertTaskHead) and module.class_weights is not None:
             init.copy_(module.class_weights, module.make_class_weights())
 
-    def save_as_bert(self, save_directory: str | os.PathLike[str]) -> None:
+    def save_as_bert(
+        self, save_directory: str | os.PathLike[str], *, num_layers: int | None = None
+    ) -> None:
         """Save the encoder as a plain `bert`; BERT has no class for the heads.
 
         With those of pre-training load the saved folder as `MinBertForPreTraining`, and save that.
 
         Args:
             save_directory: The folder; made if it is not there. The tokenizer is not written.
+            num_layers: How many layers are saved, from below; None for all.
         """
-        self.bert.save_as_bert(save_directory)
+        self.bert.save_as_bert(save_directory, num_layers=num_layers)
 
     def decode(self, task: str, logits: Tensor) -> Tensor:
         """Turn logits of a task into predictions.
@@ -317,30 +291,6 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         section 3.1.
         """
         return self._head(task).divergence(logits, other)
-
-    @property
-    def tokenizer(self) -> Any:
-        """The tokenizer of `predict` and `encode`: that of the checkpoint, or the one assigned.
-
-        Raises:
-            ValueError: If none was assigned and the checkpoint has none.
-        """
-        if self._tokenizer is None:
-            if not self.name_or_path:
-                raise ValueError("this model came from no checkpoint: set model.tokenizer first")
-            # Without the configuration it would be read again, and trust asked for again.
-            self._tokenizer = AutoTokenizer.from_pretrained(self.name_or_path, config=self.config)
-            if len(self._tokenizer) <= len(self._tokenizer.all_special_ids):
-                self._tokenizer = None
-                raise ValueError(
-                    f"{self.name_or_path} has no tokenizer: set model.tokenizer, or add its "
-                    "tokenizer.json or vocab.txt"
-                )
-        return self._tokenizer
-
-    @tokenizer.setter
-    def tokenizer(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
 
     def predict(
         self,
@@ -450,92 +400,6 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         ]
         return [row[0] for row in described] if top_k is None else described
 
-    def encode(
-        self,
-        sentences: Sequence[str],
-        *,
-        pooling: str = "mean",
-        normalize: bool = False,
-        max_tokens_per_batch: int | None = None,
-        show_progress: bool | None = None,
-    ) -> Tensor:
-        """Embed sentences.
-
-        Args:
-            sentences: The sentences.
-            pooling: `cls`, `pooler`, `mean` or `max`.
-            normalize: Whether to scale the vectors to length 1.
-            max_tokens_per_batch: Tokens that are computed together; None for what suits the device.
-            show_progress: Whether to show a progress bar; None shows it for long lists.
-
-        Returns:
-            Float32 vectors on the CPU, (number of sentences, D), in the order given.
-
-        Raises:
-            TypeError: If `sentences` is one string.
-            ValueError: If `pooling` is unknown, or a row is not a sentence.
-        """
-        rows = list(check_rows(sentences, "encode", 1))
-        options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
-        vectors = list(self._encode(rows, pooling, normalize=normalize, **options))
-        return torch.cat(vectors) if vectors else torch.empty(0, self.config.hidden_size)
-
-    def encode_stream(
-        self,
-        sentences: Iterable[str],
-        *,
-        pooling: str = "mean",
-        normalize: bool = False,
-        max_tokens_per_batch: int | None = None,
-        show_progress: bool | None = None,
-    ) -> Iterator[Tensor]:
-        """Embed more sentences than fit into memory; see `encode`.
-
-        Args:
-            sentences: Any iterable; it is read some thousand sentences ahead of what is taken.
-            pooling: `cls`, `pooler`, `mean` or `max`.
-            normalize: Whether to scale the vectors to length 1.
-            max_tokens_per_batch: Tokens that are computed together; None for what suits the device.
-            show_progress: Whether to show a progress bar; None shows it unless the list is short.
-
-        Yields:
-            Float32 vectors on the CPU, (n, D) for some thousand sentences, in the order given.
-
-        Raises:
-            TypeError: If `sentences` is one string.
-            ValueError: If `pooling` is unknown, or a row is not a sentence.
-        """
-        rows = check_rows(sentences, "encode", 1)
-        options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
-        return self._encode(rows, pooling, normalize=normalize, **options)
-
-    def _encode(
-        self, rows: Iterable[Row], pooling: str, *, normalize: bool, **options: Any
-    ) -> Iterator[Tensor]:
-        if pooling not in ("cls", "pooler", "mean", "max"):
-            raise ValueError(f"pooling={pooling!r} must be one of cls, pooler, mean, max")
-
-        def compute(batch: dict[str, Any]) -> Tensor:
-            outputs = self.bert(**batch, return_dict=True, read=_reads(pooling))
-            vectors = _pool_outputs(outputs, batch.get("attention_mask"), pooling)
-            return F.normalize(vectors.float(), dim=-1) if normalize else vectors
-
-        return stream(
-            self, rows, self._tokenize(separate=False, truncation="head"), compute, **options
-        )
-
-    def _tokenize(
-        self, *, separate: bool, truncation: str
-    ) -> Callable[[Sequence[Row]], list[Encoded]]:
-        """Bind what tokenizes rows."""
-        return partial(
-            tokenize,
-            self.tokenizer,
-            separate=separate,
-            max_length=self.config.max_position_embeddings,
-            truncation=truncation,
-        )
-
 
 def _ids(inputs: Inputs) -> Tensor | None:
     """Return the ids, or what has their shape."""
@@ -591,17 +455,4 @@ def _repeat(inputs: Inputs, kwargs: dict[str, Any]) -> tuple[Inputs, dict[str, A
     return inputs, kwargs
 
 
-def _reads(pooling: str | None) -> Read:
-    """Tell which states a pooling reads."""
-    return "tokens" if pooling in ("mean", "max") else "first"
-
-
-def _pool_outputs(outputs: Any, mask: Tensor | None, pooling: str | None) -> Tensor:
-    if pooling is None or pooling == "pooler":
-        return outputs.pooler_output
-    if outputs.sequences is not None:
-        return outputs.sequences.pool(outputs.last_hidden_state, pooling)
-    return pool(outputs.last_hidden_state, mask, pooling)
-
-
-__all__ = ["MinBertForMultiTask", "pool"]
+__all__ = ["MinBertForMultiTask"]

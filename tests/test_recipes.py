@@ -10,6 +10,7 @@ import pretrain
 from datasets_scripts import DATASETS, load_task
 from modeling_minbert import MinBertConfig
 from tests.glue_files import write_glue
+from tests.nli_files import write_snli
 from trainers import PRIMARY_METRIC, FinetuneArguments, PretrainArguments, parse_recipe
 from trainers.checks import check_arguments
 
@@ -44,9 +45,10 @@ def parse(path, kind=FinetuneArguments, *flags):
 
 
 def test_there_is_a_recipe_for_every_task():
-    assert {"quickstart", "cs224n", "sst", "quora", "sts", "cfimdb", "all", *GLUE} <= {
+    assert {"quickstart", "cs224n", "sst", "quora", "sts", "cfimdb", "nli", "nli_then_sts"} <= {
         path.stem for path in FINETUNING
     }
+    assert {"all", *GLUE} <= {path.stem for path in FINETUNING}
     assert {"pretrain_quickstart", "mlm", "nsp", "mlm_nsp", "mlm_task_text", "chain"} <= {
         path.stem for path in PRETRAINING
     }
@@ -97,13 +99,15 @@ def glue_folder(tmp_path_factory):
     return write_glue(tmp_path_factory.mktemp("glue"))
 
 
-def test_every_task_has_a_head_and_rows(recipe, glue_folder):
+def test_every_task_has_a_head_and_rows(recipe, glue_folder, tmp_path):
     arguments, _ = parse(recipe)
     heads = {}
+    write_snli(tmp_path, rows=120)
 
     for name, keys in arguments.tasks.items():
         sample = keys | {"dataset": SAMPLES.get(keys["dataset"], keys["dataset"])}
-        task = finetune.RecipeTask.from_recipe(name, sample, str(glue_folder))
+        folder = tmp_path if sample["dataset"] == "snli" else glue_folder
+        task = finetune.RecipeTask.from_recipe(name, sample, str(folder))
         rows = load_task(task.data)
         least = 9 if keys["dataset"] in GLUE else 100
         assert all(len(rows.splits[split]) >= least for split in ("train", "validation"))

@@ -39,6 +39,7 @@ from .compare import (
 from .data import TaskDataset, spread
 from .errors import INPUT_ERRORS, named_errors, readable_errors, reason_of
 from .experiments import ExperimentArguments, parse_experiments
+from .files import replaced_when_done, write_text
 from .glue import GlueFile, missing_files, write_glue_file, write_submission
 from .launch import Program
 from .masking import Masking
@@ -136,6 +137,7 @@ __all__ = [
     "read_settings",
     "readable_errors",
     "reason_of",
+    "replaced_when_done",
     "report_run",
     "results_table",
     "sole_writer",
@@ -150,4 +152,5 @@ __all__ = [
     "write_report",
     "write_results",
     "write_submission",
+    "write_text",
 ]

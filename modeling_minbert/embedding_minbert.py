@@ -1,0 +1,344 @@
+# Copyright 2026 The minBERT authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Vectors of sentences: poolings, `encode`, and saving for sentence-transformers.
+
+Shapes: N sequences, L tokens of a sequence, D hidden size.
+"""
+
+import copy
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import AutoTokenizer
+from transformers.utils import logging
+
+from .configuration_minbert import MinBertConfig
+from .inference_minbert import Encoded, Row, check_rows, stream, tokenize
+from .packing_minbert import Read
+from .sentence_transformers_minbert import POOLINGS, parse_embedding, write_modules
+
+logger = logging.get_logger(__name__)
+
+
+def pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
+    """Make one vector of each sequence.
+
+    Args:
+        hidden: Encoder output, (N, L, D).
+        mask: 1 for real tokens, 0 for padding, (N, L); None if all are real.
+        pooling: `cls`, `mean` or `max`; special tokens count as tokens.
+
+    Returns:
+        (N, D), in the dtype of `hidden`. A sequence without a real token gives zeros under `mean`,
+        and the lowest number of the dtype under `max`.
+
+    Source: Reimers and Gurevych 2019, section 3.
+    """
+    if pooling == "cls":
+        return hidden[:, 0]
+    if mask is None:
+        return hidden.mean(dim=1) if pooling == "mean" else hidden.amax(dim=1)
+    real = mask.unsqueeze(-1).bool()
+    if pooling == "max":
+        return hidden.masked_fill(~real, torch.finfo(hidden.dtype).min).amax(dim=1)
+    total = hidden.masked_fill(~real, 0).sum(dim=1)
+    return total / real.sum(dim=1).clamp(min=1).to(hidden.dtype)
+
+
+def reads(pooling: str | None) -> Read:
+    """Tell which states a pooling reads."""
+    return "tokens" if pooling in ("mean", "max") else "first"
+
+
+def pool_outputs(outputs: Any, mask: Tensor | None, pooling: str | None) -> Tensor:
+    """Make one vector of each sequence that an encoder read, packed or padded, (N, D)."""
+    if pooling is None or pooling == "pooler":
+        return outputs.pooler_output
+    if outputs.sequences is not None:
+        return outputs.sequences.pool(outputs.last_hidden_state, pooling)
+    return pool(outputs.last_hidden_state, mask, pooling)
+
+
+class _Plan(NamedTuple):
+    """How a vector is made of a sentence: settings, and what turns a pooled state into it."""
+
+    pooling: str
+    num_layers: int
+    normalize: bool
+    max_length: int
+    truncation: str
+    project: Callable[[Tensor], Tensor] | None
+
+
+class MinBertEmbeddingMixin:
+    """What models that embed sentences share: a tokenizer, `encode`, and saving for others."""
+
+    config: MinBertConfig
+    base_model: Any
+    name_or_path: str
+    _tokenizer: Any = None
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of `predict` and `encode`: that of the checkpoint, or the one assigned.
+
+        Raises:
+            ValueError: If none was assigned and the checkpoint has none.
+        """
+        if self._tokenizer is None:
+            if not self.name_or_path:
+                raise ValueError("this model came from no checkpoint: set model.tokenizer first")
+            # Without the configuration it would be read again, and trust asked for again.
+            self._tokenizer = AutoTokenizer.from_pretrained(self.name_or_path, config=self.config)
+            if len(self._tokenizer) <= len(self._tokenizer.all_special_ids):
+                self._tokenizer = None
+                raise ValueError(
+                    f"{self.name_or_path} has no tokenizer: set model.tokenizer, or add its "
+                    "tokenizer.json or vocab.txt"
+                )
+        return self._tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def encode(
+        self,
+        sentences: Sequence[str],
+        *,
+        task: str | None = None,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        max_tokens_per_batch: int | None = None,
+        show_progress: bool | None = None,
+    ) -> Tensor:
+        """Embed sentences.
+
+        Without `task` and `pooling` it does what `config.sentence_embedding` says, which a folder
+        of sentence-transformers fills in; else it takes the mean.
+
+        Args:
+            sentences: The sentences.
+            task: Name of the task whose vectors are wanted: its pooling, layer and truncation, and
+                the projection that it keeps; those of a contrastive task have length 1.
+            pooling: `cls`, `pooler`, `mean` or `max`, in the place of both.
+            normalize: Whether to scale the vectors to length 1; None for what the checkpoint says.
+            max_tokens_per_batch: Tokens that are computed together; None for what suits the device.
+            show_progress: Whether to show a progress bar; None shows it for long lists.
+
+        Returns:
+            Float32 vectors on the CPU, (number of sentences, D), in the order given.
+
+        Raises:
+            TypeError: If `sentences` is one string.
+            ValueError: If there is no such task or pooling, the checkpoint's own vectors need what
+                minBERT does not have, or a row is not a sentence.
+        """
+        plan = self._plan(task, pooling, normalize)
+        rows = list(check_rows(sentences, "encode", 1))
+        options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
+        vectors = list(self._encode(rows, plan, **options))
+        return torch.cat(vectors) if vectors else torch.empty(0, self.config.hidden_size)
+
+    def encode_stream(
+        self,
+        sentences: Iterable[str],
+        *,
+        task: str | None = None,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        max_tokens_per_batch: int | None = None,
+        show_progress: bool | None = None,
+    ) -> Iterator[Tensor]:
+        """Embed more sentences than fit into memory; see `encode`.
+
+        Args:
+            sentences: Any iterable; it is read some thousand sentences ahead of what is taken.
+            task: Name of the task whose vectors are wanted.
+            pooling: `cls`, `pooler`, `mean` or `max`.
+            normalize: Whether to scale the vectors to length 1; None for what the checkpoint says.
+            max_tokens_per_batch: Tokens that are computed together; None for what suits the device.
+            show_progress: Whether to show a progress bar; None shows it unless the list is short.
+
+        Yields:
+            Float32 vectors on the CPU, (n, D) for some thousand sentences, in the order given.
+
+        Raises:
+            TypeError: If `sentences` is one string.
+            ValueError: As in `encode`.
+        """
+        plan = self._plan(task, pooling, normalize)
+        rows = check_rows(sentences, "encode", 1)
+        options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
+        return self._encode(rows, plan, **options)
+
+    def save_as_sentence_transformers(
+        self,
+        save_directory: str | os.PathLike[str],
+        *,
+        task: str | None = None,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        max_length: int | None = None,
+    ) -> None:
+        """Save a folder that `SentenceTransformer(folder)` opens and that gives equal vectors.
+
+        The encoder is a plain `bert`, so that nobody is asked for trust, and there are no prompts;
+        layers above the one that is pooled are left out. Heads have no place there.
+
+        Args:
+            save_directory: The folder; made if it is not there. The tokenizer is written, too.
+            task: As in `encode`.
+            pooling: `cls`, `mean` or `max`, as in `encode`.
+            normalize: As in `encode`.
+            max_length: Tokens of a sentence at most; None for as many as `encode` takes.
+
+        Raises:
+            ValueError: If sentence-transformers has no such vectors, or the folder holds a minBERT
+                checkpoint, whose heads would be lost. Nothing is written then.
+        """
+        plan = self._plan(task, pooling, normalize)
+        if plan.pooling not in POOLINGS or plan.project is not None or not plan.num_layers:
+            what = f"pooling={plan.pooling!r}"
+            if plan.pooling in POOLINGS:
+                what = "a projection" if plan.project else "the layer of the embeddings"
+            raise ValueError(
+                f"sentence-transformers cannot be told of {what}: give pooling, one of "
+                f"{', '.join(POOLINGS)}, and no task"
+            )
+        folder = Path(save_directory)
+        _check_folder(folder)
+        if plan.truncation != "head":
+            logger.warning(
+                "task %r keeps the %s of a long text; sentence-transformers keeps its head",
+                task,
+                plan.truncation,
+            )
+        tokenizer = copy.deepcopy(self.tokenizer)
+        length = min(max_length or plan.max_length, self.config.max_position_embeddings)
+        embedding = parse_embedding(
+            {"pooling": plan.pooling, "normalize": plan.normalize, "max_length": length}
+        )
+        # What a file may have baked in would win over what is said here.
+        tokenizer.model_max_length = length
+        tokenizer.backend_tokenizer.no_padding()
+        tokenizer.backend_tokenizer.no_truncation()
+        self.base_model.save_as_bert(folder, num_layers=plan.num_layers)
+        tokenizer.save_pretrained(folder)
+        write_modules(folder, embedding, self.config.hidden_size)
+
+    def _plan(self, task: str | None, pooling: str | None, normalize: bool | None) -> _Plan:
+        """Settle how vectors are made."""
+        config = self.config
+        known = parse_embedding(config.sentence_embedding)
+        layers, length, truncation = (
+            config.num_hidden_layers,
+            config.max_position_embeddings,
+            "head",
+        )
+        project = None
+        scaled = known.normalize if normalize is None else normalize
+        if task is not None:
+            if pooling is not None:
+                raise ValueError(
+                    f"task {task!r} says how its vectors are pooled: leave pooling out"
+                )
+            spec = config.task(task)
+            project = self._projection(task)
+            pooling, truncation = spec.pooling or "pooler", spec.truncation
+            layers = spec.pooling_layer % (layers + 1)
+            scaled = scaled or (normalize is None and spec.problem_type == "contrastive")
+        else:
+            if pooling is None and known.missing:
+                raise ValueError(
+                    f"{self.name_or_path}: its vectors need {', '.join(known.missing)}, which "
+                    "minBERT does not have: use sentence-transformers, or give pooling for vectors "
+                    "without that"
+                )
+            pooling = pooling or known.pooling
+            length = min(length, known.max_length or length, self.tokenizer.model_max_length)
+        if pooling not in (*POOLINGS, "pooler"):
+            raise ValueError(f"pooling={pooling!r} must be one of cls, pooler, mean, max")
+        if pooling == "pooler" and self.base_model.pooler is None:
+            raise ValueError("pooling='pooler', but this model was made without a pooler")
+        return _Plan(pooling, layers, scaled, length, truncation, project)
+
+    def _projection(self, task: str) -> Callable[[Tensor], Tensor] | None:
+        """Find what a task does with a pooled state before vectors are compared.
+
+        Raises:
+            ValueError: If it is a task of pre-training, or this model has not the weights.
+        """
+        spec = self.config.task(task)
+        if spec.is_pretraining:
+            raise ValueError(f"task {task!r} is a {spec.problem_type}, which has no vectors")
+        if spec.projection != "always":
+            return None
+        heads: Any = getattr(self, "heads", None)
+        if heads is None:
+            raise ValueError(
+                f"task {task!r} projects its vectors, and the projection is in its head: load the "
+                "checkpoint with MinBertForMultiTask"
+            )
+        embed: Callable[[Tensor], Tensor] = heads[task].embed
+        return embed
+
+    def _encode(self, rows: Iterable[Row], plan: _Plan, **options: Any) -> Iterator[Tensor]:
+        encoder: Any = self.base_model
+
+        def compute(batch: dict[str, Any]) -> Tensor:
+            outputs = encoder(
+                **batch, return_dict=True, read=reads(plan.pooling), num_layers=plan.num_layers
+            )
+            vectors = pool_outputs(outputs, batch.get("attention_mask"), plan.pooling)
+            vectors = vectors if plan.project is None else plan.project(vectors)
+            return F.normalize(vectors.float(), dim=-1) if plan.normalize else vectors
+
+        model: Any = self
+        encode = self._tokenize(
+            separate=False, truncation=plan.truncation, max_length=plan.max_length
+        )
+        return stream(model, rows, encode, compute, **options)
+
+    def _tokenize(
+        self, *, separate: bool, truncation: str, max_length: int | None = None
+    ) -> Callable[[Sequence[Row]], list[Encoded]]:
+        """Bind what tokenizes rows."""
+        return partial(
+            tokenize,
+            self.tokenizer,
+            separate=separate,
+            max_length=max_length or self.config.max_position_embeddings,
+            truncation=truncation,
+        )
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder with a checkpoint of minBERT, whose weights would be overwritten."""
+    path = folder / "config.json"
+    if (
+        path.is_file()
+        and json.loads(path.read_text(encoding="utf-8")).get("model_type") == "minbert"
+    ):
+        raise ValueError(f"{folder} holds a minBERT checkpoint, which would be lost: name another")
+
+
+__all__ = ["MinBertEmbeddingMixin", "pool"]

@@ -1,0 +1,235 @@
+# Copyright 2026 The minBERT authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Folders of sentence-transformers: what they say about a vector, read and written.
+
+Such a folder holds a plain BERT and a list of modules that make one vector of its states: a pooling
+and maybe a normalisation. Both formats are read, that of version 6 and the one before; the latter
+is written, which all versions read.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import transformers
+from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassError
+from transformers.utils.hub import cached_file
+
+MODULES = "modules.json"
+# The poolings that both know, by the names that sentence-transformers had for them before 6.
+POOLINGS = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+}
+OTHER_POOLINGS = {
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+# Keywords of `from_pretrained` that say where and how a file is fetched.
+FETCHING = (
+    "cache_dir",
+    "force_download",
+    "local_files_only",
+    "proxies",
+    "revision",
+    "subfolder",
+    "token",
+)
+
+
+@strict
+@dataclass(kw_only=True)
+class MinBertEmbedding:
+    """How `encode` makes one vector of a sentence.
+
+    Args:
+        pooling: `cls`, `pooler`, `mean` or `max`.
+        normalize: Whether vectors are scaled to length 1.
+        max_length: Tokens of a sentence at most, the special ones among them; None for as many as
+            the encoder and its tokenizer take.
+        missing: What sentence-transformers does with this checkpoint and minBERT does not.
+    """
+
+    pooling: Literal["cls", "pooler", "mean", "max"] = "mean"
+    normalize: bool = False
+    max_length: int | None = None
+    missing: list[str] | None = None
+
+    def validate_max_length(self) -> None:
+        """Check that there is room for more than the special tokens."""
+        if self.max_length is not None and self.max_length < 3:
+            raise ValueError(f"max_length={self.max_length} must be 3 or more")
+
+
+def parse_embedding(values: dict[str, Any] | None) -> MinBertEmbedding:
+    """Check `sentence_embedding` of a configuration.
+
+    Raises:
+        ValueError: If a key is unknown or a value is refused.
+    """
+    try:
+        return MinBertEmbedding(**(values or {}))
+    except StrictDataclassError as error:
+        raise ValueError(f"sentence_embedding: {error.__cause__ or error}") from error
+    except TypeError as error:
+        known = ", ".join(MinBertEmbedding.__dataclass_fields__)
+        raise ValueError(f"sentence_embedding={values}: the known keys are {known}") from error
+
+
+def read_modules(checkpoint: Any, kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """Read how a folder of sentence-transformers makes vectors.
+
+    Args:
+        checkpoint: Folder or Hub id.
+        kwargs: Keywords of `from_pretrained`.
+
+    Returns:
+        The fields of `MinBertEmbedding`; None if it is no such folder.
+
+    Raises:
+        ValueError: If one of its files cannot be read.
+    """
+    files = _Files(checkpoint, {key: kwargs[key] for key in FETCHING if key in kwargs})
+    modules = files.read(MODULES)
+    if not modules:
+        return None
+    found: dict[str, Any] = {"normalize": False, "missing": []}
+    for module in modules:
+        package, _, name = str(module.get("type")).rpartition(".")
+        folder = f"{module['path']}/" if module.get("path") else ""
+        reader = READERS.get(name) if package.startswith("sentence_transformers.") else None
+        if reader is None:
+            found["missing"].append(f"the module {name}")
+        else:
+            reader(found, files, folder)
+    settings = files.read("config_sentence_transformers.json")
+    prompt = settings.get("default_prompt_name")
+    if prompt and (settings.get("prompts") or {}).get(prompt):
+        found["missing"].append(f"the prompt {prompt!r}")
+    found["missing"] = found["missing"] or None
+    return found
+
+
+class _Files:
+    """The small JSON files of a checkpoint, which may not be there."""
+
+    def __init__(self, checkpoint: Any, fetching: dict[str, Any]) -> None:
+        self.checkpoint = checkpoint
+        self.fetching = fetching
+
+    def read(self, name: str) -> Any:
+        """Read a file; an empty dictionary if it is not there."""
+        if Path(self.checkpoint).is_file():
+            return {}
+        path = cached_file(
+            self.checkpoint,
+            name,
+            **self.fetching,
+            _raise_exceptions_for_gated_repo=False,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
+        if path is None:
+            return {}
+        try:
+            return json.loads(Path(path).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{self.checkpoint}: {name} is not JSON ({error})") from error
+
+
+def _read_transformer(found: dict[str, Any], files: _Files, folder: str) -> None:
+    settings = files.read(f"{folder}sentence_bert_config.json")
+    found["max_length"] = settings.get("max_seq_length")
+    if settings.get("do_lower_case"):
+        found["missing"].append("do_lower_case")
+
+
+def _read_pooling(found: dict[str, Any], files: _Files, folder: str) -> None:
+    settings = files.read(f"{folder}config.json")
+    old = POOLINGS | OTHER_POOLINGS
+    modes = settings.get("pooling_mode") or [name for name in old if settings.get(old[name])]
+    modes = [modes] if isinstance(modes, str) else modes or ["mean"]
+    if len(modes) == 1 and modes[0] in POOLINGS:
+        found["pooling"] = modes[0]
+    else:
+        found["missing"].append(f"the pooling {' + '.join(modes)}")
+
+
+def _read_normalize(found: dict[str, Any], files: _Files, folder: str) -> None:
+    if files.read(f"{folder}config.json").get("module_input_name") == "token_embeddings":
+        found["missing"].append("the normalisation of tokens")
+    else:
+        found["normalize"] = True
+
+
+READERS = {
+    "Transformer": _read_transformer,
+    "Pooling": _read_pooling,
+    "Normalize": _read_normalize,
+    "Dropout": lambda *_: None,  # it does nothing outside of training
+}
+
+
+def write_modules(folder: Path, embedding: MinBertEmbedding, hidden_size: int) -> None:
+    """Write what makes a folder with a BERT and its tokenizer one of sentence-transformers.
+
+    Args:
+        folder: The folder.
+        embedding: What `SentenceTransformer(folder).encode` is to compute.
+        hidden_size: Size of the vectors.
+    """
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    modules += [("2_Normalize", "Normalize")] if embedding.normalize else []
+    names = POOLINGS | OTHER_POOLINGS
+    content: dict[str, Any] = {
+        MODULES: [
+            {
+                "idx": place,
+                "name": str(place),
+                "path": path,
+                "type": f"sentence_transformers.models.{kind}",
+            }
+            for place, (path, kind) in enumerate(modules)
+        ],
+        "sentence_bert_config.json": {
+            "max_seq_length": embedding.max_length,
+            "do_lower_case": False,
+        },
+        "1_Pooling/config.json": {
+            "word_embedding_dimension": hidden_size,
+            **{old: name == embedding.pooling for name, old in names.items()},
+            "include_prompt": True,
+        },
+        "config_sentence_transformers.json": {
+            "__version__": {
+                "transformers": transformers.__version__,
+                "pytorch": torch.__version__,
+            },
+            "prompts": {},
+            "default_prompt_name": None,
+            "similarity_fn_name": "cosine",
+        },
+    }
+    for path, _ in modules[1:]:
+        (folder / path).mkdir(exist_ok=True)
+    for name, values in content.items():
+        (folder / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+
+
+__all__ = ["MinBertEmbedding", "parse_embedding", "read_modules", "write_modules"]

@@ -1,0 +1,96 @@
+"""Paraphrase mining: the most similar pairs among many vectors, block by block."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .search import MAX_SCORES
+from .vectors import unit_vectors
+
+
+class Pairs(NamedTuple):
+    """Pairs of vectors, the most similar first.
+
+    Args:
+        scores: Cosines in [-1, 1], (P,).
+        first: Number of the first vector of each pair, (P,).
+        second: Number of the second one, which is higher, (P,).
+    """
+
+    scores: Tensor
+    first: Tensor
+    second: Tensor
+
+
+def paraphrase_mining(
+    vectors: Any, *, max_pairs: int = 500_000, max_scores: int = MAX_SCORES
+) -> Pairs:
+    """Find the pairs with the highest cosines among all n (n - 1) / 2 pairs.
+
+    It is exact, and needs memory for `max_scores` cosines and `max_pairs` pairs, never for n x n.
+
+    Args:
+        vectors: (n, D); they are compared on the device where they are.
+        max_pairs: How many are wanted.
+        max_scores: Cosines that are in memory at a time, at most.
+
+    Returns:
+        On the CPU; of equal cosines the pair with the earlier vectors comes first.
+
+    Raises:
+        ValueError: If there are fewer than two vectors, or a number is below 1.
+    """
+    unit = unit_vectors(vectors)
+    count = len(unit)
+    if count < 2:
+        raise ValueError("one vector makes no pair; at least two are needed")
+    if max_pairs < 1 or max_scores < 1:
+        raise ValueError(f"max_pairs={max_pairs} and max_scores={max_scores} must be at least 1")
+    scores = unit.new_empty(0)
+    keys = torch.empty(0, dtype=torch.int64, device=unit.device)  # first * n + second
+    for rows, columns in _blocks(count, max_scores):
+        cosines = unit[rows] @ unit[columns].T
+        # what is not above the diagonal is no pair, or one that was seen
+        first = torch.arange(count, device=unit.device)[rows].unsqueeze(1)
+        second = torch.arange(count, device=unit.device)[columns]
+        wanted = second > first
+        if len(scores) == max_pairs:
+            wanted &= cosines > scores[-1]
+        found = (first * count + second)[wanted]
+        scores, keys = _best(
+            torch.cat([scores, cosines[wanted]]), torch.cat([keys, found]), max_pairs
+        )
+    scores, keys = scores.cpu(), keys.cpu()
+    return Pairs(scores, keys // count, keys % count)
+
+
+def most_similar_pair(vectors: Any) -> tuple[float, int, int]:
+    """Find the pair with the highest cosine; see `paraphrase_mining`.
+
+    Returns:
+        The cosine, and the numbers of the two vectors, the lower one first.
+    """
+    pairs = paraphrase_mining(vectors, max_pairs=1)
+    return float(pairs.scores[0]), int(pairs.first[0]), int(pairs.second[0])
+
+
+def _blocks(count: int, max_scores: int) -> Iterator[tuple[slice, slice]]:
+    """Part the upper triangle of n x n into blocks: rows, and the columns from the diagonal on."""
+    size = max(1, min(1024, int(max_scores**0.5)))
+    width = max(1, max_scores // size)
+    for start in range(0, count, size):
+        for left in range(start, count, width):
+            yield slice(start, start + size), slice(left, left + width)
+
+
+def _best(scores: Tensor, keys: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Order pairs, and keep the best; of equal scores the lower key comes first."""
+    if len(scores) > most:
+        # few of many: what is sorted below is what can be among them
+        kept = scores >= scores.topk(most).values[-1]
+        scores, keys = scores[kept], keys[kept]
+    by_key = keys.argsort()
+    order = by_key[scores[by_key].argsort(descending=True, stable=True)][:most]
+    return scores[order], keys[order]

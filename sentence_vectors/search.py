@@ -1,0 +1,101 @@
+"""Semantic search: the nearest of many vectors, exactly, block by block."""
+
+import importlib
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .vectors import unit_vectors
+
+# Scores in memory at a time: 64 MB in float32.
+MAX_SCORES = 16_777_216
+QUERIES = 256  # of a block at most
+
+
+class Hits(NamedTuple):
+    """The nearest vectors of every query, the nearest first.
+
+    Args:
+        scores: Cosines in [-1, 1], (Q, K).
+        indices: Their numbers in the corpus, (Q, K).
+    """
+
+    scores: Tensor
+    indices: Tensor
+
+
+def semantic_search(
+    queries: Any,
+    corpus: Any,
+    *,
+    top_k: int = 10,
+    backend: Literal["torch", "faiss"] = "torch",
+    max_scores: int = MAX_SCORES,
+) -> Hits:
+    """Find the vectors of a corpus that have the highest cosines with those of queries.
+
+    Args:
+        queries: (Q, D).
+        corpus: (n, D); it is searched on the device where it is.
+        top_k: How many are wanted for each query.
+        backend: ``torch``, or ``faiss`` for its exact index on the CPU (``pip install faiss-cpu``).
+        max_scores: Cosines that are in memory at a time, at most.
+
+    Returns:
+        On the CPU, K = min(top_k, n); of equal cosines the earlier vector comes first.
+
+    Raises:
+        ValueError: If there are no vectors, their sizes differ, or a number is below 1.
+        ImportError: If faiss is wanted, but not installed.
+    """
+    known = unit_vectors(corpus, "corpus")
+    asked = unit_vectors(queries, "queries").to(known.device, known.dtype)
+    if asked.shape[1] != known.shape[1]:
+        raise ValueError(f"queries have size {asked.shape[1]}, the corpus has {known.shape[1]}")
+    if top_k < 1 or max_scores < 1:
+        raise ValueError(f"top_k={top_k} and max_scores={max_scores} must be at least 1")
+    top_k = min(top_k, len(known))
+    if backend == "faiss":
+        return _search_faiss(asked, known, top_k)
+    parts = [
+        _search_block(block, known, top_k, max(1, max_scores // len(block)))
+        for block in asked.split(min(QUERIES, max_scores))
+    ]
+    return Hits(*(torch.cat(column).cpu() for column in zip(*parts, strict=True)))
+
+
+def _search_block(asked: Tensor, known: Tensor, top_k: int, size: int) -> Hits:
+    """Search for some queries, so many vectors of the corpus at a time."""
+    best: Hits | None = None
+    for start in range(0, len(known), size):
+        scores = asked @ known[start : start + size].T
+        values, places = scores.topk(min(top_k, scores.shape[1]), dim=1)
+        found = Hits(values, places + start)
+        if best is not None:
+            found = Hits(*(torch.cat(pair, dim=1) for pair in zip(best, found, strict=True)))
+        best = _order(found, top_k)
+    if best is None:
+        raise ValueError("corpus: there are no vectors")
+    return best
+
+
+def _order(found: Hits, top_k: int) -> Hits:
+    """Take the highest scores of every row; of equal ones the lower index comes first."""
+    by_index = found.indices.argsort(dim=1)
+    scores, indices = (column.gather(1, by_index) for column in found)
+    order = scores.argsort(dim=1, descending=True, stable=True)[:, :top_k]
+    return Hits(scores.gather(1, order), indices.gather(1, order))
+
+
+def _search_faiss(asked: Tensor, known: Tensor, top_k: int) -> Hits:
+    try:
+        faiss: Any = importlib.import_module("faiss")
+    except ImportError as error:
+        raise ImportError(
+            "backend='faiss' needs the package faiss: pip install faiss-cpu, or leave it out"
+        ) from error
+    index = faiss.IndexFlatIP(known.shape[1])
+    index.add(known.float().cpu().numpy())
+    scores, indices = index.search(asked.float().cpu().numpy(), top_k)
+    return _order(Hits(torch.from_numpy(scores), torch.from_numpy(indices)), top_k)

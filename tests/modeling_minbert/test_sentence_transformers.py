@@ -1,0 +1,265 @@
+"""Folders of sentence-transformers open here, ours open there, and the vectors are equal."""
+
+import json
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
+
+SENTENCES = ["the cat sat", "a dog", "", "a cat is not a dog", "\x07 \N{GRINNING FACE} tree"]
+LONG = "the bird sang in the tree a cat is not a dog the cat sat in a tree not a bird"
+NEAR = {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"}
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """Return sentence-transformers, if it is installed."""
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    return pytest.importorskip("sentence_transformers")
+
+
+@pytest.fixture
+def model(build_multitask, tasks, tokenizer):
+    """Return a multi-task model with a tokenizer."""
+    extra = {
+        "low": NEAR | {"pooling": "max", "pooling_layer": -2},
+        "bottom": NEAR | {"pooling_layer": 0},
+        "tail": NEAR | {"truncation": "tail"},
+        "projected": NEAR | {"projection": "always"},
+        "unprojected": NEAR | {"projection": "training"},
+        "contrast": {"problem_type": "contrastive"},
+        "words": {"problem_type": "masked_lm"},
+    }
+    model = build_multitask(tasks | extra)
+    model.tokenizer = tokenizer
+    return model
+
+
+def write(folder, name, values):
+    """Write a JSON file of a folder."""
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(json.dumps(values))
+
+
+def assert_equal_vectors(vectors, expected):
+    """Check that no vector is further from the expected one than a millionth of its length."""
+    distances = (torch.as_tensor(vectors) - torch.as_tensor(expected)).norm(dim=1)
+    assert (distances <= 1e-6 * torch.as_tensor(expected).norm(dim=1)).all(), distances
+
+
+@pytest.mark.slow  # importing it takes long
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"pooling": "cls", "normalize": True},
+        {"pooling": "max"},
+        {"task": "near", "normalize": True},
+        {"task": "low"},
+        {"task": "unprojected"},
+        {"task": "contrast"},
+    ],
+    ids=str,
+)
+def test_a_folder_of_ours_gives_equal_vectors_there_and_again_here(
+    library, model, tmp_path, options
+):
+    texts = [*SENTENCES, LONG]
+    ours = model.encode(texts, **options)
+
+    model.save_as_sentence_transformers(tmp_path, **options)
+
+    theirs = library.SentenceTransformer(str(tmp_path), device="cpu")
+    assert_equal_vectors(theirs.encode(texts), ours)
+    assert not any(theirs.prompts.values())
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "bert"
+    again = MinBertModel.from_pretrained(tmp_path)
+    assert_equal_vectors(again.encode(texts), ours)
+
+
+@pytest.mark.slow  # importing it takes long
+def test_tokens_beyond_the_length_are_cut_there_and_here(library, model, tmp_path):
+    model.save_as_sentence_transformers(tmp_path, max_length=5)
+
+    theirs = library.SentenceTransformer(str(tmp_path), device="cpu").encode([LONG])
+    vectors = MinBertModel.from_pretrained(tmp_path).encode([LONG])
+    assert_equal_vectors(theirs, vectors)
+    assert_equal_vectors(vectors, model.encode(["the bird sang"]))
+
+
+@pytest.mark.slow  # importing it takes long
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("pooling", ["cls", "max", "mean"])
+def test_a_folder_of_theirs_opens_here(library, model, tmp_path, pooling, normalize):
+    model.save_as_bert(tmp_path / "bert")
+    model.tokenizer.save_pretrained(tmp_path / "bert")
+    modules = library.sentence_transformer.modules
+    parts = [modules.Transformer(str(tmp_path / "bert"), max_seq_length=6)]
+    parts += [modules.Pooling(33, pooling)] + ([modules.Normalize()] if normalize else [])
+    theirs = library.SentenceTransformer(modules=parts, device="cpu")
+    theirs.save(str(tmp_path / "st"), create_model_card=False)
+
+    loaded = [
+        MinBertModel.from_pretrained(tmp_path / "st"),
+        MinBertForMultiTask.from_pretrained(tmp_path / "st", tasks={"near": NEAR}),
+    ]
+
+    expected = theirs.encode([*SENTENCES, LONG])
+    for each in loaded:
+        assert_equal_vectors(each.encode([*SENTENCES, LONG]), expected)
+
+
+def test_what_a_folder_says_stays_with_a_checkpoint_made_of_it(model, tmp_path):
+    model.save_as_sentence_transformers(tmp_path / "st", pooling="cls", normalize=True)
+    tuned = MinBertForMultiTask.from_pretrained(tmp_path / "st", tasks={"near": NEAR})
+    tuned.tokenizer.save_pretrained(tmp_path / "tuned")
+    tuned.save_pretrained(tmp_path / "tuned")
+
+    again = MinBertForMultiTask.from_pretrained(tmp_path / "tuned")
+
+    assert again.config.sentence_embedding == {
+        "pooling": "cls",
+        "normalize": True,
+        "max_length": 17,
+        "missing": None,
+    }
+    assert_close(again.encode(SENTENCES), model.encode(SENTENCES, pooling="cls", normalize=True))
+
+
+def test_files_of_older_versions_are_read(model, tmp_path):
+    model.save_as_bert(tmp_path)
+    kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+    modules = [
+        {"idx": 0, "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for path, kind in kinds
+    ]
+    write(tmp_path, "modules.json", modules)  # and no folder 2_Normalize, as in many
+    write(tmp_path, "sentence_bert_config.json", {"max_seq_length": 9, "do_lower_case": False})
+    write(tmp_path, "1_Pooling/config.json", {"pooling_mode_max_tokens": True})
+
+    config = MinBertConfig.from_pretrained(tmp_path)
+
+    found = {"pooling": "max", "normalize": True, "max_length": 9, "missing": None}
+    assert config.sentence_embedding == found
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        (
+            "modules.json",
+            [{"path": "2_Dense", "type": "sentence_transformers.models.Dense"}],
+            "its vectors need the module Dense, which minBERT does not have",
+        ),
+        ("modules.json", [{"path": "", "type": "mine.Transformer"}], "the module Transformer"),
+        ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "the pooling lasttoken"),
+        ("1_Pooling/config.json", {"pooling_mode": ["cls", "max"]}, r"the pooling cls \+ max"),
+        (
+            "config_sentence_transformers.json",
+            {"prompts": {"query": "query: "}, "default_prompt_name": "query"},
+            "the prompt 'query'",
+        ),
+    ],
+)
+def test_what_minbert_does_not_have_is_named_where_vectors_are_wanted(
+    model, tmp_path, name, values, message
+):
+    model.save_as_sentence_transformers(tmp_path)
+    write(tmp_path, name, values)
+
+    loaded = MinBertModel.from_pretrained(tmp_path)  # an encoder it is nevertheless
+
+    with pytest.raises(ValueError, match=message):
+        loaded.encode(SENTENCES)
+    assert_close(loaded.encode(SENTENCES, pooling="mean"), model.encode(SENTENCES))
+
+
+def test_a_broken_file_is_named(model, tmp_path):
+    model.save_as_sentence_transformers(tmp_path)
+    (tmp_path / "modules.json").write_text("[{")
+
+    with pytest.raises(ValueError, match=r"modules\.json is not JSON"):
+        MinBertConfig.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pooling": "pooler"}, "cannot be told of pooling='pooler'"),
+        ({"task": "tone"}, "cannot be told of pooling='pooler'"),
+        ({"task": "projected"}, "cannot be told of a projection"),
+        ({"task": "bottom"}, "cannot be told of the layer of the embeddings"),
+        ({"max_length": 2}, "max_length=2 must be 3 or more"),
+        ({"task": "words"}, "'words' is a masked_lm, which has no vectors"),
+    ],
+)
+def test_vectors_that_have_no_place_there_are_refused(model, tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        model.save_as_sentence_transformers(tmp_path / "st", **options)
+
+    assert not (tmp_path / "st").exists()
+
+
+def test_a_checkpoint_is_not_overwritten(model, tmp_path):
+    model.save_pretrained(tmp_path)
+
+    with pytest.raises(ValueError, match="holds a minBERT checkpoint, which would be lost"):
+        model.save_as_sentence_transformers(tmp_path)
+
+
+def test_vectors_of_a_task_are_those_that_it_compares(model):
+    pairs = list(pairwise(SENTENCES))
+
+    for task in ("near", "low", "bottom", "projected", "unprojected", "contrast"):
+        vectors = model.encode(SENTENCES, task=task, normalize=True)
+
+        cosines = (vectors[:-1] * vectors[1:]).sum(dim=1)
+        if task != "contrast":
+            low, high = model.config.task(task).score_range
+            cosines = low + (high - low) * cosines.clamp(0, 1)
+        scores = [row["score"] for row in model.predict(task, pairs)]
+        assert_close(torch.tensor(scores), cosines, atol=1e-4, rtol=1e-5)
+    assert_close(model.encode(SENTENCES, task="contrast").norm(dim=1), torch.ones(5))
+
+
+def test_a_long_text_is_cut_as_the_task_cuts_it(model):
+    kept = " ".join(LONG.split()[-15:])
+
+    assert_close(model.encode([LONG], task="tail"), model.encode([kept]))
+
+
+def test_the_encoder_alone_embeds_as_the_whole_model_does(model, tmp_path):
+    model.save_pretrained(tmp_path)
+    model.tokenizer.save_pretrained(tmp_path)
+
+    encoder = MinBertModel.from_pretrained(tmp_path)
+
+    for options in ({}, {"task": "low"}, {"task": "contrast"}, {"pooling": "pooler"}):
+        assert_close(encoder.encode(SENTENCES, **options), model.encode(SENTENCES, **options))
+    with pytest.raises(ValueError, match="load the checkpoint with MinBertForMultiTask"):
+        encoder.encode(SENTENCES, task="projected")
+
+
+def test_a_task_and_a_pooling_contradict_each_other(model):
+    with pytest.raises(ValueError, match="'near' says how its vectors are pooled"):
+        model.encode(SENTENCES, task="near", pooling="cls")
+    with pytest.raises(ValueError, match="unknown task 'nli'"):
+        model.encode(SENTENCES, task="nli")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"pooling": "first"}, "pooling"),
+        ({"normalise": True}, "the known keys are pooling, normalize"),
+        ({"max_length": 2}, "max_length=2 must be 3 or more"),
+    ],
+)
+def test_a_configuration_checks_how_vectors_are_made(tiny_sizes, values, message):
+    with pytest.raises(Exception, match="sentence_embedding") as caught:
+        MinBertConfig(**tiny_sizes, sentence_embedding=values)
+
+    assert message in str(caught.value.__cause__ or caught.value)

@@ -1,0 +1,213 @@
+"""Transfer tasks are read as SentEval has them, and measured as scikit-learn alone would."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+
+from sentence_vectors.senteval import SOURCES, load_transfer_task, missing_files
+from sentence_vectors.tables import add_mean, plot, to_csv, to_markdown
+from sentence_vectors.transfer import evaluate_similarity, evaluate_transfer
+
+REAL = Path(os.environ.get("SENTEVAL_DIR", "senteval"))
+WORDS = ("good", "fine", "bad", "dull", "film", "song", "plot", "end")
+
+
+def embed(sentences):
+    """Count words, and add a little noise that depends on the sentence."""
+    vectors = [[sentence.split().count(word) for word in WORDS] for sentence in sentences]
+    noise = [
+        np.random.default_rng(len(text) + sum(map(ord, text))).normal(size=8) for text in sentences
+    ]
+    return torch.tensor(np.array(vectors) + 0.4 * np.array(noise))
+
+
+def draw(count, seed, moods):
+    generator = np.random.default_rng(seed)
+    rows = [(generator.choice(WORDS, 2), generator.choice(moods)) for _ in range(count)]
+    return [" ".join([*words, mood, mood, str(row)]) for row, (words, mood) in enumerate(rows)]
+
+
+def write(folder, name, lines, encoding="utf-8"):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode(encoding))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder with a few rows of every task, in the official names and formats."""
+    good, bad = ("good", "fine", "film"), ("bad", "dull", "film")
+    for name in ("MR", "CR", "SUBJ", "MPQA"):
+        negative, positive = SOURCES[name].files["all"]
+        write(tmp_path, negative, draw(40, 1, bad))
+        write(tmp_path, positive, draw(30, 2, good))
+    for kind, classes in (("binary", 2), ("fine", 3)):
+        for split, count in (("train", 60), ("dev", 20), ("test", 25)):
+            moods = (bad, good, ("film",))
+            lines = [
+                f"{draw(1, number, moods[number % classes])[0]}\t{number % classes}"
+                for number in range(count)
+            ]
+            write(tmp_path, f"SST/{kind}/sentiment-{split}", lines)
+    for file, count in (("train_5500", 60), ("TREC_10", 20)):
+        kinds = ("NUM:dist", "LOC:city", "NUM:date")
+        moods = (bad, good, bad)
+        lines = [
+            f"{kinds[number % 3]} caf\xe9 {draw(1, number, moods[number % 3])[0]}"
+            for number in range(count)
+        ]
+        write(tmp_path, f"TREC/{file}.label", lines, "latin-1")  # as SentEval has it
+    for split, count in (("train", 60), ("test", 20)):
+        lines = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
+        for number in range(count):
+            first = draw(1, number, good)[0]
+            second = first + " end" if number % 3 else draw(1, number + 99, bad)[0]
+            lines.append(f'{int(number % 3 > 0)}\t{number}\t{number}\t"{first}\t{second}')
+        write(tmp_path, f"MRPC/msr_paraphrase_{split}.txt", lines)
+    return tmp_path
+
+
+def test_every_task_has_its_rows_and_classes(folder):
+    tasks = {name: load_transfer_task(name, folder) for name in SOURCES}
+
+    sizes = {
+        name: {split: len(rows) for split, rows in task.texts.items()}
+        for name, task in tasks.items()
+    }
+    assert sizes["MR"] == sizes["CR"] == sizes["SUBJ"] == sizes["MPQA"] == {"all": 70}
+    assert sizes["SST2"] == sizes["SST5"] == {"train": 60, "dev": 20, "test": 25}
+    assert sizes["TREC"] == sizes["MRPC"] == {"train": 60, "test": 20}
+    assert tasks["MR"].labels["all"] == [0] * 40 + [1] * 30
+    assert tasks["TREC"].labels["test"][:3] == [1, 0, 1]  # LOC, NUM
+    assert tasks["TREC"].texts["test"][0][0].startswith("caf\xe9 ")
+    assert tasks["MRPC"].labels["train"][:4] == [0, 1, 1, 0]
+    assert tasks["MRPC"].texts["train"][1][0].startswith('"')  # a quote is a character
+
+
+def test_folds_with_nested_choice_are_those_of_scikit_learn(folder):
+    task = load_transfer_task("MR", folder)
+    features, labels = embed([text for (text,) in task.texts["all"]]).numpy(), task.labels["all"]
+    outer = StratifiedKFold(4, shuffle=True, random_state=1111)
+    choice = GridSearchCV(
+        LogisticRegression(max_iter=1000, tol=1e-6),
+        {"C": [2.0**power for power in range(-2, 4)]},
+        cv=StratifiedKFold(4, shuffle=True, random_state=1111),
+    )
+
+    score = evaluate_transfer(task, embed, folds=4)
+
+    expected = 100 * cross_val_score(choice, features, labels, cv=outer).mean()
+    assert 50 < expected < 100
+    assert score.accuracy == pytest.approx(expected, abs=1e-6)
+    assert score.f1 is None
+
+
+def test_pairs_are_compared_by_difference_and_product(folder):
+    task = load_transfer_task("MRPC", folder)
+    features = {}
+    for split, rows in task.texts.items():
+        u, v = (embed(texts).numpy() for texts in zip(*rows, strict=True))
+        features[split] = np.hstack([np.abs(u - v), u * v])
+    model = GridSearchCV(
+        LogisticRegression(max_iter=1000),
+        {"C": [2.0**power for power in range(-1, 6)]},
+        cv=StratifiedKFold(4, shuffle=True, random_state=1111),
+    ).fit(features["train"], task.labels["train"])
+
+    score = evaluate_transfer(task, embed, folds=4)
+
+    classes = model.predict(features["test"])
+    assert score.accuracy == 100 * np.mean(classes == task.labels["test"])
+    assert score.f1 == pytest.approx(100 * f1_score(task.labels["test"], classes))
+
+
+def test_development_rows_choose_where_there_are_some(folder):
+    task = load_transfer_task("SST5", folder)
+    features = {
+        split: embed([text for (text,) in rows]).numpy() for split, rows in task.texts.items()
+    }
+    models = [
+        LogisticRegression(C=2.0**power, max_iter=1000).fit(features["train"], task.labels["train"])
+        for power in range(-2, 4)
+    ]
+    best = max(models, key=lambda model: model.score(features["dev"], task.labels["dev"]))
+
+    score = evaluate_transfer(task, embed)
+
+    assert score.accuracy == pytest.approx(100 * best.score(features["test"], task.labels["test"]))
+
+
+def test_similarity_is_the_rank_correlation_of_cosines():
+    pairs = list(zip(draw(40, 1, WORDS), draw(40, 2, WORDS), strict=True))
+    scores = np.random.default_rng(3).random(40).tolist()
+
+    found = evaluate_similarity(pairs, scores, embed)
+
+    first, second = (embed(texts) for texts in zip(*pairs, strict=True))
+    cosines = torch.cosine_similarity(first, second)
+    assert found["spearman"] == pytest.approx(100 * spearmanr(cosines, scores).statistic)
+    assert found["pearson"] == pytest.approx(100 * np.corrcoef(cosines, scores)[0, 1])
+
+
+def test_a_constant_has_no_correlation():
+    with pytest.warns(UserWarning, match="counts as 0"):
+        found = evaluate_similarity([("a", "b"), ("c", "d")], [1, 1], embed)
+
+    assert found == {"spearman": 0.0, "pearson": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "line", "message"),
+    [
+        ("TREC", "TREC/TREC_10.label", "what is it", r"TREC_10\.label:1: expected COARSE:fine"),
+        ("SST2", "SST/binary/sentiment-dev", "a film", "sentiment-dev:1: expected a sentence"),
+        ("MRPC", "MRPC/msr_paraphrase_test.txt", "x\n1\ta", r"test\.txt:2: expected Quality"),
+        ("MR", "MR/rt-polarity.neg", None, r"rt-polarity\.neg is not there"),
+        ("STS", "STS", "", "unknown task 'STS'; known tasks: MR, CR"),
+    ],
+)
+def test_a_wrong_file_is_named(folder, name, file, line, message):
+    if line is None:
+        (folder / file).unlink()
+    else:
+        write(folder, file, [line])
+
+    with pytest.raises(ValueError, match=message):
+        load_transfer_task(name, folder)
+
+
+def test_missing_files_are_listed(folder):
+    (folder / "CR/custrev.pos").unlink()
+
+    assert missing_files("CR", folder) == ["CR/custrev.pos"]
+    assert missing_files("MR", folder) == []
+
+
+def test_a_table_has_means_digits_and_a_picture(tmp_path):
+    rows = {"mine": add_mean({"sts": 70.123, "MR": 80.0, "CR": 90.0}, ["MR", "CR"])}
+
+    plot(rows, tmp_path / "table.png")
+
+    assert to_markdown(rows).splitlines()[-1] == "| mine | 70.12 | 80.00 | 90.00 | 85.00 |"
+    assert to_csv(rows) == "vectors,sts,MR,CR,mean\nmine,70.123,80.0,90.0,85.0\n"
+    assert (tmp_path / "table.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.realdata
+def test_the_official_files_have_their_rows():
+    if not REAL.is_dir():
+        pytest.skip("set SENTEVAL_DIR to the folder with the tasks of SentEval")
+    sizes = {"MR": 10_662, "CR": 3_775, "SUBJ": 10_000}
+
+    for name, size in sizes.items():
+        assert len(load_transfer_task(name, REAL).texts["all"]) == size
+    trec = load_transfer_task("TREC", REAL)
+    assert {split: len(rows) for split, rows in trec.texts.items()} == {"train": 5_452, "test": 500}
+    assert len(set(trec.labels["train"])) == 6

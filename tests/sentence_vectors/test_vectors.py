@@ -1,0 +1,216 @@
+"""Search, pairs and clusters equal plain formulas, and sentence-transformers where it is there."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from sentence_vectors import (
+    agglomerative_clusters,
+    as_vectors,
+    community_detection,
+    kmeans_clusters,
+    most_similar_pair,
+    paraphrase_mining,
+    semantic_search,
+)
+
+
+def draw(count, size=7, seed=0):
+    return torch.randn(count, size, generator=torch.Generator().manual_seed(seed))
+
+
+def cosines(first, second):
+    return F.normalize(first.double(), dim=1) @ F.normalize(second.double(), dim=1).T
+
+
+def draw_groups():
+    """Return 90 vectors around five centres of different sizes, and some that are near nothing."""
+    centres, noise = draw(5, 16, seed=1), draw(90, 16, seed=2)
+    owners = torch.tensor([0] * 30 + [1] * 20 + [2] * 12 + [3] * 6 + [4] * 2 + [-1] * 20)
+    vectors = torch.where((owners < 0).unsqueeze(1), noise, centres[owners] + 0.25 * noise)
+    order = torch.randperm(90, generator=torch.Generator().manual_seed(3))
+    return vectors[order], owners[order]
+
+
+@pytest.mark.parametrize("max_scores", [1, 30, 211, 10_000])
+@pytest.mark.parametrize("top_k", [1, 4, 100])
+def test_a_search_finds_the_highest_cosines_whatever_the_blocks(max_scores, top_k):
+    queries, corpus = draw(9, seed=1), draw(53)
+
+    hits = semantic_search(queries, corpus, top_k=top_k, max_scores=max_scores)
+
+    expected = cosines(queries, corpus).sort(dim=1, descending=True)
+    kept = min(top_k, 53)
+    assert_close(hits.scores.double(), expected.values[:, :kept], atol=1e-6, rtol=0)
+    assert torch.equal(hits.indices, expected.indices[:, :kept])
+
+
+def test_of_equal_vectors_the_first_is_found_first():
+    corpus = torch.ones(6, 2)
+
+    for max_scores in (2, 100):
+        hits = semantic_search(torch.ones(1, 2), corpus, top_k=6, max_scores=max_scores)
+        assert hits.indices.tolist() == [[0, 1, 2, 3, 4, 5]]
+
+
+def test_arrays_and_lists_are_searched_too():
+    corpus = draw(5)
+
+    for given in (corpus.numpy(), corpus.numpy().astype(np.float16), list(corpus), corpus.tolist()):
+        assert semantic_search(given, given, top_k=1).indices.flatten().tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("max_scores", [1, 60, 10_000])
+@pytest.mark.parametrize("max_pairs", [1, 10, 10_000])
+def test_mining_finds_the_best_of_all_pairs_whatever_the_blocks(max_scores, max_pairs):
+    vectors = draw(37)
+
+    pairs = paraphrase_mining(vectors, max_pairs=max_pairs, max_scores=max_scores)
+
+    first, second = torch.triu_indices(37, 37, offset=1)
+    expected = cosines(vectors, vectors)[first, second].sort(descending=True)
+    kept = min(max_pairs, 37 * 36 // 2)
+    assert_close(pairs.scores.double(), expected.values[:kept], atol=1e-6, rtol=0)
+    assert torch.equal(pairs.first, first[expected.indices[:kept]])
+    assert torch.equal(pairs.second, second[expected.indices[:kept]])
+
+
+def test_the_most_similar_pair_is_the_planted_one():
+    vectors = draw(3000, 24)
+    vectors[2741] = vectors[17] * 3 + 0.01 * draw(1, 24, seed=5)[0]
+
+    score, first, second = most_similar_pair(vectors)
+
+    assert (first, second) == (17, 2741)
+    assert 0.99 < score < 1
+
+
+def test_equal_vectors_are_pairs_like_others():
+    pairs = paraphrase_mining(torch.ones(4, 3), max_pairs=4, max_scores=3)
+
+    assert list(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)) == [
+        (0, 1),
+        (0, 2),
+        (0, 3),
+        (1, 2),
+    ]
+
+
+def test_communities_are_the_groups_that_were_drawn():
+    vectors, owners = draw_groups()
+
+    communities = community_detection(vectors, threshold=0.8, min_size=5)
+
+    assert [{int(owners[member]) for member in community} for community in communities] == [
+        {0},
+        {1},
+        {2},
+        {3},
+    ]
+    assert [len(community) for community in communities] == [30, 20, 12, 6]
+    similar = cosines(vectors, vectors)
+    for centre, *members in communities:
+        falling = similar[centre, members]
+        assert falling.min() >= 0.8
+        assert torch.equal(falling, falling.sort(descending=True).values)
+
+
+@pytest.mark.parametrize("max_scores", [1, 1000])
+def test_communities_do_not_depend_on_the_blocks(max_scores):
+    vectors, _ = draw_groups()
+
+    few = community_detection(vectors, threshold=0.6, min_size=3, max_scores=max_scores)
+
+    assert few == community_detection(vectors, threshold=0.6, min_size=3)
+
+
+def test_clusters_are_the_groups_that_were_drawn():
+    vectors, owners = draw_groups()
+    vectors, owners = vectors[owners >= 0], owners[owners >= 0].tolist()
+
+    assert agglomerative_clusters(vectors, 5) == owners
+    assert agglomerative_clusters(vectors, threshold=0.6) == owners
+    assert kmeans_clusters(vectors, 5) == owners  # numbered by size, as they were drawn
+    assert agglomerative_clusters(vectors[:1], threshold=0.5) == [0]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: semantic_search([], draw(2)), "queries: there are none"),
+        (lambda: semantic_search(draw(2), torch.empty(0, 3)), "corpus: there are none"),
+        (lambda: semantic_search(draw(1, 3), draw(1, 4)), "size 3, the corpus has 4"),
+        (lambda: semantic_search(draw(1), draw(1), top_k=0), "top_k=0 and .* at least 1"),
+        (lambda: paraphrase_mining(draw(1)), "at least two are needed"),
+        (lambda: paraphrase_mining(draw(2), max_pairs=0), "max_pairs=0 and .* at least 1"),
+        (lambda: community_detection(draw(3), threshold=2), "threshold=2 is a cosine"),
+        (lambda: community_detection(draw(3), min_size=0), "min_size=0 must be"),
+        (lambda: kmeans_clusters(draw(3), 4), r"num_clusters=4 must be in \[1, 3\]"),
+        (lambda: agglomerative_clusters(draw(3)), "exactly one of"),
+        (lambda: as_vectors(draw(3)[0]), r"shape \(7,\); expected \(number, size\)"),
+        (lambda: as_vectors([[0.0], [float("nan")]]), "number 1 holds values that are not finite"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_faiss_is_asked_for_or_named():
+    queries, corpus = draw(9, seed=1), draw(53)
+    if importlib.util.find_spec("faiss") is None:
+        with pytest.raises(ImportError, match="pip install faiss-cpu"):
+            semantic_search(queries, corpus, backend="faiss")
+        return
+
+    hits = semantic_search(queries, corpus, top_k=4, backend="faiss")
+
+    expected = semantic_search(queries, corpus, top_k=4)
+    assert torch.equal(hits.indices, expected.indices)
+    assert_close(hits.scores, expected.scores, atol=1e-6, rtol=0)
+
+
+@pytest.mark.slow  # importing it takes long
+def test_search_pairs_and_communities_equal_those_of_sentence_transformers():
+    util = pytest.importorskip("sentence_transformers.util")
+    queries, corpus = draw(9, 16, seed=1), draw(200, 16)
+
+    hits = semantic_search(queries, corpus, top_k=5)
+    for row, found in enumerate(util.semantic_search(queries, corpus, top_k=5)):
+        assert hits.indices[row].tolist() == [hit["corpus_id"] for hit in found]
+        assert hits.scores[row].tolist() == pytest.approx([hit["score"] for hit in found], abs=1e-6)
+
+    pairs = paraphrase_mining(corpus, max_pairs=300)
+    theirs = util.paraphrase_mining_embeddings(corpus, max_pairs=300, top_k=199)
+    assert pairs.scores.tolist() == pytest.approx([score for score, _, _ in theirs], abs=1e-6)
+    assert list(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)) == [
+        (first, second) for _, first, second in theirs
+    ]
+
+    vectors, _ = draw_groups()
+    for threshold, least in ((0.3, 2), (0.6, 3), (0.8, 5)):
+        found = util.community_detection(vectors, threshold, min_community_size=least)
+        assert community_detection(vectors, threshold=threshold, min_size=least) == found
+
+
+@pytest.mark.cuda
+def test_the_gpu_finds_what_the_cpu_finds():
+    queries, corpus = draw(50, 64, seed=1), draw(2000, 64)
+    vectors, _ = draw_groups()
+
+    hits = semantic_search(queries, corpus.cuda(), top_k=20, max_scores=5000)
+    pairs = paraphrase_mining(corpus.cuda(), max_pairs=50)
+
+    expected = semantic_search(queries, corpus, top_k=20)
+    assert torch.equal(hits.indices, expected.indices)
+    assert_close(hits.scores, expected.scores, atol=1e-5, rtol=0)
+    best = paraphrase_mining(corpus, max_pairs=50)
+    assert torch.equal(pairs.first, best.first)
+    assert torch.equal(pairs.second, best.second)
+    assert community_detection(vectors.cuda(), threshold=0.6) == community_detection(
+        vectors, threshold=0.6
+    )

@@ -1,0 +1,224 @@
+"""``predict.py``: what goes in by command line, file or pipe comes out as columns or JSON lines."""
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+from transformers import BertTokenizer
+
+import predict
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+
+WORDS = ["a", "bird", "cat", "dog", "is", "mat", "ran", "sat", "the", "tree"]
+TASKS = {
+    "tone": {"problem_type": "classification", "labels": ["down", "level", "up"]},
+    "same": {"problem_type": "paraphrase"},
+    "near": {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"},
+}
+TEXTS = ["the cat sat", "a dog ran", "the cat sat", "the tree is a tree", "a dog sat"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """Return a folder with a tiny model of three tasks and its tokenizer."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    config = MinBertConfig(
+        **sizes,
+        vocab_size=len(pieces),
+        intermediate_size=30,
+        max_position_embeddings=20,
+        initializer_range=0.2,
+        tasks=TASKS,
+    )
+    MinBertForMultiTask(config).save_pretrained(folder)
+    BertTokenizer(vocab={piece: place for place, piece in enumerate(pieces)}).save_pretrained(
+        folder
+    )
+    return folder
+
+
+@pytest.fixture
+def model(checkpoint):
+    """Return the model of the folder."""
+    return MinBertForMultiTask.from_pretrained(checkpoint).eval()
+
+
+@pytest.fixture
+def sentences(tmp_path):
+    """Return a file with the sentences."""
+    path = tmp_path / "sentences.txt"
+    path.write_text("".join(f"{text}\n" for text in TEXTS))
+    return path
+
+
+@pytest.fixture
+def run(checkpoint, capsys, monkeypatch):
+    """Return a function that runs the program and returns what it prints, line by line."""
+
+    def run(*argv, stdin=b""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        predict.main([str(checkpoint), *map(str, argv), "--device", "cpu"])
+        return capsys.readouterr().out.split("\n")[:-1]
+
+    return run
+
+
+def fail(run, capsys, *argv, stdin=b""):
+    """Run with a mistake, and return the line that says so."""
+    with pytest.raises(SystemExit) as caught:
+        run(*argv, stdin=stdin)
+    assert caught.value.code == 2
+    found = capsys.readouterr()
+    assert found.out == ""
+    (line,) = found.err.strip().split("\n")
+    return line
+
+
+def test_texts_of_the_command_line_are_predicted(run, model):
+    lines = run("--task", "tone", *TEXTS)
+
+    assert lines[0] == "label\tscore\ttext"
+    expected = model.predict("tone", TEXTS)
+    assert [line.split("\t")[0] for line in lines[1:]] == [row["label"] for row in expected]
+    assert [line.split("\t")[2] for line in lines[1:]] == TEXTS
+
+
+def test_the_default_task_is_predicted_if_none_is_named(run):
+    assert run(*TEXTS) == run(*TEXTS, "--task", "tone")
+
+
+@pytest.mark.parametrize("task", ["same", "near"])
+def test_pairs_come_as_columns_or_one_after_the_other(run, model, task):
+    piped = run("--task", task, "--format", "jsonl", stdin=b"the cat\ta dog\r\na tree\tthe bird")
+    given = run("--task", task, "--format", "jsonl", "the cat", "a dog", "a tree", "the bird")
+
+    assert piped == given
+    rows = [json.loads(line) for line in piped]
+    assert [(row["text1"], row["text2"]) for row in rows] == [
+        ("the cat", "a dog"),
+        ("a tree", "the bird"),
+    ]
+    expected = model.predict(task, [("the cat", "a dog"), ("a tree", "the bird")])
+    assert [row["score"] for row in rows] == pytest.approx([row["score"] for row in expected])
+
+
+@pytest.mark.parametrize("name", ["vectors.npy", "vectors.jsonl"])
+def test_vectors_are_written(run, model, sentences, tmp_path, name):
+    assert run("--embed", tmp_path / name, "--file", sentences, "--pooling", "cls") == []
+
+    expected = model.encode(TEXTS, pooling="cls")
+    if name.endswith(".npy"):
+        found = np.load(tmp_path / name)
+    else:
+        rows = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        assert [row["text"] for row in rows] == TEXTS
+        found = [row["embedding"] for row in rows]
+    assert_close(torch.tensor(found, dtype=torch.float32), expected)
+
+
+def test_a_search_names_the_lines(run, sentences):
+    lines = run(
+        "--corpus", sentences, "--query", "the cat sat", "--query", "a dog ran", "--top_k", 2
+    )
+
+    rows = [line.split("\t") for line in lines]
+    assert rows[0] == ["query", "rank", "score", "line", "text"]
+    assert [row[:2] + row[3:] for row in rows[1:3]] == [
+        ["the cat sat", "1", "1", "the cat sat"],
+        ["the cat sat", "2", "3", "the cat sat"],
+    ]
+    assert rows[3] == ["a dog ran", "1", "1", "2", "a dog ran"]
+
+
+def test_the_most_similar_pair_is_found(run, sentences):
+    _, line = run("--pairs", 1, "--file", sentences, "--task", "near")
+
+    assert line == "1\t1\t3\tthe cat sat\tthe cat sat"
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--clusters", "communities", "--threshold", 0.9999],
+        ["--clusters", "kmeans", "--num_clusters", 4],
+        ["--clusters", "agglomerative", "--threshold", 0.9999],
+    ],
+)
+def test_equal_sentences_are_a_cluster(run, sentences, flags):
+    rows = [line.split("\t") for line in run("--file", sentences, *flags)]
+
+    assert rows[:3] == [
+        ["cluster", "line", "text"],
+        ["0", "1", "the cat sat"],
+        ["0", "3", "the cat sat"],
+    ]
+    assert sorted(row[1] for row in rows[1:]) == list("12345")
+
+
+def test_odd_texts_are_predicted_and_stay_on_their_line(run, model):
+    odd = ["the cat \N{GRINNING FACE}", "a\x00dog\x85\u2028ran", "x" * 100_000, "a tree " * 15_000]
+
+    lines = run("--task", "tone", stdin="\n".join(odd).encode())
+
+    assert len(lines) == 5
+    found = [line.split("\t")[1] for line in lines[1:]]
+    assert found == [f"{row['score']:.6g}" for row in model.predict("tone", odd)]
+
+
+def test_an_output_file_is_whole_or_not_there(run, capsys, tmp_path):
+    run("--task", "tone", *TEXTS, "--output", tmp_path / "found.jsonl")
+    fail(run, capsys, "--output", tmp_path / "bad.tsv", stdin=b"a cat\n\n")
+
+    assert len((tmp_path / "found.jsonl").read_text().splitlines()) == 5
+    assert json.loads((tmp_path / "found.jsonl").read_text().splitlines()[0])["text"] == TEXTS[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["found.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "stdin", "message"),
+    [
+        ([], b"", "no sentences: the input is empty"),
+        (["--task", "nli", "a"], b"", "unknown task 'nli'; known tasks: near, same, tone"),
+        (["a cat", " "], b"", "text 2 is empty"),
+        (["a \udcff"], b"", "text 1, 'a \\udcff', is not UTF-8"),
+        ([], b"a cat\n\na dog", "standard input:2: the line is empty"),
+        ([], b"a cat\n\xff", "standard input:2: not UTF-8"),
+        (["--task", "same", "a cat"], b"", "row 1 has 1 text(s), but the task takes a pair"),
+        (["--task", "same"], b"a\tb\tc", "row 1 has 3 text(s)"),
+        (["--task", "same"], b"a\t ", "row 1 has 2 text(s)"),
+        (["--embed", "out.txt", "a"], b"", "name a file that ends in .npy or .jsonl"),
+        (["--query", "a"], b"", "--query needs --corpus"),
+        (["--corpus", "missing.txt", "a"], b"", "No such file or directory: 'missing.txt'"),
+        (["--pairs", 1, "a"], b"", "at least two are needed"),
+        (["--clusters", "kmeans", "a"], b"", "needs --num_clusters"),
+        (
+            ["--clusters", "kmeans", "--num_clusters", 3, "a"],
+            b"",
+            "num_clusters=3 must be in [1, 1]",
+        ),
+        (["--clusters", "agglomerative", "a"], b"", "exactly one of num_clusters and threshold"),
+        (["--file", "x", "a"], b"", "leave one out"),
+    ],
+)
+def test_a_mistake_is_one_line(run, capsys, argv, stdin, message):
+    line = fail(run, capsys, *argv, stdin=stdin)
+
+    assert line.startswith("predict.py: error: ")
+    assert message in line
+
+
+def test_an_encoder_without_tasks_says_what_it_can_do(model, capsys, tmp_path):
+    model.save_as_sentence_transformers(tmp_path)
+
+    with pytest.raises(SystemExit):
+        predict.main([str(tmp_path), "a cat", "--device", "cpu"])
+    assert "has no tasks to predict; it has vectors: give --embed" in capsys.readouterr().err
+    predict.main([str(tmp_path), "a cat", "--embed", str(tmp_path / "v.npy"), "--device", "cpu"])
+    assert_close(torch.tensor(np.load(tmp_path / "v.npy")), model.encode(["a cat"]))
