@@ -1,7 +1,10 @@
 """The built-in datasets, one row each: official files, Hub copy, columns, labels."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+# The names that the course gives to its splits.
+COURSE_SPLITS = {"train": "train", "validation": "dev", "test": "test-student"}
 SENTIMENTS = ("negative", "somewhat negative", "neutral", "somewhat positive", "positive")
 
 
@@ -13,11 +16,13 @@ class Columns:
         text: One or two column names.
         label: Column of the label.
         id: Column of the row id; None numbers the rows.
+        document: Column with the number of the document; None if rows are of none.
     """
 
     text: tuple[str, ...]
     label: str
     id: str | None = None
+    document: str | None = None
 
 
 @dataclass(frozen=True)
@@ -25,10 +30,13 @@ class DatasetRow:
     """What is known about a built-in dataset.
 
     Args:
-        problem_type: ``classification``, ``paraphrase`` or ``similarity``.
+        problem_type: ``classification``, ``paraphrase``, ``similarity`` or
+            ``token_classification``.
         labels: Names of the classes, in the order of their numbers in the files.
         score_range: Lowest and highest score of a similarity task.
-        file_pattern: Official file name; ``{split}`` is train, dev or test-student.
+        file_pattern: Official file name, with ``{split}``.
+        splits: What the official file names call the splits.
+        scheme: In which tags mark spans; None where there are none.
         columns: Columns of the official files.
         hub_id: ``owner/name`` or ``owner/name:config`` of the copy on the Hub.
         hub_columns: Columns of the copy on the Hub.
@@ -43,6 +51,8 @@ class DatasetRow:
     columns: Columns | None = None
     hub_id: str | None = None
     hub_columns: Columns | None = None
+    splits: Mapping[str, str] = field(default_factory=lambda: COURSE_SPLITS)
+    scheme: str | None = None
 
 
 DATASETS: dict[str, DatasetRow] = {
@@ -74,6 +84,17 @@ DATASETS: dict[str, DatasetRow] = {
         columns=Columns(("sentence1", "sentence2"), "similarity", "id"),
         hub_id="nyu-mll/glue:stsb",
         hub_columns=Columns(("sentence1", "sentence2"), "label", "idx"),
+    ),
+    # Tjong Kim Sang and De Meulder 2003, in IOB1 but for one B-MISC after an O in eng.train; the
+    # copy on the Hub is in IOB2
+    "conll2003": DatasetRow(
+        problem_type="token_classification",
+        file_pattern="eng.{split}",
+        columns=Columns(("0",), "3"),
+        hub_id="tomaarsen/conll2003",
+        hub_columns=Columns(("tokens",), "ner_tags", document="document_id"),
+        splits={"train": "train", "validation": "testa", "test": "testb"},
+        scheme="iob",
     ),
     "sample_sst": DatasetRow(problem_type="classification", labels=SENTIMENTS),
     "sample_quora": DatasetRow(problem_type="paraphrase"),

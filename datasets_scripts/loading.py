@@ -13,6 +13,7 @@ from .hub import convert_hub_rows, find_hub_labels, read_hub
 from .readers import read_records
 from .rows import RowFormat, infer_labels
 from .sampling import describe_splits, sample_rows
+from .tagged import read_tagged
 from .task import TaskData
 
 logger = logging.getLogger(__name__)
@@ -46,12 +47,14 @@ class LoadedTask:
 
     Args:
         name: Name of the task.
-        problem_type: ``classification``, ``paraphrase``, ``similarity`` or ``contrastive``.
-        labels: Names of the classes of a classification task, else None.
+        problem_type: ``classification``, ``paraphrase``, ``similarity``, ``contrastive`` or
+            ``token_classification``.
+        labels: Names of the classes of a classification task, or of the tags, else None.
         score_range: Lowest and highest score of a similarity task, else None.
         splits: Rows by split: train, validation and, where there is one, test. Columns: id,
             sentence1, sentence2 (pairs only), sentence3 (contrastive only), label (absent in an
-            unlabelled test split, and in a contrastive task).
+            unlabelled test split, and in a contrastive task). Sentences with tags have id, words,
+            tags (absent in an unlabelled test split) and document.
         bad_rows: The rows that cannot be used and were left out.
         facts: By split how many rows it has, how many usable ones there were before some were
             drawn, and how many rows each class has.
@@ -81,6 +84,8 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
         OSError: If a file is missing or the Hub cannot be reached.
     """
     cache = None if cache_dir is None else str(cache_dir)
+    if data.problem_type == "token_classification":
+        return _load_tagged(data, cache)
     row_format, rows = _read(data, cache)
     labels = ("0", "1") if row_format.problem_type == "paraphrase" else row_format.labels
     splits: dict[str, datasets.Dataset] = {}
@@ -101,6 +106,26 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
         splits=splits,
         bad_rows=bad_rows,
         facts=describe_splits(splits, usable, labels),
+        fingerprint=_fingerprint(splits),
+    )
+
+
+def _load_tagged(data: TaskData, cache: str | None) -> LoadedTask:
+    """Load the sentences of a task with tags; a bad one is an error, not left out."""
+    found = read_tagged(data, cache)
+    usable = {split: len(rows) for split, rows in found.splits.items()}
+    splits = {split: _sample(rows, data, split, None) for split, rows in found.splits.items()}
+    facts = describe_splits(splits, usable, None)
+    for split, rows in splits.items():
+        facts[split]["words"] = sum(map(len, rows["words"]))
+    return LoadedTask(
+        name=data.name,
+        problem_type="token_classification",
+        labels=found.labels,
+        score_range=None,
+        splits=splits,
+        bad_rows=[],
+        facts=facts,
         fingerprint=_fingerprint(splits),
     )
 

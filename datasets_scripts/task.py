@@ -10,16 +10,18 @@ from .compression import find_suffix
 from .values import convert_value
 
 # problem type -> how many texts a row can have
-TEXTS = {"classification": (1, 2), "paraphrase": (2,), "similarity": (2,), "contrastive": (1, 2, 3)}
+TEXTS = {
+    "classification": (1, 2),
+    "paraphrase": (2,),
+    "similarity": (2,),
+    "contrastive": (1, 2, 3),
+    "token_classification": (1,),
+}
 WITH_CLASSES = ("classification", "paraphrase")
 FILE_KEYS = ("train_file", "validation_file", "test_file")
 FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
-# The names that the course gives to its splits.
-OFFICIAL_SPLITS = {
-    "train_file": "train",
-    "validation_file": "dev",
-    "test_file": "test-student",
-}
+# Keys that only one type of problem has.
+TAGGING_KEYS = ("scheme", "document_column", "document_context")
 CLASS_SAMPLING_KEYS = ("max_train_rows_per_class", "max_validation_rows_per_class")
 SAMPLING_KEYS = ("max_train_rows", "max_validation_rows", *CLASS_SAMPLING_KEYS, "sample_seed")
 
@@ -34,17 +36,21 @@ class TaskData:
         data_dir: Folder of the local files.
         hub_id: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder laid out
             like a dataset of the Hub.
-        problem_type: ``classification``, ``paraphrase``, ``similarity``, or ``contrastive``, whose
-            rows have no labels.
+        problem_type: ``classification``, ``paraphrase``, ``similarity``, ``contrastive``, whose
+            rows have no labels, or ``token_classification``, whose words have one each.
         train_file: Path of the training rows: CSV, TSV, JSON lines or Parquet, by suffix; all but
-            Parquet also compressed, as ``rows.csv.gz`` (gz, bz2, xz or zst).
+            Parquet also compressed, as ``rows.csv.gz`` (gz, bz2, xz or zst). Sentences with tags
+            are JSON lines or Parquet with lists, else in CoNLL columns, whatever the suffix.
         validation_file: Path of the validation rows.
         test_file: Path of the test rows, which may be unlabelled.
         text_columns: One or two columns with the sentences; of a contrastive task one, two that
-            belong together, or three, the last of which does not belong to the first.
-        label_column: Column with the class, 0/1 or the score; None for a contrastive task.
+            belong together, or three, the last of which does not belong to the first. For tags the
+            column with the words, in CoNLL columns its number from 0; ``tokens``, or 0.
+        label_column: Column with the class, 0/1 or the score; None for a contrastive task. For tags
+            the column with these, or its number, from -1 backwards from the last; ``tags``, or -1.
         id_column: Column with the row id; without it a column ``id``, else the row's number.
-        labels: Names of the classes; without it they are read from the training rows.
+        labels: Names of the classes, or of the tags, of spans in IOB2; without it they are read
+            from the training rows.
         score_range: Lowest and highest score of a similarity task.
         max_bad_rows: Share of unusable rows of a split that is tolerated, in [0, 1].
         max_train_rows: Training rows at most, drawn at random; None for all.
@@ -55,6 +61,12 @@ class TaskData:
         max_validation_rows_per_class: The same of the validation rows.
         sample_seed: Seed of these draws. It is not that of the run, so that runs with other seeds
             learn from the same rows.
+        scheme: In which tags mark spans: ``iob1``, ``iob2``, ``iob`` if they begin either way, or
+            ``plain`` if every word has a tag of its own; None to recognise it.
+        document_column: Column with the number of the document that a sentence of JSON lines,
+            Parquet or the Hub is from; in CoNLL columns ``-DOCSTART-`` lines part them.
+        document_context: Whether a sentence with tags is read with those before and after it in
+            its document, as far as there is room.
     """
 
     name: str
@@ -76,6 +88,9 @@ class TaskData:
     max_train_rows_per_class: int | str | None = None
     max_validation_rows_per_class: int | str | None = None
     sample_seed: int = 0
+    scheme: str | None = None
+    document_column: str | None = None
+    document_context: bool = False
 
     @classmethod
     def from_recipe(
@@ -137,13 +152,19 @@ def _check_one_source(data: TaskData) -> None:
 def _fill_built_in(data: TaskData, given: Any, data_dir: str | None) -> TaskData:
     row = DATASETS[str(data.dataset)]
     where = f"task {data.name!r}: dataset {data.dataset!r}"
-    if fixed := sorted(set(given) - {"dataset", "data_dir", "max_bad_rows", *SAMPLING_KEYS}):
+    if fixed := sorted(
+        set(given) - {"dataset", "data_dir", "max_bad_rows", "document_context", *SAMPLING_KEYS}
+    ):
         raise ValueError(
             f"{where} is built in and knows its {', '.join(fixed)}; leave these keys out, or "
             "declare your own files instead of the dataset"
         )
     filled = replace(
-        data, problem_type=row.problem_type, labels=row.labels, score_range=row.score_range
+        data,
+        problem_type=row.problem_type,
+        labels=row.labels,
+        score_range=row.score_range,
+        scheme=row.scheme,
     )
     if row.file_pattern is None:
         if data.data_dir is not None:
@@ -156,21 +177,25 @@ def _fill_built_in(data: TaskData, given: Any, data_dir: str | None) -> TaskData
     if row.hub_id is None or row.hub_columns is None:
         raise ValueError(
             f"{where} has no copy on the Hub; give data_dir, the folder that holds "
-            f"{row.file_pattern.format(split='train')}"
+            f"{row.file_pattern.format(split=row.splits['train'])}"
         )
     return _with_columns(replace(filled, hub_id=row.hub_id), row.hub_columns)
 
 
 def _with_columns(data: TaskData, columns: Columns) -> TaskData:
     return replace(
-        data, text_columns=columns.text, label_column=columns.label, id_column=columns.id
+        data,
+        text_columns=columns.text,
+        label_column=columns.label,
+        id_column=columns.id,
+        document_column=columns.document,
     )
 
 
 def _with_official_files(data: TaskData, row: DatasetRow, folder: Path) -> TaskData:
     paths = {
-        key: folder / str(row.file_pattern).format(split=split)
-        for key, split in OFFICIAL_SPLITS.items()
+        f"{key}_file": folder / str(row.file_pattern).format(split=split)
+        for key, split in row.splits.items()
     }
     if not paths["test_file"].is_file():
         del paths["test_file"]
@@ -217,6 +242,8 @@ def _check_own(data: TaskData) -> None:
         )
     for key in ("text_columns", "label_column"):
         is_needed = key == "text_columns" or data.problem_type != "contrastive"
+        # words and tags have usual names and places in files
+        is_needed &= data.problem_type != "token_classification" or data.hub_id is not None
         if is_needed and getattr(data, key) is None:
             raise ValueError(f"{where}: {key} is missing; name the columns of your rows")
     if data.hub_id is None:
@@ -228,6 +255,8 @@ def _check_files(data: TaskData) -> None:
     for key in ("train_file", "validation_file"):
         if getattr(data, key) is None:
             raise ValueError(f"task {data.name!r}: {key} is missing; only test_file is optional")
+    if data.problem_type == "token_classification":
+        return  # CoNLL columns have no suffix of their own
     for path in data.files.values():
         if find_suffix(path) not in FILE_SUFFIXES:
             raise ValueError(
@@ -241,6 +270,10 @@ def _check_shape(data: TaskData) -> None:
     where = f"task {data.name!r}: problem_type {data.problem_type!r}"
     allowed = TEXTS[str(data.problem_type)]
     columns = data.text_columns or ()
+    if data.problem_type == "token_classification":
+        columns = columns or ("",)  # the usual one
+    else:
+        _check_no_tags(data)
     if len(columns) not in allowed:
         wanted = " or ".join(map(str, allowed))
         raise ValueError(f"{where} takes {wanted} text_columns, got {list(columns)}")
@@ -248,10 +281,20 @@ def _check_shape(data: TaskData) -> None:
         raise ValueError(f"{where} needs score_range: [low, high], such as [0, 5]")
     if data.problem_type != "similarity" and data.score_range is not None:
         raise ValueError(f"{where} has no scores; leave score_range out")
-    if data.problem_type != "classification" and data.labels is not None:
+    named = ("classification", "token_classification")
+    if data.problem_type not in named and data.labels is not None:
         raise ValueError(f"{where} has no named labels; leave labels out")
     if data.labels is not None and len(data.labels) < 2:
         raise ValueError(f"{where} needs at least two labels, got {list(data.labels)}")
+
+
+def _check_no_tags(data: TaskData) -> None:
+    for key in TAGGING_KEYS:
+        if getattr(data, key):
+            raise ValueError(
+                f"task {data.name!r}: problem_type {data.problem_type!r} has no tags; leave {key} "
+                "out"
+            )
 
 
 def _check_sampling(data: TaskData) -> None:
