@@ -25,6 +25,7 @@ from datasets_scripts import (
     TaskData,
     corpus_texts,
     encode_rows,
+    encode_tagged,
     load_task,
     train_wordpiece,
 )
@@ -101,7 +102,7 @@ class RecipeTask:
                     f"{len(texts)}; leave it out"
                 )
             head["num_sentences"] = len(texts)
-        else:
+        elif rows.problem_type != "token_classification":
             head = {"pair_encoding": "joint" if len(texts) > 1 else None, **head}
         if head.get("class_weights") == "balanced":
             head["class_weights"] = balanced_weights(rows)
@@ -126,7 +127,7 @@ def balanced_weights(task: LoadedTask) -> list[float]:
         ValueError: If the task has no classes, or one of them has no training row.
     """
     labels = task.labels or ()
-    if not labels:
+    if not labels or task.problem_type != "classification":
         raise ValueError(
             f"task {task.name!r}: class_weights are for a classification: leave them out"
         )
@@ -254,6 +255,8 @@ def find_tokenizer(
     train = [task.splits["train"] for task in tasks.values()]
     columns = [rows[name] for rows in train for name in rows.column_names if "sentence" in name]
     texts = [text for column in columns for text in column]
+    tagged = [rows["words"] for rows in train if "words" in rows.column_names]
+    texts += [" ".join(words) for column in tagged for words in column]
     corpora = [data for text in recipe_texts.values() for data in text.corpora.values()]
     texts += corpus_texts(corpora) if corpora else []
     return train_wordpiece(texts, new_config(arguments.model_config).vocab_size)
@@ -307,9 +310,23 @@ def freeze_encoder(model: MinBertForMultiTask) -> None:
 
 
 def encode(
-    arguments: FinetuneArguments, task: LoadedTask, head: MinBertTask, tokenizer: Any
+    arguments: FinetuneArguments,
+    task: LoadedTask,
+    data: TaskData,
+    head: MinBertTask,
+    tokenizer: Any,
 ) -> dict[str, Dataset]:
     """Encode all splits of a task."""
+    if task.problem_type == "token_classification":
+        return {
+            split: encode_tagged(
+                rows,
+                tokenizer,
+                max_length=arguments.max_length,
+                document_context=data.document_context,
+            )
+            for split, rows in task.splits.items()
+        }
     return {
         split: encode_rows(
             rows,
@@ -345,7 +362,7 @@ def prepare_run(
     model = load_model(arguments, heads, tokenizer)
     with args.main_process_first(desc="encode the data"):
         encoded: dict[str, dict[str, Any]] = {
-            name: encode(arguments, task, model.config.task(name), tokenizer)
+            name: encode(arguments, task, recipe[name].data, model.config.task(name), tokenizer)
             for name, task in tasks.items()
         }
         texts = {
@@ -417,6 +434,8 @@ def report(run: Run) -> None:
     page = report_run(run.trainer, run.encoded, outputs, run.texts, quoted)
     for split, found in results.items():
         print(f"\n{split}\n{found.table(run.trainer.problem_types)}")
+        if found.types:
+            print(f"\n{found.type_table()}")
     if page is not None:
         print(f"\nreport: {page}")
 

@@ -1,8 +1,8 @@
 """Schemes in which tags mark spans: recognised, checked, and written as IOB2.
 
-In IOB1 a span begins with ``I-``, and with ``B-`` only right after another span; in IOB2 every span begins with ``B-`` (Ramshaw and Marcus 1995; Tjong Kim Sang and Veenstra 1999). Read
-as conlleval reads them, with a span that begins where the type changes or ``B-`` stands, both say
-the same.
+In IOB1 a span begins with ``I-``, and with ``B-`` only right after another span; in IOB2 every span
+begins with ``B-`` (Ramshaw and Marcus 1995; Tjong Kim Sang and Veenstra 1999). Read as conlleval
+reads them, with a span that begins where the type changes or ``B-`` stands, both say the same.
 """
 
 from collections.abc import Iterable, Sequence

@@ -15,6 +15,7 @@ from .acceleration import static_shapes
 from .collators import collate_rows
 from .data import Rows, longest_first
 from .metrics import PRIMARY_METRIC, UNLABELLED, Decode, aggregates, task_metrics
+from .tagging import UNKNOWN_LABEL, find_names, join_rows_of_words, tag_metrics, tags_by_row
 from .text import TEXT_TYPES, find_output, score_text
 
 
@@ -44,6 +45,7 @@ class TaskEvaluationTrainer(Trainer):
         self._metrics = {
             task: task_metrics(kind, None if kind in TEXT_TYPES else decoder(model, task))
             for task, kind in problem_types.items()
+            if kind != "token_classification"
         }
         super().__init__(
             model=model,
@@ -125,13 +127,25 @@ class TaskEvaluationTrainer(Trainer):
         self, task: str, dataset: Rows, ignore_keys: list[str] | None, prefix: str
     ) -> dict[str, float]:
         """Evaluate one task; the random state afterwards is the one before."""
-        rows, _ = longest_first(task, dataset, self.args.length_column_name)
-        self.compute_metrics = self._metrics[task]
+        rows, order = longest_first(task, dataset, self.args.length_column_name)
+        if self.problem_types[task] == "token_classification":
+            self.compute_metrics = partial(self._measure_tags, task, dataset, order)
+        else:
+            self.compute_metrics = self._metrics[task]
         try:
             with torch.random.fork_rng(devices=[]):  # a loader draws a seed when it starts
                 return super().evaluate(rows, ignore_keys, prefix)
         finally:
             self.compute_metrics = None
+
+    def _measure_tags(
+        self, task: str, dataset: Rows, order: NDArray[np.int64], prediction: Any
+    ) -> dict[str, float]:
+        """Measure the tags of sentences, which are put together again from their rows."""
+        tags = np.empty_like(prediction.predictions)
+        tags[order] = prediction.predictions
+        names = find_names(self.accelerator.unwrap_model(self.model), task)
+        return tag_metrics(join_rows_of_words(tags, dataset), names)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         """Compute logits and metrics; see ``Trainer.evaluation_loop``."""
@@ -150,6 +164,8 @@ class TaskEvaluationTrainer(Trainer):
         kind = self.problem_types[inputs["task"]]
         if kind in UNLABELLED:
             step: Any = self._score_step(model, inputs, kind)
+        elif kind == "token_classification":
+            step = self._tag_step(model, inputs)
         else:
             step = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
         loss, logits, labels = step
@@ -175,6 +191,25 @@ class TaskEvaluationTrainer(Trainer):
             scores = find_output(outputs, "logits").detach()
         return loss.detach().mean(), scores, torch.zeros(len(scores), device=scores.device)
 
+    def _tag_step(self, model: nn.Module, inputs: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute the loss of a batch, and what is predicted for the words of each row.
+
+        Without a known tag there is no loss; it is given as 0.
+        """
+        inputs = self._prepare_inputs(inputs)
+        labels = inputs["labels"]
+        is_known = not bool((labels == UNKNOWN_LABEL).any())
+        if not is_known:
+            inputs = {name: value for name, value in inputs.items() if name != "labels"}
+        with torch.no_grad(), self.compute_loss_context_manager():
+            if is_known:
+                loss, outputs = self.compute_loss(model, dict(inputs), return_outputs=True)
+            else:
+                loss, outputs = torch.zeros((), device=labels.device), model(**inputs)
+        logits = find_output(outputs, "logits").detach()
+        tags, given = tags_by_row(logits, labels, inputs.get("cu_seq_lens_q"))
+        return loss.detach().mean(), tags, given
+
     def predict_task(self, task: str, dataset: Rows) -> NDArray[np.float32]:
         """Compute the logits of a task.
 
@@ -184,7 +219,8 @@ class TaskEvaluationTrainer(Trainer):
 
         Returns:
             Logits in the order of the rows, (N, K); for text what ``score_text`` says of each, for
-            a contrastive task vectors, (N, S, D).
+            a contrastive task vectors, (N, S, D), and for a token_classification the ids of the
+            tags, (N, words), filled with -100.
 
         Raises:
             ValueError: If the task is unknown or there are no rows.

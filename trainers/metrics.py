@@ -21,6 +21,7 @@ PRIMARY_METRIC = {
     "paraphrase": "accuracy",
     "similarity": "pearson",
     "contrastive": "accuracy",
+    "token_classification": "f1",
     "masked_lm": "mlm_accuracy",
     "next_sentence": "nsp_accuracy",
     "pretraining": "mlm_accuracy",
@@ -34,6 +35,7 @@ METRIC_NAMES = {
     "paraphrase": ("accuracy", "f1", "macro_f1"),
     "similarity": ("pearson", "spearman"),
     "contrastive": EMBEDDING_METRICS,
+    "token_classification": ("f1", "precision", "recall", "accuracy"),
     "masked_lm": MLM_METRICS,
     "next_sentence": NSP_METRICS,
     "pretraining": (*MLM_METRICS, *NSP_METRICS),
@@ -49,7 +51,7 @@ def task_metrics(
     """Build the ``compute_metrics`` of a task.
 
     Args:
-        problem_type: A key of ``PRIMARY_METRIC``.
+        problem_type: A key of ``PRIMARY_METRIC``; tags are measured in ``tagging.py``.
         decode: How the model turns its logits (N, K) into predictions (N,); None for ``decide``.
 
     Returns:

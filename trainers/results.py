@@ -18,8 +18,23 @@ from .evaluation import decoder
 from .files import write_text
 from .metrics import PRIMARY_METRIC, UNLABELLED, aggregates, standard_error, task_metrics
 from .multitask import MultiTaskTrainer
-from .predictions import write_predictions
-from .report import has_history, plot_history, results_table, write_model_card
+from .predictions import write_predictions, write_tags
+from .report import (
+    HUB_TASKS,
+    has_history,
+    markdown_table,
+    plot_history,
+    results_table,
+    write_model_card,
+)
+from .tagging import (
+    Tagged,
+    describe_types,
+    f1_standard_error,
+    find_names,
+    join_rows_of_words,
+    tag_metrics,
+)
 from .text import TEXT_TYPES
 
 # What decides about the numbers beside this project.
@@ -36,11 +51,13 @@ class Results:
         metrics: ``<task>_<metric>``, and the aggregates if all tasks have labels.
         standard_errors: Standard error of the primary metric of each task.
         rows: Number of labelled rows of each task.
+        types: By task with tags, the metrics of every type of entity.
     """
 
     metrics: dict[str, float]
     standard_errors: dict[str, float]
     rows: dict[str, int]
+    types: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def table(self, problem_types: Mapping[str, str]) -> str:
         """Show the metrics as a Markdown table."""
@@ -51,17 +68,28 @@ class Results:
             rows=self.rows,
         )
 
+    def type_table(self) -> str:
+        """Show the metrics of every type of entity as a Markdown table."""
+        numbers = ("f1", "precision", "recall")
+        lines = [("task", "type", *numbers, "labelled", "predicted")]
+        for task, types in self.types.items():
+            for one in types:
+                values = [f"{one[name]:.4f}" for name in numbers]
+                counts = [f"{one[name]:,}" for name in ("labelled", "predicted")]
+                lines.append((task, one["name"], *values, *counts))
+        return markdown_table(lines)
+
 
 class Outputs(NamedTuple):
     """What the model says of the rows of a split.
 
     Args:
-        logits: (N, K).
-        predictions: What it made of them: class indices, 0 or 1, or scores, (N,).
-        labels: (N,); None if the rows have none.
+        logits: (N, K); of tags the words, ``Tagged``.
+        predictions: What it made of them: class indices, 0 or 1, or scores, (N,), or (W,).
+        labels: (N,), or (W,); None if the rows have none.
     """
 
-    logits: NDArray[Any]
+    logits: Any
     predictions: NDArray[Any]
     labels: NDArray[Any] | None
 
@@ -121,6 +149,12 @@ def evaluate_run(
                 continue
             rows: Any = rows_of[split]
             found = trainer.predict_task(task, rows)
+            if trainer.problem_types[task] == "token_classification":
+                tagged = join_rows_of_words(found, rows)
+                outputs[task, split] = Outputs(tagged, tagged.predictions, tagged.labels)
+                if tagged.labels is not None:
+                    measured[split][task] = (tagged, tagged.labels)
+                continue
             if trainer.problem_types[task] in UNLABELLED:
                 measured[split][task] = (found, None)
                 continue
@@ -137,15 +171,24 @@ def evaluate_run(
 
 
 def _summarize(
-    outputs: Mapping[str, tuple[NDArray[Any], NDArray[Any] | None]],
+    outputs: Mapping[str, tuple[Any, NDArray[Any] | None]],
     problem_types: Mapping[str, str],
     model: Any,
 ) -> Results:
     metrics: dict[str, float] = {}
     errors = {}
-    primary = {}
+    primary: dict[str, tuple[str, float | None]] = {}
+    types = {}
     for task, (logits, labels) in outputs.items():
         kind = problem_types[task]
+        if isinstance(logits, Tagged):
+            names = find_names(model, task)
+            values = tag_metrics(logits, names)
+            metrics |= {f"{task}_{name}": value for name, value in values.items()}
+            primary[task] = (kind, values[PRIMARY_METRIC[kind]])
+            errors[task] = f1_standard_error(logits, names)
+            types[task] = describe_types(logits, names)
+            continue
         decode = None if labels is None else decoder(model, task)
         prediction = EvalPrediction(predictions=logits, label_ids=labels)  # type: ignore[arg-type]
         values = task_metrics(kind, decode)(prediction)
@@ -156,7 +199,11 @@ def _summarize(
     # a mean of some tasks would pass for that of all, and of text it says nothing more
     if len(primary) == len(problem_types) and not set(problem_types.values()) <= set(TEXT_TYPES):
         metrics |= aggregates(primary)
-    return Results(metrics, errors, {task: len(logits) for task, (logits, _) in outputs.items()})
+    rows = {
+        task: len(np.unique(found.sentences)) if isinstance(found, Tagged) else len(found)
+        for task, (found, _) in outputs.items()
+    }
+    return Results(metrics, errors, rows, types)
 
 
 def write_results(
@@ -180,6 +227,11 @@ def write_results(
         if split not in FILE_SPLITS:
             continue
         rows: Any = encoded[task][split]
+        if isinstance(found.logits, Tagged):
+            names = trainer.accelerator.unwrap_model(trainer.model).config.tasks[task]["labels"]
+            path = folder / "predictions" / f"{task}-{FILE_SPLITS[split]}-output.txt"
+            write_tags(path, [word for row in rows["words"] for word in row], found.logits, names)
+            continue
         write_predictions(
             folder / "predictions" / f"{task}-{FILE_SPLITS[split]}-output.csv",
             rows["id"][:],
@@ -238,7 +290,7 @@ def write_card(
         dataset_names=_tell_apart(facts.data),
         card_data={
             "library_name": "transformers",
-            "pipeline_tag": "text-classification" if tasks else "fill-mask",
+            "pipeline_tag": _pipeline_tag(tasks, trainer),
             # The Hub knows its own models, not the folders of this machine.
             "base_model": start if start is not None and not Path(start).exists() else None,
             "tags": ["minbert", "multi-task" if tasks else "pre-training"],
@@ -250,6 +302,7 @@ def write_card(
             "path": trainer.args.hub_model_id or trainer.args.output_dir,
             "results": "\n\n".join(
                 f"{split}:\n\n{found.table(trainer.problem_types)}"
+                + (f"\n\n{found.type_table()}" if found.types else "")
                 for split, found in results.items()
             ),
             "rows": {
@@ -258,6 +311,13 @@ def write_card(
             },
         },
     )
+
+
+def _pipeline_tag(tasks: Mapping[str, Any], trainer: MultiTaskTrainer) -> str:
+    """Name what the Hub can do with a checkpoint: tags if there is nothing else."""
+    if tasks and set(trainer.problem_types.values()) == {"token_classification"}:
+        return HUB_TASKS["token_classification"]
+    return "text-classification" if tasks else "fill-mask"
 
 
 def _tell_apart(data: Mapping[str, str]) -> dict[str, str]:

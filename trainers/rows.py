@@ -136,7 +136,7 @@ class FlatRows:
     them there are 20 bytes for each sequence.
 
     Args:
-        tokens: Of ``input_ids`` and ``token_type_ids``.
+        tokens: Of ``input_ids`` and ``token_type_ids``, and ``labels`` if tokens have them.
         lengths: Tokens of each sequence, (N,), int32.
         labels: (rows,), or None.
         per_row: Sequences of a row, 2 for separate pairs; None for single lists.
@@ -172,7 +172,12 @@ class FlatRows:
             return None
         tokens = {"input_ids": ids.join(), "token_type_ids": types.join()}
         labels = None
-        if "labels" in dataset.column_names:
+        if has_token_labels(dataset):
+            of_tokens = _read_lists(dataset, "labels")
+            if of_tokens is None or not np.array_equal(of_tokens.lengths, ids.lengths):
+                return None
+            tokens["labels"] = of_tokens.join()
+        elif "labels" in dataset.column_names:
             labels = dataset.data.column("labels").to_numpy()
         rows = cls(tokens, ids.lengths, labels, ids.per_row)
         order = row_order(dataset)
@@ -202,12 +207,19 @@ class FlatRows:
         """Join some rows, (B,), which are the same in every pass, but belong to one, (B,)."""
         sequences = self._sequences(rows)
         lengths = self._lengths[sequences].astype(np.int64)
-        ids, types = (self.tokens[name].gather(sequences, lengths) for name in self.tokens)
+        columns = {name: found.gather(sequences, lengths) for name, found in self.tokens.items()}
         labels = self._labels
         if labels is not None:
             labels = labels[rows].astype(np.float32 if labels.dtype.kind == "f" else np.int64)
         return Joined(
-            task, len(rows), lengths, ids, types, labels, places=np.stack([numbers, rows])
+            task,
+            len(rows),
+            lengths,
+            columns["input_ids"],
+            columns["token_type_ids"],
+            labels,
+            columns.get("labels"),
+            places=np.stack([numbers, rows]),
         )
 
     def row(self, task: str, index: int, number: int) -> dict[str, Any]:  # noqa: ARG002
@@ -347,12 +359,20 @@ def _is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind)
 
 
+def has_token_labels(dataset: datasets.Dataset) -> bool:
+    """Tell whether rows have a list of labels."""
+    names = dataset.column_names
+    return "labels" in names and _is_list(dataset.data.column("labels").type)
+
+
 def _has_plain_labels(dataset: datasets.Dataset) -> bool:
-    """Tell whether there are no labels, or one number for every row."""
+    """Tell whether there are no labels, or numbers for rows or tokens."""
     if "labels" not in dataset.column_names:
         return True
     column = dataset.data.column("labels")
     kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+    if has_token_labels(dataset):
+        return True
     return not column.null_count and any(kind(column.type) for kind in kinds)
 
 
