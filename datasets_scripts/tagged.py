@@ -145,21 +145,21 @@ def _read_columns(
     if first is None:
         raise ValueError(f"{path}: the file has no words; there is nothing to learn from")
     count = len(first[1])
-    wanted = columns or count
-    word = _find_column(data, path, "text_columns", (data.text_columns or ("0",))[0], wanted)
-    tag = _find_column(data, path, "label_column", data.label_column or "-1", wanted)
-    has_tags = split != "test" or count >= wanted
+    has_tags = split != "test" or count >= (columns or count)
+    word = _find_column(data, path, "text_columns", (data.text_columns or ("0",))[0], count)
+    tag = word
+    if has_tags:
+        tag = _find_column(data, path, "label_column", data.label_column or "-1", count)
     sentences: list[Sentence] = []
     words: list[str] = []
     tags: list[str] = []
     document = start = 0
     for line, parts in _read_lines(path):
         if parts and not _is_start(parts):
-            if len(parts) != count or len(parts) <= max(word, tag if has_tags else 0):
+            if len(parts) != count:
                 raise ValueError(
-                    f"{path}:{line}: {len(parts)} columns, but "
-                    + (f"the first line has {count}" if len(parts) != count else f"{wanted}")
-                    + " are needed; an empty line ends a sentence, and a word has all columns"
+                    f"{path}:{line}: {len(parts)} columns, but the first line has {count}; a line "
+                    "is a word with all its columns, and an empty line ends a sentence"
                 )
             start = start if words else line
             words.append(parts[word])
