@@ -53,6 +53,7 @@ from .inputs_minbert import (
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .packing_minbert import Read
 from .pretraining_minbert import MinBertForPreTrainingOutput, MinBertPreTrainingHeads, pretrain
+from .tagging_minbert import predict_tags
 from .task_minbert import PRETRAINING, MinBertTask
 from .tokens_minbert import MinBertTokenHead, find_answers, label_tokens
 
@@ -409,7 +410,7 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
     def predict(
         self,
         task: str,
-        sentences: Sequence[str] | Sequence[tuple[str, str]],
+        sentences: Sequence[str] | Sequence[Sequence[str]],
         *,
         max_tokens_per_batch: int | None = None,
         show_progress: bool | None = None,
@@ -419,28 +420,28 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         Args:
             task: Name of the task.
             sentences: Sentences, or pairs (first, second) for a pair task and a contrastive one.
+                For a token_classification texts of any length, or lists of words.
             max_tokens_per_batch: Tokens that are computed together; None for what suits the device.
             show_progress: Whether to show a progress bar; None shows it for long lists.
 
         Returns:
             One dictionary a row, in the order given: `label` and `score` (its probability in
             [0, 1]), or only `score`: within the range of the task for a similarity, the cosine for
-            a contrastive task.
+            a contrastive task. Of a token_classification `words`, `tags`, `scores`, and
+            `entities` with `label`, `text`, `start`, `end` and `score` if the tags mark any.
 
         Raises:
             TypeError: If `sentences` is one string.
             ValueError: If there is no such task, it is one of pre-training, or a row has not as
                 many sentences as it reads.
         """
-        spec = self._head(task).task
-        rows = list(check_rows(sentences, task, 1 if spec.pair_encoding is None else 2))
         options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
-        return list(chain.from_iterable(self._predict(task, rows, **options)))
+        return list(self._predict_rows(task, sentences, **options))
 
     def predict_stream(
         self,
         task: str,
-        sentences: Iterable[str] | Iterable[tuple[str, str]],
+        sentences: Iterable[str] | Iterable[Sequence[str]],
         *,
         max_tokens_per_batch: int | None = None,
         show_progress: bool | None = None,
@@ -461,9 +462,20 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
             ValueError: If there is no such task, it is one of pre-training, or a row has not as
                 many sentences as it reads.
         """
-        spec = self._head(task).task
-        rows = check_rows(sentences, task, 1 if spec.pair_encoding is None else 2)
         options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
+        return self._predict_rows(task, sentences, **options)
+
+    def _predict_rows(
+        self, task: str, sentences: Iterable[Any], **options: Any
+    ) -> Iterator[dict[str, Any]]:
+        """Predict rows of any task."""
+        spec = self._head(task).task
+        if spec.problem_type == "token_classification":
+            if isinstance(sentences, str):
+                raise TypeError(f"{task}: pass a list of texts, not one string")
+            return predict_tags(self, task, sentences, **options)
+        rows: Iterable[Row] = check_rows(sentences, task, 1 if spec.pair_encoding is None else 2)
+        rows = list(rows) if isinstance(sentences, Sequence) else rows
         return chain.from_iterable(self._predict(task, rows, **options))
 
     def _predict(self, task: str, rows: Iterable[Row], **options: Any) -> Iterator[list[Any]]:

@@ -38,7 +38,7 @@ def parse(path, kind=FinetuneArguments, *flags):
 
 
 def test_there_is_a_recipe_for_every_task():
-    assert {"quickstart", "cs224n", "sst", "quora", "sts", "cfimdb"} <= {
+    assert {"quickstart", "cs224n", "sst", "quora", "sts", "cfimdb", "ner"} <= {
         path.stem for path in FINETUNING
     }
     assert {"pretrain_quickstart", "mlm", "nsp", "mlm_nsp", "mlm_task_text", "chain"} <= {
@@ -84,13 +84,22 @@ def test_every_task_has_a_metric_that_can_choose_the_best_checkpoint(recipe):
     assert set(problem_types.values()) <= set(PRIMARY_METRIC)
 
 
-def test_every_task_has_a_head_and_rows(recipe):
+def write_tags(folder):
+    """Write the official files of CoNLL-2003 with words of our own."""
+    text = "-DOCSTART- -X- O O\n\n" + "Ann NNP I-NP I-PER\nleft VBD I-VP O\n\n" * 100
+    for name in ("eng.train", "eng.testa"):
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def test_every_task_has_a_head_and_rows(recipe, tmp_path):
     arguments, _ = parse(recipe)
     heads = {}
+    write_tags(tmp_path)
 
     for name, keys in arguments.tasks.items():
         sample = keys | {"dataset": SAMPLES.get(keys["dataset"], keys["dataset"])}
-        task = finetune.RecipeTask.from_recipe(name, sample, None)
+        folder = str(tmp_path) if keys["dataset"] == "conll2003" else None
+        task = finetune.RecipeTask.from_recipe(name, sample, folder)
         rows = load_task(task.data)
         assert all(len(rows.splits[split]) >= 100 for split in ("train", "validation"))
         heads[name] = task.describe_head(rows)
