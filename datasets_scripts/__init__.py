@@ -10,6 +10,7 @@ from .tag_encoding import encode_tagged
 from .task import TaskData
 from .text_rows import TextRows, make_text_rows
 from .vocabulary import train_wordpiece
+from .windows import WindowSizes, encode_questions
 
 __all__ = [
     "DATASETS",
@@ -19,8 +20,10 @@ __all__ = [
     "LoadedTask",
     "TaskData",
     "TextRows",
+    "WindowSizes",
     "corpus_texts",
     "encode_corpus",
+    "encode_questions",
     "encode_rows",
     "encode_tagged",
     "load_task",

@@ -10,12 +10,22 @@ import datasets
 from datasets.exceptions import DatasetGenerationError
 
 from .progress import progress_bars
-from .readers import check_file, read_records
+from .questions import QuestionFormat
+from .readers import check_file
 from .rows import RowFormat
 from .sample import generate_rows
 
 # `datasets` does not see code edits, so the code is a part of the name of the cache folder.
-SOURCES = ("builders.py", "compression.py", "readers.py", "rows.py", "sample.py", "sample_words.py")
+SOURCES = (
+    "builders.py",
+    "compression.py",
+    "questions.py",
+    "readers.py",
+    "rows.py",
+    "sample.py",
+    "sample_words.py",
+)
+Format = RowFormat | QuestionFormat
 LARGE_FILES = 20_000_000  # bytes; smaller ones are built before a progress bar could be read
 
 
@@ -32,7 +42,7 @@ class FileRowsConfig(datasets.BuilderConfig):  # type: ignore[misc]
 
     files: dict[str, str] | None = None
     stamps: dict[str, tuple[int, int]] | None = None
-    row_format: RowFormat | None = None
+    row_format: Format | None = None
     delimiter: str | None = None
 
 
@@ -54,9 +64,8 @@ class FileRows(datasets.GeneratorBasedBuilder):  # type: ignore[misc]
         ]
 
     def _generate_examples(self, path: str, split: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        row_format: RowFormat = self.config.row_format
-        columns = row_format.required_columns(split)
-        records = read_records(path, columns, delimiter=self.config.delimiter)
+        row_format: Format = self.config.row_format
+        records = row_format.read(path, split, self.config.delimiter)
         for number, record in enumerate(records):
             yield number, row_format.to_row(record, number, split)
 
@@ -99,7 +108,7 @@ class SampleRows(datasets.GeneratorBasedBuilder):  # type: ignore[misc]
 
 
 def build_file_rows(
-    files: dict[str, str], row_format: RowFormat, *, delimiter: str | None, cache_dir: str | None
+    files: dict[str, str], row_format: Format, *, delimiter: str | None, cache_dir: str | None
 ) -> datasets.DatasetDict:
     """Build or re-use the rows of a task's files, bad rows included.
 

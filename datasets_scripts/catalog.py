@@ -31,7 +31,7 @@ class DatasetRow:
 
     Args:
         problem_type: ``classification``, ``paraphrase``, ``similarity`` or
-            ``token_classification``.
+            ``token_classification`` or ``question_answering``.
         labels: Names of the classes, in the order of their numbers in the files.
         score_range: Lowest and highest score of a similarity task.
         file_pattern: Official file name, with ``{split}``.
@@ -95,6 +95,20 @@ DATASETS: dict[str, DatasetRow] = {
         hub_columns=Columns(("tokens",), "ner_tags", document="document_id"),
         splits={"train": "train", "validation": "testa", "test": "testb"},
         scheme="iob",
+    ),
+    "squad": DatasetRow(
+        problem_type="question_answering",
+        file_pattern="{split}-v1.1.json",
+        columns=Columns(("question", "context"), "answers", "id"),
+        hub_id="rajpurkar/squad",
+        hub_columns=Columns(("question", "context"), "answers", "id"),
+    ),
+    "squad_v2": DatasetRow(
+        problem_type="question_answering",
+        file_pattern="{split}-v2.0.json",
+        columns=Columns(("question", "context"), "answers", "id"),
+        hub_id="rajpurkar/squad_v2",
+        hub_columns=Columns(("question", "context"), "answers", "id"),
     ),
     "sample_sst": DatasetRow(problem_type="classification", labels=SENTIMENTS),
     "sample_quora": DatasetRow(problem_type="paraphrase"),

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import datasets
 
-from .builders import build_file_rows, build_sample_rows
+from .builders import Format, build_file_rows, build_sample_rows
 from .catalog import DATASETS
 from .hub import convert_hub_rows, find_hub_labels, read_hub
+from .questions import QuestionFormat, check_questions
 from .readers import read_records
 from .rows import RowFormat, infer_labels
 from .sampling import describe_splits, sample_rows
@@ -48,16 +49,18 @@ class LoadedTask:
     Args:
         name: Name of the task.
         problem_type: ``classification``, ``paraphrase``, ``similarity``, ``contrastive`` or
-            ``token_classification``.
+            ``token_classification`` or ``question_answering``.
         labels: Names of the classes of a classification task, or of the tags, else None.
         score_range: Lowest and highest score of a similarity task, else None.
         splits: Rows by split: train, validation and, where there is one, test. Columns: id,
             sentence1, sentence2 (pairs only), sentence3 (contrastive only), label (absent in an
             unlabelled test split, and in a contrastive task). Sentences with tags have id, words,
-            tags (absent in an unlabelled test split) and document.
+            tags (absent in an unlabelled test split) and document. Questions have their passage as
+            sentence2, which is whole, ``answers`` and ``answer_starts`` (in characters), and the
+            label says whether there are any.
         bad_rows: The rows that cannot be used and were left out.
         facts: By split how many rows it has, how many usable ones there were before some were
-            drawn, and how many rows each class has.
+            drawn, how many rows each class has, and how many answers stood elsewhere than said.
         fingerprint: What tells these rows from any others.
     """
 
@@ -91,13 +94,30 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
     splits: dict[str, datasets.Dataset] = {}
     usable: dict[str, int] = {}
     bad_rows: list[BadRow] = []
+    moved: dict[str, int] = {}
     for split, split_rows in rows.items():
         file = data.files.get(split, f"{data.hub_id or data.dataset}:{split}")
-        kept, bad = _keep_usable(split_rows, file, data.max_bad_rows)
+        is_question = row_format.problem_type == "question_answering"
+        checked = check_questions(split_rows, file, split) if is_question else split_rows
+        kept, bad = _keep_usable(checked, file, data.max_bad_rows)
+        if "moved" in kept.column_names:
+            moved[split] = sum(kept["moved"])
+            kept = kept.remove_columns("moved")
         bad_rows += bad
         usable[split] = len(kept)
         splits[split] = _sample(kept, data, split, labels)
     log_bad_rows(f"task {data.name!r}", bad_rows)
+    facts = describe_splits(splits, usable, labels)
+    for split, count in moved.items():
+        facts[split]["moved_answers"] = count
+        if count:
+            logger.warning(
+                "task %r: %d answers of %s do not begin where they should; the nearest place where "
+                "they stand was taken",
+                data.name,
+                count,
+                split,
+            )
     return LoadedTask(
         name=data.name,
         problem_type=row_format.problem_type,
@@ -105,7 +125,7 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
         score_range=row_format.score_range,
         splits=splits,
         bad_rows=bad_rows,
-        facts=describe_splits(splits, usable, labels),
+        facts=facts,
         fingerprint=_fingerprint(splits),
     )
 
@@ -157,7 +177,7 @@ def _sample(
     )
 
 
-def _read(data: TaskData, cache_dir: str | None) -> tuple[RowFormat, datasets.DatasetDict]:
+def _read(data: TaskData, cache_dir: str | None) -> tuple[Format, datasets.DatasetDict]:
     """Read every row of a task, bad ones included."""
     if data.hub_id is not None:
         splits = read_hub(data, cache_dir)
@@ -186,7 +206,10 @@ def _infer_file_labels(data: TaskData, delimiter: str | None) -> tuple[str, ...]
     return infer_labels(record.values.get(column) for record in records)
 
 
-def _make_format(data: TaskData, labels: tuple[str, ...] | None) -> RowFormat:
+def _make_format(data: TaskData, labels: tuple[str, ...] | None) -> Format:
+    if data.problem_type == "question_answering":
+        columns = data.text_columns or ()
+        return QuestionFormat(columns, str(data.label_column), data.id_column)
     if data.problem_type == "classification" and len(labels or ()) < 2:
         raise ValueError(
             f"task {data.name!r}: the training rows hold the labels {list(labels or ())}, at "

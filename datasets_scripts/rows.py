@@ -1,13 +1,13 @@
 """Turn a raw record into a row with known columns, or say why it cannot be used."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import datasets
 
-from .readers import Record
+from .readers import Record, read_records
 
 MAX_LABELS_SHOWN = 10
 
@@ -47,6 +47,10 @@ class RowFormat:
         ids = () if self.id_column is None else (self.id_column,)
         return (*self.text_columns, *label, *ids)
 
+    def read(self, path: str, split: str, delimiter: str | None = None) -> Iterator[Record]:
+        """Read the records of a file; see `read_records`."""
+        return read_records(path, self.required_columns(split), delimiter=delimiter)
+
     def to_row(self, record: Record, number: int, split: str) -> dict[str, Any]:
         """Convert one record.
 
@@ -59,7 +63,7 @@ class RowFormat:
             A row with ``features``; ``problem`` is empty if the row can be used.
         """
         texts = [record.values.get(column) for column in self.text_columns]
-        problem = record.problem or _find_text_problem(self.text_columns, texts)
+        problem = record.problem or find_text_problem(self.text_columns, texts)
         raw = to_text(record.values.get(self.label_column or ""))
         label, label_problem = self._parse_label(raw)
         if self.label_column is None:
@@ -137,7 +141,8 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _find_text_problem(columns: tuple[str, ...], texts: list[Any]) -> str:
+def find_text_problem(columns: tuple[str, ...], texts: list[Any]) -> str:
+    """Say what is wrong with the texts of a row; nothing if they can be used."""
     for column, text in zip(columns, texts, strict=True):
         if text is None or (isinstance(text, str) and not text.strip()):
             return f"empty text in column {column!r}"

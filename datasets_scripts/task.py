@@ -16,12 +16,17 @@ TEXTS = {
     "similarity": (2,),
     "contrastive": (1, 2, 3),
     "token_classification": (1,),
+    "question_answering": (2,),
 }
 WITH_CLASSES = ("classification", "paraphrase")
 FILE_KEYS = ("train_file", "validation_file", "test_file")
 FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 # Keys that only one type of problem has.
 TAGGING_KEYS = ("scheme", "document_column", "document_context")
+# Columns of questions about passages, as SQuAD calls them, and the formats that can hold answers.
+QUESTION_COLUMNS = ("question", "context")
+ANSWER_COLUMN = "answers"
+QUESTION_SUFFIXES = (".json", ".jsonl", ".parquet")
 CLASS_SAMPLING_KEYS = ("max_train_rows_per_class", "max_validation_rows_per_class")
 SAMPLING_KEYS = ("max_train_rows", "max_validation_rows", *CLASS_SAMPLING_KEYS, "sample_seed")
 
@@ -37,17 +42,21 @@ class TaskData:
         hub_id: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder laid out
             like a dataset of the Hub.
         problem_type: ``classification``, ``paraphrase``, ``similarity``, ``contrastive``, whose
-            rows have no labels, or ``token_classification``, whose words have one each.
+            rows have no labels, ``token_classification``, whose words have one each, or
+            ``question_answering``, whose answers are parts of a passage.
         train_file: Path of the training rows: CSV, TSV, JSON lines or Parquet, by suffix; all but
             Parquet also compressed, as ``rows.csv.gz`` (gz, bz2, xz or zst). Sentences with tags
             are JSON lines or Parquet with lists, else in CoNLL columns, whatever the suffix.
+            Questions are SQuAD's JSON, JSON lines or Parquet.
         validation_file: Path of the validation rows.
         test_file: Path of the test rows, which may be unlabelled.
         text_columns: One or two columns with the sentences; of a contrastive task one, two that
             belong together, or three, the last of which does not belong to the first. For tags the
-            column with the words, in CoNLL columns its number from 0; ``tokens``, or 0.
+            column with the words, in CoNLL columns its number from 0; ``tokens``, or 0. For
+            questions ``question`` and ``context``, if nothing is said.
         label_column: Column with the class, 0/1 or the score; None for a contrastive task. For tags
             the column with these, or its number, from -1 backwards from the last; ``tags``, or -1.
+            For questions ``answers``, if nothing is said.
         id_column: Column with the row id; without it a column ``id``, else the row's number.
         labels: Names of the classes, or of the tags, of spans in IOB2; without it they are read
             from the training rows.
@@ -121,6 +130,12 @@ class TaskData:
             if data.dataset is not None:
                 data = _dataset_to_hub_id(data)
             data = _join_data_dir(data)
+            if data.problem_type == "question_answering":
+                data = replace(
+                    data,
+                    text_columns=data.text_columns or QUESTION_COLUMNS,
+                    label_column=data.label_column or ANSWER_COLUMN,
+                )
             _check_own(data)
         _check_sampling(data)
         return data
@@ -257,11 +272,13 @@ def _check_files(data: TaskData) -> None:
             raise ValueError(f"task {data.name!r}: {key} is missing; only test_file is optional")
     if data.problem_type == "token_classification":
         return  # CoNLL columns have no suffix of their own
+    is_questions = data.problem_type == "question_answering"
+    suffixes = QUESTION_SUFFIXES if is_questions else FILE_SUFFIXES
     for path in data.files.values():
-        if find_suffix(path) not in FILE_SUFFIXES:
+        if find_suffix(path) not in suffixes:
+            what = "questions cannot be in" if is_questions else "cannot tell the format of"
             raise ValueError(
-                f"task {data.name!r}: cannot tell the format of {path!r}; known suffixes: "
-                f"{', '.join(FILE_SUFFIXES)}"
+                f"task {data.name!r}: {what} {path!r}; known suffixes: {', '.join(suffixes)}"
             )
 
 
