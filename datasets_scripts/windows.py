@@ -158,7 +158,10 @@ def _make_features(*, is_labelled: bool) -> datasets.Features:
         "owned": numbers,
     }
     if is_labelled:
-        features |= {"labels": numbers, "answers": datasets.List(datasets.Value("string"))}
+        features |= {
+            "labels": datasets.List(datasets.Value("int32"), length=2),
+            "answers": datasets.List(datasets.Value("string")),
+        }
     return datasets.Features(features)
 
 

@@ -65,6 +65,7 @@ from transformers.utils.generic import (
 )
 from transformers.utils.output_capturing import capture_outputs
 
+from .answers_minbert import MinBertAnswering
 from .attention_minbert import attend, can_attend, make_block_mask
 from .configuration_minbert import MinBertConfig
 from .dropout_minbert import MinBertDropout
@@ -790,7 +791,7 @@ class MinBertForTokenClassification(MinBertPreTrainedModel):
         return self.classifier(self.dropout(hidden))
 
 
-class MinBertForQuestionAnswering(MinBertPreTrainedModel):
+class MinBertForQuestionAnswering(MinBertAnswering, MinBertPreTrainedModel):
     """BERT with the start and end scores of an answer span (Devlin et al. 2019, section 4.2)."""
 
     _auto_class = "AutoModelForQuestionAnswering"

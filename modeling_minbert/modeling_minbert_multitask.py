@@ -28,7 +28,6 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AutoTokenizer
 from transformers import initialization as init
 from transformers.modeling_outputs import (
     QuestionAnsweringModelOutput,
@@ -37,6 +36,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils.generic import TransformersKwargs, can_return_tuple
 
+from .answers_minbert import AnswerOptions, MinBertAnswering
 from .configuration_minbert import MinBertConfig
 from .head_minbert import MinBertTaskHead
 from .inference_minbert import Encoded, Row, check_rows, stream, tokenize
@@ -90,7 +90,7 @@ def pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
     return total / real.sum(dim=1).clamp(min=1).to(hidden.dtype)
 
 
-class MinBertForMultiTask(MinBertPreTrainedModel):
+class MinBertForMultiTask(MinBertAnswering, MinBertPreTrainedModel):
     """One encoder with any number of named heads, described in `config.tasks`.
 
     A step computes one task. Sentences of a separate pair come as (B, 2, L), as the choices of a
@@ -128,7 +128,6 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
             )
         if masked_lm:
             self._tied_weights_keys = MinBertForMaskedLM._tied_weights_keys
-        self._tokenizer: Any = None
         self.post_init()
 
     @can_return_tuple
@@ -383,30 +382,6 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
             return head.divergence(logits, other, labels)
         return head.divergence(logits, other)
 
-    @property
-    def tokenizer(self) -> Any:
-        """The tokenizer of `predict` and `encode`: that of the checkpoint, or the one assigned.
-
-        Raises:
-            ValueError: If none was assigned and the checkpoint has none.
-        """
-        if self._tokenizer is None:
-            if not self.name_or_path:
-                raise ValueError("this model came from no checkpoint: set model.tokenizer first")
-            # Without the configuration it would be read again, and trust asked for again.
-            self._tokenizer = AutoTokenizer.from_pretrained(self.name_or_path, config=self.config)
-            if len(self._tokenizer) <= len(self._tokenizer.all_special_ids):
-                self._tokenizer = None
-                raise ValueError(
-                    f"{self.name_or_path} has no tokenizer: set model.tokenizer, or add its "
-                    "tokenizer.json or vocab.txt"
-                )
-        return self._tokenizer
-
-    @tokenizer.setter
-    def tokenizer(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-
     def predict(
         self,
         task: str,
@@ -428,7 +403,9 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
             One dictionary a row, in the order given: `label` and `score` (its probability in
             [0, 1]), or only `score`: within the range of the task for a similarity, the cosine for
             a contrastive task. Of a token_classification `words`, `tags`, `scores`, and
-            `entities` with `label`, `text`, `start`, `end` and `score` if the tags mark any.
+            `entities` with `label`, `text`, `start`, `end` and `score` if the tags mark any. Of a
+            question and a text of any length `answer`, empty for none, its `score`, and `start` and
+            `end`, its place in the text in characters; see `answer`.
 
         Raises:
             TypeError: If `sentences` is one string.
@@ -480,6 +457,13 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
 
     def _predict(self, task: str, rows: Iterable[Row], **options: Any) -> Iterator[list[Any]]:
         spec = self._head(task).task
+        if spec.problem_type == "question_answering":
+            positions = self.config.max_position_embeddings
+            answers = self._answer_rows(
+                rows, task, AnswerOptions.from_task(spec, positions), **options
+            )
+            yield from ([found[0]] for found in answers)
+            return
 
         def compute(batch: dict[str, Any]) -> Tensor:
             if spec.problem_type != "contrastive":
@@ -494,6 +478,15 @@ class MinBertForMultiTask(MinBertPreTrainedModel):
         encode = self._tokenize(separate=separate, truncation=spec.truncation)
         for logits in stream(self, rows, encode, compute, **options):
             yield self._describe(task, spec, logits)
+
+    def _answering_task(self, task: str | None) -> tuple[str, MinBertTask]:
+        """Find the task that answers questions: the one that is named, or the first by name."""
+        names = [n for n, x in self._tasks.items() if x.problem_type == "question_answering"]
+        name = task or next(iter(names), None)
+        if name is None or (spec := self.config.task(name)).problem_type != "question_answering":
+            known = ", ".join(names) or "none"
+            raise ValueError(f"task {name!r} answers no questions; those that do: {known}")
+        return name, spec
 
     def _describe(self, task: str, spec: MinBertTask, logits: Tensor) -> list[dict[str, Any]]:
         """Say what logits (n, K) mean, a dictionary a row."""

@@ -64,6 +64,9 @@ LOSSES: dict[tuple[ProblemType, bool], tuple[Loss, ...]] = {
     ("token_classification", False): ("cross_entropy",),
     ("question_answering", False): ("cross_entropy",),
 }
+# how a question and the windows of its text are cut, and how long an answer can be, in tokens: the
+# numbers of google-research/bert
+WINDOWS = {"max_question_length": 64, "doc_stride": 128, "max_answer_length": 30}
 # losses that compare the rows of a batch with each other
 IN_BATCH: tuple[Loss, ...] = ("multiple_negatives_ranking", "cosent")
 
@@ -133,6 +136,13 @@ class MinBertTask:
             quarter of the tokens from the start (128 of 510) and the others from the end (Sun et
             al. 2019, section 5.3.1). Where every token counts long texts are not cut, but read in
             windows.
+        max_length: Tokens of a window at most, with those of the question and special ones
+            (question_answering); None for 384, or fewer if the model has fewer positions.
+        max_question_length: Tokens of a question at most; 64.
+        doc_stride: Tokens from the start of a window of a text to that of the next one; 128.
+        max_answer_length: Tokens of an answer at most; 30.
+        null_score_diff_threshold: How much better, in logits, no answer must score than the best
+            one to be given; None if every question has an answer in its text (SQuAD 1.1).
     """
 
     problem_type: ProblemType
@@ -153,12 +163,21 @@ class MinBertTask:
     class_weights: list[float | int] | None = None
     pooling_layer: int = -1
     truncation: Truncation = "head"
+    max_length: int | None = None
+    max_question_length: int | None = None
+    doc_stride: int | None = None
+    max_answer_length: int | None = None
+    null_score_diff_threshold: float | int | None = None
 
     def __post_init__(self) -> None:
         if self.dropout is None:
             self.dropout = {**OF_TOKENS, "contrastive": 0.0}.get(self.problem_type, 0.3)
         if not self.is_pretraining:
             self._complete()
+        if self.problem_type == "question_answering":
+            for name, value in WINDOWS.items():
+                if getattr(self, name) is None:
+                    setattr(self, name, value)
         if self.cosine_scale is None:
             self.cosine_scale = 20.0 if self.loss in IN_BATCH else 10.0
 
@@ -321,13 +340,21 @@ class MinBertTask:
             "projection": (self.head == "cosine", "head cosine"),
             "num_sentences": (self.problem_type == "contrastive", "a contrastive task"),
             "class_weights": (weighs, "a classification"),
+            **dict.fromkeys(
+                ("max_length", *WINDOWS, "null_score_diff_threshold"),
+                (self.problem_type == "question_answering", "a question_answering"),
+            ),
         }
         for name, (has_it, owner) in owners.items():
             value = getattr(self, name)
-            if value not in (None, False) and not has_it:
+            if value is not None and value is not False and not has_it:
                 raise ValueError(f"{name}={value!r} is only for {owner}: leave it out")
         if self.num_sentences is not None and not 1 <= self.num_sentences <= 3:
             raise ValueError(f"num_sentences={self.num_sentences} must be 1, 2 or 3")
+        for name in ("max_length", *WINDOWS):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} must be at least 1")
 
     def validate_scores(self) -> None:
         """Check what is derived from the range of a similarity."""

@@ -17,6 +17,7 @@ them), ``errors`` (for people), ``files`` (whole files or nothing).
 """
 
 from .adapters import add_lora, merge_lora
+from .answers import AnswerSearch, answer_questions, measure_answers, spread_questions
 from .arguments import (
     FastTrainingArguments,
     FinetuneArguments,
@@ -68,6 +69,7 @@ __all__ = [
     "PRIMARY_METRIC",
     "TEXT_TYPES",
     "AggregateEarlyStopping",
+    "AnswerSearch",
     "Campaign",
     "ComparisonArguments",
     "ExperimentArguments",
@@ -95,6 +97,7 @@ __all__ = [
     "TextSource",
     "add_lora",
     "aggregates",
+    "answer_questions",
     "check_arguments",
     "check_types",
     "compare_runs",
@@ -108,6 +111,7 @@ __all__ = [
     "find_state",
     "last_complete_checkpoint",
     "load_pretrained",
+    "measure_answers",
     "merge_lora",
     "named_errors",
     "order_runs",
@@ -126,6 +130,7 @@ __all__ = [
     "sole_writer",
     "split_argv",
     "spread",
+    "spread_questions",
     "standard_error",
     "task_metrics",
     "write_card",

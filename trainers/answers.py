@@ -12,17 +12,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import datasets
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .data import spread_numbers
 from .files import write_text
+from .squad_metrics import score_answers, squad_metrics
 
 # Windows whose pairs of start and end are compared together.
 WINDOWS_IN_MEMORY = 1024
 # What a question is answered with if no span can be one, as in google-research/bert.
 NOTHING = "empty"
+QUESTION_ANSWERING = "question_answering"
+# The first one stands for the task; those after the second need questions without an answer.
+ANSWER_METRICS = (
+    "f1",
+    "exact_match",
+    "has_answer_f1",
+    "has_answer_exact_match",
+    "no_answer_accuracy",
+    "best_f1",
+    "best_f1_threshold",
+    "best_exact_match",
+    "best_exact_match_threshold",
+)
+WINDOW_COLUMNS = ("id", "passage", "first_token", "token_starts", "token_ends", "owned")
 # What `keep_places` keeps: [CLS], and so many starts and ends.
 PLACES = 20
 
@@ -146,6 +163,65 @@ def find_answers(
         spans = _read_texts(windows, candidates[question])
         found.append(_choose(name, spans, null, search))
     return found
+
+
+def answer_questions(
+    windows: datasets.Dataset, places: NDArray[np.float32], search: AnswerSearch
+) -> list[FoundAnswers]:
+    """Find the best answers to the questions of encoded windows; see `find_answers`."""
+    return find_answers({name: windows[name][:] for name in WINDOW_COLUMNS}, places, search)
+
+
+def measure_answers(
+    windows: datasets.Dataset, found: Sequence[FoundAnswers], search: AnswerSearch
+) -> tuple[dict[str, float], float]:
+    """Score answers.
+
+    Args:
+        windows: The windows of the questions, with ``answers``, the right ones.
+        found: The answers to the questions, in their order.
+        search: How they were chosen; without a threshold the metrics are those of SQuAD 1.1.
+
+    Returns:
+        ``ANSWER_METRICS``, as far as they are defined, and the standard error of the F1 over the
+        choice of the questions.
+    """
+    right = dict(zip(windows["id"][:], windows["answers"][:], strict=True))
+    answers = [right[one.id] for one in found]
+    is_v2 = search.null_score_diff_threshold is not None
+    texts = [one.text for one in found]
+    values = squad_metrics(
+        texts,
+        answers,
+        some_impossible=is_v2,
+        found=[one.best_text for one in found] if is_v2 else None,
+        null_odds=[float(one.null_odds or 0) for one in found] if is_v2 else None,
+    )
+    _, f1 = score_answers(texts, answers, some_impossible=is_v2)
+    return values, float(f1.std() / math.sqrt(len(f1)))
+
+
+def spread_questions(windows: datasets.Dataset, most: int) -> datasets.Dataset:
+    """Take all windows of questions from everywhere in a task, about ``most`` windows in all."""
+    if len(windows) <= most:
+        return windows
+    ids = np.asarray(windows["id"][:])
+    question_of = np.cumsum(np.append(True, ids[1:] != ids[:-1])) - 1
+    count = int(question_of[-1]) + 1
+    chosen = spread_numbers(count, max(1, most * count // len(windows)))
+    return windows.select(np.flatnonzero(np.isin(question_of, chosen)))
+
+
+def score_windows(inputs: Mapping[str, Any], outputs: Any) -> Tensor:
+    """Keep what can become an answer of a batch of windows; see `keep_places`.
+
+    Args:
+        inputs: The batch, padded or packed.
+        outputs: What the model gave for it: start_logits and end_logits.
+    """
+    offsets = inputs.get("cu_seq_lens_q")
+    lengths = inputs["attention_mask"].sum(dim=-1) if offsets is None else offsets.diff()
+    return keep_places(outputs["start_logits"], outputs["end_logits"], lengths)
 
 
 def _number_questions(ids: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:

@@ -9,9 +9,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainingArguments
+from transformers import EvalPrediction, Trainer, TrainingArguments
 
 from .acceleration import static_shapes
+from .answers import (
+    QUESTION_ANSWERING,
+    AnswerSearch,
+    answer_questions,
+    measure_answers,
+    score_windows,
+)
 from .collators import collate_rows
 from .data import Rows, longest_first
 from .metrics import PRIMARY_METRIC, UNLABELLED, Decode, aggregates, task_metrics
@@ -29,6 +36,8 @@ class TaskEvaluationTrainer(Trainer):
         args: Arguments of the Trainer.
         problem_types: Problem type of each task.
         eval_dataset: Rows of the same tasks.
+        answer_search: How the answers of question_answering tasks are chosen; the default is that
+            of SQuAD 1.1.
         kwargs: Other arguments of ``Trainer``.
     """
 
@@ -39,13 +48,19 @@ class TaskEvaluationTrainer(Trainer):
         *,
         problem_types: Mapping[str, str],
         eval_dataset: Mapping[str, Rows] | None = None,
+        answer_search: Mapping[str, AnswerSearch] | None = None,
         **kwargs: Any,
     ) -> None:
         self.problem_types = dict(problem_types)
+        self.answer_search = {
+            task: (answer_search or {}).get(task, AnswerSearch())
+            for task, kind in problem_types.items()
+            if kind == QUESTION_ANSWERING
+        }
         self._metrics = {
             task: task_metrics(kind, None if kind in TEXT_TYPES else decoder(model, task))
             for task, kind in problem_types.items()
-            if kind != "token_classification"
+            if kind not in ("token_classification", QUESTION_ANSWERING)
         }
         super().__init__(
             model=model,
@@ -128,8 +143,11 @@ class TaskEvaluationTrainer(Trainer):
     ) -> dict[str, float]:
         """Evaluate one task; the random state afterwards is the one before."""
         rows, order = longest_first(task, dataset, self.args.length_column_name)
-        if self.problem_types[task] == "token_classification":
+        kind = self.problem_types[task]
+        if kind == "token_classification":
             self.compute_metrics = partial(self._measure_tags, task, dataset, order)
+        elif kind == QUESTION_ANSWERING:
+            self.compute_metrics = partial(self._measure_answers, task, dataset, order)
         else:
             self.compute_metrics = self._metrics[task]
         try:
@@ -142,10 +160,17 @@ class TaskEvaluationTrainer(Trainer):
         self, task: str, dataset: Rows, order: NDArray[np.int64], prediction: Any
     ) -> dict[str, float]:
         """Measure the tags of sentences, which are put together again from their rows."""
-        tags = np.empty_like(prediction.predictions)
-        tags[order] = prediction.predictions
+        tags = _restore(prediction.predictions, order)
         names = find_names(self.accelerator.unwrap_model(self.model), task)
         return tag_metrics(join_rows_of_words(tags, dataset), names)
+
+    def _measure_answers(
+        self, task: str, windows: Any, order: NDArray[np.int64], prediction: EvalPrediction
+    ) -> dict[str, float]:
+        """Score the answers of windows whose places come in another order."""
+        search = self.answer_search[task]
+        places = _restore(np.asarray(prediction.predictions), order)
+        return measure_answers(windows, answer_questions(windows, places, search), search)[0]
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         """Compute logits and metrics; see ``Trainer.evaluation_loop``."""
@@ -162,7 +187,7 @@ class TaskEvaluationTrainer(Trainer):
         """Compute the logits of a batch; those of filler rows are cut off."""
         rows = inputs.pop("num_rows", None)
         kind = self.problem_types[inputs["task"]]
-        if kind in UNLABELLED:
+        if kind in UNLABELLED or kind == QUESTION_ANSWERING:
             step: Any = self._score_step(model, inputs, kind)
         elif kind == "token_classification":
             step = self._tag_step(model, inputs)
@@ -176,13 +201,15 @@ class TaskEvaluationTrainer(Trainer):
 
     def _score_step(
         self, model: nn.Module, inputs: dict[str, Any], kind: str
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor | None, Tensor, Tensor | None]:
         """Compute the loss of a batch without labels, its logits, and labels that say nothing.
 
         The Trainer computes no metrics without labels. In the place of logits of text there are the
-        scores of its rows, for which they are enough.
+        scores of its rows, for which they are enough, and of windows what can become an answer.
         """
         inputs = self._prepare_inputs(inputs)
+        if kind == QUESTION_ANSWERING:
+            return self._answer_step(model, inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
             loss, outputs = self.compute_loss(model, dict(inputs), return_outputs=True)
         if kind in TEXT_TYPES:
@@ -210,6 +237,17 @@ class TaskEvaluationTrainer(Trainer):
         tags, given = tags_by_row(logits, labels, inputs.get("cu_seq_lens_q"))
         return loss.detach().mean(), tags, given
 
+    def _answer_step(
+        self, model: nn.Module, inputs: dict[str, Any]
+    ) -> tuple[Tensor | None, Tensor, Tensor | None]:
+        """Compute the loss of windows, if they are labelled, and what can become an answer."""
+        with torch.no_grad(), self.compute_loss_context_manager():
+            if "labels" not in inputs:
+                return None, score_windows(inputs, model(**inputs)), None
+            labels = inputs["labels"]
+            loss, outputs = self.compute_loss(model, dict(inputs), return_outputs=True)
+        return loss.detach().mean(), score_windows(inputs, outputs), labels
+
     def predict_task(self, task: str, dataset: Rows) -> NDArray[np.float32]:
         """Compute the logits of a task.
 
@@ -219,8 +257,8 @@ class TaskEvaluationTrainer(Trainer):
 
         Returns:
             Logits in the order of the rows, (N, K); for text what ``score_text`` says of each, for
-            a contrastive task vectors, (N, S, D), and for a token_classification the ids of the
-            tags, (N, words), filled with -100.
+            a contrastive task vectors, (N, S, D), for a token_classification the ids of the tags,
+            (N, words), filled with -100, and of windows what ``keep_places`` keeps.
 
         Raises:
             ValueError: If the task is unknown or there are no rows.
@@ -233,9 +271,14 @@ class TaskEvaluationTrainer(Trainer):
         with torch.random.fork_rng(devices=[]):
             predictions = self.predict(rows).predictions
         logits = predictions[0] if isinstance(predictions, tuple) else predictions
-        ordered = np.empty_like(logits)
-        ordered[order] = logits
-        return ordered
+        return _restore(logits, order)
+
+
+def _restore(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any]:
+    """Put values of rows that were ordered by length into the order of the rows."""
+    ordered = np.empty_like(values)
+    ordered[order] = values
+    return ordered
 
 
 def decoder(model: Any, task: str) -> Decode | None:

@@ -19,6 +19,7 @@ HUB_TASKS = {
     "similarity": "sentence-similarity",
     "contrastive": "sentence-similarity",
     "token_classification": "token-classification",
+    "question_answering": "question-answering",
     "masked_lm": "fill-mask",
     "next_sentence": "text-classification",
     "pretraining": "fill-mask",

@@ -12,11 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import EvalPrediction
 
+from .answers import (
+    QUESTION_ANSWERING,
+    answer_questions,
+    measure_answers,
+    write_answers,
+)
 from .checks import has_labels
 from .data import Rows
 from .evaluation import decoder
 from .files import write_text
-from .metrics import PRIMARY_METRIC, UNLABELLED, aggregates, standard_error, task_metrics
+from .metrics import (
+    PRIMARY_METRIC,
+    UNLABELLED,
+    Decode,
+    aggregates,
+    standard_error,
+    task_metrics,
+)
 from .multitask import MultiTaskTrainer
 from .predictions import write_predictions, write_tags
 from .report import (
@@ -85,12 +98,13 @@ class Outputs(NamedTuple):
 
     Args:
         logits: (N, K); of tags the words, ``Tagged``.
-        predictions: What it made of them: class indices, 0 or 1, or scores, (N,), or (W,).
-        labels: (N,), or (W,); None if the rows have none.
+        predictions: What it made of them: class indices, 0 or 1, or scores, (N,), or (W,); of
+            windows the ``FoundAnswers`` to their questions.
+        labels: (N,), or (W,); None if the rows have none, or are windows.
     """
 
     logits: Any
-    predictions: NDArray[Any]
+    predictions: Any
     labels: NDArray[Any] | None
 
 
@@ -142,67 +156,97 @@ def evaluate_run(
     """
     model = trainer.accelerator.unwrap_model(trainer.model)
     outputs: dict[tuple[str, str], Outputs] = {}
-    measured: dict[str, dict[str, tuple[Any, Any]]] = {split: {} for split in splits}
+    measured: dict[str, dict[str, _Measured]] = {split: {} for split in splits}
     for task, rows_of in encoded.items():
         for split in splits:
             if split not in rows_of:
                 continue
             rows: Any = rows_of[split]
             found = trainer.predict_task(task, rows)
-            if trainer.problem_types[task] == "token_classification":
+            kind = trainer.problem_types[task]
+            if kind in UNLABELLED:
+                measured[split][task] = _measure(kind, found, None)
+                continue
+            if kind == "token_classification":
                 tagged = join_rows_of_words(found, rows)
                 outputs[task, split] = Outputs(tagged, tagged.predictions, tagged.labels)
                 if tagged.labels is not None:
-                    measured[split][task] = (tagged, tagged.labels)
+                    measured[split][task] = _measure_tags(tagged, find_names(model, task))
                 continue
-            if trainer.problem_types[task] in UNLABELLED:
-                measured[split][task] = (found, None)
+            if kind == QUESTION_ANSWERING:
+                search = trainer.answer_search[task]
+                answers = answer_questions(rows, found, search)
+                outputs[task, split] = Outputs(found, answers, None)
+                if has_labels(rows):
+                    values, error = measure_answers(rows, answers, search)
+                    measured[split][task] = _Measured(values, error, len(answers))
                 continue
             labels = np.asarray(rows["labels"]) if has_labels(rows) else None
             outputs[task, split] = Outputs(found, np.asarray(model.decode(task, found)), labels)
             if labels is not None:
-                measured[split][task] = (found, labels)
+                measured[split][task] = _measure(kind, found, labels, decoder(model, task))
     results = {
-        split: _summarize(found, trainer.problem_types, model)
+        split: _summarize(found, trainer.problem_types)
         for split, found in measured.items()
         if found
     }
     return results, outputs
 
 
+class _Measured(NamedTuple):
+    """What was measured of a task on a split.
+
+    Args:
+        metrics: By name.
+        standard_error: Of the primary metric; None if there is none.
+        rows: Rows, sentences with tags, or questions.
+        types: What there is of every type of a span; None if the task has no spans.
+    """
+
+    metrics: dict[str, float]
+    standard_error: float | None
+    rows: int
+    types: dict[str, Any] | None = None
+
+
+def _measure_tags(tagged: Tagged, names: Any) -> _Measured:
+    return _Measured(
+        tag_metrics(tagged, names),
+        f1_standard_error(tagged, names),
+        len(np.unique(tagged.sentences)),
+        describe_types(tagged, names),
+    )
+
+
+def _measure(
+    kind: str, logits: NDArray[Any], labels: NDArray[Any] | None, decode: Decode | None = None
+) -> _Measured:
+    prediction = EvalPrediction(predictions=logits, label_ids=labels)  # type: ignore[arg-type]
+    values = task_metrics(kind, decode)(prediction)
+    error = None
+    if PRIMARY_METRIC[kind] in values:
+        error = standard_error(kind, logits, labels, decode=decode)
+    return _Measured(values, error, len(logits))
+
+
 def _summarize(
-    outputs: Mapping[str, tuple[Any, NDArray[Any] | None]],
+    measured: Mapping[str, _Measured],
     problem_types: Mapping[str, str],
-    model: Any,
 ) -> Results:
     metrics: dict[str, float] = {}
     errors = {}
     primary: dict[str, tuple[str, float | None]] = {}
-    types = {}
-    for task, (logits, labels) in outputs.items():
+    for task, found in measured.items():
         kind = problem_types[task]
-        if isinstance(logits, Tagged):
-            names = find_names(model, task)
-            values = tag_metrics(logits, names)
-            metrics |= {f"{task}_{name}": value for name, value in values.items()}
-            primary[task] = (kind, values[PRIMARY_METRIC[kind]])
-            errors[task] = f1_standard_error(logits, names)
-            types[task] = describe_types(logits, names)
-            continue
-        decode = None if labels is None else decoder(model, task)
-        prediction = EvalPrediction(predictions=logits, label_ids=labels)  # type: ignore[arg-type]
-        values = task_metrics(kind, decode)(prediction)
-        metrics |= {f"{task}_{name}": value for name, value in values.items()}
-        primary[task] = (kind, values.get(PRIMARY_METRIC[kind]))
-        if PRIMARY_METRIC[kind] in values:
-            errors[task] = standard_error(kind, logits, labels, decode=decode)
+        metrics |= {f"{task}_{name}": value for name, value in found.metrics.items()}
+        primary[task] = (kind, found.metrics.get(PRIMARY_METRIC[kind]))
+        if found.standard_error is not None:
+            errors[task] = found.standard_error
     # a mean of some tasks would pass for that of all, and of text it says nothing more
     if len(primary) == len(problem_types) and not set(problem_types.values()) <= set(TEXT_TYPES):
         metrics |= aggregates(primary)
-    rows = {
-        task: len(np.unique(found.sentences)) if isinstance(found, Tagged) else len(found)
-        for task, (found, _) in outputs.items()
-    }
+    rows = {task: found.rows for task, found in measured.items()}
+    types = {task: found.types for task, found in measured.items() if found.types is not None}
     return Results(metrics, errors, rows, types)
 
 
@@ -225,6 +269,10 @@ def write_results(
     folder = Path(str(trainer.args.output_dir))
     for (task, split), found in outputs.items():
         if split not in FILE_SPLITS:
+            continue
+        if trainer.problem_types[task] == QUESTION_ANSWERING:
+            name = f"{task}-{FILE_SPLITS[split]}-"
+            write_answers(folder / "predictions", found.predictions, name)
             continue
         rows: Any = encoded[task][split]
         if isinstance(found.logits, Tagged):
@@ -314,9 +362,11 @@ def write_card(
 
 
 def _pipeline_tag(tasks: Mapping[str, Any], trainer: MultiTaskTrainer) -> str:
-    """Name what the Hub can do with a checkpoint: tags if there is nothing else."""
-    if tasks and set(trainer.problem_types.values()) == {"token_classification"}:
-        return HUB_TASKS["token_classification"]
+    """Name what the Hub can do with a checkpoint: tags or answers if there is nothing else."""
+    kinds = set(trainer.problem_types.values())
+    for kind in ("token_classification", QUESTION_ANSWERING):
+        if tasks and kinds == {kind}:
+            return HUB_TASKS[kind]
     return "text-classification" if tasks else "fill-mask"
 
 
