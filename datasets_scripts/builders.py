@@ -80,7 +80,7 @@ class SampleRowsConfig(datasets.BuilderConfig):  # type: ignore[misc]
     """
 
     dataset: str = ""
-    row_format: RowFormat | None = None
+    row_format: Format | None = None
 
 
 class SampleRows(datasets.GeneratorBasedBuilder):  # type: ignore[misc]
@@ -134,7 +134,7 @@ def build_file_rows(
 
 
 def build_sample_rows(
-    dataset: str, row_format: RowFormat, *, cache_dir: str | None
+    dataset: str, row_format: Format, *, cache_dir: str | None
 ) -> datasets.DatasetDict:
     """Build or re-use the rows of a generated sample."""
     builder = SampleRows(

@@ -304,20 +304,21 @@ def find_best(
             found.setdefault(text[start:end], (score, start, end))
         if len(found) == options.top_k:
             break
+    ranked = [(score, start, end, string) for string, (score, start, end) in found.items()]
+    threshold = options.null_score_diff_threshold
+    if threshold is not None:
+        best = ranked[0][0] if ranked else -math.inf
+        rank = sum(score >= null for score, *_ in ranked)
+        if null - best > threshold:
+            rank = 0
+        elif not rank:
+            rank = 1
+        ranked.insert(rank, (null, 0, 0, ""))
     answers = [
         {"score": math.exp(score - total), "start": start, "end": end, "answer": string}
-        for string, (score, start, end) in found.items()
+        for score, start, end, string in ranked[: options.top_k]
     ]
-    threshold = options.null_score_diff_threshold
-    if threshold is not None or not answers:
-        share = math.exp(null - total) if threshold is not None else 0.0
-        nothing = {"score": share, "start": 0, "end": 0, "answer": ""}
-        best = max((score for score, _, _ in found.values()), default=-math.inf)
-        rank = 0
-        if threshold is None or null - best <= threshold:
-            rank = max(1, sum(one["score"] >= share for one in answers)) if answers else 0
-        answers.insert(rank, nothing)
-    return answers[: options.top_k]
+    return answers or [{"score": 0.0, "start": 0, "end": 0, "answer": ""}]
 
 
 def _list_spans(

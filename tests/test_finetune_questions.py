@@ -16,11 +16,11 @@ FILLERS = ("the boat was slow", "rain fell on the hill", "a dog slept", "the roa
 SIZES = {"train": 48, "dev": 12, "test": 5}
 
 
-def make_questions(split, *, impossible):
+def make_questions(split, *, impossible, count=None):
     """Make an article: the answer is the word behind `named`, anywhere in a long passage."""
     generator = random.Random(split)
     paragraphs = []
-    for number in range(SIZES[split]):
+    for number in range(count or SIZES[split]):
         name = generator.choice(NAMES)
         sentences = [generator.choice(FILLERS) for _ in range(generator.randint(1, 8))]
         is_impossible = impossible and number % 4 == 3

@@ -1,5 +1,6 @@
 """Every recipe parses, and its tasks have a head, a metric and rows, or a text."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import finetune
 import pretrain
 from datasets_scripts import load_task
 from modeling_minbert import MinBertConfig
+from tests.test_finetune_questions import make_questions
 from trainers import PRIMARY_METRIC, FinetuneArguments, PretrainArguments, parse_recipe
 from trainers.checks import check_arguments
 
@@ -24,6 +26,8 @@ SAMPLES = {
     "quora": "sample_quora",
     "sts": "sample_sts",
 }
+# Questions have no sample: files of the test stand for the official ones.
+QUESTIONS = {"squad": ("v1.1", False), "squad_v2": ("v2.0", True)}
 
 
 @pytest.fixture(params=FINETUNING, ids=lambda path: path.stem)
@@ -38,7 +42,8 @@ def parse(path, kind=FinetuneArguments, *flags):
 
 
 def test_there_is_a_recipe_for_every_task():
-    assert {"quickstart", "cs224n", "sst", "quora", "sts", "cfimdb", "ner"} <= {
+    named = {"quickstart", "cs224n", "sst", "quora", "sts", "cfimdb", "ner", "squad", "squad_v2"}
+    assert named <= {
         path.stem for path in FINETUNING
     }
     assert {"pretrain_quickstart", "mlm", "nsp", "mlm_nsp", "mlm_task_text", "chain"} <= {
@@ -91,6 +96,13 @@ def write_tags(folder):
         (folder / name).write_text(text, encoding="utf-8")
 
 
+def write_questions(folder, dataset):
+    version, impossible = QUESTIONS[dataset]
+    for split in ("train", "dev"):
+        content = make_questions(split, impossible=impossible, count=100)
+        (folder / f"{split}-{version}.json").write_text(json.dumps(content), encoding="utf-8")
+
+
 def test_every_task_has_a_head_and_rows(recipe, tmp_path):
     arguments, _ = parse(recipe)
     heads = {}
@@ -98,7 +110,9 @@ def test_every_task_has_a_head_and_rows(recipe, tmp_path):
 
     for name, keys in arguments.tasks.items():
         sample = keys | {"dataset": SAMPLES.get(keys["dataset"], keys["dataset"])}
-        folder = str(tmp_path) if keys["dataset"] == "conll2003" else None
+        folder = str(tmp_path) if keys["dataset"] in (*QUESTIONS, "conll2003") else None
+        if keys["dataset"] in QUESTIONS:
+            write_questions(tmp_path, keys["dataset"])
         task = finetune.RecipeTask.from_recipe(name, sample, folder)
         rows = load_task(task.data)
         assert all(len(rows.splits[split]) >= 100 for split in ("train", "validation"))
