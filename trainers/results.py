@@ -154,37 +154,17 @@ def evaluate_run(
         By split, the results of the tasks with labels there, and of those without any; and by
         (task, split) the outputs of the tasks with labels, in the order of the rows.
     """
-    model = trainer.accelerator.unwrap_model(trainer.model)
     outputs: dict[tuple[str, str], Outputs] = {}
     measured: dict[str, dict[str, _Measured]] = {split: {} for split in splits}
     for task, rows_of in encoded.items():
         for split in splits:
             if split not in rows_of:
                 continue
-            rows: Any = rows_of[split]
-            found = trainer.predict_task(task, rows)
-            kind = trainer.problem_types[task]
-            if kind in UNLABELLED:
-                measured[split][task] = _measure(kind, found, None)
-                continue
-            if kind == "token_classification":
-                tagged = join_rows_of_words(found, rows)
-                outputs[task, split] = Outputs(tagged, tagged.predictions, tagged.labels)
-                if tagged.labels is not None:
-                    measured[split][task] = _measure_tags(tagged, find_names(model, task))
-                continue
-            if kind == QUESTION_ANSWERING:
-                search = trainer.answer_search[task]
-                answers = answer_questions(rows, found, search)
-                outputs[task, split] = Outputs(found, answers, None)
-                if has_labels(rows):
-                    values, error = measure_answers(rows, answers, search)
-                    measured[split][task] = _Measured(values, error, len(answers))
-                continue
-            labels = np.asarray(rows["labels"]) if has_labels(rows) else None
-            outputs[task, split] = Outputs(found, np.asarray(model.decode(task, found)), labels)
-            if labels is not None:
-                measured[split][task] = _measure(kind, found, labels, decoder(model, task))
+            output, result = _evaluate_rows(trainer, task, rows_of[split])
+            if output is not None:
+                outputs[task, split] = output
+            if result is not None:
+                measured[split][task] = result
     results = {
         split: _summarize(found, trainer.problem_types)
         for split, found in measured.items()
@@ -207,6 +187,31 @@ class _Measured(NamedTuple):
     standard_error: float | None
     rows: int
     types: dict[str, Any] | None = None
+
+
+def _evaluate_rows(
+    trainer: MultiTaskTrainer, task: str, rows: Any
+) -> tuple[Outputs | None, _Measured | None]:
+    """Run the model over rows; no outputs without labels to learn from, no result without labels."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    found = trainer.predict_task(task, rows)
+    kind = trainer.problem_types[task]
+    if kind in UNLABELLED:
+        return None, _measure(kind, found, None)
+    if kind == "token_classification":
+        tagged = join_rows_of_words(found, rows)
+        result = None if tagged.labels is None else _measure_tags(tagged, find_names(model, task))
+        return Outputs(tagged, tagged.predictions, tagged.labels), result
+    if kind == QUESTION_ANSWERING:
+        search = trainer.answer_search[task]
+        answers = answer_questions(rows, found, search)
+        scored = measure_answers(rows, answers, search) if has_labels(rows) else None
+        return Outputs(found, answers, None), scored and _Measured(*scored, len(answers))
+    labels = np.asarray(rows["labels"]) if has_labels(rows) else None
+    output = Outputs(found, np.asarray(model.decode(task, found)), labels)
+    if labels is None:
+        return output, None
+    return output, _measure(kind, found, labels, decoder(model, task))
 
 
 def _measure_tags(tagged: Tagged, names: Any) -> _Measured:
