@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 from transformers.loss.loss_utils import ForQuestionAnsweringLoss, fixed_cross_entropy
 from transformers.modeling_outputs import QuestionAnsweringModelOutput, TokenClassifierOutput
 
@@ -181,7 +182,8 @@ def adopt_head(
         ValueError: If there is no such task, or it is of another type.
     """
     config = kwargs.get("config")
-    if not isinstance(config, MinBertConfig):
+    # an Auto class that trusts remote code has a copy of MinBertConfig that is another class
+    if not isinstance(config, PreTrainedConfig):
         where = {name: kwargs[name] for name in HUB_KEYS if name in kwargs}
         config = path if config is None else config
         if task is None and not MinBertConfig.get_config_dict(config, **where)[0].get("tasks"):

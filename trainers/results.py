@@ -186,13 +186,13 @@ class _Measured(NamedTuple):
     metrics: dict[str, float]
     standard_error: float | None
     rows: int
-    types: dict[str, Any] | None = None
+    types: list[dict[str, Any]] | None = None
 
 
 def _evaluate_rows(
     trainer: MultiTaskTrainer, task: str, rows: Any
 ) -> tuple[Outputs | None, _Measured | None]:
-    """Run the model over rows; no outputs without labels to learn from, no result without labels."""
+    """Run the model over rows: what it said, if the task has labels, and how right that was."""
     model = trainer.accelerator.unwrap_model(trainer.model)
     found = trainer.predict_task(task, rows)
     kind = trainer.problem_types[task]
