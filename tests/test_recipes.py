@@ -43,9 +43,7 @@ def parse(path, kind=FinetuneArguments, *flags):
 
 def test_there_is_a_recipe_for_every_task():
     named = {"quickstart", "cs224n", "sst", "quora", "sts", "cfimdb", "ner", "squad", "squad_v2"}
-    assert named <= {
-        path.stem for path in FINETUNING
-    }
+    assert named <= {path.stem for path in FINETUNING}
     assert {"pretrain_quickstart", "mlm", "nsp", "mlm_nsp", "mlm_task_text", "chain"} <= {
         path.stem for path in PRETRAINING
     }
