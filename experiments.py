@@ -211,6 +211,8 @@ def load_labels(folder: Path) -> dict[str, tuple[list[str], NDArray[np.float64]]
         if tasks[name].get("problem_type") in TEXT_TYPES or tasks[name].get("auxiliary"):
             continue
         data = finetune.RecipeTask.from_recipe(name, tasks[name], settings["data_dir"]).data
+        if data.problem_type == "question_answering":
+            continue  # its predictions are texts
         rows = load_task(data).splits["validation"]
         if "label" in rows.column_names:
             found[name] = (list(rows["id"]), np.asarray(rows["label"], dtype=np.float64))

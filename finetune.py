@@ -9,7 +9,7 @@ Without arguments it is the quickstart. Flags are the fields of `FinetuneArgumen
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +32,18 @@ from datasets_scripts import (
     CorpusData,
     LoadedTask,
     TaskData,
+    WindowSizes,
     corpus_texts,
+    encode_questions,
     encode_rows,
+    encode_tagged,
     load_task,
     train_wordpiece,
 )
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertTask
 from trainers import (
     TEXT_TYPES,
+    AnswerSearch,
     FinetuneArguments,
     GlueFile,
     MultiTaskTrainer,
@@ -60,6 +64,7 @@ from trainers import (
     report_run,
     split_argv,
     spread,
+    spread_questions,
     write_card,
     write_results,
     write_submission,
@@ -108,8 +113,12 @@ class RecipeTask:
         found = self.data.hub_id or (row.hub_id if row else None)
         return None if found is None or Path(found).exists() else found.partition(":")[0]
 
-    def describe_head(self, rows: LoadedTask) -> dict[str, Any]:
+    def describe_head(self, rows: LoadedTask, max_length: int = 384) -> dict[str, Any]:
         """Complete the head by what the rows say.
+
+        Args:
+            rows: The rows.
+            max_length: Tokens of a window at most, for questions that do not say it themselves.
 
         Raises:
             ValueError: If it contradicts the rows, or a class that is to be weighted has no row.
@@ -123,10 +132,14 @@ class RecipeTask:
                     f"{len(texts)}; leave it out"
                 )
             head["num_sentences"] = len(texts)
-        else:
+        elif rows.problem_type != "token_classification":
             head = {"pair_encoding": "joint" if len(texts) > 1 else None, **head}
         if head.get("class_weights") == "balanced":
             head["class_weights"] = balanced_weights(rows)
+        if rows.problem_type == "question_answering":
+            is_v2 = 0 in rows.splits["train"].unique("label")
+            defaults = {"null_score_diff_threshold": 0.0} if is_v2 else {}
+            head = {"max_length": max_length, **defaults, **head}
         found = {"labels": rows.labels, "score_range": rows.score_range}
         return {
             **head,
@@ -148,7 +161,7 @@ def balanced_weights(task: LoadedTask) -> list[float]:
         ValueError: If the task has no classes, or one of them has no training row.
     """
     labels = task.labels or ()
-    if not labels:
+    if not labels or task.problem_type != "classification":
         raise ValueError(
             f"task {task.name!r}: class_weights are for a classification: leave them out"
         )
@@ -277,7 +290,9 @@ class Run:
             rows = {split: found for split, found in splits.items() if split != "train"}
             if self.arguments.evaluate_train:
                 # they show how much was learnt by heart
-                rows["train"] = spread(splits["train"], len(splits["validation"]))
+                is_question = self.trainer.problem_types[task] == "question_answering"
+                choose = spread_questions if is_question else spread
+                rows["train"] = choose(splits["train"], len(splits["validation"]))
             chosen[task] = rows
         return chosen
 
@@ -303,6 +318,8 @@ def find_tokenizer(
     train = [task.splits["train"] for task in tasks.values()]
     columns = [rows[name] for rows in train for name in rows.column_names if "sentence" in name]
     texts = [text for column in columns for text in column]
+    tagged = [rows["words"] for rows in train if "words" in rows.column_names]
+    texts += [" ".join(words) for column in tagged for words in column]
     corpora = [data for text in recipe_texts.values() for data in text.corpora.values()]
     texts += corpus_texts(corpora) if corpora else []
     return train_wordpiece(texts, new_config(arguments.model_config).vocab_size)
@@ -332,7 +349,8 @@ def load_model(
             tasks=heads,
             dtype=torch.float32,
         )
-    fit_together(model, tokenizer, path, arguments.max_length)
+    longest = [described.task(name).max_length or 0 for name in heads]
+    fit_together(model, tokenizer, path, max(arguments.max_length, *longest))
     if arguments.mode == "frozen":
         freeze_encoder(model)
     if arguments.lora is not None:
@@ -355,10 +373,57 @@ def freeze_encoder(model: MinBertForMultiTask) -> None:
             )
 
 
+def window_sizes(arguments: FinetuneArguments, head: MinBertTask) -> WindowSizes:
+    """Say how the questions of a task and their passages are cut.
+
+    Raises:
+        ValueError: If a question could leave no room for a passage.
+    """
+    given = (head.max_length or arguments.max_length, head.max_question_length, head.doc_stride)
+    names = ("max_length", "max_question_length", "doc_stride")
+    return WindowSizes(
+        **{name: size for name, size in zip(names, given, strict=True) if size is not None}
+    )
+
+
+def answer_search(head: MinBertTask) -> AnswerSearch:
+    """Say how the answers of a task are chosen."""
+    search = AnswerSearch(null_score_diff_threshold=head.null_score_diff_threshold)
+    if head.max_answer_length is None:
+        return search
+    return replace(search, max_answer_length=head.max_answer_length)
+
+
 def encode(
-    arguments: FinetuneArguments, task: LoadedTask, head: MinBertTask, tokenizer: Any
+    arguments: FinetuneArguments,
+    task: LoadedTask,
+    data: TaskData,
+    head: MinBertTask,
+    tokenizer: Any,
 ) -> dict[str, Dataset]:
-    """Encode all splits of a task."""
+    """Encode all splits of a task.
+
+    Raises:
+        ValueError: If the rows of a task cannot be cut as it says.
+    """
+    if task.problem_type == "token_classification":
+        return {
+            split: encode_tagged(
+                rows,
+                tokenizer,
+                max_length=arguments.max_length,
+                document_context=data.document_context,
+            )
+            for split, rows in task.splits.items()
+        }
+    if task.problem_type == "question_answering":
+        try:
+            sizes = window_sizes(arguments, head)
+        except ValueError as error:
+            raise ValueError(f"task {task.name!r}: {error}") from None
+        return {
+            split: encode_questions(rows, tokenizer, sizes) for split, rows in task.splits.items()
+        }
     return {
         split: encode_rows(
             rows,
@@ -389,12 +454,14 @@ def prepare_run(
     with args.main_process_first(desc="load the data"):
         tasks = {name: load_task(task.data) for name, task in recipe.items()}
     tokenizer = find_tokenizer(arguments, tasks, recipe_texts, checkpoint)
-    heads = {name: task.describe_head(tasks[name]) for name, task in recipe.items()}
+    heads = {
+        name: task.describe_head(tasks[name], arguments.max_length) for name, task in recipe.items()
+    }
     heads |= {name: {"problem_type": text.problem_type} for name, text in recipe_texts.items()}
     model = load_model(arguments, heads, tokenizer)
     with args.main_process_first(desc="encode the data"):
         encoded: dict[str, dict[str, Any]] = {
-            name: encode(arguments, task, model.config.task(name), tokenizer)
+            name: encode(arguments, task, recipe[name].data, model.config.task(name), tokenizer)
             for name, task in tasks.items()
         }
         texts = {
@@ -412,6 +479,11 @@ def prepare_run(
             train_dataset={name: encoded[name]["train"] for name in order},
             eval_dataset={name: encoded[name]["validation"] for name in order},
             task_training={name: task.training for name, task in (recipe | recipe_texts).items()},
+            answer_search={
+                name: answer_search(model.config.task(name))
+                for name, task in tasks.items()
+                if task.problem_type == "question_answering"
+            },
             masking={name: text.masking for name, text in texts.items() if text.masking},
             stop=arguments.parse_stop(),
             sampling=arguments,
@@ -470,6 +542,8 @@ def report(run: Run) -> None:
     page = report_run(run.trainer, run.encoded, outputs, run.texts, quoted)
     for split, found in results.items():
         print(f"\n{split}\n{found.table(run.trainer.problem_types, run.trainer.metrics)}")
+        if found.types:
+            print(f"\n{found.type_table()}")
     output_dir = str(run.trainer.args.output_dir)
     archive = write_submission(output_dir, run.glue_files, run.encoded, outputs)
     if archive is not None:

@@ -6,9 +6,11 @@ from .encoded_corpus import EncodedCorpus, encode_corpus
 from .encoding import encode_rows
 from .loading import BadRow, LoadedTask, load_task
 from .sources import corpus_texts
+from .tag_encoding import encode_tagged
 from .task import TaskData
 from .text_rows import TextRows, make_text_rows
 from .vocabulary import train_wordpiece
+from .windows import WindowSizes, encode_questions
 
 __all__ = [
     "DATASETS",
@@ -18,9 +20,12 @@ __all__ = [
     "LoadedTask",
     "TaskData",
     "TextRows",
+    "WindowSizes",
     "corpus_texts",
     "encode_corpus",
+    "encode_questions",
     "encode_rows",
+    "encode_tagged",
     "load_task",
     "make_text_rows",
     "train_wordpiece",

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,22 @@ from datasets.exceptions import DatasetGenerationError
 
 from .catalog import FileFormat
 from .progress import progress_bars
-from .readers import PLAIN_FORMAT, check_file, read_records
+from .questions import QuestionFormat
+from .readers import PLAIN_FORMAT, check_file
 from .rows import RowFormat
 from .sample import generate_rows
-from .task import is_test
 
 # `datasets` does not see code edits, so the code is a part of the name of the cache folder.
-SOURCES = ("builders.py", "compression.py", "readers.py", "rows.py", "sample.py", "sample_words.py")
+SOURCES = (
+    "builders.py",
+    "compression.py",
+    "questions.py",
+    "readers.py",
+    "rows.py",
+    "sample.py",
+    "sample_words.py",
+)
+Format = RowFormat | QuestionFormat
 LARGE_FILES = 20_000_000  # bytes; smaller ones are built before a progress bar could be read
 
 
@@ -34,7 +43,7 @@ class FileRowsConfig(datasets.BuilderConfig):  # type: ignore[misc]
 
     files: dict[str, str] | None = None
     stamps: dict[str, tuple[int, int]] | None = None
-    row_format: RowFormat | None = None
+    row_format: Format | None = None
     file_format: FileFormat = PLAIN_FORMAT
 
 
@@ -56,12 +65,8 @@ class FileRows(datasets.GeneratorBasedBuilder):  # type: ignore[misc]
         ]
 
     def _generate_examples(self, path: str, split: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        row_format: RowFormat = self.config.row_format
-        columns = row_format.required_columns(split)
-        file_format = self.config.file_format
-        if is_test(split):
-            file_format = replace(file_format, header=None)
-        records = read_records(path, columns, file_format=file_format)
+        row_format: Format = self.config.row_format
+        records = row_format.read(path, split, self.config.file_format)
         for number, record in enumerate(records):
             yield number, row_format.to_row(record, number, split)
 
@@ -76,7 +81,7 @@ class SampleRowsConfig(datasets.BuilderConfig):  # type: ignore[misc]
     """
 
     dataset: str = ""
-    row_format: RowFormat | None = None
+    row_format: Format | None = None
 
 
 class SampleRows(datasets.GeneratorBasedBuilder):  # type: ignore[misc]
@@ -104,7 +109,7 @@ class SampleRows(datasets.GeneratorBasedBuilder):  # type: ignore[misc]
 
 
 def build_file_rows(
-    files: dict[str, str], row_format: RowFormat, *, file_format: FileFormat, cache_dir: str | None
+    files: dict[str, str], row_format: Format, *, file_format: FileFormat, cache_dir: str | None
 ) -> datasets.DatasetDict:
     """Build or re-use the rows of a task's files, bad rows included.
 
@@ -130,7 +135,7 @@ def build_file_rows(
 
 
 def build_sample_rows(
-    dataset: str, row_format: RowFormat, *, cache_dir: str | None
+    dataset: str, row_format: Format, *, cache_dir: str | None
 ) -> datasets.DatasetDict:
     """Build or re-use the rows of a generated sample."""
     builder = SampleRows(

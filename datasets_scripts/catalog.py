@@ -15,11 +15,13 @@ class Columns:
         text: One or two column names.
         label: Column of the label.
         id: Column of the row id; None numbers the rows.
+        document: Column with the number of the document; None if rows are of none.
     """
 
     text: tuple[str, ...]
     label: str
     id: str | None = None
+    document: str | None = None
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,14 @@ class DatasetRow:
     """What is known about a built-in dataset.
 
     Args:
-        problem_type: ``classification``, ``paraphrase`` or ``similarity``.
+        problem_type: ``classification``, ``paraphrase``, ``similarity``,
+            ``token_classification`` or ``question_answering``.
         labels: Names of the classes, in the order of their numbers in the files.
         score_range: Lowest and highest score of a similarity task.
         files: Official file names by split; the first one that is there is read. Training and
             validation files have to be there, test files need not.
         file_format: How they are written.
+        scheme: In which tags mark spans; None where there are none.
         columns: Columns of the official files.
         hub_id: ``owner/name`` or ``owner/name:config`` of the copy on the Hub.
         hub_columns: Columns of the copy on the Hub.
@@ -86,6 +90,7 @@ class DatasetRow:
     metric: tuple[str, ...] | None = None
     submission: Submission | None = None
     undecided: tuple[str, ...] = ()
+    scheme: str | None = None
 
 
 # The course's files are called .csv and are tab-separated.
@@ -103,6 +108,12 @@ def _glue_files(folder: str) -> dict[str, tuple[str, ...]]:
     """Name the files of a task of GLUE."""
     splits = {"train": "train", "validation": "dev", "test": "test"}
     return {split: (f"{folder}/{word}.tsv",) for split, word in splits.items()}
+
+
+def _squad_files(version: str) -> dict[str, tuple[str, ...]]:
+    """Name the files of a version of SQuAD; its test questions are secret."""
+    splits = {"train": "train", "validation": "dev", "test": "test"}
+    return {split: (f"{word}-{version}.json",) for split, word in splits.items()}
 
 
 DATASETS: dict[str, DatasetRow] = {
@@ -279,6 +290,34 @@ DATASETS: dict[str, DatasetRow] = {
         hub_id="nyu-mll/multi_nli",
         hub_columns=Columns(("premise", "hypothesis"), "label"),
         undecided=("-", "-1"),
+    ),
+    # Tjong Kim Sang and De Meulder 2003, in IOB1 but for one B-MISC after an O in eng.train; the
+    # copy on the Hub is in IOB2
+    "conll2003": DatasetRow(
+        problem_type="token_classification",
+        files={
+            "train": ("eng.train",),
+            "validation": ("eng.testa",),
+            "test": ("eng.testb",),
+        },
+        columns=Columns(("0",), "3"),
+        hub_id="tomaarsen/conll2003",
+        hub_columns=Columns(("tokens",), "ner_tags", document="document_id"),
+        scheme="iob",
+    ),
+    "squad": DatasetRow(
+        problem_type="question_answering",
+        files=_squad_files("v1.1"),
+        columns=Columns(("question", "context"), "answers", "id"),
+        hub_id="rajpurkar/squad",
+        hub_columns=Columns(("question", "context"), "answers", "id"),
+    ),
+    "squad_v2": DatasetRow(
+        problem_type="question_answering",
+        files=_squad_files("v2.0"),
+        columns=Columns(("question", "context"), "answers", "id"),
+        hub_id="rajpurkar/squad_v2",
+        hub_columns=Columns(("question", "context"), "answers", "id"),
     ),
     "sample_sst": DatasetRow(problem_type="classification", labels=SENTIMENTS),
     "sample_quora": DatasetRow(problem_type="paraphrase"),

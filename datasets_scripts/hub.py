@@ -8,10 +8,11 @@ from typing import Any
 import datasets
 from datasets.exceptions import DatasetsError
 
+from .builders import Format
 from .catalog import DATASETS
 from .progress import progress_bars
 from .readers import Record
-from .rows import RowFormat, infer_labels
+from .rows import infer_labels
 from .task import TaskData, is_test
 
 # Names that datasets on the Hub use for our splits, the first one found wins.
@@ -62,7 +63,7 @@ def find_hub_labels(data: TaskData, splits: datasets.DatasetDict) -> tuple[str, 
     return infer_labels(splits["train"].unique(data.label_column))
 
 
-def convert_hub_rows(splits: datasets.DatasetDict, row_format: RowFormat) -> datasets.DatasetDict:
+def convert_hub_rows(splits: datasets.DatasetDict, row_format: Format) -> datasets.DatasetDict:
     """Convert the rows of the Hub to rows with known columns; bad rows are kept and marked."""
     converted = datasets.DatasetDict()
     for split, rows in splits.items():
@@ -126,7 +127,7 @@ def _check_columns(
     return rows
 
 
-def _find_class_names(rows: datasets.Dataset, row_format: RowFormat) -> list[str] | None:
+def _find_class_names(rows: datasets.Dataset, row_format: Format) -> list[str] | None:
     """Names to put in place of class numbers, where the task speaks of these names."""
     feature = rows.features.get(row_format.label_column)
     if not isinstance(feature, datasets.ClassLabel) or row_format.labels is None:
@@ -137,7 +138,7 @@ def _find_class_names(rows: datasets.Dataset, row_format: RowFormat) -> list[str
 def _convert_row(
     values: dict[str, Any],
     number: int,
-    row_format: RowFormat,
+    row_format: Format,
     split: str,
     names: list[str] | None,
 ) -> dict[str, Any]:

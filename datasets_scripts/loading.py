@@ -7,12 +7,14 @@ from pathlib import Path
 
 import datasets
 
-from .builders import build_file_rows, build_sample_rows
+from .builders import Format, build_file_rows, build_sample_rows
 from .catalog import DATASETS, FileFormat
 from .hub import convert_hub_rows, find_hub_labels, read_hub
+from .questions import QuestionFormat, check_questions
 from .readers import PLAIN_FORMAT, read_records
 from .rows import UNDECIDED, RowFormat, infer_labels
 from .sampling import describe_splits, sample_rows
+from .tagged import read_tagged
 from .task import TaskData, is_test
 
 logger = logging.getLogger(__name__)
@@ -46,17 +48,21 @@ class LoadedTask:
 
     Args:
         name: Name of the task.
-        problem_type: ``classification``, ``paraphrase``, ``similarity`` or ``contrastive``.
-        labels: Names of the classes of a classification task, else None.
+        problem_type: ``classification``, ``paraphrase``, ``similarity``, ``contrastive``,
+            ``token_classification`` or ``question_answering``.
+        labels: Names of the classes of a classification task, or of the tags, else None.
         score_range: Lowest and highest score of a similarity task, else None.
         splits: Rows by split: train, validation and, where there is one, test; more held-out sets
             begin with ``validation_`` or ``test_``. Columns: id, sentence1, sentence2 (pairs only),
             sentence3 (contrastive only), label (absent in an unlabelled test split, and in a
-            contrastive task).
+            contrastive task). Sentences with tags have id, words, tags (absent in an unlabelled
+            test split) and document. Questions have their passage as sentence2, which is whole,
+            ``answers`` and ``answer_starts`` (in characters), and the label says whether there are
+            any.
         bad_rows: The rows that cannot be used and were left out.
         facts: By split how many rows it has, how many usable ones there were before some were
             drawn, how many rows each class has, and, where there are some, how many were left out
-            because annotators did not agree.
+            because annotators did not agree, and how many answers stood elsewhere than said.
         fingerprint: What tells these rows from any others.
     """
 
@@ -83,20 +89,40 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
         OSError: If a file is missing or the Hub cannot be reached.
     """
     cache = None if cache_dir is None else str(cache_dir)
+    if data.problem_type == "token_classification":
+        return _load_tagged(data, cache)
     row_format, rows = _read(data, cache)
     labels = ("0", "1") if row_format.problem_type == "paraphrase" else row_format.labels
     splits: dict[str, datasets.Dataset] = {}
     usable: dict[str, int] = {}
     undecided: dict[str, int] = {}
     bad_rows: list[BadRow] = []
+    moved: dict[str, int] = {}
     for split, split_rows in rows.items():
         file = data.files.get(split, f"{data.hub_id or data.dataset}:{split}")
-        decided, undecided[split] = _leave_undecided(split_rows)
+        if row_format.problem_type == "question_answering":
+            decided, undecided[split] = check_questions(split_rows, file, split), 0
+        else:
+            decided, undecided[split] = _leave_undecided(split_rows)
         kept, bad = _keep_usable(decided, file, data.max_bad_rows)
+        if "moved" in kept.column_names:
+            moved[split] = sum(kept["moved"])
+            kept = kept.remove_columns("moved")
         bad_rows += bad
         usable[split] = len(kept)
         splits[split] = _sample(kept, data, split, labels)
     log_bad_rows(f"task {data.name!r}", bad_rows)
+    facts = describe_splits(splits, usable, labels, undecided)
+    for split, count in moved.items():
+        facts[split]["moved_answers"] = count
+        if count:
+            logger.warning(
+                "task %r: %d answers of %s do not begin where they should; the nearest place where "
+                "they stand was taken",
+                data.name,
+                count,
+                split,
+            )
     return LoadedTask(
         name=data.name,
         problem_type=row_format.problem_type,
@@ -104,7 +130,27 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
         score_range=row_format.score_range,
         splits=splits,
         bad_rows=bad_rows,
-        facts=describe_splits(splits, usable, labels, undecided),
+        facts=facts,
+        fingerprint=_fingerprint(splits),
+    )
+
+
+def _load_tagged(data: TaskData, cache: str | None) -> LoadedTask:
+    """Load the sentences of a task with tags; a bad one is an error, not left out."""
+    found = read_tagged(data, cache)
+    usable = {split: len(rows) for split, rows in found.splits.items()}
+    splits = {split: _sample(rows, data, split, None) for split, rows in found.splits.items()}
+    facts = describe_splits(splits, usable, None, undecided=dict.fromkeys(splits, 0))
+    for split, rows in splits.items():
+        facts[split]["words"] = sum(map(len, rows["words"]))
+    return LoadedTask(
+        name=data.name,
+        problem_type="token_classification",
+        labels=found.labels,
+        score_range=None,
+        splits=splits,
+        bad_rows=[],
+        facts=facts,
         fingerprint=_fingerprint(splits),
     )
 
@@ -137,7 +183,7 @@ def _sample(
     )
 
 
-def _read(data: TaskData, cache_dir: str | None) -> tuple[RowFormat, datasets.DatasetDict]:
+def _read(data: TaskData, cache_dir: str | None) -> tuple[Format, datasets.DatasetDict]:
     """Read every row of a task, bad ones included."""
     if data.hub_id is not None:
         splits = read_hub(data, cache_dir)
@@ -166,7 +212,10 @@ def _infer_file_labels(data: TaskData, file_format: FileFormat) -> tuple[str, ..
     return infer_labels(record.values.get(column) for record in records)
 
 
-def _make_format(data: TaskData, labels: tuple[str, ...] | None) -> RowFormat:
+def _make_format(data: TaskData, labels: tuple[str, ...] | None) -> Format:
+    if data.problem_type == "question_answering":
+        columns = data.text_columns or ()
+        return QuestionFormat(columns, str(data.label_column), data.id_column)
     if data.problem_type == "classification" and len(labels or ()) < 2:
         raise ValueError(
             f"task {data.name!r}: the training rows hold the labels {list(labels or ())}, at "

@@ -1,13 +1,14 @@
 """Turn a raw record into a row with known columns, or say why it cannot be used."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import datasets
 
-from .readers import Record
+from .catalog import FileFormat
+from .readers import PLAIN_FORMAT, Record, read_records
 from .task import is_test
 
 MAX_LABELS_SHOWN = 10
@@ -51,6 +52,14 @@ class RowFormat:
         ids = () if self.id_column is None else (self.id_column,)
         return (*self.text_columns, *label, *ids)
 
+    def read(
+        self, path: str, split: str, file_format: FileFormat = PLAIN_FORMAT
+    ) -> Iterator[Record]:
+        """Read the records of a file; see `read_records`. Test files name their own columns."""
+        if is_test(split):
+            file_format = replace(file_format, header=None)
+        return read_records(path, self.required_columns(split), file_format=file_format)
+
     def to_row(self, record: Record, number: int, split: str) -> dict[str, Any]:
         """Convert one record.
 
@@ -63,7 +72,7 @@ class RowFormat:
             A row with ``features``; ``problem`` is empty if the row can be used.
         """
         texts = [record.values.get(column) for column in self.text_columns]
-        problem = record.problem or _find_text_problem(self.text_columns, texts)
+        problem = record.problem or find_text_problem(self.text_columns, texts)
         raw = to_text(record.values.get(self.label_column or ""))
         label, label_problem = self._parse_label(raw)
         if self.label_column is None:
@@ -143,7 +152,8 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _find_text_problem(columns: tuple[str, ...], texts: list[Any]) -> str:
+def find_text_problem(columns: tuple[str, ...], texts: list[Any]) -> str:
+    """Say what is wrong with the texts of a row; nothing if they can be used."""
     for column, text in zip(columns, texts, strict=True):
         if text is None or (isinstance(text, str) and not text.strip()):
             return f"empty text in column {column!r}"

@@ -11,16 +11,36 @@ from .compression import find_suffix
 from .values import convert_value
 
 # problem type -> how many texts a row can have
-TEXTS = {"classification": (1, 2), "paraphrase": (2,), "similarity": (2,), "contrastive": (1, 2, 3)}
+TEXTS = {
+    "classification": (1, 2),
+    "paraphrase": (2,),
+    "similarity": (2,),
+    "contrastive": (1, 2, 3),
+    "token_classification": (1,),
+    "question_answering": (2,),
+}
 WITH_CLASSES = ("classification", "paraphrase")
 MAIN_SPLITS = ("train", "validation", "test")
 FILE_KEYS = tuple(f"{split}_file" for split in MAIN_SPLITS)
 EXTRA_SPLIT = re.compile(r"(validation|test)_\w+")
 FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+# Keys that only one type of problem has.
+TAGGING_KEYS = ("scheme", "document_column", "document_context")
+# Columns of questions about passages, as SQuAD calls them, and the formats that can hold answers.
+QUESTION_COLUMNS = ("question", "context")
+ANSWER_COLUMN = "answers"
+QUESTION_SUFFIXES = (".json", ".jsonl", ".parquet")
 CLASS_SAMPLING_KEYS = ("max_train_rows_per_class", "max_validation_rows_per_class")
 SAMPLING_KEYS = ("max_train_rows", "max_validation_rows", *CLASS_SAMPLING_KEYS, "sample_seed")
 # What one may say of a built-in dataset.
-FREE_KEYS = {"dataset", "data_dir", "max_bad_rows", "metric", *SAMPLING_KEYS}
+FREE_KEYS = {
+    "dataset",
+    "data_dir",
+    "max_bad_rows",
+    "metric",
+    "document_context",
+    *SAMPLING_KEYS,
+}
 
 
 @dataclass(frozen=True)
@@ -33,19 +53,27 @@ class TaskData:
         data_dir: Folder of the local files.
         hub_id: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder laid out
             like a dataset of the Hub.
-        problem_type: ``classification``, ``paraphrase``, ``similarity``, or ``contrastive``, whose
-            rows have no labels.
+        problem_type: ``classification``, ``paraphrase``, ``similarity``, ``contrastive``, whose
+            rows have no labels, ``token_classification``, whose words have one each, or
+            ``question_answering``, whose answers are parts of a passage.
         train_file: Path of the training rows: CSV, TSV, JSON lines or Parquet, by suffix; all but
-            Parquet also compressed, as ``rows.csv.gz`` (gz, bz2, xz or zst).
+            Parquet also compressed, as ``rows.csv.gz`` (gz, bz2, xz or zst). Sentences with tags
+            are JSON lines or Parquet with lists, else in CoNLL columns, whatever the suffix.
+            Questions are SQuAD's JSON, JSON lines or Parquet.
         validation_file: Path of the validation rows.
         test_file: Path of the test rows, which may be unlabelled.
         extra_files: Paths of more held-out rows by split, as in ``validation_hard`` or
             ``test_web``; each is evaluated, or predicted, by itself.
         text_columns: One or two columns with the sentences; of a contrastive task one, two that
-            belong together, or three, the last of which does not belong to the first.
-        label_column: Column with the class, 0/1 or the score; None for a contrastive task.
+            belong together, or three, the last of which does not belong to the first. For tags the
+            column with the words, in CoNLL columns its number from 0; ``tokens``, or 0. For
+            questions ``question`` and ``context``, if nothing is said.
+        label_column: Column with the class, 0/1 or the score; None for a contrastive task. For tags
+            the column with these, or its number, from -1 backwards from the last; ``tags``, or -1.
+            For questions ``answers``, if nothing is said.
         id_column: Column with the row id; without it a column ``id``, else the row's number.
-        labels: Names of the classes; without it they are read from the training rows.
+        labels: Names of the classes, or of the tags, of spans in IOB2; without it they are read
+            from the training rows.
         score_range: Lowest and highest score of a similarity task.
         max_bad_rows: Share of unusable rows of a split that is tolerated, in [0, 1].
         max_train_rows: Training rows at most, drawn at random; None for all.
@@ -58,6 +86,12 @@ class TaskData:
             them in the score of GLUE; without it those of the dataset or of the problem type.
         sample_seed: Seed of these draws. It is not that of the run, so that runs with other seeds
             learn from the same rows.
+        scheme: In which tags mark spans: ``iob1``, ``iob2``, ``iob`` if they begin either way, or
+            ``plain`` if every word has a tag of its own; None to recognise it.
+        document_column: Column with the number of the document that a sentence of JSON lines,
+            Parquet or the Hub is from; in CoNLL columns ``-DOCSTART-`` lines part them.
+        document_context: Whether a sentence with tags is read with those before and after it in
+            its document, as far as there is room.
     """
 
     name: str
@@ -81,6 +115,9 @@ class TaskData:
     max_validation_rows_per_class: int | str | None = None
     metric: tuple[str, ...] | None = None
     sample_seed: int = 0
+    scheme: str | None = None
+    document_column: str | None = None
+    document_context: bool = False
 
     @classmethod
     def from_recipe(
@@ -111,6 +148,12 @@ class TaskData:
             if data.dataset is not None:
                 data = _dataset_to_hub_id(data)
             data = _join_data_dir(data)
+            if data.problem_type == "question_answering":
+                data = replace(
+                    data,
+                    text_columns=data.text_columns or QUESTION_COLUMNS,
+                    label_column=data.label_column or ANSWER_COLUMN,
+                )
             _check_own(data)
         _check_sampling(data)
         return data
@@ -165,6 +208,7 @@ def _fill_built_in(data: TaskData, given: Any, data_dir: str | None) -> TaskData
         labels=row.labels,
         score_range=row.score_range,
         metric=data.metric or row.metric,
+        scheme=row.scheme,
     )
     if not row.files:
         if data.data_dir is not None:
@@ -184,7 +228,11 @@ def _fill_built_in(data: TaskData, given: Any, data_dir: str | None) -> TaskData
 
 def _with_columns(data: TaskData, columns: Columns) -> TaskData:
     return replace(
-        data, text_columns=columns.text, label_column=columns.label, id_column=columns.id
+        data,
+        text_columns=columns.text,
+        label_column=columns.label,
+        id_column=columns.id,
+        document_column=columns.document,
     )
 
 
@@ -239,6 +287,8 @@ def _check_own(data: TaskData) -> None:
         )
     for key in ("text_columns", "label_column"):
         is_needed = key == "text_columns" or data.problem_type != "contrastive"
+        # words and tags have usual names and places in files
+        is_needed &= data.problem_type != "token_classification" or data.hub_id is not None
         if is_needed and getattr(data, key) is None:
             raise ValueError(f"{where}: {key} is missing; name the columns of your rows")
     if data.hub_id is None:
@@ -258,11 +308,15 @@ def _check_files(data: TaskData) -> None:
                 f"task {data.name!r}: extra_files: {split!r} is no split; a name begins with "
                 "validation_ (labelled) or test_, as in validation_hard"
             )
+    if data.problem_type == "token_classification":
+        return  # CoNLL columns have no suffix of their own
+    is_questions = data.problem_type == "question_answering"
+    suffixes = QUESTION_SUFFIXES if is_questions else FILE_SUFFIXES
     for path in data.files.values():
-        if find_suffix(path) not in FILE_SUFFIXES:
+        if find_suffix(path) not in suffixes:
+            what = "questions cannot be in" if is_questions else "cannot tell the format of"
             raise ValueError(
-                f"task {data.name!r}: cannot tell the format of {path!r}; known suffixes: "
-                f"{', '.join(FILE_SUFFIXES)}"
+                f"task {data.name!r}: {what} {path!r}; known suffixes: {', '.join(suffixes)}"
             )
 
 
@@ -271,6 +325,10 @@ def _check_shape(data: TaskData) -> None:
     where = f"task {data.name!r}: problem_type {data.problem_type!r}"
     allowed = TEXTS[str(data.problem_type)]
     columns = data.text_columns or ()
+    if data.problem_type == "token_classification":
+        columns = columns or ("",)  # the usual one
+    else:
+        _check_no_tags(data)
     if len(columns) not in allowed:
         wanted = " or ".join(map(str, allowed))
         raise ValueError(f"{where} takes {wanted} text_columns, got {list(columns)}")
@@ -278,10 +336,20 @@ def _check_shape(data: TaskData) -> None:
         raise ValueError(f"{where} needs score_range: [low, high], such as [0, 5]")
     if data.problem_type != "similarity" and data.score_range is not None:
         raise ValueError(f"{where} has no scores; leave score_range out")
-    if data.problem_type != "classification" and data.labels is not None:
+    named = ("classification", "token_classification")
+    if data.problem_type not in named and data.labels is not None:
         raise ValueError(f"{where} has no named labels; leave labels out")
     if data.labels is not None and len(data.labels) < 2:
         raise ValueError(f"{where} needs at least two labels, got {list(data.labels)}")
+
+
+def _check_no_tags(data: TaskData) -> None:
+    for key in TAGGING_KEYS:
+        if getattr(data, key):
+            raise ValueError(
+                f"task {data.name!r}: problem_type {data.problem_type!r} has no tags; leave {key} "
+                "out"
+            )
 
 
 def _check_sampling(data: TaskData) -> None:

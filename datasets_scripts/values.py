@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .tag_schemes import SCHEMES
+
 
 def convert_value(owner: str, key: str, value: Any) -> Any:
     """Bring a value of a recipe into the type of its field.
@@ -58,6 +60,24 @@ def _convert_paths(where: str, value: Any) -> dict[str, str]:
     return {split: _convert_text(f"{where}: {split}", path) for split, path in value.items()}
 
 
+def _convert_column(where: str, value: Any) -> str:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if is_number else _convert_text(where, value)
+
+
+def _convert_scheme(where: str, value: Any) -> str:
+    if value not in SCHEMES:
+        raise ValueError(f"{where}: one of {', '.join(SCHEMES)} is needed")
+    return str(value)
+
+
+def _convert_switch(where: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        problem = f"{where}: true or false is needed"
+        raise ValueError(problem)  # noqa: TRY004  the value of a user is wrong
+    return value
+
+
 def _convert_range(where: str, value: Any) -> tuple[float, float]:
     is_pair = isinstance(value, list | tuple) and len(value) == 2 and all(map(is_number, value))
     if not is_pair or not value[0] < value[1]:
@@ -97,6 +117,9 @@ def is_number(value: Any) -> bool:
 
 
 CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
+    "label_column": _convert_column,
+    "scheme": _convert_scheme,
+    "document_context": _convert_switch,
     "text_columns": _convert_columns,
     "labels": _convert_names,
     "score_range": _convert_range,

@@ -64,8 +64,8 @@ class MinBertConfig(PreTrainedConfig):
             labels are given in training, or with a packed batch.
         tasks: Task name to the fields of `MinBertTask`.
         default_task: Name of the task that `forward` computes when it is given none; None for the
-            first of `tasks` that has labels, else the first that is none of pre-training, or the
-            first if all are.
+            first of `tasks` that has labels, one that reads whole texts if there is any, else the
+            first that is none of pre-training, or the first if all are.
         sentence_embedding: How `encode` makes the vector of a sentence where it is told nothing
             else, the fields of `MinBertEmbedding`; a folder of sentence-transformers fills them in.
     """
@@ -116,8 +116,9 @@ class MinBertConfig(PreTrainedConfig):
             parsed = {name: parse_task(name, values) for name, values in self.tasks.items()}
             self.tasks = {name: asdict(task) for name, task in parsed.items()}
             others = [name for name, task in parsed.items() if not task.is_unlabelled]
+            whole = [name for name in others if not parsed[name].reads_tokens]
             headed = [name for name, task in parsed.items() if not task.is_pretraining]
-            self.default_task = self.default_task or next(iter(others or headed or parsed))
+            self.default_task = self.default_task or next(iter(whole or others or headed or parsed))
             default = self.task(self.default_task)
             if default.is_unlabelled and others:
                 raise ValueError(
@@ -155,19 +156,31 @@ class MinBertConfig(PreTrainedConfig):
                 "config.tasks is empty: describe at least one task, "
                 "as in tasks={'sst': {'problem_type': 'classification', 'labels': ['bad', 'good']}}"
             )
-        task = self.task(self.default_task)
-        labels = task.labels or ["score"]
-        if task.problem_type == "classification":
-            self.problem_type = "single_label_classification"
-        elif task.problem_type == "similarity":
-            self.problem_type = "regression"
-        elif task.is_unlabelled:  # as in a new configuration
-            self.problem_type, labels = None, ["LABEL_0", "LABEL_1"]
-        else:
-            self.problem_type = "multi_label_classification"
-            labels = labels[1:]  # one logit, for yes
+        self.problem_type, labels = self._describe_task(self.task(self.default_task))
         self.id2label = dict(enumerate(labels))
         self.label2id = {label: index for index, label in enumerate(labels)}
+
+    @property
+    def has_default_labels(self) -> bool:
+        """Whether the labels are those of the default task, and none that a caller has chosen."""
+        if self.default_task is None:
+            return False
+        return (
+            list((self.id2label or {}).values())
+            == self._describe_task(self.task(self.default_task))[1]
+        )
+
+    @staticmethod
+    def _describe_task(task: MinBertTask) -> tuple[Any, list[str]]:
+        """Tell the problem type and the names of the outputs that pipelines know."""
+        if task.problem_type == "similarity":
+            return "regression", ["score"]
+        if task.labels is None:  # as in a new configuration
+            return None, ["LABEL_0", "LABEL_1"]
+        if task.problem_type == "paraphrase":
+            return "multi_label_classification", task.labels[1:]  # one logit, for yes
+        is_class = task.problem_type == "classification"
+        return "single_label_classification" if is_class else None, task.labels
 
     def _check_layers(self) -> None:
         count = self.num_hidden_layers

@@ -27,11 +27,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from .configuration_minbert import MinBertConfig
-from .inference_minbert import Encoded, Row, check_rows, stream, tokenize
+from .inference_minbert import Encoded, MinBertTokenizing, Row, check_rows, stream, tokenize
 from .packing_minbert import Read
 from .sentence_transformers_minbert import POOLINGS, parse_embedding, write_modules
 
@@ -88,37 +87,11 @@ class _Plan(NamedTuple):
     project: Callable[[Tensor], Tensor] | None
 
 
-class MinBertEmbeddingMixin:
-    """What models that embed sentences share: a tokenizer, `encode`, and saving for others."""
+class MinBertEmbeddingMixin(MinBertTokenizing):
+    """What models that embed sentences share: `encode`, and saving for others."""
 
     config: MinBertConfig
     base_model: Any
-    name_or_path: str
-    _tokenizer: Any = None
-
-    @property
-    def tokenizer(self) -> Any:
-        """The tokenizer of `predict` and `encode`: that of the checkpoint, or the one assigned.
-
-        Raises:
-            ValueError: If none was assigned and the checkpoint has none.
-        """
-        if self._tokenizer is None:
-            if not self.name_or_path:
-                raise ValueError("this model came from no checkpoint: set model.tokenizer first")
-            # Without the configuration it would be read again, and trust asked for again.
-            self._tokenizer = AutoTokenizer.from_pretrained(self.name_or_path, config=self.config)
-            if len(self._tokenizer) <= len(self._tokenizer.all_special_ids):
-                self._tokenizer = None
-                raise ValueError(
-                    f"{self.name_or_path} has no tokenizer: set model.tokenizer, or add its "
-                    "tokenizer.json or vocab.txt"
-                )
-        return self._tokenizer
-
-    @tokenizer.setter
-    def tokenizer(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
 
     def encode(
         self,
@@ -285,10 +258,10 @@ class MinBertEmbeddingMixin:
         """Find what a task does with a pooled state before vectors are compared.
 
         Raises:
-            ValueError: If it is a task of pre-training, or this model has not the weights.
+            ValueError: If it is a task of pre-training or of tokens, or the weights are missing.
         """
         spec = self.config.task(task)
-        if spec.is_pretraining:
+        if spec.is_pretraining or spec.reads_tokens:
             raise ValueError(f"task {task!r} is a {spec.problem_type}, which has no vectors")
         if spec.projection != "always":
             return None

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from transformers import AutoTokenizer
 from transformers.utils import logging
 
 Row = tuple[str, ...]
@@ -54,6 +55,38 @@ class Encoded(NamedTuple):
     def tokens(self) -> int:
         """Tokens of all its sequences."""
         return sum(map(len, self.input_ids))
+
+
+class MinBertTokenizing:
+    """What models have that read texts: their tokenizer."""
+
+    config: Any
+    name_or_path: str
+    _tokenizer: Any = None
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of texts: that of the checkpoint, or the one assigned.
+
+        Raises:
+            ValueError: If none was assigned and the checkpoint has none.
+        """
+        if self._tokenizer is None:
+            if not self.name_or_path:
+                raise ValueError("this model came from no checkpoint: set model.tokenizer first")
+            # Without the configuration it would be read again, and trust asked for again.
+            self._tokenizer = AutoTokenizer.from_pretrained(self.name_or_path, config=self.config)
+            if len(self._tokenizer) <= len(self._tokenizer.all_special_ids):
+                self._tokenizer = None
+                raise ValueError(
+                    f"{self.name_or_path} has no tokenizer: set model.tokenizer, or add its "
+                    "tokenizer.json or vocab.txt"
+                )
+        return self._tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
 
 
 def check_rows(sentences: Iterable[Any], task: str, wanted: int) -> Iterator[Row]:

@@ -22,7 +22,8 @@ that it never is. Read bottom-up, or begin at the end:
     MinBertForPreTraining         both of them
     MinBertForSequenceClassification, ...TokenClassification, ...QuestionAnswering
 
-The heads of the first three are in `pretraining_minbert.py`; `MinBertForMultiTask`, with any number
+The heads of the first three are in `pretraining_minbert.py`, and what the last two do with every
+token is in `tokens_minbert.py`; `MinBertForMultiTask`, with any number
 of named heads, is in `modeling_minbert_multitask.py`.
 
 All of them take a padded batch (B, L), as BERT does, or a packed one: all sequences one after the
@@ -64,6 +65,7 @@ from transformers.utils.generic import (
 )
 from transformers.utils.output_capturing import capture_outputs
 
+from .answers_minbert import MinBertAnswering
 from .attention_minbert import attend, can_attend, make_block_mask
 from .configuration_minbert import MinBertConfig
 from .dropout_minbert import MinBertDropout
@@ -72,7 +74,6 @@ from .hub_minbert import push
 from .packing_minbert import (
     MinBertSequences,
     Read,
-    any_at_padding,
     read_padded,
 )
 from .pretraining_minbert import (
@@ -81,6 +82,7 @@ from .pretraining_minbert import (
     MinBertPreTrainingHeads,
     pretrain,
 )
+from .tokens_minbert import adopt_head, find_answers, label_tokens
 from .tracing_minbert import is_followed
 from .vocabulary_minbert import look_up, reuse_gradient
 
@@ -808,6 +810,30 @@ class MinBertForTokenClassification(MinBertPreTrainedModel):
         self.dropout, self.classifier = _classifier(config)
         self.post_init()
 
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: Any,
+        *args: Any,
+        task: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Load a checkpoint; of a multi-task one, the head of a token_classification task.
+
+        Args:
+            pretrained_model_name_or_path: Folder or Hub id.
+            *args: As in `PreTrainedModel.from_pretrained`.
+            task: Name of the task; None for the default task, or the first of this type by name,
+                unless other labels are asked for.
+            **kwargs: As in `PreTrainedModel.from_pretrained`.
+
+        Raises:
+            ValueError: If there is no such task, or it is of another type.
+        """
+        path = pretrained_model_name_or_path
+        kwargs = adopt_head(path, "token_classification", "classifier", task, kwargs)
+        return super().from_pretrained(path, *args, **kwargs)
+
     @can_return_tuple
     def forward(
         self,
@@ -825,20 +851,13 @@ class MinBertForTokenClassification(MinBertPreTrainedModel):
             `logits` (B, L, K) and, with labels, the mean `loss` over the labelled tokens.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        stray = labels is not None and any_at_padding(labels != -100, attention_mask)
-        outputs = self.bert(
-            *inputs, return_dict=True, read="padded" if stray else "tokens", **kwargs
-        )
-        logits = self.classifier(self.dropout(outputs.last_hidden_state))
-        if outputs.sequences is not None:
-            logits = outputs.sequences.pad(logits)
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(logits, labels, self.config, **kwargs)
-        return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+        return label_tokens(self, self._score, inputs, labels, kwargs)
+
+    def _score(self, hidden: Tensor) -> Tensor:
+        return self.classifier(self.dropout(hidden))
 
 
-class MinBertForQuestionAnswering(MinBertPreTrainedModel):
+class MinBertForQuestionAnswering(MinBertAnswering, MinBertPreTrainedModel):
     """BERT with the start and end scores of an answer span (Devlin et al. 2019, section 4.2)."""
 
     _auto_class = "AutoModelForQuestionAnswering"
@@ -849,6 +868,30 @@ class MinBertForQuestionAnswering(MinBertPreTrainedModel):
         self.bert = MinBertModel(config, add_pooling_layer=False)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: Any,
+        *args: Any,
+        task: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Load a checkpoint; of a multi-task one, the head of a question_answering task.
+
+        Args:
+            pretrained_model_name_or_path: Folder or Hub id.
+            *args: As in `PreTrainedModel.from_pretrained`.
+            task: Name of the task; None for the default task, or the first of this type by name,
+                unless other labels are asked for.
+            **kwargs: As in `PreTrainedModel.from_pretrained`.
+
+        Raises:
+            ValueError: If there is no such task, or it is of another type.
+        """
+        path = pretrained_model_name_or_path
+        kwargs = adopt_head(path, "question_answering", "qa_outputs", task, kwargs)
+        return super().from_pretrained(path, *args, **kwargs)
 
     @can_return_tuple
     def forward(
@@ -873,23 +916,7 @@ class MinBertForQuestionAnswering(MinBertPreTrainedModel):
             with positions, their mean cross entropy.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        packed = kwargs.get("cu_seq_lens_q") is not None
-        outputs = self.bert(
-            *inputs, return_dict=True, read="tokens" if packed else "padded", **kwargs
-        )
-        logits = self.qa_outputs(outputs.last_hidden_state)
-        if packed:
-            sequences = outputs.sequences
-            logits = sequences.to_rows(logits, torch.finfo(logits.dtype).min)
-            start_positions = sequences.ignore_beyond(start_positions)
-            end_positions = sequences.ignore_beyond(end_positions)
-        start_logits, end_logits = logits.unbind(dim=-1)
-        loss = None
-        if start_positions is not None and end_positions is not None:
-            loss = self.loss_function(start_logits, end_logits, start_positions, end_positions)
-        return QuestionAnsweringModelOutput(
-            loss, start_logits, end_logits, outputs.hidden_states, outputs.attentions
-        )
+        return find_answers(self, self.qa_outputs, inputs, start_positions, end_positions, kwargs)
 
 
 # What `auto_map` names in every saved folder.

@@ -27,25 +27,44 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
-from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.modeling_outputs import (
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
 from transformers.utils.generic import TransformersKwargs, can_return_tuple
 
+from .answers_minbert import AnswerOptions, MinBertAnswering
 from .configuration_minbert import MinBertConfig
 from .embedding_minbert import MinBertEmbeddingMixin, pool_outputs, reads
 from .head_minbert import MinBertTaskHead
 from .inference_minbert import Row, check_rows, stream
-from .losses_minbert import sequence_keys
+from .inputs_minbert import (
+    INPUTS,
+    Inputs,
+    check_inputs,
+    check_owners,
+    check_token_labels,
+    mark_rows,
+    repeat,
+    text_keys,
+)
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .pipeline_minbert import MinBertMultiTaskPipeline
 from .pretraining_minbert import MinBertForPreTrainingOutput, MinBertPreTrainingHeads, pretrain
+from .tagging_minbert import predict_tags
 from .task_minbert import PRETRAINING, MinBertTask
+from .tokens_minbert import MinBertTokenHead, find_answers, label_tokens
 
-# What the encoder takes first: ids, mask, segments, positions, embeddings.
-Inputs = tuple[Tensor | None, ...]
-INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
+Output = (
+    SequenceClassifierOutput
+    | TokenClassifierOutput
+    | QuestionAnsweringModelOutput
+    | MinBertForPreTrainingOutput
+)
 
 
-class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
+class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTrainedModel):
     """One encoder with any number of named heads, described in `config.tasks`.
 
     A step computes one task. Sentences of a separate pair come as (B, 2, L), as the choices of a
@@ -71,7 +90,7 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
         self._tasks = {name: config.task(name) for name in sorted(config.tasks or {})}
         self.heads = nn.ModuleDict(
             {
-                name: MinBertTaskHead(config, task)
+                name: (MinBertTokenHead if task.reads_tokens else MinBertTaskHead)(config, task)
                 for name, task in self._tasks.items()
                 if not task.is_pretraining
             }
@@ -97,8 +116,10 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
         labels: Tensor | None = None,
         task: str | None = None,
         next_sentence_label: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> SequenceClassifierOutput | MinBertForPreTrainingOutput:
+    ) -> Output:
         """Compute one task.
 
         Ids and masks are (B, L), or (B, 2, L) for a `task` with separate pairs (their hidden states
@@ -111,14 +132,20 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
         fill the batch up. In training a sentence that is alone in its row is encoded twice. Losses
         that compare rows see those of this process alone, and tell equal texts by their ids.
 
+        A token_classification task takes one label a token, as `MinBertForTokenClassification`, and
+        a question_answering task `start_positions` and `end_positions`, as
+        `MinBertForQuestionAnswering`, or both as `labels` (B, 2).
+
         A masked_lm and a pretraining task take `labels` as `MinBertForMaskedLM` does, one a token;
         a next_sentence task those of `MinBertForNSP`, which for pretraining are the
         `next_sentence_label`.
 
         Returns:
             `logits` (B, K), K = 1 for paraphrase and similarity, and, with labels, the mean `loss`
-            over the rows. Of a contrastive task they are vectors of length 1, (B, S, D). Of a task
-            of pre-training what `MinBertForPreTraining` returns, as far as the task has it.
+            over the rows. Of a contrastive task they are vectors of length 1, (B, S, D); of a
+            token_classification task those of every token, (B, L, K), (1, T, K) of a packed batch.
+            A question_answering task has `start_logits` and `end_logits`, (B, L) or (N, longest).
+            Of a task of pre-training what `MinBertForPreTraining` returns, as far as it has it.
 
         Raises:
             ValueError: If there is no such task, or a shape or a label does not fit it.
@@ -126,14 +153,19 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
         name = task or str(self.config.default_task)
         spec = self._tasks.get(name) or self.config.task(name)  # names the known tasks
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        _check_inputs(inputs, name, spec, kwargs.get("cu_seq_lens_q"))
-        if next_sentence_label is not None and spec.problem_type != "pretraining":
-            raise ValueError(
-                f"task {name!r} is a {spec.problem_type}: leave next_sentence_label out, it is for "
-                "a pretraining task"
-            )
+        check_inputs(inputs, name, spec, kwargs.get("cu_seq_lens_q"))
+        own = {
+            "next_sentence_label": next_sentence_label,
+            "start_positions": start_positions,
+            "end_positions": end_positions,
+        }
+        check_owners(name, spec, own)
         if spec.is_pretraining:
             return self._pretrain(name, inputs, labels, next_sentence_label, kwargs)
+        if spec.problem_type == "question_answering":
+            return self._answer(name, inputs, labels, (start_positions, end_positions), kwargs)
+        if spec.problem_type == "token_classification":
+            return self._label(name, inputs, labels, kwargs)
         return self._score(name, inputs, labels, kwargs)
 
     def _score(
@@ -147,14 +179,14 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
                 raise ValueError(
                     f"task {name!r} is contrastive and learns without labels: leave them out"
                 )
-            labels = _mark_rows(inputs, offsets, task.num_sequences, self.config.pad_token_id)
+            labels = mark_rows(inputs, offsets, task.num_sequences, self.config.pad_token_id)
         outputs, pooled = self._pool(head, inputs, kwargs, task.num_sequences)
         vectors = head.embed(pooled)
         scores = head.score(vectors)
         keys = loss = None
         if labels is not None:
             if task.loss == "multiple_negatives_ranking":
-                keys = _text_keys(inputs, offsets, task.num_sequences)
+                keys = text_keys(inputs, offsets, task.num_sequences)
             loss = head.loss(vectors, scores, labels, keys)
         return SequenceClassifierOutput(
             loss, head.to_logits(scores), outputs.hidden_states, outputs.attentions
@@ -179,8 +211,8 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
         if sentences is not None and kwargs.get("cu_seq_lens_q") is None:
             inputs = tuple(None if x is None else x.flatten(0, 1) for x in inputs)
         if twice:
-            inputs, kwargs = _repeat(inputs, kwargs)
-        layers = head.task.pooling_layer % (self.config.num_hidden_layers + 1)
+            inputs, kwargs = repeat(inputs, kwargs)
+        layers = self._count_layers(head.task)
         outputs = self.bert(
             *inputs, return_dict=True, read=reads(pooling), num_layers=layers, **kwargs
         )
@@ -188,6 +220,39 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
         if twice:
             return outputs, pooled.unflatten(0, (2, -1)).transpose(0, 1)
         return outputs, pooled if sentences is None else pooled.unflatten(0, (-1, sentences))
+
+    def _label(
+        self, name: str, inputs: Inputs, labels: Tensor | None, kwargs: dict[str, Any]
+    ) -> TokenClassifierOutput:
+        """Compute a task that labels every token."""
+        check_token_labels(name, inputs, labels)
+        kwargs.pop("label_positions", None)  # every token is scored, those without a label, too
+        kwargs["num_layers"] = self._count_layers(self._tasks[name])
+        return label_tokens(self, self.heads[name], inputs, labels, kwargs)
+
+    def _answer(
+        self,
+        name: str,
+        inputs: Inputs,
+        labels: Tensor | None,
+        positions: tuple[Tensor | None, Tensor | None],
+        kwargs: dict[str, Any],
+    ) -> QuestionAnsweringModelOutput:
+        """Compute a task that finds answers."""
+        start_positions, end_positions = positions
+        if labels is not None:
+            if labels.dim() != 2 or labels.shape[-1] != 2:
+                raise ValueError(
+                    f"labels of shape {tuple(labels.shape)}, but task {name!r} takes (batch, 2): "
+                    "the first and the last token of each answer"
+                )
+            start_positions, end_positions = labels.unbind(dim=-1)
+        kwargs["num_layers"] = self._count_layers(self._tasks[name])
+        return find_answers(self, self.heads[name], inputs, start_positions, end_positions, kwargs)
+
+    def _count_layers(self, task: MinBertTask) -> int:
+        """Count the layers that a task reads."""
+        return task.pooling_layer % (self.config.num_hidden_layers + 1)
 
     def _pretrain(
         self,
@@ -201,12 +266,7 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
         spec = self._tasks[name]
         if not spec.predicts_words:
             labels, next_sentence_label = None, labels
-        ids = _ids(inputs)
-        if labels is not None and ids is not None and labels.shape != ids.shape:
-            raise ValueError(
-                f"labels of shape {tuple(labels.shape)}, but task {name!r} takes one a token, "
-                f"{tuple(ids.shape)}"
-            )
+        check_token_labels(name, inputs, labels)
         return pretrain(
             self,
             inputs,
@@ -217,7 +277,7 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
             next_sentence=spec.compares_segments,
         )
 
-    def _head(self, task: str) -> MinBertTaskHead:
+    def _head(self, task: str) -> Any:
         """Find the head of a task.
 
         Raises:
@@ -229,8 +289,7 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
                 f"task {task!r} is a {spec.problem_type}, which says nothing of whole sentences: "
                 f"save the model and load its folder with {PRETRAINING[spec.problem_type]}"
             )
-        head: Any = self.heads[task]
-        return head
+        return self.heads[task]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -256,18 +315,20 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
 
         Args:
             task: Name of the task.
-            logits: (B, K); of a contrastive task (B, S, D).
+            logits: (B, K); of a contrastive task (B, S, D), of a token_classification (..., K).
 
         Returns:
-            (B,): class ids, 0/1 for a paraphrase, scores within the range of the task, or of a
-            contrastive task the cosines of the first two sentences.
+            (B,), of a token_classification (...): class ids, 0/1 for a paraphrase, scores within
+            the range of the task, or of a contrastive task the cosines of the first two sentences.
 
         Raises:
-            ValueError: If there is no such task, or it is one of pre-training.
+            ValueError: If there is no such task, or it is one of pre-training, or finds answers.
         """
         return self._head(task).decode(torch.as_tensor(logits))
 
-    def divergence(self, task: str, logits: Tensor, other: Tensor) -> Tensor:
+    def divergence(
+        self, task: str, logits: Tensor, other: Tensor, labels: Tensor | None = None
+    ) -> Tensor:
         """Tell how far two predictions of the same rows are apart, as R-Drop and SMART need it.
 
         With the losses cross_entropy and bce it is the symmetric Kullback-Leibler divergence,
@@ -277,25 +338,32 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
 
         Args:
             task: Name of the task.
-            logits: Of one pass, (B, K), or of a contrastive task (B, S, D).
+            logits: Of one pass, (B, K), of a contrastive task (B, S, D), of a token_classification
+                (B, L, K).
             other: Of another pass over the same rows.
+            labels: Of a token_classification, (B, L): tokens with -100 do not count; None lets all
+                of them count, paddings too.
 
         Returns:
-            The mean over the rows, in float32: 0 or more, and 0 if both are equal. It has gradients
-            with respect to both.
+            The mean over the rows, or tokens, in float32: 0 or more, and 0 if both are equal. It
+            has gradients with respect to both.
 
         Raises:
-            ValueError: If there is no such task, it is one of pre-training, or the shapes differ.
+            ValueError: If there is no such task, it is one of pre-training, or finds answers, or
+                the shapes differ.
 
         Source: Wu et al. 2021, section 2.1 (where it is half of this sum); Jiang et al. 2020,
         section 3.1.
         """
-        return self._head(task).divergence(logits, other)
+        head = self._head(task)
+        if head.task.reads_tokens:
+            return head.divergence(logits, other, labels)
+        return head.divergence(logits, other)
 
     def predict(
         self,
         task: str,
-        sentences: Sequence[str] | Sequence[tuple[str, str]],
+        sentences: Sequence[str] | Sequence[Sequence[str]],
         *,
         top_k: int | None = None,
         max_tokens_per_batch: int | None = None,
@@ -306,29 +374,33 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
         Args:
             task: Name of the task.
             sentences: Sentences, or pairs (first, second) for a pair task and a contrastive one.
-            top_k: How many labels of a row, the most probable first; None for the predicted one.
+                For a token_classification texts of any length, or lists of words.
+            top_k: How many labels or answers of a row, the most probable first; None for the
+                predicted one. Not for a token_classification.
             max_tokens_per_batch: Tokens that are computed together; None for what suits the device.
             show_progress: Whether to show a progress bar; None shows it for long lists.
 
         Returns:
             One dictionary a row, in the order given: `label` and `score` (its probability in
             [0, 1]), or only `score`: within the range of the task for a similarity, the cosine for
-            a contrastive task. With `top_k` a list of at most so many of them a row.
+            a contrastive task. With `top_k` a list of at most so many of them a row. Of a
+            token_classification `words`, `tags`, `scores`, and `entities` with `label`, `text`,
+            `start`, `end` and `score` if the tags mark any. Of a question and a text of any length
+            `answer`, empty for none, its `score`, and `start` and `end`, its place in the text in
+            characters; see `answer`.
 
         Raises:
             TypeError: If `sentences` is one string.
             ValueError: If there is no such task, it is one of pre-training, a row has not as many
                 sentences as it reads, or `top_k` is below 1.
         """
-        spec = self._head(task).task
-        rows = list(check_rows(sentences, task, 1 if spec.pair_encoding is None else 2))
         options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
-        return list(chain.from_iterable(self._predict(task, rows, top_k, **options)))
+        return list(self._predict_rows(task, sentences, top_k, **options))
 
     def predict_stream(
         self,
         task: str,
-        sentences: Iterable[str] | Iterable[tuple[str, str]],
+        sentences: Iterable[str] | Iterable[Sequence[str]],
         *,
         top_k: int | None = None,
         max_tokens_per_batch: int | None = None,
@@ -350,9 +422,24 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
             TypeError: If `sentences` is one string.
             ValueError: As `predict` does.
         """
-        spec = self._head(task).task
-        rows = check_rows(sentences, task, 1 if spec.pair_encoding is None else 2)
         options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
+        return self._predict_rows(task, sentences, top_k, **options)
+
+    def _predict_rows(
+        self, task: str, sentences: Iterable[Any], top_k: int | None, **options: Any
+    ) -> Iterator[Any]:
+        """Predict rows of any task."""
+        spec = self._head(task).task
+        if spec.problem_type == "token_classification":
+            if isinstance(sentences, str):
+                raise TypeError(f"{task}: pass a list of texts, not one string")
+            if top_k is not None:
+                raise ValueError(
+                    f"task {task!r} is a token_classification, with one tag a word: leave top_k out"
+                )
+            return predict_tags(self, task, sentences, **options)
+        rows: Iterable[Row] = check_rows(sentences, task, 1 if spec.pair_encoding is None else 2)
+        rows = list(rows) if isinstance(sentences, Sequence) else rows
         return chain.from_iterable(self._predict(task, rows, top_k, **options))
 
     def _predict(
@@ -361,6 +448,12 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
         if top_k is not None and top_k < 1:
             raise ValueError(f"top_k={top_k} must be 1 or more")
         spec = self._head(task).task
+        if spec.problem_type == "question_answering":
+            positions = self.config.max_position_embeddings
+            search = AnswerOptions.from_task(spec, positions, top_k=top_k)
+            answers = self._answer_rows(rows, task, search, **options)
+            yield from ([found[0] if top_k is None else found] for found in answers)
+            return
 
         def compute(batch: dict[str, Any]) -> Tensor:
             if spec.problem_type != "contrastive":
@@ -375,6 +468,15 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
         encode = self._tokenize(separate=separate, truncation=spec.truncation)
         for logits in stream(self, rows, encode, compute, **options):
             yield self._describe(task, spec, logits, top_k)
+
+    def _answering_task(self, task: str | None) -> tuple[str, MinBertTask]:
+        """Find the task that answers questions: the one that is named, or the first by name."""
+        names = [n for n, x in self._tasks.items() if x.problem_type == "question_answering"]
+        name = task or next(iter(names), None)
+        if name is None or (spec := self.config.task(name)).problem_type != "question_answering":
+            known = ", ".join(names) or "none"
+            raise ValueError(f"task {name!r} answers no questions; those that do: {known}")
+        return name, spec
 
     def _describe(
         self, task: str, spec: MinBertTask, logits: Tensor, top_k: int | None
@@ -399,60 +501,6 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
             for indices, row in zip(best.tolist(), probabilities.tolist(), strict=True)
         ]
         return [row[0] for row in described] if top_k is None else described
-
-
-def _ids(inputs: Inputs) -> Tensor | None:
-    """Return the ids, or what has their shape."""
-    return inputs[0] if inputs[4] is None else inputs[4][..., 0]
-
-
-def _check_inputs(inputs: Inputs, name: str, task: MinBertTask, offsets: Tensor | None) -> None:
-    """Check that a task gets as many sequences a row as it takes."""
-    count = task.num_sequences
-    if offsets is not None:
-        if count is not None and (len(offsets) - 1) % count:
-            words = {2: "two", 3: "three"}
-            raise ValueError(
-                f"task {name!r} takes {words[count]} sequences a row, got {len(offsets) - 1} in all"
-            )
-        return
-    ids = _ids(inputs)
-    wanted = () if count is None else (count,)
-    if ids is not None and (ids.dim() != 2 + len(wanted) or ids.shape[1:-1] != wanted):
-        expected = ", ".join(map(str, ("batch", *wanted, "length")))
-        raise ValueError(f"task {name!r} takes input of shape ({expected}), got {tuple(ids.shape)}")
-
-
-def _mark_rows(
-    inputs: Inputs, offsets: Tensor | None, sentences: int | None, padding: int | None
-) -> Tensor:
-    """Label the rows of a contrastive task: 1, and -100 for those that only fill a batch up."""
-    ids = _ids(inputs)
-    if ids is None:
-        raise ValueError("pass exactly one of input_ids and inputs_embeds")
-    first = ids[..., 0].flatten() if offsets is None else ids[0, offsets[:-1].long()]
-    labels = torch.ones_like(first[::sentences], dtype=torch.long)
-    if inputs[0] is None or padding is None:
-        return labels
-    return labels.masked_fill(first[::sentences] == padding, -100)
-
-
-def _text_keys(inputs: Inputs, offsets: Tensor | None, sentences: int | None) -> Tensor | None:
-    """Make numbers that tell the texts of a batch apart, (B, S); None if there are no ids."""
-    ids, mask = (None if x is None else x.flatten(0, -2) for x in inputs[:2])
-    if ids is None:
-        return None
-    return sequence_keys(ids, mask, offsets).unflatten(0, (-1, sentences or 1))
-
-
-def _repeat(inputs: Inputs, kwargs: dict[str, Any]) -> tuple[Inputs, dict[str, Any]]:
-    """Put all sequences of a batch, padded or packed, once more behind themselves."""
-    offsets = kwargs.get("cu_seq_lens_q")
-    dim = 0 if offsets is None else 1
-    inputs = tuple(None if x is None else torch.cat([x, x], dim=dim) for x in inputs)
-    if offsets is not None:
-        kwargs = kwargs | {"cu_seq_lens_q": torch.cat([offsets, offsets[1:] + offsets[-1]])}
-    return inputs, kwargs
 
 
 __all__ = ["MinBertForMultiTask"]

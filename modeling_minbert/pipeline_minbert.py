@@ -91,7 +91,8 @@ class MinBertMultiTaskPipeline(Pipeline):
             if unknown := sorted(set(row) - set(KEYS)):
                 raise ValueError(f"row {row!r}: unknown key {unknown[0]!r}; known: {KEYS}")
             task = row.get("task") or task
-            row = [row[name] for name in KEYS[:2] if row.get(name) is not None]
+            texts = [row[name] for name in KEYS[:2] if row.get(name) is not None]
+            row = texts[0] if len(texts) == 1 else texts  # a list of words is to be tagged
         return {"row": row, "task": task or self.model.config.default_task}
 
     def _forward(self, inputs: dict[str, Any], **options: Any) -> Any:

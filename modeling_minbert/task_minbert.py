@@ -28,6 +28,8 @@ ProblemType = Literal[
     "paraphrase",
     "similarity",
     "contrastive",
+    "token_classification",
+    "question_answering",
     "masked_lm",
     "next_sentence",
     "pretraining",
@@ -47,6 +49,10 @@ PRETRAINING: dict[str, str] = {
     "pretraining": "AutoModelForPreTraining",
 }
 
+# problem types whose head reads every token, and pools nothing -> its dropout, which is that of
+# BERT's own models
+OF_TOKENS: dict[str, float] = {"token_classification": 0.1, "question_answering": 0.0}
+
 # (problem type, is the head a cosine) -> losses that fit, the default first
 LOSSES: dict[tuple[ProblemType, bool], tuple[Loss, ...]] = {
     ("classification", False): ("cross_entropy",),
@@ -55,7 +61,12 @@ LOSSES: dict[tuple[ProblemType, bool], tuple[Loss, ...]] = {
     ("similarity", False): ("mse", "bce", "cross_entropy"),
     ("similarity", True): ("mse", "bce", "cosent", "multiple_negatives_ranking"),
     ("contrastive", True): ("multiple_negatives_ranking",),
+    ("token_classification", False): ("cross_entropy",),
+    ("question_answering", False): ("cross_entropy",),
 }
+# how a question and the windows of its text are cut, and how long an answer can be, in tokens: the
+# numbers of google-research/bert
+WINDOWS = {"max_question_length": 64, "doc_stride": 128, "max_answer_length": 30}
 # losses that compare the rows of a batch with each other
 IN_BATCH: tuple[Loss, ...] = ("multiple_negatives_ranking", "cosent")
 
@@ -77,19 +88,24 @@ class MinBertTask:
 
     Args:
         problem_type: `classification` (one of `labels`), `paraphrase` (do two sentences mean the
-            same: one logit, yes above 0), `similarity` (a score within `score_range`) or
-            `contrastive` (vectors of sentences that belong together, without labels); or of
-            pre-training `masked_lm` (which words are masked), `next_sentence` (does a segment
-            follow the other) or `pretraining` (both in one pass).
-        labels: Names of the classes in the order of their ids; for a paraphrase of no and yes.
+            same: one logit, yes above 0), `similarity` (a score within `score_range`),
+            `contrastive` (vectors of sentences that belong together, without labels),
+            `token_classification` (one of `labels` for every token) or `question_answering` (which
+            tokens of a text answer a question); or of pre-training `masked_lm` (which words are
+            masked), `next_sentence` (does a segment follow the other) or `pretraining` (both in one
+            pass).
+        labels: Names of the classes, or of the tags of tokens, in the order of their ids; for a
+            paraphrase of no and yes.
         score_range: Lowest and highest similarity score, `[low, high]`, in the unit of the labels.
         pair_encoding: `joint` reads both sentences in one sequence (`[CLS] a [SEP] b [SEP]`),
-            `separate` makes one vector for each, None is for single sentences.
+            `separate` makes one vector for each, None is for single sentences. Question and text
+            are always `joint`, and so may be the sentences whose tokens are classified.
         pooling: How the states of a sequence become one vector: `cls` (first token), `pooler`
             (BERT's dense layer with tanh on it), `mean` or `max` over the real tokens. Defaults to
-            `mean` for separate pairs, else to `pooler`.
+            `mean` for separate pairs, else to `pooler`; None where every token counts.
         head: On one vector `linear` or `mlp` (one hidden layer); on two vectors u and v `cosine` or
-            `concat` (linear on `[u; v; |u - v|]`; Reimers and Gurevych 2019, section 3).
+            `concat` (linear on `[u; v; |u - v|]`; Reimers and Gurevych 2019, section 3); on tokens
+            `linear`.
         loss: `cross_entropy`, `bce` (on the logit or the scaled cosine), `cosine_embedding` (with
             `margin`) or `mse` (on the logit or the cosine). Similarity labels are scaled to [0, 1];
             for `cross_entropy` every whole number of the range is a class, and a score belongs to
@@ -97,7 +113,7 @@ class MinBertTask:
             second sentence of the batch is a negative; Henderson et al. 2017) and
             `cosent` (pairs with a higher score get a higher cosine; Su 2022).
         dropout: Probability in [0, 1] of dropping an element of the vectors that a head reads; 0.3,
-            and 0 for a contrastive task.
+            0.1 for token_classification, 0 for question_answering and a contrastive task.
         margin: Cosine, in [-1, 1], under which a negative pair costs nothing (`cosine_embedding`).
         cosine_scale: Factor from cosine to logit: `logit = cosine_scale * (cosine - threshold)`;
             10, and 20 for losses that compare rows, for which it is 1 / temperature.
@@ -118,7 +134,15 @@ class MinBertTask:
             embeddings, -1 that of the last layer, -2 the one before. No layer above is computed.
         truncation: What stays of a text that is too long: its `head`, its `tail`, or `head_tail`, a
             quarter of the tokens from the start (128 of 510) and the others from the end (Sun et
-            al. 2019, section 5.3.1).
+            al. 2019, section 5.3.1). Where every token counts long texts are not cut, but read in
+            windows.
+        max_length: Tokens of a window at most, with those of the question and special ones
+            (question_answering); None for 384, or fewer if the model has fewer positions.
+        max_question_length: Tokens of a question at most; 64.
+        doc_stride: Tokens from the start of a window of a text to that of the next one; 128.
+        max_answer_length: Tokens of an answer at most; 30.
+        null_score_diff_threshold: How much better, in logits, no answer must score than the best
+            one to be given; None if every question has an answer in its text (SQuAD 1.1).
     """
 
     problem_type: ProblemType
@@ -139,12 +163,21 @@ class MinBertTask:
     class_weights: list[float | int] | None = None
     pooling_layer: int = -1
     truncation: Truncation = "head"
+    max_length: int | None = None
+    max_question_length: int | None = None
+    doc_stride: int | None = None
+    max_answer_length: int | None = None
+    null_score_diff_threshold: float | int | None = None
 
     def __post_init__(self) -> None:
         if self.dropout is None:
-            self.dropout = 0.0 if self.problem_type == "contrastive" else 0.3
+            self.dropout = {**OF_TOKENS, "contrastive": 0.0}.get(self.problem_type, 0.3)
         if not self.is_pretraining:
             self._complete()
+        if self.problem_type == "question_answering":
+            for name, value in WINDOWS.items():
+                if getattr(self, name) is None:
+                    setattr(self, name, value)
         if self.cosine_scale is None:
             self.cosine_scale = 20.0 if self.loss in IN_BATCH else 10.0
 
@@ -154,11 +187,13 @@ class MinBertTask:
         if self.problem_type == "contrastive":
             self.pair_encoding, cosine = self.pair_encoding or "separate", True
             self.num_sentences = 2 if self.num_sentences is None else self.num_sentences
-        elif self.problem_type != "classification":
+        elif self.problem_type not in ("classification", "token_classification"):
             self.pair_encoding = self.pair_encoding or "joint"
         if self.problem_type == "paraphrase":
             self.labels = self.labels or ["different", "paraphrase"]
-        self.pooling = self.pooling or ("mean" if self.pair_encoding == "separate" else "pooler")
+        if not self.reads_tokens:
+            default: Pooling = "mean" if self.pair_encoding == "separate" else "pooler"
+            self.pooling = self.pooling or default
         self.head = self.head or ("cosine" if cosine else HEADS[self.pair_encoding][0])
         self.loss = self.loss or next(iter(self._losses()), None)
         if self.positive_score is None and self._ranks_scores and len(self.score_range or []) == 2:
@@ -176,6 +211,11 @@ class MinBertTask:
     def is_pretraining(self) -> bool:
         """Whether this is a task of pre-training, which has no head of its own."""
         return self.problem_type in PRETRAINING
+
+    @property
+    def reads_tokens(self) -> bool:
+        """Whether the head reads the state of every token, and pools nothing."""
+        return self.problem_type in OF_TOKENS
 
     @property
     def is_unlabelled(self) -> bool:
@@ -201,7 +241,9 @@ class MinBertTask:
 
     @property
     def num_logits(self) -> int:
-        """Number of logits of one row: the classes of a classification or of scores, else 1."""
+        """Number of logits of a row, or a token: the classes, start and end of an answer, or 1."""
+        if self.problem_type == "question_answering":
+            return 2
         if self.loss != "cross_entropy":
             return 1
         low, high = self.score_range or (1, len(self.labels or []))
@@ -222,11 +264,14 @@ class MinBertTask:
         """Check the names of the classes."""
         if self.is_pretraining:
             return
-        if self.problem_type in ("similarity", "contrastive"):
+        unnamed = {
+            "similarity": "has a score_range instead",
+            "contrastive": "task learns without labels, leave them out",
+            "question_answering": "task has positions for labels, leave their names out",
+        }
+        if self.problem_type in unnamed:
             if self.labels is not None:
-                what = "has a score_range instead"
-                if self.problem_type == "contrastive":
-                    what = "task learns without labels, leave them out"
+                what = unnamed[self.problem_type]
                 raise ValueError(f"labels={self.labels}: a {self.problem_type} {what}")
             return
         names = self.labels or []
@@ -252,6 +297,8 @@ class MinBertTask:
         """Check that head and loss fit the problem and the pair encoding."""
         if self.is_pretraining:
             return
+        if self.reads_tokens:
+            self._check_tokens()
         heads = HEADS[self.pair_encoding]
         if self.head not in heads:
             how = self.pair_encoding or "single sentences"
@@ -268,6 +315,21 @@ class MinBertTask:
                 f"{self.head!r}: allowed are {allowed}"
             )
 
+    def _check_tokens(self) -> None:
+        """Check that a task of tokens chooses nothing that is about whole texts."""
+        refused = {
+            "pair_encoding": (self.pair_encoding == "separate", "all texts are in one sequence"),
+            "pooling": (self.pooling is not None, "its head reads every token"),
+            "head": (self.head != "linear", "its head is a linear layer on every token"),
+            "truncation": (self.truncation != "head", "long texts are read in windows, uncut"),
+        }
+        for name, (is_refused, reason) in refused.items():
+            if is_refused:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r}: this is a {self.problem_type}: {reason}; "
+                    f"leave {name} out"
+                )
+
     def validate_owners(self) -> None:
         """Check that no field is given which nothing would read."""
         ranks = self.loss == "multiple_negatives_ranking"
@@ -278,13 +340,21 @@ class MinBertTask:
             "projection": (self.head == "cosine", "head cosine"),
             "num_sentences": (self.problem_type == "contrastive", "a contrastive task"),
             "class_weights": (weighs, "a classification"),
+            **dict.fromkeys(
+                ("max_length", *WINDOWS, "null_score_diff_threshold"),
+                (self.problem_type == "question_answering", "a question_answering"),
+            ),
         }
         for name, (has_it, owner) in owners.items():
             value = getattr(self, name)
-            if value not in (None, False) and not has_it:
+            if value is not None and value is not False and not has_it:
                 raise ValueError(f"{name}={value!r} is only for {owner}: leave it out")
         if self.num_sentences is not None and not 1 <= self.num_sentences <= 3:
             raise ValueError(f"num_sentences={self.num_sentences} must be 1, 2 or 3")
+        for name in ("max_length", *WINDOWS):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} must be at least 1")
 
     def validate_scores(self) -> None:
         """Check what is derived from the range of a similarity."""

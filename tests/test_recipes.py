@@ -1,5 +1,6 @@
 """Every recipe parses, and its tasks have a head, a metric and rows, or a text."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from datasets_scripts import DATASETS, load_task
 from modeling_minbert import MinBertConfig
 from tests.glue_files import write_glue
 from tests.nli_files import write_snli
+from tests.test_finetune_questions import make_questions
 from trainers import PRIMARY_METRIC, FinetuneArguments, PretrainArguments, parse_recipe
 from trainers.checks import check_arguments
 
@@ -31,6 +33,8 @@ SAMPLES = {
     "quora": "sample_quora",
     "sts": "sample_sts",
 }
+# Questions have no sample: files of the test stand for the official ones.
+QUESTIONS = {"squad": ("v1.1", False), "squad_v2": ("v2.0", True)}
 
 
 @pytest.fixture(params=FINETUNING, ids=lambda path: path.stem)
@@ -45,10 +49,9 @@ def parse(path, kind=FinetuneArguments, *flags):
 
 
 def test_there_is_a_recipe_for_every_task():
-    assert {"quickstart", "cs224n", "sst", "quora", "sts", "cfimdb", "nli", "nli_then_sts"} <= {
-        path.stem for path in FINETUNING
-    }
-    assert {"all", *GLUE} <= {path.stem for path in FINETUNING}
+    named = {"quickstart", "cs224n", "sst", "quora", "sts", "cfimdb", "ner", "squad", "squad_v2"}
+    named |= {"nli", "nli_then_sts", "all", *GLUE}
+    assert named <= {path.stem for path in FINETUNING}
     assert {"pretrain_quickstart", "mlm", "nsp", "mlm_nsp", "mlm_task_text", "chain"} <= {
         path.stem for path in PRETRAINING
     }
@@ -99,14 +102,32 @@ def glue_folder(tmp_path_factory):
     return write_glue(tmp_path_factory.mktemp("glue"))
 
 
+def write_tags(folder):
+    """Write the official files of CoNLL-2003 with words of our own."""
+    text = "-DOCSTART- -X- O O\n\n" + "Ann NNP I-NP I-PER\nleft VBD I-VP O\n\n" * 100
+    for name in ("eng.train", "eng.testa"):
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def write_questions(folder, dataset):
+    version, impossible = QUESTIONS[dataset]
+    for split in ("train", "dev"):
+        content = make_questions(split, impossible=impossible, count=100)
+        (folder / f"{split}-{version}.json").write_text(json.dumps(content), encoding="utf-8")
+
+
 def test_every_task_has_a_head_and_rows(recipe, glue_folder, tmp_path):
     arguments, _ = parse(recipe)
     heads = {}
     write_snli(tmp_path, rows=120)
+    write_tags(tmp_path)
+    for dataset in QUESTIONS:
+        write_questions(tmp_path, dataset)
 
     for name, keys in arguments.tasks.items():
         sample = keys | {"dataset": SAMPLES.get(keys["dataset"], keys["dataset"])}
-        folder = tmp_path if sample["dataset"] == "snli" else glue_folder
+        is_own = sample["dataset"] in ("snli", "conll2003", *QUESTIONS)
+        folder = tmp_path if is_own else glue_folder
         task = finetune.RecipeTask.from_recipe(name, sample, str(folder))
         rows = load_task(task.data)
         least = 9 if keys["dataset"] in GLUE else 100

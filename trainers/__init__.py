@@ -18,6 +18,7 @@ behind), ``evidence``, ``analysis``, ``curves``, ``plots`` and ``page`` (``repor
 """
 
 from .adapters import add_lora, merge_lora
+from .answers import AnswerSearch, answer_questions, measure_answers, spread_questions
 from .arguments import (
     FastTrainingArguments,
     FinetuneArguments,
@@ -79,6 +80,7 @@ __all__ = [
     "PRIMARY_METRIC",
     "TEXT_TYPES",
     "AggregateEarlyStopping",
+    "AnswerSearch",
     "Campaign",
     "ComparisonArguments",
     "ExperimentArguments",
@@ -108,6 +110,7 @@ __all__ = [
     "TextSource",
     "add_lora",
     "aggregates",
+    "answer_questions",
     "check_arguments",
     "check_metric",
     "check_types",
@@ -123,6 +126,7 @@ __all__ = [
     "glue_score",
     "last_complete_checkpoint",
     "load_pretrained",
+    "measure_answers",
     "merge_lora",
     "missing_files",
     "named_errors",
@@ -143,6 +147,7 @@ __all__ = [
     "sole_writer",
     "split_argv",
     "spread",
+    "spread_questions",
     "standard_error",
     "task_metrics",
     "write_card",

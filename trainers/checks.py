@@ -8,7 +8,8 @@ from transformers import TrainingArguments
 from .data import Rows
 from .masking import Masking
 from .metrics import AGGREGATES, METRIC_NAMES, UNLABELLED, metric_names
-from .rows import FlatRows, TextSource
+from .rows import FlatRows, TextSource, has_token_labels
+from .tagging import UNKNOWN_LABEL
 from .tasks import TaskTraining
 from .text import MASKED, PAIRED, TEXT_TYPES, TextTask
 
@@ -50,10 +51,22 @@ def _check_rows(what: str, task: str, kind: str, rows: Rows) -> None:
     if kind not in UNLABELLED:
         if not has_labels(rows):
             raise ValueError(f"{where} has no labels")
+        if kind == "token_classification":
+            _check_tags(where, rows)
     elif kind == "contrastive":
         _check_sentences(where, rows)
     elif not isinstance(rows, TextSource):
         _check_maskable(where, kind, rows)
+
+
+def _check_tags(where: str, rows: Rows) -> None:
+    """Check that rows have a label for every token."""
+    if isinstance(rows, TextSource) or not has_token_labels(rows) or FlatRows.read(rows) is None:
+        raise ValueError(
+            f"{where} is of a token_classification: labels must be a list with a number for every "
+            "token, -100 for those without one, of a dataset without a format or transform (see "
+            "with_format(None))"
+        )
 
 
 def _check_sentences(where: str, rows: Rows) -> None:
@@ -85,8 +98,10 @@ def _check_maskable(where: str, kind: str, rows: Rows) -> None:
 
 
 def has_labels(rows: Rows) -> bool:
-    """Tell whether rows have labels."""
-    return not isinstance(rows, TextSource) and "labels" in rows.column_names
+    """Tell whether rows have labels, and of words more than that nobody knows them."""
+    if isinstance(rows, TextSource) or "labels" not in rows.column_names:
+        return False
+    return not has_token_labels(rows) or UNKNOWN_LABEL not in rows[0]["labels"]
 
 
 def find_texts(

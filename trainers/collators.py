@@ -38,7 +38,8 @@ class TaskCollator:
     - ``cu_seq_lens_q``: where each sequence begins, and T, (N + 1,), int32;
     - ``max_length_q``: tokens of the longest sequence, an int.
 
-    Both begin with ``task`` and, if the rows have them, ``labels`` (B,): of the tensors the Trainer
+    Both begin with ``task`` and, if the rows have them, ``labels`` (B,), or (B, 2) of questions
+    about passages, the places of the first and last token of an answer: of the tensors the Trainer
     takes the first one for the size of the batch. ``labels`` of masked language modelling have the
     shape of ``input_ids``; packed, ``label_positions`` (M,) says where they are not -100, so that
     nothing has to wait for a GPU to find them. ``next_sentence_label`` (B,) is beside them if both
@@ -131,7 +132,8 @@ class TaskCollator:
             fillers = shape.rows - rows
             lengths = np.append(lengths, _deal(shape.tokens - size, fillers * per_row))
             for name in batch.keys() - {"task"}:
-                more[name] = F.pad(batch[name], (0, fillers), value=IGNORED_LABEL)
+                beside = (0, 0) * (batch[name].dim() - 1)
+                more[name] = F.pad(batch[name], (*beside, 0, fillers), value=IGNORED_LABEL)
             more["num_rows"], longest = rows, shape.max_length
             size = shape.tokens
         columns = {
@@ -173,7 +175,7 @@ def join_rows(rows: Sequence[Mapping[str, Any]]) -> Joined:
         raise ValueError(f"a batch mixes the tasks {names}; expected rows of one task")
     sequences = _sequences(rows, "input_ids")
     labels = token_labels = None
-    if "labels" in rows[0] and isinstance(rows[0]["labels"], Sequence | np.ndarray):
+    if "labels" in rows[0] and _has_token_labels(rows[0]):
         token_labels = _join([row["labels"] for row in rows])
     elif "labels" in rows[0]:
         labels = np.asarray([row["labels"] for row in rows])
@@ -208,6 +210,13 @@ def list_batches(inputs: dict[str, Any]) -> list[dict[str, Any]]:
     """List the batches of single tasks that a step has."""
     batches: list[dict[str, Any]] = inputs.get(BATCHES, [inputs])
     return batches
+
+
+def _has_token_labels(row: Mapping[str, Any]) -> bool:
+    """Tell labels of every token from those of a row, also from the two places of an answer."""
+    labels = row["labels"]
+    is_list = isinstance(labels, Sequence | np.ndarray)
+    return is_list and len(labels) == len(row["input_ids"])
 
 
 def _is_separate(rows: Sequence[Mapping[str, Any]]) -> bool:

@@ -9,9 +9,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainingArguments
+from transformers import EvalPrediction, Trainer, TrainingArguments
 
 from .acceleration import static_shapes
+from .answers import (
+    QUESTION_ANSWERING,
+    AnswerSearch,
+    answer_questions,
+    measure_answers,
+    score_windows,
+)
 from .collators import collate_rows
 from .data import Rows, longest_first
 from .metrics import (
@@ -23,6 +30,7 @@ from .metrics import (
     headline_metrics,
     task_metrics,
 )
+from .tagging import UNKNOWN_LABEL, find_names, join_rows_of_words, tag_metrics, tags_by_row
 from .tasks import TaskTraining
 from .text import TEXT_TYPES, find_output, score_text
 
@@ -40,6 +48,8 @@ class TaskEvaluationTrainer(Trainer):
         metrics: The metrics that stand for a task, the first one in means over tasks, where they
             are not the primary one of its problem type.
         glue_tasks: The tasks of GLUE, of which there will be a score.
+        answer_search: How the answers of question_answering tasks are chosen; the default is that
+            of SQuAD 1.1.
         kwargs: Other arguments of ``Trainer``.
     """
 
@@ -54,6 +64,7 @@ class TaskEvaluationTrainer(Trainer):
         eval_dataset: Mapping[str, Rows] | None = None,
         metrics: Mapping[str, Sequence[str]] | None = None,
         glue_tasks: Collection[str] = (),
+        answer_search: Mapping[str, AnswerSearch] | None = None,
         **kwargs: Any,
     ) -> None:
         self.problem_types = dict(problem_types)
@@ -61,6 +72,11 @@ class TaskEvaluationTrainer(Trainer):
         self.glue_tasks = tuple(glue_tasks)
         for task, names in self.metrics.items():
             check_metric(task, self.problem_types[task], names)
+        self.answer_search = {
+            task: (answer_search or {}).get(task, AnswerSearch())
+            for task, kind in problem_types.items()
+            if kind == QUESTION_ANSWERING
+        }
         self._metrics = {
             task: task_metrics(
                 kind,
@@ -68,6 +84,7 @@ class TaskEvaluationTrainer(Trainer):
                 self.metrics.get(task, ()),
             )
             for task, kind in problem_types.items()
+            if kind not in ("token_classification", QUESTION_ANSWERING)
         }
         super().__init__(
             model=model,
@@ -161,13 +178,35 @@ class TaskEvaluationTrainer(Trainer):
         self, task: str, dataset: Rows, ignore_keys: list[str] | None, prefix: str
     ) -> dict[str, float]:
         """Evaluate one task; the random state afterwards is the one before."""
-        rows, _ = longest_first(task, dataset, self.args.length_column_name)
-        self.compute_metrics = self._metrics[task]
+        rows, order = longest_first(task, dataset, self.args.length_column_name)
+        kind = self.problem_types[task]
+        if kind == "token_classification":
+            self.compute_metrics = partial(self._measure_tags, task, dataset, order)
+        elif kind == QUESTION_ANSWERING:
+            self.compute_metrics = partial(self._measure_answers, task, dataset, order)
+        else:
+            self.compute_metrics = self._metrics[task]
         try:
             with torch.random.fork_rng(devices=[]):  # a loader draws a seed when it starts
                 return super().evaluate(rows, ignore_keys, prefix)
         finally:
             self.compute_metrics = None
+
+    def _measure_tags(
+        self, task: str, dataset: Rows, order: NDArray[np.int64], prediction: Any
+    ) -> dict[str, float]:
+        """Measure the tags of sentences, which are put together again from their rows."""
+        tags = _restore(prediction.predictions, order)
+        names = find_names(self.accelerator.unwrap_model(self.model), task)
+        return tag_metrics(join_rows_of_words(tags, dataset), names)
+
+    def _measure_answers(
+        self, task: str, windows: Any, order: NDArray[np.int64], prediction: EvalPrediction
+    ) -> dict[str, float]:
+        """Score the answers of windows whose places come in another order."""
+        search = self.answer_search[task]
+        places = _restore(np.asarray(prediction.predictions), order)
+        return measure_answers(windows, answer_questions(windows, places, search), search)[0]
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         """Compute logits and metrics; see ``Trainer.evaluation_loop``."""
@@ -184,8 +223,10 @@ class TaskEvaluationTrainer(Trainer):
         """Compute the logits of a batch; those of filler rows are cut off."""
         rows = inputs.pop("num_rows", None)
         kind = self.problem_types[inputs["task"]]
-        if kind in UNLABELLED:
+        if kind in UNLABELLED or kind == QUESTION_ANSWERING:
             step: Any = self._score_step(model, inputs, kind)
+        elif kind == "token_classification":
+            step = self._tag_step(model, inputs)
         else:
             step = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
         loss, logits, labels = step
@@ -196,13 +237,15 @@ class TaskEvaluationTrainer(Trainer):
 
     def _score_step(
         self, model: nn.Module, inputs: dict[str, Any], kind: str
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor | None, Tensor, Tensor | None]:
         """Compute the loss of a batch without labels, its logits, and labels that say nothing.
 
         The Trainer computes no metrics without labels. In the place of logits of text there are the
-        scores of its rows, for which they are enough.
+        scores of its rows, for which they are enough, and of windows what can become an answer.
         """
         inputs = self._prepare_inputs(inputs)
+        if kind == QUESTION_ANSWERING:
+            return self._answer_step(model, inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
             loss, outputs = self.compute_loss(model, dict(inputs), return_outputs=True)
         if kind in TEXT_TYPES:
@@ -210,6 +253,36 @@ class TaskEvaluationTrainer(Trainer):
         else:
             scores = find_output(outputs, "logits").detach()
         return loss.detach().mean(), scores, torch.zeros(len(scores), device=scores.device)
+
+    def _tag_step(self, model: nn.Module, inputs: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute the loss of a batch, and what is predicted for the words of each row.
+
+        Without a known tag there is no loss; it is given as 0.
+        """
+        inputs = self._prepare_inputs(inputs)
+        labels = inputs["labels"]
+        is_known = not bool((labels == UNKNOWN_LABEL).any())
+        if not is_known:
+            inputs = {name: value for name, value in inputs.items() if name != "labels"}
+        with torch.no_grad(), self.compute_loss_context_manager():
+            if is_known:
+                loss, outputs = self.compute_loss(model, dict(inputs), return_outputs=True)
+            else:
+                loss, outputs = torch.zeros((), device=labels.device), model(**inputs)
+        logits = find_output(outputs, "logits").detach()
+        tags, given = tags_by_row(logits, labels, inputs.get("cu_seq_lens_q"))
+        return loss.detach().mean(), tags, given
+
+    def _answer_step(
+        self, model: nn.Module, inputs: dict[str, Any]
+    ) -> tuple[Tensor | None, Tensor, Tensor | None]:
+        """Compute the loss of windows, if they are labelled, and what can become an answer."""
+        with torch.no_grad(), self.compute_loss_context_manager():
+            if "labels" not in inputs:
+                return None, score_windows(inputs, model(**inputs)), None
+            labels = inputs["labels"]
+            loss, outputs = self.compute_loss(model, dict(inputs), return_outputs=True)
+        return loss.detach().mean(), score_windows(inputs, outputs), labels
 
     def predict_task(self, task: str, dataset: Rows) -> NDArray[np.float32]:
         """Compute the logits of a task.
@@ -220,7 +293,8 @@ class TaskEvaluationTrainer(Trainer):
 
         Returns:
             Logits in the order of the rows, (N, K); for text what ``score_text`` says of each, for
-            a contrastive task vectors, (N, S, D).
+            a contrastive task vectors, (N, S, D), for a token_classification the ids of the tags,
+            (N, words), filled with -100, and of windows what ``keep_places`` keeps.
 
         Raises:
             ValueError: If the task is unknown or there are no rows.
@@ -233,9 +307,14 @@ class TaskEvaluationTrainer(Trainer):
         with torch.random.fork_rng(devices=[]):
             predictions = self.predict(rows).predictions
         logits = predictions[0] if isinstance(predictions, tuple) else predictions
-        ordered = np.empty_like(logits)
-        ordered[order] = logits
-        return ordered
+        return _restore(logits, order)
+
+
+def _restore(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any]:
+    """Put values of rows that were ordered by length into the order of the rows."""
+    ordered = np.empty_like(values)
+    ordered[order] = values
+    return ordered
 
 
 def decoder(model: Any, task: str) -> Decode | None:

@@ -18,6 +18,7 @@ from .data import Rows
 from .files import write_text
 from .multitask import MultiTaskTrainer
 from .results import Outputs
+from .tagging import Tagged, analyse_tags
 
 EVIDENCE_FILE = "report.json"
 # A page with whole books in it would be no page.
@@ -114,6 +115,8 @@ def _analyse_task(
     kind = trainer.problem_types[task]
     model = trainer.accelerator.unwrap_model(trainer.model)
     head: Mapping[str, Any] = (model.config.tasks or {}).get(task, {})
+    if isinstance(found.logits, Tagged):
+        return analyse_tags(found.logits, head["labels"], encoded[task]["validation"], examples)
     names = head.get("labels") or ()
     values = (kind, found.logits, found.predictions, np.asarray(found.labels))
     analysis = analyse(*values, names=names, score_range=head.get("score_range"))

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import EvalPrediction
 
+from .answers import ANSWER_METRICS, QUESTION_ANSWERING
 from .embeddings import EMBEDDING_METRICS, embedding_metrics
 from .scores import METRIC_SCORES
 from .text import MASKED, SCORES, TEXT_TYPES
@@ -22,6 +23,8 @@ PRIMARY_METRIC = {
     "paraphrase": "accuracy",
     "similarity": "pearson",
     "contrastive": "accuracy",
+    "token_classification": "f1",
+    "question_answering": "f1",
     "masked_lm": "mlm_accuracy",
     "next_sentence": "nsp_accuracy",
     "pretraining": "mlm_accuracy",
@@ -35,6 +38,8 @@ METRIC_NAMES = {
     "paraphrase": ("accuracy", "f1", "macro_f1"),
     "similarity": ("pearson", "spearman"),
     "contrastive": EMBEDDING_METRICS,
+    "token_classification": ("f1", "precision", "recall", "accuracy"),
+    "question_answering": ANSWER_METRICS,
     "masked_lm": MLM_METRICS,
     "next_sentence": NSP_METRICS,
     "pretraining": (*MLM_METRICS, *NSP_METRICS),
@@ -87,7 +92,7 @@ def task_metrics(
     """Build the ``compute_metrics`` of a task.
 
     Args:
-        problem_type: A key of ``PRIMARY_METRIC``.
+        problem_type: A key of ``PRIMARY_METRIC``; tags are measured in ``tagging.py``.
         decode: How the model turns its logits (N, K) into predictions (N,); None for ``decide``.
         metric: What the task chose beside the metrics of its problem type.
 
@@ -104,6 +109,10 @@ def task_metrics(
         return lambda prediction: text_metrics(problem_type, np.asarray(prediction.predictions))
     if problem_type == "contrastive":
         return lambda prediction: embedding_metrics(np.asarray(prediction.predictions))
+    if problem_type == QUESTION_ANSWERING:
+        raise ValueError(
+            "answers are scored with the texts of their windows: use trainers.measure_answers"
+        )
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         # Importing it takes memory that a run which only trains can do without. It also draws from

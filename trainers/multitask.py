@@ -48,7 +48,9 @@ class MultiTaskTrainer(MixedStepsTrainer):
     A task can also learn from text without labels: ``masked_lm``, ``next_sentence``, or both in one
     pass of the encoder, ``pretraining``. The rows of such a task are a ``TextSource``, or for
     masked tokens alone encoded rows of single sequences without a format. A ``contrastive`` task
-    learns from rows of sentences without labels; its loss compares the rows of each process.
+    learns from rows of sentences without labels; its loss compares the rows of each process. Rows
+    of a ``token_classification`` have a label for every token, -100 where there is none, and
+    ``sentence`` if several of them are windows of one sentence.
 
     Args:
         model: A model whose ``forward`` takes ``task`` and returns the loss of that task. If it has
@@ -58,7 +60,7 @@ class MultiTaskTrainer(MixedStepsTrainer):
         train_dataset: Rows of each task, in the order in which they take turns.
         eval_dataset: Rows of the same tasks.
         problem_types: Problem type of each task: classification, paraphrase, similarity,
-            contrastive, masked_lm, next_sentence or pretraining.
+            contrastive, token_classification, masked_lm, next_sentence or pretraining.
         masking: What chooses the tokens that the tasks masked_lm and pretraining predict, by task.
         task_training: Batch size and loss weight where a task differs from the default.
         stop: When an epoch ends; see ``TaskBatchSampler``.
@@ -204,7 +206,8 @@ class MultiTaskTrainer(MixedStepsTrainer):
         inputs.pop("num_rows", None)
         task = inputs["task"] if self._knows_tasks else inputs.pop("task")
         kind = self.problem_types[task]
-        if kind in MASKED and model.training and self.args.world_size > 1:
+        of_tokens = kind in MASKED or kind == "token_classification"
+        if of_tokens and model.training and self.args.world_size > 1:
             inputs["num_items_in_batch"] = self._mean_targets(inputs["labels"])
         compute: Any = partial(super().compute_loss, model, inputs, True, num_items_in_batch)
         if not model.training:

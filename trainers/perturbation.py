@@ -90,7 +90,7 @@ def smoothness(
         ``smart_divergence``, with its graph; the largest element of the change, and the mean cosine
         between change and gradient of the tokens.
     """
-    task, shape = inputs["task"], embeddings.shape
+    shape = embeddings.shape
     given, target = unlabelled(inputs), logits.detach()
     sequences = number_sequences(inputs).flatten()
     if len(sequences) != shape[:-1].numel():  # the model takes padding out by itself
@@ -100,7 +100,7 @@ def smoothness(
         change = change.detach().requires_grad_()
         with same.again(), perturbed(model, change.view(shape), []):
             moved = model(**given).logits
-        divergence = SCALE * model.divergence(task, moved, target)
+        divergence = SCALE * diverge(model, inputs, moved, target)
         (gradient,) = torch.autograd.grad(divergence, change)
         return torch.nan_to_num(gradient / SCALE)
 
@@ -111,10 +111,20 @@ def smoothness(
     real = sequences >= 0
     cosines = torch.cosine_similarity(change[real], gradient[real], dim=-1, eps=1e-30)
     return {
-        "smart_divergence": model.divergence(task, moved, logits),
+        "smart_divergence": diverge(model, inputs, moved, logits),
         "smart_change": change.abs().amax(),
         "smart_cosine": cosines.mean(),
     }
+
+
+def diverge(model: Any, inputs: Mapping[str, Any], logits: Tensor, other: Tensor) -> Tensor:
+    """Compute the divergence of two predictions for a batch, of its tokens of those with labels."""
+    labels = inputs.get("labels")
+    if labels is not None and logits.dim() == labels.dim() + 1 > 2:
+        divergence: Tensor = model.divergence(inputs["task"], logits, other, labels)
+    else:
+        divergence = model.divergence(inputs["task"], logits, other)
+    return divergence
 
 
 def unlabelled(inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Prediction files in the format of the course project."""
+"""Prediction files: in the format of the course project, and tags in that of conlleval."""
 
 import math
 import os
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .files import write_text
+from .tagging import Tagged
 
 # Source: Stanford CS 224N default final project, evaluation.py. "Similiary" is part of the format.
 HEADERS = {
@@ -49,6 +50,29 @@ def write_predictions(
         text = str(int(value)) if problem_type == "classification" else str(np.float32(value))
         lines.append(f"{name} , {text} \n")
     write_text(path, "".join(lines))
+
+
+def write_tags(
+    path: str | os.PathLike[str], words: Sequence[str], found: Tagged, names: Sequence[str]
+) -> None:
+    """Write a word with its tags a line, as conlleval reads them; the whole file or nothing.
+
+    Args:
+        path: File to write; one that is there is replaced.
+        words: All words, (W,). White space in a word, which would part columns, becomes ``_``.
+        found: Their tags: that which is right, if it is known, and that which was predicted. An
+            empty line follows every sentence.
+        names: Names of the tags.
+    """
+    lines = []
+    for place, word in enumerate(words):
+        if place and found.sentences[place] != found.sentences[place - 1]:
+            lines.append("")
+        columns = ["_".join(word.split()) or "_"]
+        if found.labels is not None:
+            columns.append(names[found.labels[place]])
+        lines.append(" ".join([*columns, names[found.predictions[place]]]))
+    write_text(path, "\n".join([*lines, "", ""]))
 
 
 def read_predictions(path: str | os.PathLike[str]) -> tuple[list[str], NDArray[np.float64]]:

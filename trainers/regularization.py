@@ -14,7 +14,15 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from .averaging import WeightAverage
-from .perturbation import SamePass, Smart, check_number, perturbed, smoothness, unlabelled
+from .perturbation import (
+    SamePass,
+    Smart,
+    check_number,
+    diverge,
+    perturbed,
+    smoothness,
+    unlabelled,
+)
 
 # Of the moving average, before and after so much of the training: Jiang et al. 2020, section 4.1.
 EARLY, MOMENTUM, LATE_MOMENTUM = 0.1, 0.99, 0.999
@@ -123,7 +131,7 @@ class Regularizer:
             inputs: The batch, with its ``task``.
             step: What tells this batch from all others of the rank.
         """
-        task, model, smart = inputs["task"], self.model, self.smart
+        model, smart = self.model, self.smart
         seen: list[Tensor] = []
         same = SamePass(inputs["input_ids"].device)
         with perturbed(model, None, seen):
@@ -132,7 +140,7 @@ class Regularizer:
         logits, facts = outputs.logits, {}
         if self.rdrop is not None:
             second_loss, second = compute()
-            facts["rdrop_divergence"] = model.divergence(task, logits, second.logits)  # type: ignore[operator]
+            facts["rdrop_divergence"] = diverge(model, inputs, logits, second.logits)
             loss = (loss + second_loss) / 2 + self.rdrop.alpha / 2 * facts["rdrop_divergence"]
         if smart is not None and smart.weight:
             noise = self._draw(seen[0], step)
@@ -142,7 +150,7 @@ class Regularizer:
         if smart is not None and self.average is not None:
             with torch.no_grad(), same.again():
                 averaged = functional_call(model, self.average.averages, (), unlabelled(inputs))
-            facts["bregman_divergence"] = model.divergence(task, logits, averaged.logits)  # type: ignore[operator]
+            facts["bregman_divergence"] = diverge(model, inputs, logits, averaged.logits)
             loss = loss + smart.bregman_weight * facts["bregman_divergence"]
         return Regularized(
             loss, plain, outputs, {name: fact.detach() for name, fact in facts.items()}

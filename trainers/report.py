@@ -18,6 +18,8 @@ HUB_TASKS = {
     "paraphrase": "text-classification",
     "similarity": "sentence-similarity",
     "contrastive": "sentence-similarity",
+    "token_classification": "token-classification",
+    "question_answering": "question-answering",
     "masked_lm": "fill-mask",
     "next_sentence": "text-classification",
     "pretraining": "fill-mask",
@@ -132,7 +134,7 @@ def plot_history(
 
     losses, scores = _find_series(log_history, problem_types, chosen)
     of_text = all(kind in TEXT_TYPES for kind in problem_types.values())
-    label = "accuracy" if of_text else "accuracy or Pearson correlation"
+    label = "accuracy" if of_text else "accuracy, F1 or Pearson correlation"
     if chosen:
         label = "metric"  # the legend says which
     panels = (

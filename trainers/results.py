@@ -12,14 +12,35 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import EvalPrediction
 
+from .answers import (
+    QUESTION_ANSWERING,
+    answer_questions,
+    measure_answers,
+    write_answers,
+)
 from .checks import has_labels
 from .data import Rows
 from .evaluation import decoder
 from .files import write_text
-from .metrics import UNLABELLED, aggregates, glue_score, standard_error, task_metrics
+from .metrics import UNLABELLED, Decode, aggregates, glue_score, standard_error, task_metrics
 from .multitask import MultiTaskTrainer
-from .predictions import write_predictions
-from .report import has_history, plot_history, results_table, write_model_card
+from .predictions import write_predictions, write_tags
+from .report import (
+    HUB_TASKS,
+    has_history,
+    markdown_table,
+    plot_history,
+    results_table,
+    write_model_card,
+)
+from .tagging import (
+    Tagged,
+    describe_types,
+    f1_standard_error,
+    find_names,
+    join_rows_of_words,
+    tag_metrics,
+)
 from .text import TEXT_TYPES
 
 # What decides about the numbers beside this project.
@@ -34,11 +55,13 @@ class Results:
         metrics: ``<task>_<metric>``, and the aggregates if all tasks have labels.
         standard_errors: Standard error of the primary metric of each task.
         rows: Number of labelled rows of each task.
+        types: By task with tags, the metrics of every type of entity.
     """
 
     metrics: dict[str, float]
     standard_errors: dict[str, float]
     rows: dict[str, int]
+    types: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def table(
         self,
@@ -54,18 +77,30 @@ class Results:
             chosen=chosen,
         )
 
+    def type_table(self) -> str:
+        """Show the metrics of every type of entity as a Markdown table."""
+        numbers = ("f1", "precision", "recall")
+        lines = [("task", "type", *numbers, "labelled", "predicted")]
+        for task, types in self.types.items():
+            for one in types:
+                values = [f"{one[name]:.4f}" for name in numbers]
+                counts = [f"{one[name]:,}" for name in ("labelled", "predicted")]
+                lines.append((task, one["name"], *values, *counts))
+        return markdown_table(lines)
+
 
 class Outputs(NamedTuple):
     """What the model says of the rows of a split.
 
     Args:
-        logits: (N, K).
-        predictions: What it made of them: class indices, 0 or 1, or scores, (N,).
-        labels: (N,); None if the rows have none.
+        logits: (N, K); of tags the words, ``Tagged``.
+        predictions: What it made of them: class indices, 0 or 1, or scores, (N,), or (W,); of
+            windows the ``FoundAnswers`` to their questions.
+        labels: (N,), or (W,); None if the rows have none, or are windows.
     """
 
-    logits: NDArray[Any]
-    predictions: NDArray[Any]
+    logits: Any
+    predictions: Any
     labels: NDArray[Any] | None
 
 
@@ -117,28 +152,21 @@ def evaluate_run(
         By split, the results of the tasks with labels there, and of those without any; and by
         (task, split) the outputs of the tasks with labels, in the order of the rows.
     """
-    model = trainer.accelerator.unwrap_model(trainer.model)
     if splits is None:
         splits = list({split for rows in encoded.values() for split in rows} - {"train"})
     outputs: dict[tuple[str, str], Outputs] = {}
-    measured: dict[str, dict[str, tuple[Any, Any]]] = {
+    measured: dict[str, dict[str, _Measured]] = {
         split: {} for split in sorted(splits, key=split_order)
     }
     for task, rows_of in encoded.items():
         # not a set, whose order would not be that of the other processes
         for split in [split for split in measured if split in rows_of]:
-            rows: Any = rows_of[split]
-            found = trainer.predict_task(task, rows)
-            if trainer.problem_types[task] in UNLABELLED:
-                measured[split][task] = (found, None)
-                continue
-            labels = np.asarray(rows["labels"]) if has_labels(rows) else None
-            outputs[task, split] = Outputs(found, np.asarray(model.decode(task, found)), labels)
-            if labels is not None:
-                measured[split][task] = (found, labels)
-    results = {
-        split: _summarize(found, trainer, model) for split, found in measured.items() if found
-    }
+            output, result = _evaluate_rows(trainer, task, rows_of[split])
+            if output is not None:
+                outputs[task, split] = output
+            if result is not None:
+                measured[split][task] = result
+    results = {split: _summarize(found, trainer) for split, found in measured.items() if found}
     for split, found_glue in _score_glue(trainer, results).items():
         results[split].metrics["glue"] = found_glue
     return results, outputs
@@ -176,31 +204,93 @@ def _score_glue(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> di
     return scores
 
 
-def _summarize(
-    outputs: Mapping[str, tuple[NDArray[Any], NDArray[Any] | None]],
+class _Measured(NamedTuple):
+    """What was measured of a task on a split.
+
+    Args:
+        metrics: By name.
+        standard_error: Of the metric that stands for the task; None if there is none.
+        rows: Rows, sentences with tags, or questions.
+        types: What there is of every type of a span; None if the task has no spans.
+    """
+
+    metrics: dict[str, float]
+    standard_error: float | None
+    rows: int
+    types: list[dict[str, Any]] | None = None
+
+
+def _evaluate_rows(
+    trainer: MultiTaskTrainer, task: str, rows: Any
+) -> tuple[Outputs | None, _Measured | None]:
+    """Run the model over rows: what it said, if the task has labels, and how right that was."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    found = trainer.predict_task(task, rows)
+    kind = trainer.problem_types[task]
+    if kind in UNLABELLED:
+        return None, _measure(trainer, task, found, None)
+    if kind == "token_classification":
+        tagged = join_rows_of_words(found, rows)
+        result = None if tagged.labels is None else _measure_tags(tagged, find_names(model, task))
+        return Outputs(tagged, tagged.predictions, tagged.labels), result
+    if kind == QUESTION_ANSWERING:
+        search = trainer.answer_search[task]
+        answers = answer_questions(rows, found, search)
+        scored = measure_answers(rows, answers, search) if has_labels(rows) else None
+        return Outputs(found, answers, None), scored and _Measured(*scored, len(answers))
+    labels = np.asarray(rows["labels"]) if has_labels(rows) else None
+    output = Outputs(found, np.asarray(model.decode(task, found)), labels)
+    if labels is None:
+        return output, None
+    return output, _measure(trainer, task, found, labels, decoder(model, task))
+
+
+def _measure_tags(tagged: Tagged, names: Any) -> _Measured:
+    return _Measured(
+        tag_metrics(tagged, names),
+        f1_standard_error(tagged, names),
+        len(np.unique(tagged.sentences)),
+        describe_types(tagged, names),
+    )
+
+
+def _measure(
     trainer: MultiTaskTrainer,
-    model: Any,
+    task: str,
+    logits: NDArray[Any],
+    labels: NDArray[Any] | None,
+    decode: Decode | None = None,
+) -> _Measured:
+    kind, first = trainer.problem_types[task], trainer.headline(task)[0]
+    prediction = EvalPrediction(predictions=logits, label_ids=labels)  # type: ignore[arg-type]
+    values = task_metrics(kind, decode, trainer.metrics.get(task, ()))(prediction)
+    error = None
+    if first in values:
+        error = standard_error(kind, logits, labels, decode=decode, metric=first)
+    return _Measured(values, error, len(logits))
+
+
+def _summarize(
+    measured: Mapping[str, _Measured],
+    trainer: MultiTaskTrainer,
 ) -> Results:
     problem_types = trainer.problem_types
     metrics: dict[str, float] = {}
     errors = {}
-    primary = {}
-    for task, (logits, labels) in outputs.items():
+    primary: dict[str, tuple[str, float | None]] = {}
+    for task, found in measured.items():
         kind = problem_types[task]
-        decode = None if labels is None else decoder(model, task)
-        prediction = EvalPrediction(predictions=logits, label_ids=labels)  # type: ignore[arg-type]
-        chosen = trainer.metrics.get(task, ())
-        values = task_metrics(kind, decode, chosen)(prediction)
-        metrics |= {f"{task}_{name}": value for name, value in values.items()}
-        first = trainer.headline(task)[0]
+        metrics |= {f"{task}_{name}": value for name, value in found.metrics.items()}
         if not trainer.task_training[task].auxiliary:
-            primary[task] = (kind, values.get(first))
-        if first in values:
-            errors[task] = standard_error(kind, logits, labels, decode=decode, metric=first)
+            primary[task] = (kind, found.metrics.get(trainer.headline(task)[0]))
+        if found.standard_error is not None:
+            errors[task] = found.standard_error
     # a mean of some tasks would pass for that of all, and of text it says nothing more
-    if len(outputs) == len(problem_types) and not set(problem_types.values()) <= set(TEXT_TYPES):
+    if len(measured) == len(problem_types) and not set(problem_types.values()) <= set(TEXT_TYPES):
         metrics |= aggregates(primary)
-    return Results(metrics, errors, {task: len(logits) for task, (logits, _) in outputs.items()})
+    rows = {task: found.rows for task, found in measured.items()}
+    types = {task: found.types for task, found in measured.items() if found.types is not None}
+    return Results(metrics, errors, rows, types)
 
 
 def write_results(
@@ -223,7 +313,16 @@ def write_results(
     for (task, split), found in outputs.items():
         if split == "train":
             continue
+        if trainer.problem_types[task] == QUESTION_ANSWERING:
+            name = f"{task}-{file_split(split)}-"
+            write_answers(folder / "predictions", found.predictions, name)
+            continue
         rows: Any = encoded[task][split]
+        if isinstance(found.logits, Tagged):
+            names = trainer.accelerator.unwrap_model(trainer.model).config.tasks[task]["labels"]
+            path = folder / "predictions" / f"{task}-{file_split(split)}-output.txt"
+            write_tags(path, [word for row in rows["words"] for word in row], found.logits, names)
+            continue
         write_predictions(
             folder / "predictions" / f"{task}-{file_split(split)}-output.csv",
             rows["id"][:],
@@ -284,7 +383,7 @@ def write_card(
         dataset_names=_tell_apart(facts.data),
         card_data={
             "library_name": "transformers",
-            "pipeline_tag": "text-classification" if tasks else "fill-mask",
+            "pipeline_tag": _pipeline_tag(tasks, trainer),
             # The Hub knows its own models, not the folders of this machine.
             "base_model": start if start is not None and not Path(start).exists() else None,
             **facts.card,
@@ -305,6 +404,7 @@ def write_card(
             "path": trainer.args.hub_model_id or trainer.args.output_dir,
             "results": "\n\n".join(
                 f"{split}:\n\n{found.table(trainer.problem_types, trainer.metrics)}"
+                + (f"\n\n{found.type_table()}" if found.types else "")
                 for split, found in results.items()
             ),
             "rows": {
@@ -319,6 +419,15 @@ def _texts(card: Mapping[str, Any], key: str) -> list[str]:
     """Read metadata that are one text or several."""
     found = card.get(key) or []
     return [found] if isinstance(found, str) else list(found)
+
+
+def _pipeline_tag(tasks: Mapping[str, Any], trainer: MultiTaskTrainer) -> str:
+    """Name what the Hub can do with a checkpoint: tags or answers if there is nothing else."""
+    kinds = set(trainer.problem_types.values())
+    for kind in ("token_classification", QUESTION_ANSWERING):
+        if tasks and kinds == {kind}:
+            return HUB_TASKS[kind]
+    return "text-classification" if tasks else "fill-mask"
 
 
 def _tell_apart(data: Mapping[str, str]) -> dict[str, str]:

@@ -20,7 +20,8 @@ class Joined(NamedTuple):
         lengths: Tokens of each sequence, (N,), int64; N is a multiple of B.
         input_ids: (T,), int64.
         token_type_ids: (T,), int64.
-        labels: (B,), int64 or float32; None if the rows have none.
+        labels: (B,), int64 or float32, or (B, 2), int64, the places of answers; None if the rows
+            have none.
         token_labels: One label for each token, -100 where there is none, (T,), int64; or None.
         next_sentence_label: 0 where B follows A, 1 where it is random, (B,); None if the rows are
             no segment pairs.
@@ -136,9 +137,9 @@ class FlatRows:
     them there are 20 bytes for each sequence.
 
     Args:
-        tokens: Of ``input_ids`` and ``token_type_ids``.
+        tokens: Of ``input_ids`` and ``token_type_ids``, and ``labels`` if tokens have them.
         lengths: Tokens of each sequence, (N,), int32.
-        labels: (rows,), or None.
+        labels: (rows,), (rows, 2) of places of answers, or None.
         per_row: Sequences of a row, 2 for separate pairs; None for single lists.
     """
 
@@ -172,8 +173,13 @@ class FlatRows:
             return None
         tokens = {"input_ids": ids.join(), "token_type_ids": types.join()}
         labels = None
-        if "labels" in dataset.column_names:
-            labels = dataset.data.column("labels").to_numpy()
+        if has_token_labels(dataset):
+            of_tokens = _read_lists(dataset, "labels")
+            if of_tokens is None or not np.array_equal(of_tokens.lengths, ids.lengths):
+                return None
+            tokens["labels"] = of_tokens.join()
+        elif "labels" in dataset.column_names:
+            labels = _read_labels(dataset.data.column("labels"))
         rows = cls(tokens, ids.lengths, labels, ids.per_row)
         order = row_order(dataset)
         return rows if order is None else rows._select(order)
@@ -202,12 +208,19 @@ class FlatRows:
         """Join some rows, (B,), which are the same in every pass, but belong to one, (B,)."""
         sequences = self._sequences(rows)
         lengths = self._lengths[sequences].astype(np.int64)
-        ids, types = (self.tokens[name].gather(sequences, lengths) for name in self.tokens)
+        columns = {name: found.gather(sequences, lengths) for name, found in self.tokens.items()}
         labels = self._labels
         if labels is not None:
             labels = labels[rows].astype(np.float32 if labels.dtype.kind == "f" else np.int64)
         return Joined(
-            task, len(rows), lengths, ids, types, labels, places=np.stack([numbers, rows])
+            task,
+            len(rows),
+            lengths,
+            columns["input_ids"],
+            columns["token_type_ids"],
+            labels,
+            columns.get("labels"),
+            places=np.stack([numbers, rows]),
         )
 
     def row(self, task: str, index: int, number: int) -> dict[str, Any]:  # noqa: ARG002
@@ -220,7 +233,7 @@ class FlatRows:
             parts = [part.tolist() for part in np.split(joined, np.cumsum(lengths)[:-1])]
             row[name] = parts[0] if self._per_row is None else parts
         if self._labels is not None:
-            row["labels"] = self._labels[index].item()
+            row["labels"] = self._labels[index].tolist()
         return row
 
 
@@ -347,13 +360,32 @@ def _is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind)
 
 
+def has_token_labels(dataset: datasets.Dataset) -> bool:
+    """Tell whether rows have a list of labels."""
+    names = dataset.column_names
+    return "labels" in names and _is_list(dataset.data.column("labels").type)
+
+
 def _has_plain_labels(dataset: datasets.Dataset) -> bool:
-    """Tell whether there are no labels, or one number for every row."""
+    """Tell whether there are no labels, or numbers for tokens, or as many for every row."""
     if "labels" not in dataset.column_names:
         return True
     column = dataset.data.column("labels")
+    kind = column.type
+    if pa.types.is_fixed_size_list(kind):
+        kind = kind.value_type
     kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
-    return not column.null_count and any(kind(column.type) for kind in kinds)
+    if has_token_labels(dataset):
+        return True
+    return not column.null_count and any(is_kind(kind) for is_kind in kinds)
+
+
+def _read_labels(column: pa.ChunkedArray) -> NDArray[Any]:
+    """Read one number for every row, (rows,), or the places of an answer, (rows, 2)."""
+    if not pa.types.is_fixed_size_list(column.type):
+        return column.to_numpy()
+    flat = [chunk.flatten().to_numpy() for chunk in column.chunks]
+    return np.concatenate([np.empty(0, np.int64), *flat]).reshape(-1, column.type.list_size)
 
 
 def _root(buffer: pa.Buffer) -> pa.Buffer:

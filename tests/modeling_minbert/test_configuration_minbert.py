@@ -14,6 +14,8 @@ SAME = {"problem_type": "paraphrase"}
 SEPARATE = {"pair_encoding": "separate"}
 MLM = {"problem_type": "masked_lm"}
 CONTRASTIVE = {"problem_type": "contrastive"}
+TAGS = {"problem_type": "token_classification", "labels": ["O", "B-PER"]}
+ANSWERS = {"problem_type": "question_answering"}
 RANKED = SCORES | SEPARATE | {"loss": "multiple_negatives_ranking"}
 
 
@@ -35,6 +37,8 @@ RANKED = SCORES | SEPARATE | {"loss": "multiple_negatives_ranking"}
         (SCORES, "pooler", "linear", "mse", "joint"),
         (SCORES | SEPARATE, "mean", "cosine", "mse", "separate"),
         (CONTRASTIVE, "mean", "cosine", "multiple_negatives_ranking", "separate"),
+        (TAGS, None, "linear", "cross_entropy", None),
+        (ANSWERS, None, "linear", "cross_entropy", "joint"),
     ],
 )
 def test_defaults_follow_the_problem(fields, pooling, head, loss, pair_encoding):
@@ -42,7 +46,8 @@ def test_defaults_follow_the_problem(fields, pooling, head, loss, pair_encoding)
 
     assert (task.pooling, task.head, task.loss) == (pooling, head, loss)
     assert task.pair_encoding == pair_encoding
-    assert task.dropout == (0 if fields == CONTRASTIVE else 0.3)
+    own = {"contrastive": 0.0, "question_answering": 0.0, "token_classification": 0.1}
+    assert task.dropout == own.get(task.problem_type, 0.3)
     assert task.cosine_scale == (20 if fields == CONTRASTIVE else 10)
 
 
@@ -107,6 +112,16 @@ def test_defaults_follow_the_problem(fields, pooling, head, loss, pair_encoding)
             MLM | {"labels": ["a", "b"]},
             r"labels=\['a', 'b'\]: a masked_lm task has BERT's own head",
         ),
+        (TAGS | {"labels": None}, "at least two different names"),
+        (TAGS | {"pooling": "cls"}, "pooling='cls': this is a token_.*: its head reads every tok"),
+        (TAGS | {"head": "mlp"}, "leave head out"),
+        (TAGS | {"head": "cosine"}, "leave head out"),
+        (TAGS | {"loss": "bce"}, "allowed are cross_entropy"),
+        (TAGS | {"truncation": "tail"}, "long texts are read in windows, uncut; leave trunc"),
+        (TAGS | {"class_weights": [1, 2]}, "only for a classification"),
+        (TAGS | {"score_range": [0, 1]}, "only a similarity has one"),
+        (ANSWERS | SEPARATE, "all texts are in one sequence; leave pair_encoding out"),
+        (ANSWERS | {"labels": ["a", "b"]}, "positions for labels, leave their names out"),
         (MLM | {"score_range": [0, 5]}, r"score_range=\[0, 5\]: .* leave score_range out"),
         (
             {"problem_type": "next_sentence"} | SEPARATE,

@@ -152,14 +152,11 @@ def test_packed_gradients_and_losses_equal_bert(build_pair, tiny_batch, name, at
         actual, expected = real_answers(actual, mask), real_answers(expected, mask)
     else:
         expected = real_outputs(expected, mask)
-    # the loss of token classification is in float32, as transformers' loss function is
-    single = name == "MinBertForTokenClassification"
-    tolerance = NEAR if single else EXACT
-    assert_close(total(actual), total(expected), **tolerance, check_dtype=not single)
+    assert_close(total(actual), total(expected), **EXACT)
     total(actual).backward()
     total(expected).backward()
 
-    assert_equal_gradients(ours, bert, **tolerance)
+    assert_equal_gradients(ours, bert, **EXACT)
 
 
 @pytest.mark.parametrize("name", [name for name in PAIRS if "Question" not in name])

@@ -1,0 +1,264 @@
+# Copyright 2026 The minBERT authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Tags of the words of any text, however long, and the entities that they mark.
+
+A text that is too long is read in windows, as in training: they overlap by about half, and a word
+is tagged where there is most on its shorter side.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, islice
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers.utils import logging
+
+from .inference_minbert import (
+    CPU_TOKENS,
+    GPU_TOKENS,
+    QUIET_ROWS,
+    WINDOW,
+    Encoded,
+    deal,
+    evaluating,
+    pack,
+    pad,
+)
+
+# A word, whose inner points and hyphens part nothing, or a sign.
+WORDS = re.compile(r"\w+(?:[.'\u2019/&-]\w+)*|[^\w\s]")
+
+
+class Words(NamedTuple):
+    """A row.
+
+    Args:
+        text: The text; None if words were given.
+        words: Its words.
+        spans: Where each begins in the text, and behind its end; by words if there is no text.
+    """
+
+    text: str | None
+    words: list[str]
+    spans: list[tuple[int, int]]
+
+
+class Part(NamedTuple):
+    """A window of a row.
+
+    Args:
+        row: Number of the row.
+        tokens: Its tokens.
+        places: The first token of each word that is tagged here.
+    """
+
+    row: int
+    tokens: Encoded
+    places: list[int]
+
+
+def split_words(row: Any, number: int, task: str) -> Words:
+    """Split a text into words, or take a list of them.
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    if isinstance(row, str):
+        found = list(WORDS.finditer(row))
+        return Words(row, [match[0] for match in found], [match.span() for match in found])
+    if isinstance(row, list | tuple) and all(isinstance(word, str) for word in row):
+        return Words(None, list(row), [(place, place + 1) for place in range(len(row))])
+    raise ValueError(f"{task}: row {number} must be a text or a list of words, got {row!r}")
+
+
+def cut_windows(sizes: Sequence[int], room: int) -> list[tuple[int, int, int, int]]:
+    """Cut a text that is too long into windows.
+
+    Args:
+        sizes: Tokens of each word, at most `room`.
+        room: Tokens of a window at most.
+
+    Returns:
+        For each window the first word that is read, behind the last one, the first that is tagged,
+        and behind the last one.
+    """
+    ends = [0, *accumulate(sizes)]
+    if ends[-1] <= room:
+        return [(0, len(sizes), 0, len(sizes))] if sizes else []
+    spans: list[tuple[int, int]] = []
+    start = 0
+    while not spans or spans[-1][1] < len(sizes):
+        end = start + 1
+        while end < len(sizes) and ends[end + 1] - ends[start] <= room:
+            end += 1
+        spans.append((start, end))
+        half = ends[start] + (ends[end] - ends[start]) // 2
+        start = max(start + 1, next(word for word in range(start, end + 1) if ends[word] >= half))
+    windows, word = [], 0
+    for number, (first, last) in enumerate(spans):
+        later = spans[number + 1 :]
+        begin = word
+        while word < last and not any(
+            _context(ends, word, other) > _context(ends, word, (first, last))
+            for other in later
+            if other[0] <= word
+        ):
+            word += 1
+        if word > begin:
+            windows.append((first, last, begin, word))
+    return windows
+
+
+def _context(ends: Sequence[int], word: int, span: tuple[int, int]) -> int:
+    """Count the tokens on the shorter side of a word in a window."""
+    return min(ends[word] - ends[span[0]], ends[span[1]] - ends[word + 1])
+
+
+def predict_tags(
+    model: Any,
+    task: str,
+    rows: Iterable[Any],
+    *,
+    max_tokens: int | None,
+    show_progress: bool | None,
+) -> Iterator[dict[str, Any]]:
+    """Tag the words of texts.
+
+    Args:
+        model: What computes, with its tokenizer.
+        task: Name of the task.
+        rows: Texts, or lists of words; read some thousand ahead of what is taken.
+        max_tokens: Tokens of a batch at most; None for what suits the device.
+        show_progress: Whether to show a progress bar; None shows it for long lists.
+
+    Yields:
+        For each row its `words`, `tags`, `scores` (probabilities of the tags) and, if these mark
+        spans, `entities`: see `find_entities`.
+    """
+    names = model.config.task(task).labels
+    device = next(model.parameters()).device
+    tokens = max_tokens or (GPU_TOKENS if device.type == "cuda" else CPU_TOKENS)
+    total = len(rows) if isinstance(rows, Sequence) else None
+    hide = total is not None and total <= QUIET_ROWS if show_progress is None else not show_progress
+    source, number = iter(rows), 0
+    with logging.tqdm(total=total, disable=hide, unit="row") as bar:
+        while window := list(islice(source, WINDOW)):
+            found = [split_words(row, number + place, task) for place, row in enumerate(window)]
+            number += len(window)
+            parts = [
+                part for row, words in enumerate(found) for part in _encode(model, row, words.words)
+            ]
+            results: list[list[tuple[int, float]]] = [[] for _ in found]
+            for part, values in zip(parts, _compute(model, task, parts, tokens), strict=True):
+                results[part.row] += values
+            bar.update(len(window))
+            for words, values in zip(found, results, strict=True):
+                yield _describe(words, values, names)
+
+
+def _encode(model: Any, row: int, words: list[str]) -> Iterator[Part]:
+    """Tokenize a row; a word without any token becomes the unknown one."""
+    if not words:
+        return
+    tokenizer = model.tokenizer
+    room = model.config.max_position_embeddings - 2
+    encoded = tokenizer(
+        words, is_split_into_words=True, add_special_tokens=False, truncation=False, verbose=False
+    )
+    pieces: list[list[int]] = [[] for _ in words]
+    for token, word in zip(encoded["input_ids"], encoded.word_ids(), strict=True):
+        pieces[word].append(token)
+    pieces = [piece[:room] or [tokenizer.unk_token_id] for piece in pieces]
+    for start, end, first, last in cut_windows([len(piece) for piece in pieces], room):
+        places = [1, *accumulate((len(piece) for piece in pieces[start:end]), initial=1)][1:]
+        ids = [token for piece in pieces[start:end] for token in piece]
+        ids = [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]
+        yield Part(row, Encoded([ids], [[0] * len(ids)]), places[first - start : last - start])
+
+
+def _compute(
+    model: Any, task: str, parts: Sequence[Part], max_tokens: int
+) -> list[list[tuple[int, float]]]:
+    """Predict the tag of every word, and its probability, in batches, without dropout."""
+    packed = model.supports_packed_input()
+    device = next(model.parameters()).device
+    encoded = [part.tokens for part in parts]
+    results: list[list[tuple[int, float]]] = [[] for _ in parts]
+    with evaluating(model), torch.no_grad():
+        for batch in deal(encoded, max_tokens, packed=packed):
+            chosen = [encoded[index] for index in batch]
+            inputs = pack(chosen) if packed else pad(chosen, model.config.pad_token_id or 0)
+            inputs = {
+                name: value.to(device) if isinstance(value, Tensor) else value
+                for name, value in inputs.items()
+            }
+            logits = model(**inputs, task=task).logits
+            logits = logits[0] if packed else logits[inputs["attention_mask"].bool()]
+            starts = [0, *accumulate(row.tokens for row in chosen)]
+            places = [
+                start + place
+                for index, start in zip(batch, starts, strict=False)
+                for place in parts[index].places
+            ]
+            scores, tags = logits[places].float().softmax(dim=-1).max(dim=-1)
+            values = iter(zip(tags.tolist(), scores.tolist(), strict=True))
+            for index in batch:
+                results[index] = list(islice(values, len(parts[index].places)))
+    return results
+
+
+def _describe(row: Words, values: list[tuple[int, float]], names: Sequence[str]) -> dict[str, Any]:
+    tags, scores = [names[tag] for tag, _ in values], [score for _, score in values]
+    described: dict[str, Any] = {"words": row.words, "tags": tags, "scores": scores}
+    if all(name == "O" or name[:2] in ("B-", "I-") for name in names):
+        described["entities"] = find_entities(row, tags, scores)
+    return described
+
+
+def find_entities(row: Words, tags: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
+    """Find the entities that tags mark, by the rule of conlleval.
+
+    One begins at `B-`, where the type changes and after an `O`.
+
+    Returns:
+        Of each `label`, `text`, `start` and `end`, so that `text[start:end]` is it, or the words
+        from `start` to before `end` if words were given, and `score`, the mean of its words.
+    """
+    found: list[list[int]] = []
+    previous = "O"
+    for place, tag in enumerate(tags):
+        if tag != "O":
+            if tag.startswith("B-") or previous[2:] != tag[2:]:
+                found.append([])
+            found[-1].append(place)
+        previous = tag
+    entities = []
+    for places in found:
+        start, end = row.spans[places[0]][0], row.spans[places[-1]][1]
+        words = row.words[places[0] : places[-1] + 1]
+        entities.append(
+            {
+                "label": tags[places[0]][2:],
+                "text": " ".join(words) if row.text is None else row.text[start:end],
+                "start": start,
+                "end": end,
+                "score": sum(scores[place] for place in places) / len(places),
+            }
+        )
+    return entities
+
+
+__all__ = ["cut_windows", "predict_tags"]

@@ -1,0 +1,182 @@
+"""Windows, labels and answers of SQuAD: what google's loops make of the same passages."""
+
+import random
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from transformers import BertTokenizer
+
+from datasets_scripts import WindowSizes, encode_questions
+from datasets_scripts.windows import cut_windows, share_tokens
+from tests.golden.google_squad import (
+    Feature,
+    find_n_best,
+    has_max_context,
+    label,
+    make_windows,
+)
+from trainers.answers import AnswerSearch, find_answers, keep_places
+
+WORDS = [f"w{number}" for number in range(60)]
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+CUTS = [(100, 20, 7), (100, 20, 20), (100, 20, 128), (20, 20, 7), (21, 20, 7), (1, 5, 1)]
+RANDOM_CUTS = [
+    (random.Random(n).randint(1, 300), random.Random(n + 1).randint(1, 70), n % 90 + 1)
+    for n in range(60)
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """A word is a token."""
+    return BertTokenizer(vocab={token: index for index, token in enumerate(VOCABULARY)})
+
+
+def rows_of(questions, passages, answers, starts):
+    return datasets.Dataset.from_dict(
+        {
+            "id": [str(number) for number in range(len(questions))],
+            "sentence1": questions,
+            "sentence2": passages,
+            "label": [int(bool(answer)) for answer in answers],
+            "answers": answers,
+            "answer_starts": starts,
+        }
+    )
+
+
+def draw_words(rng, count):
+    return [rng.choice(WORDS) for _ in range(count)]
+
+
+@pytest.mark.parametrize(("tokens", "room", "stride"), [*CUTS, *RANDOM_CUTS])
+def test_windows_are_those_of_google(tokens, room, stride):
+    expected = make_windows(tokens, room, stride)
+
+    found = cut_windows(tokens, room, stride)
+
+    assert found == [(start, start + length) for start, length in expected]
+
+
+@pytest.mark.parametrize(("tokens", "room", "stride"), [*CUTS, *RANDOM_CUTS])
+def test_a_token_belongs_to_the_window_with_most_context(tokens, room, stride):
+    windows = make_windows(tokens, room, stride)
+
+    owned = share_tokens([(start, start + length) for start, length in windows])
+
+    for number, (first, end) in enumerate(owned):
+        expected = [token for token in range(tokens) if has_max_context(windows, number, token)]
+        assert list(range(first, end)) == expected
+
+
+def test_the_example_of_a_passage_of_100_tokens(tokenizer):
+    rng = random.Random(0)
+    words, question = draw_words(rng, 100), "w1 w2 w3"
+    rows = rows_of([question], [" ".join(words)], [[]], [[]])
+
+    encoded = encode_questions(rows, tokenizer, WindowSizes(20 + 3 + 3, 5, doc_stride=7))
+
+    starts = [0, 7, 14, 21, 28, 35, 42, 49, 56, 63, 70, 77, 84]
+    assert len(encoded) == len(starts)
+    for row, start in zip(encoded, starts, strict=True):
+        window = words[start : start + 20]
+        tokens = ["[CLS]", *question.split(), "[SEP]", *window, "[SEP]"]
+        assert tokenizer.convert_ids_to_tokens(row["input_ids"]) == tokens
+        assert row["token_type_ids"] == [0] * 5 + [1] * (len(window) + 1)
+        assert row["passage"] == " ".join(window)
+
+
+def test_an_answer_is_labelled_where_it_is_whole_and_elsewhere_at_cls(tokenizer):
+    rng = random.Random(1)
+    answers = [(0, 0), (5, 9), (18, 21), (19, 20), (13, 27), (99, 99), (0, 40), (80, 99)]
+    words = draw_words(rng, 100)
+    passage = " ".join(words)
+    places = [len(" ".join(words[:first])) + (first > 0) for first, _ in answers]
+    texts = [" ".join(words[first : last + 1]) for first, last in answers]
+    rows = rows_of(
+        ["w1"] * len(answers),
+        [passage] * len(answers),
+        [[text] for text in texts],
+        [[place] for place in places],
+    )
+
+    encoded = encode_questions(rows, tokenizer, WindowSizes(20 + 1 + 3, 1, doc_stride=7))
+
+    windows = make_windows(100, 20, 7)
+    expected = [
+        label(windows, number, answer, shift=3) for answer in answers for number in range(13)
+    ]
+    assert encoded["labels"][:] == expected
+    assert any(start for start, _ in expected)
+
+
+def test_a_long_question_is_cut_and_the_passage_has_what_is_left(tokenizer):
+    rng = random.Random(2)
+    question, words = draw_words(rng, 80), draw_words(rng, 500)
+    rows = rows_of([" ".join(question)], [" ".join(words)], [[]], [[]])
+
+    encoded = encode_questions(rows, tokenizer, WindowSizes(384))
+
+    first = tokenizer.convert_ids_to_tokens(encoded[0]["input_ids"])
+    assert first[:66] == ["[CLS]", *question[:64], "[SEP]"]
+    room = 384 - 64 - 3
+    assert [row["length"] - 67 for row in encoded] == [
+        length for _, length in make_windows(500, room, 128)
+    ]
+
+
+@pytest.mark.parametrize("threshold", [None, 0.0, -3.0])
+@pytest.mark.parametrize("seed", range(6))
+def test_answers_are_those_of_google(tokenizer, seed, threshold):
+    rng, generator = random.Random(seed), np.random.default_rng(seed)
+    passages = [draw_words(rng, rng.choice([1, 3, 30, 100])) for _ in range(8)]
+    questions = [draw_words(rng, rng.randint(1, 6)) for _ in passages]
+    rows = rows_of(
+        [" ".join(words) for words in questions],
+        [" ".join(words) for words in passages],
+        [[] for _ in passages],
+        [[] for _ in passages],
+    )
+    encoded = encode_questions(rows, tokenizer, WindowSizes(32, 4, doc_stride=7))
+    # few different logits, so that many are equal
+    drawn = [np.round(generator.normal(0, 2, (2, row["length"])), seed % 3) for row in encoded]
+    logits = torch.zeros(2, len(encoded), 40)
+    for number, values in enumerate(drawn):
+        logits[:, number, : values.shape[1]] = torch.from_numpy(values)
+    lengths = torch.tensor(encoded["length"][:])
+    places = keep_places(logits[0], logits[1], lengths).numpy()
+
+    found = find_answers(
+        encoded[:], places, AnswerSearch(null_score_diff_threshold=threshold, max_answer_length=9)
+    )
+
+    for number, words in enumerate(passages):
+        own = [place for place, row in enumerate(encoded) if row["id"] == str(number)]
+        size = min(4, len(questions[number]))
+        windows = make_windows(len(words), 32 - size - 3, 7)
+        features = []
+        for window, place in enumerate(own):
+            start, length = windows[window]
+            features.append(
+                Feature(
+                    {size + 2 + token: start + token for token in range(length)},
+                    {
+                        size + 2 + token: has_max_context(windows, window, start + token)
+                        for token in range(length)
+                    },
+                    *logits[:, place, : encoded[place]["length"]].tolist(),
+                )
+            )
+        text, n_best, odds = find_n_best(features, words, longest=9, threshold=threshold)
+        answers = found[number]
+        assert [
+            (answer.text, answer.start_logit, answer.end_logit) for answer in answers.n_best
+        ] == n_best
+        assert answers.text == text
+        assert answers.null_odds == (None if odds is None else pytest.approx(odds))
+        weights = np.exp([start + end for _, start, end in n_best])
+        assert [answer.probability for answer in answers.n_best] == pytest.approx(
+            list(weights / weights.sum())
+        )

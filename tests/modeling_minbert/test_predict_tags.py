@@ -1,0 +1,91 @@
+"""Tags of texts and words: in order, whatever their length, with the characters of entities."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from datasets_scripts.tag_encoding import cut_windows as cut_for_training
+from modeling_minbert.tagging_minbert import cut_windows, find_entities, split_words
+
+TAGS = {"problem_type": "token_classification", "labels": ["O", "B-PER", "I-PER"]}
+WORDS = ["the", "cat", "sat", "far", "in", "the", "tree"]
+
+
+@pytest.fixture(params=["sdpa", "eager"])
+def model(request, build_multitask, tokenizer):
+    """Return a model of tags, that computes packed batches or padded ones."""
+    model = build_multitask({"tags": TAGS}, attn_implementation=request.param)
+    model.tokenizer = tokenizer
+    return model
+
+
+def test_words_and_texts_get_the_tags_of_their_first_tokens(model, tokenizer):
+    ids = torch.tensor([[2, *tokenizer.convert_tokens_to_ids(WORDS), 3]])
+    probabilities = model(ids, task="tags").logits[0, 1:-1].softmax(dim=-1)
+
+    rows = [WORDS, ["cat"], " ".join(WORDS), "  "]
+    words, single, text, blank = model.predict("tags", rows)
+
+    assert words["words"] == text["words"] == WORDS
+    assert words["tags"] == [TAGS["labels"][tag] for tag in probabilities.argmax(dim=-1)]
+    assert_close(torch.tensor(words["scores"]), probabilities.amax(dim=-1))
+    assert text["tags"] == words["tags"]
+    assert len(single["tags"]) == 1
+    assert blank == {"words": [], "tags": [], "scores": [], "entities": []}
+
+
+def test_a_long_text_is_tagged_to_its_end(model):
+    (found,) = model.predict("tags", [" ".join(WORDS * 500)])
+
+    assert found["words"] == WORDS * 500
+    assert len(found["tags"]) == 3500
+
+
+def test_words_without_tokens_keep_their_place(model):
+    (found,) = model.predict("tags", [["the", "\x07", "\U0001f600", "cat"]])
+
+    assert len(found["tags"]) == 4
+
+
+def test_the_batches_change_nothing(model):
+    rows = [WORDS[:count] for count in (3, 7, 1, 5)] * 3
+    one = model.predict("tags", rows, max_tokens_per_batch=1)
+    stream = list(model.predict_stream("tags", iter(rows), show_progress=False))
+
+    assert [row["tags"] for row in one] == [row["tags"] for row in stream]
+
+
+def test_entities_name_their_characters():
+    text = "Ann  Lee-Low left U.S. soil."
+    row = split_words(text, 0, "tags")
+    assert row.words == ["Ann", "Lee-Low", "left", "U.S", ".", "soil", "."]
+
+    tags = ["I-PER", "I-PER", "O", "B-LOC", "I-LOC", "B-LOC", "O"]
+    scores = [0.5, 1.0, 1.0, 1.0, 1.0, 0.25, 1.0]
+    found = find_entities(row, tags, scores)
+
+    assert [(one["label"], one["text"], one["score"]) for one in found] == [
+        ("PER", "Ann  Lee-Low", 0.75),
+        ("LOC", "U.S.", 1.0),
+        ("LOC", "soil", 0.25),
+    ]
+    assert all(text[one["start"] : one["end"]] == one["text"] for one in found)
+
+
+@pytest.mark.parametrize("room", [5, 6, 9, 40])
+@pytest.mark.parametrize("sizes", [[1] * 23, [3, 1, 2, 5, 1, 1, 4, 2, 2, 1, 5, 5, 5], [2]])
+def test_windows_are_those_of_training(sizes, room):
+    assert cut_windows(sizes, room) == [tuple(window) for window in cut_for_training(sizes, room)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "message"),
+    [
+        ("the cat", TypeError, "tags: pass a list of texts, not one string"),
+        (["the", 3], ValueError, "row 1 must be a text or a list of words, got 3"),
+        ([["the", None]], ValueError, "row 0 must be a text or a list of words"),
+    ],
+)
+def test_what_is_no_text_is_refused(model, rows, error, message):
+    with pytest.raises(error, match=message):
+        model.predict("tags", rows)

@@ -1,0 +1,126 @@
+"""finetune.py on questions about passages, beside another task, on passages of our own."""
+
+import json
+import random
+import shutil
+
+import pytest
+
+import finetune
+from datasets_scripts import TaskData, load_task
+from modeling_minbert import MinBertForMultiTask
+from tests import small_run
+
+NAMES = ("otto", "ida", "lena", "karl", "vera", "hugo", "mina", "paul")
+FILLERS = ("the boat was slow", "rain fell on the hill", "a dog slept", "the road was long")
+SIZES = {"train": 48, "dev": 12, "test": 5}
+
+
+def make_questions(split, *, impossible, count=None):
+    """Make an article: the answer is the word behind `named`, anywhere in a long passage."""
+    generator = random.Random(split)
+    paragraphs = []
+    for number in range(count or SIZES[split]):
+        name = generator.choice(NAMES)
+        sentences = [generator.choice(FILLERS) for _ in range(generator.randint(1, 8))]
+        is_impossible = impossible and number % 4 == 3
+        if not is_impossible:
+            sentences.insert(generator.randrange(len(sentences) + 1), f"a man named {name} came")
+        context = ". ".join(sentences) + "."
+        start = context.find(name)
+        answers = [] if is_impossible else [{"text": name, "answer_start": start}]
+        qas = {"id": f"{split}-{number}", "question": "what is the name?", "answers": answers}
+        if impossible:
+            qas["is_impossible"] = is_impossible
+        if split == "test":
+            del qas["answers"]
+            qas.pop("is_impossible", None)
+        paragraphs.append({"context": context, "qas": [qas]})
+    return {"version": "x", "data": [{"title": "names", "paragraphs": paragraphs}]}
+
+
+def make_recipe(folder, *, impossible=False, **task):
+    files = {}
+    keys = {"train": "train_file", "dev": "validation_file", "test": "test_file"}
+    for split, key in keys.items():
+        path = folder / f"names-{split}.json"
+        path.write_text(json.dumps(make_questions(split, impossible=impossible)), encoding="utf-8")
+        files[key] = str(path)
+    small_run.write_files(folder)
+    recipe = small_run.make_recipe(folder)
+    sizes = {"max_length": 28, "max_question_length": 8, "doc_stride": 9, "max_answer_length": 3}
+    names = {"problem_type": "question_answering", **files, **sizes, **task}
+    recipe["tasks"] = {"names": names, "moods": recipe["tasks"]["moods"]}
+    return recipe | {"stop": "8", "num_train_epochs": 1, "metric_for_best_model": "names_f1"}
+
+
+def run(folder, recipe):
+    finetune.main([small_run.write_recipe(folder, recipe)])
+    return folder / "out"
+
+
+@pytest.mark.parametrize("impossible", [False, True])
+def test_a_run_from_files_to_answers(tmp_path, capsys, impossible):
+    recipe = make_recipe(tmp_path, impossible=impossible)
+
+    out = run(tmp_path, recipe)
+
+    metrics = json.loads((out / "metrics.json").read_text())
+    found = metrics["validation"]["metrics"]
+    assert {"names_f1", "names_exact_match"} <= found.keys()
+    assert ("names_has_answer_f1" in found) == impossible
+    assert ("names_best_f1_threshold" in found) == impossible
+    assert found["mean"] == pytest.approx((found["names_f1"] + found["moods_accuracy"]) / 2)
+    assert metrics["validation"]["rows"]["names"] == SIZES["dev"]
+    assert metrics["train"]["rows"]["names"] < SIZES["train"]
+    written = {path.name for path in (out / "predictions").iterdir()}
+    files = ["predictions", "nbest_predictions", *(["null_odds"] if impossible else [])]
+    assert {f"names-{split}-{name}.json" for split in ("dev", "test") for name in files} <= written
+    predictions = json.loads((out / "predictions" / "names-dev-predictions.json").read_text())
+    assert list(predictions) == [f"dev-{number}" for number in range(SIZES["dev"])]
+    n_best = json.loads((out / "predictions" / "names-test-nbest_predictions.json").read_text())
+    for answers in n_best.values():
+        assert sum(answer["probability"] for answer in answers) == pytest.approx(1)
+    assert "| names | f1" in capsys.readouterr().out
+    assert f"{found['names_f1']:.4f}" in (out / "report.html").read_text()
+    assert "question-answering" in (out / "README.md").read_text()
+    assert json.loads((out / "config.json").read_text())["tasks"]["names"]["doc_stride"] == 9
+
+
+@pytest.mark.parametrize("impossible", [False, True])
+def test_a_saved_model_gives_the_answers_of_its_run(tmp_path, impossible):
+    recipe = make_recipe(tmp_path, impossible=impossible)
+    out = run(tmp_path, recipe)
+    keys = recipe["tasks"]["names"]
+    data = {key: keys[key] for key in ("problem_type", "train_file", "validation_file")}
+    rows = load_task(TaskData.from_recipe("names", data)).splits["validation"]
+    model = MinBertForMultiTask.from_pretrained(out)
+
+    found = model.predict("names", list(zip(rows["sentence1"], rows["sentence2"], strict=True)))
+
+    predictions = json.loads((out / "predictions" / "names-dev-predictions.json").read_text())
+    assert [answer["answer"] for answer in found] == list(predictions.values())
+    for answer, passage in zip(found, rows["sentence2"], strict=True):
+        assert passage[answer["start"] : answer["end"]] == answer["answer"]
+
+
+@pytest.mark.slow
+def test_answers_are_learnt(tmp_path):
+    recipe = make_recipe(tmp_path)
+    del recipe["tasks"]["moods"]
+    recipe |= {"stop": "shortest", "num_train_epochs": 12, "eval_strategy": "no"}
+
+    out = run(tmp_path, recipe | {"save_strategy": "no", "learning_rate": 0.02})
+
+    found = json.loads((out / "metrics.json").read_text())["validation"]["metrics"]
+    assert found["names_exact_match"] > 0.8
+
+
+def test_a_window_too_short_for_the_question_is_refused(tmp_path, capsys):
+    recipe = make_recipe(tmp_path, max_length=11)
+
+    with pytest.raises(SystemExit):
+        run(tmp_path, recipe)
+
+    assert "task 'names': max_length=11 leaves no room" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)

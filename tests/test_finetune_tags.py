@@ -1,0 +1,111 @@
+"""finetune.py on tags, from files in CoNLL columns to entities in a text."""
+
+import json
+import random
+from contextlib import redirect_stdout
+from io import StringIO
+
+import pytest
+from huggingface_hub import ModelCard
+from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
+
+import finetune
+from modeling_minbert import MinBertForMultiTask
+from tests import small_run
+
+PEOPLE, PLACES = ("ann", "bob", "eve"), ("rome", "oslo", "lima")
+SPLITS = {"train": 120, "testa": 20, "testb": 10}
+
+
+def make_sentence(generator):
+    """Make words with IOB1 tags: someone meets someone, or goes somewhere."""
+    who = [generator.choice(PEOPLE) for _ in range(generator.randint(1, 2))]
+    rows = [(name, "I-PER") for name in who]
+    if generator.random() < 0.5:
+        rows += [("went", "O"), ("to", "O"), (generator.choice(PLACES), "I-LOC")]
+    else:
+        rows += [("met", "O"), (generator.choice(PEOPLE), "I-PER")]
+    return [*rows, (".", "O")]
+
+
+def write_files(folder):
+    """Write a file for every split, the test one without tags."""
+    generator = random.Random(0)
+    for split, count in SPLITS.items():
+        lines = ["-DOCSTART- -X- O O", ""]
+        for _ in range(count):
+            for word, tag in make_sentence(generator):
+                lines.append(word if split == "testb" else f"{word} X X {tag}")
+            lines.append("")
+        (folder / f"eng.{split}").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "eng.testb").write_text(
+        (folder / "eng.testb").read_text().replace("-DOCSTART- -X- O O", "-DOCSTART-")
+    )
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["alone", "context"])
+def run(request, tmp_path_factory):
+    """Run a recipe with tags beside a classification; returns its folder and what was printed."""
+    folder = tmp_path_factory.mktemp("tags")
+    write_files(folder)
+    small_run.write_files(folder)
+    recipe = small_run.make_recipe(folder)
+    task = {"dataset": "conll2003", "data_dir": str(folder), "document_context": request.param}
+    recipe["tasks"] = {"moods": recipe["tasks"]["moods"], "ner": task}
+    recipe |= {"stop": "40", "num_train_epochs": 3, "learning_rate": 0.01, "max_length": 14}
+    recipe |= {"load_best_model_at_end": True, "metric_for_best_model": "ner_f1"}
+    printed = StringIO()
+    with redirect_stdout(printed):
+        finetune.main([small_run.write_recipe(folder, recipe)])
+    return folder / "out", printed.getvalue()
+
+
+def test_entities_are_learnt_and_reported(run):
+    folder, printed = run
+    metrics = json.loads((folder / "metrics.json").read_text())
+    found = metrics["validation"]
+
+    assert found["metrics"]["ner_f1"] > 0.9
+    assert found["rows"]["ner"] == SPLITS["testa"]
+    assert {one["name"] for one in found["types"]["ner"]} == {"LOC", "PER"}
+    assert "| ner  | PER  |" in printed
+    assert metrics["splits"]["ner"]["train"]["rows"] == SPLITS["train"]
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "<h3>Types</h3>" in page
+    card = ModelCard.load(folder / "README.md")
+    values = {(one.task_type, one.metric_type) for one in card.data.eval_results}
+    assert ("token-classification", "f1") in values
+
+
+def test_predictions_have_every_word(run):
+    folder, _ = run
+    lines = (folder / "predictions" / "ner-dev-output.txt").read_text().split("\n")
+    given = (folder.parent / "eng.testa").read_text().split("\n")
+    words = [line.split(" ")[0] for line in given if line and "DOCSTART" not in line]
+
+    assert [line.split(" ")[0] for line in lines if line] == words
+    assert {len(line.split(" ")) for line in lines if line} == {3}
+    unlabelled = (folder / "predictions" / "ner-test-output.txt").read_text().split("\n")
+    assert {len(line.split(" ")) for line in unlabelled if line} == {2}
+
+
+def test_one_checkpoint_tags_and_classifies(run):
+    folder, _ = run
+    model = MinBertForMultiTask.from_pretrained(folder)
+
+    (found,) = model.predict("ner", ["bob went to rome ."])
+    entities = [(one["label"], one["text"], one["start"]) for one in found["entities"]]
+    assert entities == [("PER", "bob", 0), ("LOC", "rome", 12)]
+    assert model.predict("moods", ["the river is warm"])[0]["label"] in {"good", "bad"}
+
+
+def test_the_pipeline_of_transformers_tags(run):
+    folder, _ = run
+    model = AutoModelForTokenClassification.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tag = pipeline(
+        "token-classification", model=model, tokenizer=tokenizer, aggregation_strategy="first"
+    )
+
+    found = [(one["entity_group"], one["word"]) for one in tag("bob went to rome .")]
+    assert found == [("PER", "bob"), ("LOC", "rome")]

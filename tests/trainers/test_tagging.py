@@ -1,0 +1,264 @@
+"""Entities are counted as seqeval's default mode and conlleval count them."""
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
+from transformers import TrainingArguments
+
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from tests.trainers.tiny import VOCABULARY
+from trainers import MultiTaskTrainer
+from trainers.predictions import write_tags
+from trainers.results import evaluate_run
+from trainers.tagging import (
+    Tagged,
+    TagNames,
+    analyse_tags,
+    count_entities,
+    describe_types,
+    f1_standard_error,
+    find_entities,
+    join_rows_of_words,
+    tag_metrics,
+    tags_by_row,
+)
+
+NAMES = ["O", "B-A", "I-A", "B-B", "I-B", "B-C", "I-C"]
+TAGS = TagNames.parse(NAMES)
+
+
+def draw(seed, sentences=40):
+    """Draw predictions and labels of sentences; ill-formed sequences are as likely as others."""
+    generator = np.random.default_rng(seed)
+    lengths = generator.integers(1, 12, size=sentences)
+    labels = generator.integers(0, len(NAMES), size=lengths.sum())
+    noise = generator.integers(0, len(NAMES), size=lengths.sum())
+    predictions = np.where(generator.random(len(labels)) < 0.6, labels, noise)
+    return Tagged(predictions, labels, np.repeat(np.arange(sentences), lengths))
+
+
+def as_lists(found):
+    cuts = np.flatnonzero(np.diff(found.sentences)) + 1
+    return [
+        [[NAMES[tag] for tag in part] for part in np.split(tags, cuts)]
+        for tags in (found.labels, found.predictions)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_metrics_equal_seqeval(seed):
+    found = draw(seed)
+    labels, predictions = as_lists(found)
+
+    metrics = tag_metrics(found, TAGS)
+    report = classification_report(labels, predictions, output_dict=True, zero_division=0)
+
+    assert metrics["f1"] == pytest.approx(f1_score(labels, predictions), abs=1e-12)
+    assert metrics["precision"] == pytest.approx(precision_score(labels, predictions), abs=1e-12)
+    assert metrics["recall"] == pytest.approx(recall_score(labels, predictions), abs=1e-12)
+    assert metrics["accuracy"] == np.mean(found.predictions == found.labels)
+    for one in describe_types(found, TAGS):
+        expected = report[one["name"]]
+        assert one["f1"] == pytest.approx(expected["f1-score"], abs=1e-12)
+        assert one["labelled"] == expected["support"]
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("O O", []),
+        ("B-A I-A", [(0, 1, "A")]),
+        ("I-A I-A", [(0, 1, "A")]),  # an entity may begin with I-
+        ("O I-A O", [(1, 1, "A")]),
+        ("B-A B-A", [(0, 0, "A"), (1, 1, "A")]),
+        ("B-A I-B I-B", [(0, 0, "A"), (1, 2, "B")]),
+        ("B-A O I-A", [(0, 0, "A"), (2, 2, "A")]),
+        ("I-A | I-A", [(0, 0, "A"), (1, 1, "A")]),  # a sentence ends an entity
+        ("I-B I-A B-A I-A", [(0, 0, "B"), (1, 1, "A"), (2, 3, "A")]),
+    ],
+)
+def test_entities_of_ill_formed_sequences(tags, expected):
+    parts = [part.split() for part in tags.split("|")]
+    numbers = np.asarray([NAMES.index(tag) for part in parts for tag in part])
+    sentences = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+
+    found = find_entities(numbers, sentences, TAGS)
+
+    entities = zip(*(values.tolist() for values in found), strict=True)
+    assert [(first, last, TAGS.names[kind]) for first, last, kind in entities] == expected
+
+
+def test_tags_of_single_words_are_entities_of_one_word():
+    names = TagNames.parse(["O", "NN", "VB"])
+    found = Tagged(np.asarray([1, 1, 0, 2]), np.asarray([1, 2, 0, 2]), np.zeros(4, np.int64))
+
+    assert tag_metrics(found, names) == pytest.approx(
+        {"f1": 2 / 3, "precision": 2 / 3, "recall": 2 / 3, "accuracy": 3 / 4}
+    )
+
+
+def test_what_is_not_defined_is_zero():
+    nothing = Tagged(np.zeros(3, np.int64), np.zeros(3, np.int64), np.zeros(3, np.int64))
+
+    assert tag_metrics(nothing, TAGS) == {"f1": 0, "precision": 0, "recall": 0, "accuracy": 1}
+
+
+def test_the_standard_error_is_that_of_sentences():
+    found = draw(0, sentences=400)
+    _, counts = count_entities(found, TAGS)
+    # the delta method for a ratio of sums over independent sentences
+    right, sums = counts[:, 0] * 2.0, counts[:, 1] + counts[:, 2]
+    residuals = right - right.sum() / sums.sum() * sums
+    expected = np.sqrt((residuals**2).sum()) / sums.sum()
+
+    assert f1_standard_error(found, TAGS) == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_predictions_are_found_again_by_row(packed):
+    generator = torch.Generator().manual_seed(0)
+    lengths = [5, 2, 7]
+    logits = [torch.randn(length, 4, generator=generator) for length in lengths]
+    labels = [torch.tensor([-100, 2, -100, 3, -100]), torch.tensor([-100, -100])]
+    labels.append(torch.tensor([-100, -1, -1, -1, 0, 1, -100]))
+    if packed:
+        offsets = torch.tensor([0, 5, 7, 14], dtype=torch.int32)
+        batch = torch.cat(logits)[None], torch.cat(labels)[None], offsets
+    else:
+        pad = torch.nn.utils.rnn.pad_sequence
+        batch = pad(logits, True), pad(labels, True, padding_value=-100), None
+
+    tags, given = tags_by_row(*batch)
+
+    best = [row.argmax(dim=-1) for row in logits]
+    expected = [[best[0][1], best[0][3]], [], best[2][1:6].tolist()]
+    assert tags.tolist() == [[*map(int, row), *[-100] * (5 - len(row))] for row in expected]
+    assert given.tolist() == [[2, 3, -100, -100, -100], [-100] * 5, [-1, -1, -1, 0, 1]]
+
+
+def make_rows(count, seed=0, tags=True):
+    """Encoded rows: a token tells its tag; every third sentence has two rows."""
+    generator = np.random.default_rng(seed)
+    columns = {name: [] for name in ("id", "sentence", "words", "input_ids", "labels", "length")}
+    for number in range(count):
+        sentence = number - (number % 3 == 1)
+        ids = generator.integers(2, VOCABULARY, size=generator.integers(1, 9))
+        labels = np.where(ids % 4 == 3, -100, ids % 4 if tags else -1)
+        labels[0] = ids[0] % 3 if tags else -1
+        columns["id"].append(str(sentence))
+        columns["sentence"].append(sentence)
+        columns["words"].append([f"w{token}" for token in ids[labels != -100]])
+        columns["input_ids"].append([1, *ids.tolist(), 1])
+        columns["labels"].append([-100, *labels.tolist(), -100])
+        columns["length"].append(len(ids) + 2)
+    columns["token_type_ids"] = [[0] * size for size in columns["length"]]
+    return datasets.Dataset.from_dict(columns)
+
+
+def make_trainer(folder, packed=True, **arguments):
+    torch.manual_seed(0)
+    config = MinBertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=12,
+        num_hidden_layers=1,
+        num_attention_heads=3,
+        intermediate_size=29,
+        max_position_embeddings=17,
+        tasks={"tags": {"problem_type": "token_classification", "labels": ["O", "B-A", "I-A"]}},
+        attn_implementation="sdpa" if packed else "eager",
+    )
+    args = {"output_dir": str(folder), "use_cpu": True, "disable_tqdm": True}
+    args |= {"save_strategy": "no", "per_device_eval_batch_size": 4, "learning_rate": 0.02}
+    return MultiTaskTrainer(
+        MinBertForMultiTask(config),
+        TrainingArguments(**(args | arguments)),
+        problem_types={"tags": "token_classification"},
+        train_dataset={"tags": make_rows(48)},
+        eval_dataset={"tags": make_rows(13, seed=1)},
+    )
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+def test_evaluation_equals_that_of_every_row_alone(tmp_path, packed):
+    trainer = make_trainer(tmp_path, packed)
+    rows = make_rows(13, seed=1)
+    predictions, labels = [], []
+    for row in rows:
+        ids = torch.tensor([row["input_ids"]])
+        logits = trainer.model.eval()(ids, task="tags").logits[0]
+        kept = np.asarray(row["labels"]) != -100
+        predictions += logits.argmax(dim=-1).numpy()[kept].tolist()
+        labels += np.asarray(row["labels"])[kept].tolist()
+    words = [len(row) for row in rows["words"]]
+    found = Tagged(
+        np.asarray(predictions), np.asarray(labels), np.repeat(rows["sentence"][:], words)
+    )
+
+    metrics = trainer.evaluate()
+
+    for name, value in tag_metrics(found, TagNames.parse(["O", "B-A", "I-A"])).items():
+        assert metrics[f"eval_tags_{name}"] == pytest.approx(value)
+    assert metrics["eval_mean"] == metrics["eval_tags_f1"]
+    results, outputs = evaluate_run(trainer, {"tags": {"validation": rows}})
+    assert outputs["tags", "validation"].predictions.tolist() == predictions
+    assert results["validation"].rows == {"tags": len(set(rows["sentence"][:]))}
+    assert "| tags | A " in results["validation"].type_table()
+
+
+def test_a_model_learns_tags(tmp_path):
+    trainer = make_trainer(tmp_path, num_train_epochs=20)
+    trainer.train()
+
+    assert trainer.evaluate()["eval_tags_f1"] > 0.8
+
+
+def test_words_of_unknown_tags_are_predicted(tmp_path):
+    trainer = make_trainer(tmp_path)
+    rows = make_rows(13, seed=1, tags=False)
+
+    _, outputs = evaluate_run(trainer, {"tags": {"test": rows}}, splits=("test",))
+
+    found = outputs["tags", "test"]
+    assert found.labels is None
+    assert len(found.predictions) == sum(map(len, rows["words"]))
+
+
+def test_predictions_are_written_as_conlleval_reads_them(tmp_path):
+    found = Tagged(np.asarray([1, 2, 0]), np.asarray([1, 0, 0]), np.asarray([0, 0, 1]))
+
+    write_tags(tmp_path / "a.txt", ["New York", "\u00a0", "x"], found, NAMES)
+    write_tags(tmp_path / "b.txt", ["y", "z", "x"], found._replace(labels=None), NAMES)
+
+    assert (tmp_path / "a.txt").read_text() == "New_York B-A B-A\n_ O I-A\n\nx O O\n\n"
+    assert (tmp_path / "b.txt").read_text() == "y B-A\nz I-A\n\nx O\n\n"
+
+
+def test_the_worst_sentences_are_shown():
+    rows = datasets.Dataset.from_dict({"words": [["Ann", "left"], ["Rome"]]})
+    found = Tagged(np.asarray([1, 0, 0]), np.asarray([1, 0, 3]), np.asarray([4, 4, 7]))
+
+    analysis = analyse_tags(found, NAMES, rows, 5)
+
+    assert analysis["rows"] == 2
+    assert analysis["errors"] == [
+        {"id": "7", "texts": ["Rome"], "label": "Rome (B)", "prediction": "none", "size": 1.0}
+    ]
+
+
+def test_predictions_of_other_rows_are_refused():
+    with pytest.raises(ValueError, match="not of these rows"):
+        join_rows_of_words(np.zeros((13, 2), np.int16), make_rows(13))
+
+
+def test_rows_without_a_label_a_token_are_refused(tmp_path):
+    trainer = make_trainer(tmp_path)
+    rows = make_rows(4).remove_columns("labels").add_column("labels", [0, 1, 0, 1])
+    with pytest.raises(ValueError, match="labels must be a list with a number for every token"):
+        MultiTaskTrainer(
+            trainer.model,
+            trainer.args,
+            problem_types={"tags": "token_classification"},
+            train_dataset={"tags": rows},
+        )
