@@ -104,6 +104,24 @@ def test_a_saved_model_gives_the_answers_of_its_run(tmp_path, impossible):
         assert passage[answer["start"] : answer["end"]] == answer["answer"]
 
 
+def test_more_held_out_questions_of_a_task_that_only_helps(tmp_path):
+    recipe = make_recipe(tmp_path, auxiliary=True)
+    files = recipe["tasks"]["names"]
+    extra = {"validation_hard": files["validation_file"], "test_web": files["test_file"]}
+    files["extra_files"] = extra
+
+    out = run(tmp_path, recipe)
+
+    metrics = json.loads((out / "metrics.json").read_text())
+    found = metrics["validation"]["metrics"]
+    assert found["mean"] == pytest.approx(found["moods_accuracy"])
+    assert metrics["validation_hard"]["metrics"]["names_f1"] == pytest.approx(found["names_f1"])
+    assert "test_web" not in metrics
+    for extra, split in {"dev_hard": "dev", "test_web": "test"}.items():
+        paths = [out / "predictions" / f"names-{x}-predictions.json" for x in (extra, split)]
+        assert paths[0].read_text() == paths[1].read_text()
+
+
 @pytest.mark.slow
 def test_answers_are_learnt(tmp_path):
     recipe = make_recipe(tmp_path)

@@ -92,7 +92,7 @@ def task_metrics(
     """Build the ``compute_metrics`` of a task.
 
     Args:
-        problem_type: A key of ``PRIMARY_METRIC``; tags are measured in ``tagging.py``.
+        problem_type: A key of ``PRIMARY_METRIC``, but tags and answers, which have their own files.
         decode: How the model turns its logits (N, K) into predictions (N,); None for ``decide``.
         metric: What the task chose beside the metrics of its problem type.
 
@@ -102,13 +102,15 @@ def task_metrics(
         (N, S, D), which have only a uniformity if S is 1.
 
     Raises:
-        ValueError: If the problem type is unknown.
+        ValueError: If the problem type is unknown, or one of tags or answers.
     """
     _known(problem_type)
     if problem_type in TEXT_TYPES:
         return lambda prediction: text_metrics(problem_type, np.asarray(prediction.predictions))
     if problem_type == "contrastive":
         return lambda prediction: embedding_metrics(np.asarray(prediction.predictions))
+    if problem_type == "token_classification":
+        raise ValueError("tags are counted in sentences: use trainers.tagging.tag_metrics")
     if problem_type == QUESTION_ANSWERING:
         raise ValueError(
             "answers are scored with the texts of their windows: use trainers.measure_answers"

@@ -159,6 +159,10 @@ def test_a_multi_task_model_answers_by_its_task(tiny_sizes, model):
     assert several.predict("facts", [("w1", LONG)]) == [several.answer("w1", LONG)]
     assert several.predict("gaps", [("w1", LONG)])[0]["answer"] == ""
     assert several.answer("w1", LONG, task="gaps", handle_impossible_answer=False)["answer"]
+    ranked = several.predict("facts", [("w1", LONG)], top_k=3)
+    assert ranked == [several.answer("w1", LONG, task="facts", top_k=3)]
+    with pytest.raises(ValueError, match="is a question_answering, which has no vectors"):
+        several.encode([LONG], task="facts")
     with pytest.raises(ValueError, match=r"task 'tone' answers no questions; .* facts, gaps"):
         several.answer("w1", LONG, task="tone")
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch.testing import assert_close
+from transformers import pipeline
 
 from datasets_scripts.tag_encoding import cut_windows as cut_for_training
 from modeling_minbert.tagging_minbert import cut_windows, find_entities, split_words
@@ -70,6 +71,19 @@ def test_entities_name_their_characters():
         ("LOC", "soil", 0.25),
     ]
     assert all(text[one["start"] : one["end"]] == one["text"] for one in found)
+
+
+def test_the_pipeline_tags_texts_and_words(model, tokenizer):
+    pipe = pipeline("minbert-multi-task", model=model, tokenizer=tokenizer)
+
+    rows = [" ".join(WORDS), {"text": " ".join(WORDS), "task": "tags"}, WORDS]
+
+    assert pipe(rows) == model.predict("tags", [" ".join(WORDS)] * 2 + [WORDS])
+
+
+def test_a_ranking_of_tags_is_refused(model):
+    with pytest.raises(ValueError, match="one tag a word: leave top_k out"):
+        model.predict("tags", ["the cat"], top_k=2)
 
 
 @pytest.mark.parametrize("room", [5, 6, 9, 40])

@@ -98,8 +98,15 @@ def test_every_problem_type_has_its_primary_metric():
     }
     logits |= dict.fromkeys(TEXT_TYPES, np.ones((2, len(SCORES))))
 
-    for kind, name in PRIMARY_METRIC.items():
-        assert name in task_metrics(kind)(EvalPrediction(np.asarray(logits[kind]), np.arange(2)))
+    for kind, values in logits.items():
+        found = task_metrics(kind)(EvalPrediction(np.asarray(values), np.arange(2)))
+        assert PRIMARY_METRIC[kind] in found
+    # these are measured in words and questions, which several rows can share
+    others = {"token_classification", "question_answering"}
+    assert PRIMARY_METRIC.keys() == logits.keys() | others
+    for kind in others:
+        with pytest.raises(ValueError, match=r"use trainers\.\w+"):
+            task_metrics(kind)
 
 
 def test_aggregates_follow_their_formulas():
