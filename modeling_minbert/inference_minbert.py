@@ -88,6 +88,10 @@ class MinBertTokenizing:
     def tokenizer(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
 
+    def __dir__(self) -> list[str]:
+        # torch.jit.trace reads all that is listed, and to read the tokenizer is to load it
+        return [name for name in super().__dir__() if name != "tokenizer"]
+
 
 def check_rows(sentences: Iterable[Any], task: str, wanted: int) -> Iterator[Row]:
     """Make each row a tuple of `wanted` sentences.
