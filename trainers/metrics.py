@@ -244,6 +244,7 @@ def standard_error(
         return float(np.sqrt((residuals**2).sum()) / targets.sum())
     if problem_type in TEXT_TYPES:
         logits, labels, problem_type = logits[:, 4:] - 0.5, np.ones(len(logits)), "paraphrase"
+        metric = "accuracy"  # of segments told apart
     if problem_type == "contrastive":
         accuracy = embedding_metrics(np.asarray(logits))["accuracy"]
         return float(np.sqrt(accuracy * (1 - accuracy) / len(logits)))
