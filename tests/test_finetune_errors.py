@@ -108,7 +108,11 @@ def assert_matches(line, message):
     ("task", "change", "message"),
     [
         ("moods", {"pooling": "first"}, "task 'moods': .*first"),
-        ("moods", {"colour": 1}, "task 'moods': unknown key 'colour'; known keys: auxiliary, batch_size"),
+        (
+            "moods",
+            {"colour": 1},
+            "task 'moods': unknown key 'colour'; known keys: auxiliary, batch_size",
+        ),
         ("moods", {"batch_size": 0}, "task 'moods': batch_size=0; expected a whole number"),
         ("moods", {"loss_weight": -1}, "task 'moods': loss_weight=-1; expected a number > 0"),
         ("moods", {"head": "cosine"}, "task 'moods': head='cosine' does not fit"),
