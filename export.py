@@ -1,6 +1,7 @@
-"""Give a checkpoint another form: a plain BERT, ONNX, or a Space with a page for every head.
+"""Give a checkpoint another form: a plain BERT, a sentence encoder, ONNX, or a Space.
 
-    python export.py <checkpoint> --format bert|onnx|space --output_dir <folder> [--task <name>]
+    python export.py <checkpoint> --format bert|sentence-transformers|onnx|space
+        --output_dir <folder> [--task <name>]
 
 The checkpoint is a folder or an id on the Hub.
 """
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 from transformers import AutoTokenizer
 
+from compose import load_tokenizer
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, export_onnx
 from modeling_minbert.modeling_minbert import AUTO_MODELS
 from trainers import load_pretrained, readable_errors
@@ -59,6 +61,17 @@ def to_bert(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
     model.save_as_bert(folder)
     save_tokenizer(checkpoint, folder)
     return f"{type(model).__name__} as a plain bert"
+
+
+def to_sentence_transformers(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
+    """Write what `SentenceTransformer` opens: the vectors of a task, or those of the encoder."""
+    is_multi_task = isinstance(model, MinBertForMultiTask)
+    if task is not None and not is_multi_task:
+        raise ValueError(f"--task {task}: the checkpoint has no tasks; leave it out")
+    encoder = model if is_multi_task else model.base_model
+    encoder.tokenizer = load_tokenizer(checkpoint, "checkpoint")
+    encoder.save_as_sentence_transformers(folder, task=task)
+    return "sentence-transformers open it without trust"
 
 
 def to_onnx(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
@@ -132,6 +145,7 @@ def to_space(model: Any, checkpoint: str, folder: Path, task: str | None) -> str
 
 FORMATS: dict[str, Callable[[Any, str, Path, str | None], str]] = {
     "bert": to_bert,
+    "sentence-transformers": to_sentence_transformers,
     "onnx": to_onnx,
     "space": to_space,
 }
@@ -145,7 +159,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("checkpoint", help="a folder, or an id on the Hub")
     parser.add_argument("--format", required=True, choices=FORMATS, help="the form")
     parser.add_argument("--output_dir", required=True, help="a new or empty folder")
-    parser.add_argument("--task", help="onnx: one task of a multi-task model; by default all")
+    parser.add_argument("--task", help="one task of a multi-task model; onnx: by default all")
     given = parser.parse_args(sys.argv[1:] if argv is None else argv)
     with readable_errors("export.py"):
         folder = Path(given.output_dir)

@@ -16,6 +16,7 @@
 pipe = pipeline("minbert-multi-task", model="user/repo", trust_remote_code=True)
 pipe("A text.")  # the default task
 pipe([{"text": "A first.", "text_pair": "A second."}], task="quora")
+pipe({"question": "Who?", "context": "A text."})  # the first task that answers questions
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,15 +28,18 @@ from transformers import Pipeline
 # Rows that are read ahead, and computed together as far as they are of one task.
 WINDOW = 1_024
 KEYS = ("text", "text_pair", "task")
+# what transformers' question answering called them up to 4.57
+QUESTION = ("question", "context")
 
 
 class MinBertMultiTaskPipeline(Pipeline):
     """Predicts any task of a `MinBertForMultiTask`, as its `predict` does.
 
     A row is a text, a pair of texts as a tuple, or a dictionary `{"text", "text_pair", "task"}`, of
-    which the last two may be left out. A list, a dataset or a generator are many rows, whose tasks
-    may differ. Rows are computed by tokens, sorted by length and without padding, so `batch_size`
-    and `num_workers` are not read.
+    which the last two may be left out; or a question and its text, `{"question", "context",
+    "task"}`, by default for the first task that answers questions. A list, a dataset or a generator
+    are many rows, whose tasks may differ. Rows are computed by tokens, sorted by length and without
+    padding, so `batch_size` and `num_workers` are not read.
     """
 
     _load_tokenizer = True
@@ -88,10 +92,15 @@ class MinBertMultiTaskPipeline(Pipeline):
     def preprocess(self, row: Any, task: str | None = None) -> dict[str, Any]:
         """Read a row: its task, and its texts."""
         if isinstance(row, dict):
-            if unknown := sorted(set(row) - set(KEYS)):
-                raise ValueError(f"row {row!r}: unknown key {unknown[0]!r}; known: {KEYS}")
             task = row.get("task") or task
-            texts = [row[name] for name in KEYS[:2] if row.get(name) is not None]
+            names = KEYS[:2]
+            if not row.keys().isdisjoint(QUESTION):
+                model: Any = self.model
+                task, names = model._answering_task(task)[0], QUESTION
+            if unknown := sorted(set(row) - {*names, "task"}):
+                known = (*names, "task")
+                raise ValueError(f"row {row!r}: unknown key {unknown[0]!r}; known: {known}")
+            texts = [row[name] for name in names if row.get(name) is not None]
             row = texts[0] if len(texts) == 1 else texts  # a list of words is to be tagged
         return {"row": row, "task": task or self.model.config.default_task}
 

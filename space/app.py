@@ -37,6 +37,11 @@ def to_label(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {str(row["label"]): float(row["score"]) for row in rows}
 
 
+def to_entity(row: dict[str, Any], key: str) -> dict[str, Any]:
+    """Make an entity what `gr.HighlightedText` shows."""
+    return {"entity": row[key], "start": row["start"], "end": row["end"]}
+
+
 def sentence_tab(predict: Any) -> None:
     """Show a text and the probabilities of its labels."""
     text = gr.Textbox(FIRST, label="Text", lines=3)
@@ -51,9 +56,27 @@ def pair_tab(predict: Any, output: Any) -> None:
     button.click(predict, [first, second], output.render())
 
 
+def tag_tab(tag: Any) -> None:
+    """Show a text with the entities that were found."""
+    text = gr.Textbox("Ada Lovelace lived in London.", label="Text", lines=3)
+    button = gr.Button("Tag", variant="primary")
+    button.click(tag, text, gr.HighlightedText(label="Entities"))
+
+
+def answer_tab(answer: Any) -> None:
+    """Show a passage and a question, and the span that answers it."""
+    question = gr.Textbox("Where did Ada live?", label="Question")
+    passage = gr.Textbox("Ada Lovelace lived in London.", label="Passage", lines=5)
+    outputs = [gr.Textbox(label="Answer"), gr.Number(label="Probability")]
+    gr.Button("Answer", variant="primary").click(answer, [question, passage], outputs)
+
+
 def task_tab(model: Any, name: str) -> None:
     """Show a task of a multi-task model."""
     task = model.config.task(name)
+    if task.problem_type in TOKEN_TABS:
+        TOKEN_TABS[task.problem_type](model, name)
+        return
 
     def label(*texts: str) -> dict[str, float]:
         row = texts if task.pair_encoding else texts[0]
@@ -69,6 +92,35 @@ def task_tab(model: Any, name: str) -> None:
         pair_tab(label, gr.Label(label="Probabilities", render=False))
     else:
         sentence_tab(label)
+
+
+def tagging_task_tab(model: Any, name: str) -> None:
+    """Show a task of tags: its entities, or the tag of each word."""
+
+    def tag(text: str) -> Any:
+        (found,) = model.predict(name, [text])
+        if "entities" not in found:
+            return list(zip(found["words"], found["tags"], strict=True))
+        return {"text": text, "entities": [to_entity(row, "label") for row in found["entities"]]}
+
+    tag_tab(tag)
+
+
+def question_task_tab(model: Any, name: str) -> None:
+    """Show a task of questions about passages."""
+
+    def answer(question: str, passage: str) -> tuple[str, float]:
+        (found,) = model.predict(name, [(question, passage)])
+        return found["answer"], round(found["score"], 4)
+
+    answer_tab(answer)
+
+
+# problem type of a task of tokens -> its tab
+TOKEN_TABS: dict[str, Any] = {
+    "token_classification": tagging_task_tab,
+    "question_answering": question_task_tab,
+}
 
 
 def mask_tab(tokenizer: Any) -> None:
@@ -130,43 +182,21 @@ def token_tab(tokenizer: Any) -> None:
     )
 
     def tag(text: str) -> dict[str, Any]:
-        entities = [{**row, "entity": row["entity_group"]} for row in pipe(text)]
-        return {"text": text, "entities": entities}
+        return {"text": text, "entities": [to_entity(row, "entity_group") for row in pipe(text)]}
 
-    text = gr.Textbox("Ada Lovelace lived in London.", label="Text", lines=3)
-    button = gr.Button("Tag", variant="primary")
-    button.click(tag, text, gr.HighlightedText(label="Entities"))
+    tag_tab(tag)
 
 
 def question_tab(tokenizer: Any) -> None:
     """Show a passage and a question, and the span that answers it."""
     model = load("AutoModelForQuestionAnswering")
+    model.tokenizer = tokenizer
 
     def answer(question: str, passage: str) -> tuple[str, float]:
-        inputs = tokenizer(
-            question,
-            passage,
-            return_tensors="pt",
-            truncation="only_second",
-            return_offsets_mapping=True,
-        )
-        offsets = inputs.pop("offset_mapping")[0].tolist()
-        outside = torch.tensor([part != 1 for part in inputs.sequence_ids(0)])
-        with torch.no_grad():
-            outputs = model(**inputs)
-        start, end = (
-            logits[0].masked_fill(outside, -torch.inf).softmax(-1)
-            for logits in (outputs.start_logits, outputs.end_logits)
-        )
-        # an answer ends where it begins or later, and has 30 tokens at most
-        scores = (start[:, None] * end[None, :]).triu().tril(29)
-        first, last = divmod(int(scores.argmax()), len(end))
-        return passage[offsets[first][0] : offsets[last][1]], round(float(scores.max()), 4)
+        found = model.answer(question, passage)
+        return found["answer"], round(found["score"], 4)
 
-    question = gr.Textbox("Where did Ada live?", label="Question")
-    passage = gr.Textbox("Ada Lovelace lived in London.", label="Passage", lines=5)
-    outputs = [gr.Textbox(label="Answer"), gr.Number(label="Probability")]
-    gr.Button("Answer", variant="primary").click(answer, [question, passage], outputs)
+    answer_tab(answer)
 
 
 def embedding_tab(tokenizer: Any) -> None:
@@ -202,9 +232,6 @@ TABS: dict[str, dict[str, Any]] = {
     "AutoModelForQuestionAnswering": {"Question": question_tab},
 }
 
-# problem type of a task of tokens -> its tab
-TOKEN_TABS: dict[str, Any] = {"token_classification": token_tab, "question_answering": question_tab}
-
 
 def find_tabs(config: Any) -> dict[str, Any]:
     """Find the tabs of a checkpoint: a name, and what fills it when it is given the tokenizer."""
@@ -214,7 +241,7 @@ def find_tabs(config: Any) -> dict[str, Any]:
     model = load(auto_class)
     tasks = {name: config.task(name) for name in config.tasks}
     tabs: dict[str, Any] = {
-        name: TOKEN_TABS.get(task.problem_type) or (lambda _, name=name: task_tab(model, name))
+        name: lambda _, name=name: task_tab(model, name)
         for name, task in tasks.items()
         if not task.is_pretraining
     }

@@ -1,6 +1,7 @@
 """export.py: a checkpoint as a plain BERT, as ONNX, as a Space."""
 
 import ast
+import gc
 import importlib.util
 import runpy
 
@@ -10,7 +11,12 @@ import yaml
 from transformers import AutoModel, AutoTokenizer, BertModel, BertTokenizer
 
 import export
-from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertForTokenClassification
+from modeling_minbert import (
+    MinBertConfig,
+    MinBertForMultiTask,
+    MinBertForTokenClassification,
+    MinBertModel,
+)
 
 TASKS = {
     "tone": {"problem_type": "classification", "labels": ["down", "up"]},
@@ -33,6 +39,18 @@ def checkpoint(tiny_sizes, tmp_path):
     return tmp_path / "own"
 
 
+@pytest.fixture
+def build_page(monkeypatch):
+    """Return a function that makes the page of a Space."""
+
+    def build(space):
+        monkeypatch.chdir(space)
+        return runpy.run_path("app.py")["build"]()
+
+    yield build
+    gc.collect()  # gradio leaves event loops open, which would warn after the tests
+
+
 def test_a_plain_bert_has_the_encoder_and_the_tokenizer(checkpoint, tmp_path, capsys):
     export.main([str(checkpoint), "--format", "bert", "--output_dir", str(tmp_path / "a" / "bert")])
 
@@ -44,6 +62,18 @@ def test_a_plain_bert_has_the_encoder_and_the_tokenizer(checkpoint, tmp_path, ca
     torch.testing.assert_close(bert(**batch).pooler_output, own(**batch).pooler_output)
     assert "MinBertForMultiTask as a plain bert" in capsys.readouterr().out
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["bert"]
+
+
+def test_sentence_transformers_get_the_vectors_of_a_task(checkpoint, tmp_path, capsys):
+    flags = ["--format", "sentence-transformers", "--task", "near"]
+    export.main([str(checkpoint), *flags, "--output_dir", str(tmp_path / "st")])
+
+    found = MinBertModel.from_pretrained(tmp_path / "st").encode(["the garden is warm"])
+    model = MinBertForMultiTask.from_pretrained(checkpoint)
+    expected = model.encode(["the garden is warm"], task="near")
+    torch.testing.assert_close(found, expected)
+    assert (tmp_path / "st" / "modules.json").exists()
+    assert "open it without trust" in capsys.readouterr().out
 
 
 def test_a_space_brings_the_checkpoint_and_names_it(checkpoint, tmp_path):
@@ -72,16 +102,40 @@ def test_a_space_brings_the_checkpoint_and_names_it(checkpoint, tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("gradio"), reason="needs pip install gradio")
 @pytest.mark.filterwarnings("default")  # of gradio, about others
-def test_a_space_has_a_tab_for_every_head(checkpoint, tmp_path, monkeypatch):
+def test_a_space_has_a_tab_for_every_head(checkpoint, tmp_path, build_page):
     space = tmp_path / "space"
     export.main([str(checkpoint), "--format", "space", "--output_dir", str(space)])
-    monkeypatch.chdir(space)
 
-    page = runpy.run_path("app.py")["build"]()
+    page = build_page(space)
 
     blocks = page.get_config_file()["components"]
     tabs = [block["props"]["label"] for block in blocks if block["type"] == "tabitem"]
     assert tabs == ["near", "tone", "triples", "Masked word", "Next sentence", "Embeddings"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not importlib.util.find_spec("gradio"), reason="needs pip install gradio")
+@pytest.mark.filterwarnings("default")  # of gradio, about others
+def test_two_tasks_of_tokens_have_a_tab_each(tiny_sizes, checkpoint, tmp_path, build_page):
+    tasks = {
+        "names": {"problem_type": "token_classification", "labels": ["O", "B-PER", "I-PER"]},
+        "speech": {"problem_type": "token_classification", "labels": ["noun", "verb"]},
+        "squad": {"problem_type": "question_answering", "max_question_length": 5},
+    }
+    model = MinBertForMultiTask(MinBertConfig(**tiny_sizes, tasks=tasks))
+    model.save_pretrained(tmp_path / "tags")
+    AutoTokenizer.from_pretrained(checkpoint).save_pretrained(tmp_path / "tags")
+    space = tmp_path / "space"
+    export.main([str(tmp_path / "tags"), "--format", "space", "--output_dir", str(space)])
+
+    page = build_page(space)
+
+    names, speech, squad, _ = (function.fn for function in page.fns.values())
+    assert set(names("the garden")) == {"text", "entities"}
+    assert [word for word, _ in speech("the garden")] == ["the", "garden"]
+    answer, score = squad("is it warm", "the garden is warm")
+    assert answer in "the garden is warm"
+    assert 0 <= score <= 1
 
 
 @pytest.mark.slow

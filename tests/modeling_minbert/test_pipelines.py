@@ -15,6 +15,7 @@ from transformers.pipelines import AggregationStrategy
 
 import modeling_minbert
 from modeling_minbert import MinBertForMultiTask
+from modeling_minbert.pipeline_minbert import MinBertMultiTaskPipeline
 from tests.modeling_minbert.test_remote_code import packages_without_this_project
 
 TEXTS = ["the cat sat on a mat", "far", "a bird sang very well in the tree"]
@@ -187,6 +188,26 @@ def test_the_multi_task_pipeline_predicts_as_the_model(multitask):
         assert_close(pipe(pairs, task=task), expected)
         assert_close(pipe(pairs[0], task=task), model.predict(task, pairs[:1])[0])
         assert_close(pipe(rows[1], task=task, max_tokens_per_batch=1), expected[1])
+
+
+def test_a_question_needs_no_name_of_its_task(build_multitask, tasks, tokenizer):
+    span = {"problem_type": "question_answering", "max_question_length": 5}
+    model = build_multitask(tasks | {"span": span})
+    model.tokenizer = tokenizer
+    pipe = MinBertMultiTaskPipeline(model=model, tokenizer=tokenizer, device="cpu")
+    row = {"question": "the cat ran", "context": "a dog was not far"}
+
+    found = pipe(row)
+
+    assert_close(found, model.answer(**row))
+    assert_close(pipe([row, TEXTS[0]]), [found, model.predict("tone", TEXTS[:1])[0]])
+    assert_close(pipe({**row, "task": "span"}, top_k=2), model.answer(**row, top_k=2))
+    with pytest.raises(ValueError, match="task 'tone' answers no questions"):
+        pipe({**row, "task": "tone"})
+    with pytest.raises(ValueError, match="unknown key 'text'"):
+        pipe({**row, "text": "the cat"})
+    with pytest.raises(ValueError, match="span: row 0 must be a pair"):
+        pipe({"question": "the cat ran"})
 
 
 def test_rows_of_several_tasks_come_back_in_their_order(multitask):
