@@ -82,7 +82,7 @@ from .pretraining_minbert import (
     MinBertPreTrainingHeads,
     pretrain,
 )
-from .tokens_minbert import adopt_head, find_answers, label_tokens
+from .tokens_minbert import MinBertHeadOfTask, find_answers, label_tokens
 from .tracing_minbert import is_followed
 from .vocabulary_minbert import look_up, reuse_gradient
 
@@ -799,40 +799,17 @@ class MinBertForSequenceClassification(MinBertPreTrainedModel):
         return F.binary_cross_entropy_with_logits(logits, labels)
 
 
-class MinBertForTokenClassification(MinBertPreTrainedModel):
+class MinBertForTokenClassification(MinBertHeadOfTask, MinBertPreTrainedModel):
     """BERT with a linear classifier on every token."""
 
     _auto_class = "AutoModelForTokenClassification"
+    _adopts = "token_classification", "classifier"
 
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__(config)
         self.bert = MinBertModel(config, add_pooling_layer=False)
         self.dropout, self.classifier = _classifier(config)
         self.post_init()
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        pretrained_model_name_or_path: Any,
-        *args: Any,
-        task: str | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Load a checkpoint; of a multi-task one, the head of a token_classification task.
-
-        Args:
-            pretrained_model_name_or_path: Folder or Hub id.
-            *args: As in `PreTrainedModel.from_pretrained`.
-            task: Name of the task; None for the default task, or the first of this type by name,
-                unless other labels are asked for.
-            **kwargs: As in `PreTrainedModel.from_pretrained`.
-
-        Raises:
-            ValueError: If there is no such task, or it is of another type.
-        """
-        path = pretrained_model_name_or_path
-        kwargs = adopt_head(path, "token_classification", "classifier", task, kwargs)
-        return super().from_pretrained(path, *args, **kwargs)
 
     @can_return_tuple
     def forward(
@@ -857,10 +834,11 @@ class MinBertForTokenClassification(MinBertPreTrainedModel):
         return self.classifier(self.dropout(hidden))
 
 
-class MinBertForQuestionAnswering(MinBertAnswering, MinBertPreTrainedModel):
+class MinBertForQuestionAnswering(MinBertAnswering, MinBertHeadOfTask, MinBertPreTrainedModel):
     """BERT with the start and end scores of an answer span (Devlin et al. 2019, section 4.2)."""
 
     _auto_class = "AutoModelForQuestionAnswering"
+    _adopts = "question_answering", "qa_outputs"
     accepts_loss_kwargs = False
 
     def __init__(self, config: MinBertConfig) -> None:
@@ -868,30 +846,6 @@ class MinBertForQuestionAnswering(MinBertAnswering, MinBertPreTrainedModel):
         self.bert = MinBertModel(config, add_pooling_layer=False)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        pretrained_model_name_or_path: Any,
-        *args: Any,
-        task: str | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Load a checkpoint; of a multi-task one, the head of a question_answering task.
-
-        Args:
-            pretrained_model_name_or_path: Folder or Hub id.
-            *args: As in `PreTrainedModel.from_pretrained`.
-            task: Name of the task; None for the default task, or the first of this type by name,
-                unless other labels are asked for.
-            **kwargs: As in `PreTrainedModel.from_pretrained`.
-
-        Raises:
-            ValueError: If there is no such task, or it is of another type.
-        """
-        path = pretrained_model_name_or_path
-        kwargs = adopt_head(path, "question_answering", "qa_outputs", task, kwargs)
-        return super().from_pretrained(path, *args, **kwargs)
 
     @can_return_tuple
     def forward(

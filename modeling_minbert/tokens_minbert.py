@@ -22,7 +22,7 @@ import os
 import re
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -162,6 +162,38 @@ def _ignore_fillers(positions: Tensor, logits: Tensor) -> Tensor:
     return positions.masked_fill(positions == IGNORED_LABEL, logits.shape[1])
 
 
+class MinBertHeadOfTask:
+    """What models with one head have that take it from a task of a multi-task checkpoint."""
+
+    # Problem type of the task, and name of the layer that is the head.
+    _adopts: ClassVar[tuple[str, str]]
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: Any,
+        *args: Any,
+        task: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Load a checkpoint; of a multi-task one, the head of a task.
+
+        Args:
+            pretrained_model_name_or_path: Folder or Hub id.
+            *args: As in `PreTrainedModel.from_pretrained`.
+            task: Name of the task; None for the default task, or the first of this type by name,
+                unless other labels are asked for.
+            **kwargs: As in `PreTrainedModel.from_pretrained`.
+
+        Raises:
+            ValueError: If there is no such task, or it is of another type.
+        """
+        path = pretrained_model_name_or_path
+        kwargs = adopt_head(path, *cls._adopts, task, kwargs)
+        parent: Any = super()
+        return parent.from_pretrained(path, *args, **kwargs)
+
+
 def adopt_head(
     path: str | os.PathLike[str], kind: str, head: str, task: str | None, kwargs: dict[str, Any]
 ) -> dict[str, Any]:
@@ -209,4 +241,4 @@ def adopt_head(
     return kwargs | {"key_mapping": {source: f"{head}.", **kwargs.get("key_mapping", {})}}
 
 
-__all__ = ["MinBertTokenHead", "adopt_head", "find_answers", "label_tokens"]
+__all__ = ["MinBertHeadOfTask", "MinBertTokenHead", "find_answers", "label_tokens"]
