@@ -40,8 +40,8 @@ from trainers import (  # noqa: E402
     MultiTaskTrainer,
     add_lora,
 )
-from trainers.methods import MethodArguments  # noqa: E402
-from trainers.task_sampling import SamplingArguments  # noqa: E402
+from trainers.data.task_sampling import SamplingArguments  # noqa: E402
+from trainers.methods.method_arguments import MethodArguments  # noqa: E402
 
 PLAIN = "plain"
 MIXED = {"task_sampling": "mixed"}

@@ -24,8 +24,8 @@ from benchmarks.summary import summarize
 from benchmarks.targets import MEMORY, TARGETS, verdict
 from benchmarks.tasks import TASKS
 from benchmarks.workloads import CLS, MASK, SEP, Rows, prepare
-from trainers.collators import TaskCollator
-from trainers.shapes import FixedShapes
+from trainers.data.collators import TaskCollator
+from trainers.data.shapes import FixedShapes
 
 # what transformers and sentence-transformers warn of in their own trainers
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

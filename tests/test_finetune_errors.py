@@ -15,7 +15,7 @@ import finetune
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests import small_run
 from trainers import FastTrainingArguments, FinetuneArguments, parse_recipe
-from trainers.runs import describe_settings, finish_run, start_run
+from trainers.runs.run_folder import describe_settings, finish_run, start_run
 
 ROOT = Path(__file__).parents[1]
 

@@ -14,7 +14,7 @@ from tests.glue_files import write_glue
 from tests.nli_files import write_snli
 from tests.test_finetune_questions import make_questions
 from trainers import PRIMARY_METRIC, FinetuneArguments, PretrainArguments, parse_recipe
-from trainers.checks import check_arguments
+from trainers.training.checks import check_arguments
 
 ROOT = Path(__file__).parents[1]
 FILES = [
@@ -116,6 +116,19 @@ def write_questions(folder, dataset):
         (folder / f"{split}-{version}.json").write_text(json.dumps(content), encoding="utf-8")
 
 
+def write_own(folder, keys):
+    """Write the files of a task that has own ones, a column for each text; return their paths."""
+    paths = {
+        key: str(folder / keys[key]) for key in keys if key in ("train_file", "validation_file")
+    }
+    for path in paths.values():
+        lines = ["\t".join(f"{name} {row}" for name in keys["text_columns"]) for row in range(100)]
+        Path(path).write_text(
+            "\n".join(["\t".join(keys["text_columns"]), *lines]), encoding="utf-8"
+        )
+    return paths
+
+
 def test_every_task_has_a_head_and_rows(recipe, glue_folder, tmp_path):
     arguments, _ = parse(recipe)
     heads = {}
@@ -125,12 +138,13 @@ def test_every_task_has_a_head_and_rows(recipe, glue_folder, tmp_path):
         write_questions(tmp_path, dataset)
 
     for name, keys in arguments.tasks.items():
-        sample = keys | {"dataset": SAMPLES.get(keys["dataset"], keys["dataset"])}
-        is_own = sample["dataset"] in ("snli", "conll2003", *QUESTIONS)
+        dataset = keys.get("dataset")
+        sample = keys | {"dataset": SAMPLES.get(dataset, dataset)} | write_own(tmp_path, keys)
+        is_own = dataset in ("snli", "conll2003", *QUESTIONS)
         folder = tmp_path if is_own else glue_folder
         task = finetune.RecipeTask.from_recipe(name, sample, str(folder))
         rows = load_task(task.data)
-        least = 9 if keys["dataset"] in GLUE else 100
+        least = 9 if dataset in GLUE else 100
         assert all(len(rows.splits[split]) >= least for split in ("train", "validation"))
         heads[name] = task.describe_head(rows)
 

@@ -1,51 +1,36 @@
 """Multi-task training on top of the Hugging Face Trainer.
 
-The map: ``tasks`` (what a recipe says about training a task), ``data`` (rows of all tasks),
-``rows`` (their arrays), ``masking`` and ``text`` (learning from text without labels), ``collators``
-and ``shapes`` (rows to batches), ``task_sampling``, ``samplers``, ``streams`` and ``token_streams``
-(which rows of which task at which step), ``batches`` (all these for a run), ``metrics`` (per task
-and over all tasks), ``scores`` (of many draws of rows), ``embeddings`` (those of vectors),
-``evaluation``, ``method_trainer``, ``mixed_trainer`` and ``multitask`` (the trainer, in layers),
-``methods`` (its flags), ``layers``, ``regularization``, ``perturbation``, ``averaging``,
-``adapters`` and ``gradient_surgery`` (what they ask for), ``acceleration`` (of its steps),
-``checkpoints`` (what can be resumed), ``arguments`` and ``recipes`` (a YAML file plus flags),
-``recipe_files`` (that file), ``pretrained`` (strict loading), ``runs`` (the folder of a run),
-``launch`` (a whole run), ``results``, ``predictions``, ``glue`` and ``report`` (what it leaves
-behind), ``evidence``, ``analysis``, ``curves``, ``plots`` and ``page`` (``report.html``),
-``experiments``, ``overrides``, ``search`` and ``planning`` (many runs), ``campaign`` (doing them),
-``tables`` and ``table_plot`` (what they found), ``compare`` (two of them), ``errors`` (for people),
-``files`` (whole files or nothing).
+The map, from below: ``files`` (whole files or nothing) and ``errors`` (for people), then rooms, of
+which each knows only those before it: ``data`` (rows to batches), ``metrics`` (what outputs are
+worth), ``methods`` (what changes a step), ``training`` (the trainer), ``reports`` (what a run
+leaves behind), ``runs`` (one run) and ``experiments`` (many). Whoever uses the package imports from
+here.
 """
 
-from .adapters import add_lora, merge_lora
-from .answers import AnswerSearch, answer_questions, measure_answers, spread_questions
-from .arguments import (
-    FastTrainingArguments,
-    FinetuneArguments,
-    PretrainArguments,
-    RunArguments,
-    TextArguments,
-)
-from .callbacks import AggregateEarlyStopping
-from .campaign import Campaign, Failure, find_state, order_runs, program_command
-from .checkpoints import last_complete_checkpoint
-from .checks import check_arguments
-from .collators import TaskCollator
-from .compare import (
+from .data.collators import TaskCollator
+from .data.masking import Masking
+from .data.rows import SomeRows, TextSource
+from .data.samplers import TaskBatchSampler
+from .data.task_dataset import TaskDataset, spread
+from .data.task_sampling import SamplingArguments
+from .data.tasks import TaskTraining
+from .data.text import TEXT_TYPES
+from .errors import INPUT_ERRORS, named_errors, readable_errors, reason_of
+from .experiments.campaign import Campaign, Failure, find_state, order_runs, program_command
+from .experiments.compare import (
     ComparisonArguments,
     compare_runs,
     describe_differences,
     read_scored_rows,
 )
-from .data import TaskDataset, spread
-from .errors import INPUT_ERRORS, named_errors, readable_errors, reason_of
-from .experiments import ExperimentArguments, parse_experiments
+from .experiments.experiment_arguments import ExperimentArguments, parse_experiments
+from .experiments.planning import PlannedRun, Row, plan_rows
+from .experiments.tables import ExperimentTable
 from .files import replaced_when_done, write_text
-from .glue import GlueFile, missing_files, write_glue_file, write_submission
-from .launch import Program
-from .masking import Masking
-from .methods import MethodArguments
-from .metrics import (
+from .methods.adapters import add_lora, merge_lora
+from .methods.method_arguments import MethodArguments
+from .metrics.answers import AnswerSearch, answer_questions, measure_answers, spread_questions
+from .metrics.task_metrics import (
     PRIMARY_METRIC,
     aggregates,
     check_metric,
@@ -53,27 +38,32 @@ from .metrics import (
     standard_error,
     task_metrics,
 )
-from .multitask import MultiTaskTrainer
-from .page import report_run, write_report
-from .planning import PlannedRun, Row, plan_rows
-from .predictions import read_predictions, write_predictions
-from .pretrained import load_pretrained
-from .recipes import check_types, deal_keys, fill_arguments, parse_recipe, split_argv
-from .report import plot_history, results_table, write_model_card
-from .results import Outputs, Results, RunFacts, evaluate_run, write_card, write_results
-from .rows import SomeRows, TextSource
-from .runs import (
+from .reports.glue import GlueFile, missing_files, write_glue_file, write_submission
+from .reports.model_card import plot_history, results_table, write_model_card
+from .reports.page import report_run, write_report
+from .reports.predictions import read_predictions, write_predictions
+from .reports.results import Outputs, Results, RunFacts, evaluate_run, write_card, write_results
+from .runs.arguments import (
+    FastTrainingArguments,
+    FinetuneArguments,
+    PretrainArguments,
+    RunArguments,
+    TextArguments,
+)
+from .runs.launch import Program
+from .runs.recipes import check_types, deal_keys, fill_arguments, parse_recipe, split_argv
+from .runs.run_folder import (
     describe_command,
     describe_recipe,
     describe_settings,
     read_settings,
     sole_writer,
 )
-from .samplers import TaskBatchSampler
-from .tables import ExperimentTable
-from .task_sampling import SamplingArguments
-from .tasks import TaskTraining
-from .text import TEXT_TYPES
+from .training.callbacks import AggregateEarlyStopping
+from .training.checkpoints import last_complete_checkpoint
+from .training.checks import check_arguments
+from .training.multitask import MultiTaskTrainer
+from .training.pretrained import load_pretrained
 
 __all__ = [
     "INPUT_ERRORS",

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 
-from trainers.masking import Draws, Masking
+from trainers.data.masking import Draws, Masking
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 SPECIAL = [PAD, CLS, SEP, MASK]

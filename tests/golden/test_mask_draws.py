@@ -21,7 +21,7 @@ from tests.golden.masks import (
     make_rows,
     targets_of,
 )
-from trainers.masking import Draws
+from trainers.data.masking import Draws
 
 
 def assert_share(count, trials, expected, deviations=3):

@@ -21,7 +21,7 @@ from tests.golden.masks import (
     targets_of,
     uniform,
 )
-from trainers.masking import Draws
+from trainers.data.masking import Draws
 
 
 @pytest.mark.parametrize("whole_words", [False, True])

@@ -8,7 +8,7 @@ import torch
 from transformers import TrainerCallback, TrainingArguments
 
 from tests.trainers.tiny import make_model, make_rows
-from trainers.acceleration import static_shapes
+from trainers.training.acceleration import static_shapes
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def train(make_trainer, **options):
 def test_a_gradient_that_is_reused_gives_the_same_training(make_trainer, monkeypatch, accumulation):
     options = {"gradient_accumulation_steps": accumulation, "learning_rate": 1e-3}
     reused, places = train(make_trainer, **options)
-    monkeypatch.setattr("trainers.multitask.reused_gradients", lambda _: nullcontext())
+    monkeypatch.setattr("trainers.training.multitask.reused_gradients", lambda _: nullcontext())
     plain, _ = train(make_trainer, **options)
 
     assert len(places) == 1
@@ -131,7 +131,7 @@ def test_a_gradient_that_is_reused_gives_the_same_training(make_trainer, monkeyp
     [{"torch_compile": True}, {"optim": "galore_adamw_layerwise", "optim_target_modules": "all"}],
 )
 def test_who_looks_at_gradients_elsewhere_gets_fresh_ones(make_trainer, options):
-    from trainers.acceleration import reused_gradients
+    from trainers.training.acceleration import reused_gradients
 
     plain, special = make_trainer(), make_trainer(**options)
     weights = [trainer.model.get_input_embeddings().weight for trainer in (plain, special)]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from trainers.adapters import add_lora, merge_lora
+from trainers.methods.adapters import add_lora, merge_lora
 
 pytest.importorskip("peft")
 

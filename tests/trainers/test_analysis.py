@@ -6,8 +6,8 @@ import torch
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix
 
-from trainers.analysis import MOST_CLASSES, MOST_POINTS, analyse, calibrate, find_errors
-from trainers.analysis import probabilities as find_probabilities
+from trainers.reports.analysis import MOST_CLASSES, MOST_POINTS, analyse, calibrate, find_errors
+from trainers.reports.analysis import probabilities as find_probabilities
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from trainers import AnswerSearch, TaskCollator, TaskDataset, spread_questions
-from trainers.answers import Answer, FoundAnswers, keep_places, score_windows, write_answers
-from trainers.collators import join_rows
-from trainers.rows import FlatRows
-from trainers.squad_metrics import find_threshold, normalize_answer, squad_metrics, token_f1
+from trainers.data.collators import join_rows
+from trainers.data.rows import FlatRows
+from trainers.metrics.answers import Answer, FoundAnswers, keep_places, score_windows, write_answers
+from trainers.metrics.squad_metrics import find_threshold, normalize_answer, squad_metrics, token_f1
 
 
 @pytest.mark.parametrize(

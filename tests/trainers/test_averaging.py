@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from trainers.averaging import Averaging, WeightAverage
+from trainers.methods.averaging import Averaging, WeightAverage
 
 
 def move(model: nn.Module) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from trainers import Campaign, ExperimentArguments, find_state, order_runs, plan_rows
-from trainers.campaign import program_command
-from trainers.runs import RUN_FILE
+from trainers.experiments.campaign import program_command
+from trainers.runs.run_folder import RUN_FILE
 
 # Stands for finetune.py and pretrain.py: notes that it was called, and does what its recipe says.
 STUB = """

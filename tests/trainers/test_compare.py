@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from trainers import compare_runs, describe_differences, read_scored_rows, write_predictions
-from trainers.compare import ScoredRows
-from trainers.predictions import read_predictions
+from trainers.experiments.compare import ScoredRows
+from trainers.reports.predictions import read_predictions
 
 ROWS = 400
 

@@ -11,8 +11,8 @@ from transformers import TrainingArguments
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests.trainers import tiny
 from trainers import MultiTaskTrainer, TaskCollator, evaluate_run, results_table
-from trainers.collators import FixedShapes
-from trainers.data import TaskDataset
+from trainers.data.collators import FixedShapes
+from trainers.data.task_dataset import TaskDataset
 
 METRICS = {"accuracy", "mrr", "alignment", "uniformity"}
 

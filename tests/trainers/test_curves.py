@@ -4,8 +4,14 @@ import re
 
 import pytest
 
-from trainers.curves import MOST_POINTS, task_curves
-from trainers.plots import MOST_MARKS, place_strip, plot_calibration, plot_curves, plot_scatter
+from trainers.reports.curves import MOST_POINTS, task_curves
+from trainers.reports.plots import (
+    MOST_MARKS,
+    place_strip,
+    plot_calibration,
+    plot_curves,
+    plot_scatter,
+)
 
 HISTORY = [
     {"step": 1, "loss": 1.0, "loss_moods": 1.2},

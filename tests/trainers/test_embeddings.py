@@ -7,8 +7,9 @@ import pytest
 from sklearn.metrics import label_ranking_average_precision_score
 from transformers import EvalPrediction
 
-from trainers import aggregates, embeddings, standard_error, task_metrics
-from trainers.embeddings import embedding_metrics
+from trainers import aggregates, standard_error, task_metrics
+from trainers.metrics import embeddings
+from trainers.metrics.embeddings import embedding_metrics
 
 
 def make_vectors(rows, sentences, noise=1.0):

@@ -11,8 +11,8 @@ from torch import nn
 from tests.trainers.test_mixed import MIXED, WEIGHTS, run, weights
 from tests.trainers.tiny import SIZES, make_model
 from trainers import MethodArguments, SamplingArguments
-from trainers.collators import list_batches
-from trainers.gradient_surgery import GradientSurgery, check_surgery
+from trainers.data.collators import list_batches
+from trainers.methods.gradient_surgery import GradientSurgery, check_surgery
 
 PCGRAD = MIXED | {"gradient_surgery": "pcgrad"}
 GRADVAC = MIXED | {"gradient_surgery": "gradvac"}
@@ -309,7 +309,7 @@ def test_the_merged_gradient_is_clipped(make_trainer):
 def test_a_gradient_that_is_reused_gives_the_same_training(make_trainer, monkeypatch):
     options = {"own": PCGRAD, "max_steps": 4, "learning_rate": 1e-3}
     reused, _ = run(make_trainer, **options)
-    monkeypatch.setattr("trainers.multitask.reused_gradients", lambda _: nullcontext())
+    monkeypatch.setattr("trainers.training.multitask.reused_gradients", lambda _: nullcontext())
     plain, _ = run(make_trainer, **options)
 
     torch.testing.assert_close(weights(reused), weights(plain), rtol=0, atol=1e-6)

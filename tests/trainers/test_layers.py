@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, TrainerControl, TrainerState
 
-from trainers.layers import (
+from trainers.methods.layers import (
     EMBEDDINGS,
     GradualUnfreezing,
     describe_learning_rates,

@@ -9,7 +9,7 @@ from transformers import TrainerCallback
 
 from tests.trainers.tiny import make_model
 from trainers import MethodArguments, TaskTraining
-from trainers.arguments import FinetuneArguments
+from trainers.runs.arguments import FinetuneArguments
 
 SMART = {"weight": 0.5, "bregman_weight": 0.5, "epsilon": 0.1}
 

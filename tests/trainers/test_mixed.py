@@ -6,7 +6,7 @@ from transformers import TrainerCallback
 
 from tests.trainers.tiny import SIZES, make_model
 from trainers import MethodArguments, SamplingArguments, TaskTraining
-from trainers.collators import list_batches
+from trainers.data.collators import list_batches
 
 MIXED = {"sampling": SamplingArguments(task_sampling="mixed"), "stop": 4}
 WEIGHTS = {"task_training": {"pairs": TaskTraining(loss_weight=3.0)}}

@@ -6,7 +6,7 @@ from transformers import TrainerCallback
 
 from tests.trainers.tiny import CHECKPOINTING, PROBLEM_TYPES, SIZES, make_model, make_rows
 from trainers import AggregateEarlyStopping, TaskTraining, last_complete_checkpoint
-from trainers.multitask import exponential_factor
+from trainers.training.multitask import exponential_factor
 
 
 class Spy(TrainerCallback):

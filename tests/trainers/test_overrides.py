@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainers.overrides import check_disjoint, override
+from trainers.experiments.overrides import check_disjoint, override
 
 RECIPE = {
     "tasks": {"sst": {"dataset": "sst"}, "sts": {"dataset": "sts", "loss": "bce"}},

@@ -6,8 +6,8 @@ from transformers import TrainingArguments
 
 from tests.trainers.tiny import PROBLEM_TYPES, SIZES, make_model, make_rows
 from trainers import TaskCollator
-from trainers.batches import make_collator
-from trainers.shapes import FixedShapes
+from trainers.data.batches import make_collator
+from trainers.data.shapes import FixedShapes
 
 WAYS = {
     "packed": TaskCollator(0, packed=True),

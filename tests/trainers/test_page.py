@@ -14,8 +14,8 @@ from sklearn.metrics import confusion_matrix
 from tests.trainers import tiny
 from tests.trainers.pages import PageReader
 from trainers import RunFacts, evaluate_run, report_run, spread, write_report, write_results
-from trainers.evidence import MOST_CHARACTERS
-from trainers.page import printable
+from trainers.reports.evidence import MOST_CHARACTERS
+from trainers.reports.page import printable
 
 NASTY = (
     "</style><script>alert('a')</script>\"' onload=\"b\" & \U0001f600 שלום \u202e abc \x00\x07\x85"

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainers.perturbation import SamePass, Smart, number_sequences, take_steps
+from trainers.methods.perturbation import SamePass, Smart, number_sequences, take_steps
 
 ROW = torch.zeros(1, dtype=torch.int64)  # one sequence of one token
 

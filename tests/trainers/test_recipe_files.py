@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainers.recipe_files import format_recipe, read_recipe
+from trainers.runs.recipe_files import format_recipe, read_recipe
 
 
 @pytest.mark.parametrize(

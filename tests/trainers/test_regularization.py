@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from trainers.perturbation import Smart
-from trainers.regularization import RDrop, Regularizer
+from trainers.methods.perturbation import Smart
+from trainers.methods.regularization import RDrop, Regularizer
 
 TASKS = {
     "moods": {"problem_type": "classification", "labels": ["bad", "good", "odd"]},

@@ -8,7 +8,7 @@ from huggingface_hub import ModelCard
 
 from tests.trainers import tiny
 from trainers import RunFacts, evaluate_run, write_card, write_results
-from trainers.results import LIBRARIES
+from trainers.reports.results import LIBRARIES
 
 TEMPLATE = "---\n{{ card_data }}\n---\n{{ path }}\n{{ results }}\n{{ rows.pairs.test }}\n"
 

@@ -10,9 +10,7 @@ from transformers import TrainingArguments
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests.trainers.tiny import VOCABULARY
 from trainers import MultiTaskTrainer
-from trainers.predictions import write_tags
-from trainers.results import evaluate_run
-from trainers.tagging import (
+from trainers.metrics.tagging import (
     Tagged,
     TagNames,
     analyse_tags,
@@ -24,6 +22,8 @@ from trainers.tagging import (
     tag_metrics,
     tags_by_row,
 )
+from trainers.reports.predictions import write_tags
+from trainers.reports.results import evaluate_run
 
 NAMES = ["O", "B-A", "I-A", "B-B", "I-B", "B-C", "I-C"]
 TAGS = TagNames.parse(NAMES)

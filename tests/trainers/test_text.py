@@ -19,10 +19,10 @@ from modeling_minbert import (
 from tests.trainers import tiny
 from tests.trainers.texts import CLS, FIRST, MASK, SEP, VOCABULARY, Pairs
 from trainers import Masking, SomeRows, TaskBatchSampler, TaskCollator, TaskDataset
-from trainers.checks import find_texts
-from trainers.metrics import standard_error, task_metrics
-from trainers.shapes import FixedShapes
-from trainers.text import score_text
+from trainers.data.shapes import FixedShapes
+from trainers.data.text import score_text
+from trainers.metrics.task_metrics import standard_error, task_metrics
+from trainers.training.checks import find_texts
 
 MODELS = {
     "masked_lm": MinBertForMaskedLM,

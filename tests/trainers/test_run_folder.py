@@ -1,0 +1,229 @@
+"""The folder of a run: who may have it, and what is noted in it."""
+
+import json
+import logging
+from types import SimpleNamespace
+
+import datasets
+import pytest
+import transformers
+from transformers import TrainingArguments
+
+from trainers.runs.run_folder import (
+    asks_to_resume,
+    check_data,
+    check_output_dir,
+    describe_command,
+    describe_recipe,
+    describe_settings,
+    find_checkpoint,
+    finish_run,
+    sole_writer,
+    speak_once,
+    start_run,
+)
+
+SETTINGS = {"seed": 1, "tasks": {"sst": {"dataset": "sst"}}, "logging_steps": 5}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return the path of a folder that is not there."""
+    return tmp_path / "new" / "run"
+
+
+def check(folder, settings=SETTINGS, *, resume=False, overwrite=False):
+    check_output_dir(folder, settings, resume=resume, overwrite=overwrite)
+
+
+def test_a_new_folder_is_free_and_not_made(folder):
+    check(folder)
+
+    assert not folder.parent.exists()
+
+
+def test_an_empty_folder_is_free(tmp_path):
+    check(tmp_path)
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_equal_run_that_has_finished_may_be_repeated(folder):
+    start_run(folder, SETTINGS, resume=False)
+    finish_run(folder)
+
+    check(folder, SETTINGS | {"logging_steps": 7, "output_dir": "elsewhere"})
+
+    assert json.loads((folder / "run.json").read_text())["finished"] is True
+
+
+def test_an_unfinished_run_may_be_resumed(folder):
+    start_run(folder, SETTINGS, resume=False)
+
+    check(folder, resume=True)
+
+    assert json.loads((folder / "run.json").read_text())["finished"] is False
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "no JSON"])
+def test_a_folder_whose_run_cannot_be_read_is_refused(tmp_path, content):
+    (tmp_path / "run.json").write_text(content)
+
+    with pytest.raises(ValueError, match="holds files that are no run: choose another"):
+        check(tmp_path)
+
+
+def test_an_unfinished_run_is_not_begun_again(folder):
+    start_run(folder, SETTINGS, resume=False)
+
+    with pytest.raises(ValueError, match="unfinished: add --resume_from_checkpoint true to go on"):
+        check(folder)
+
+
+@pytest.mark.parametrize(
+    ("resume", "message"),
+    [(False, "holds a run with another seed, tasks"), (True, "resumes with another seed, tasks")],
+)
+def test_another_run_is_named_by_what_differs(folder, resume, message):
+    start_run(folder, SETTINGS, resume=False)
+    finish_run(folder)
+
+    with pytest.raises(ValueError, match=message):
+        check(folder, SETTINGS | {"seed": 2, "tasks": {}}, resume=resume)
+
+
+@pytest.mark.parametrize(
+    ("resume", "message"), [(False, "holds a run with other"), (True, "resumes with other")]
+)
+@pytest.mark.parametrize("finished", [False, True])
+def test_data_that_changed_are_named(folder, resume, message, finished):
+    start_run(folder, SETTINGS, {"sst": "a", "text": "b"}, resume=False)
+    if finished:
+        finish_run(folder)
+
+    check_data(folder, {"text": "b", "sst": "a"}, resume=resume, overwrite=False)
+    check_data(folder, {"text": "c", "sst": "a"}, resume=resume, overwrite=True)
+    with pytest.raises(ValueError, match=rf"{message} data of text, which changed .* put back"):
+        check_data(folder, {"text": "c", "sst": "a"}, resume=resume, overwrite=False)
+
+
+def test_a_run_that_noted_no_data_may_go_on(folder):
+    start_run(folder, SETTINGS, resume=False)
+
+    check_data(folder, {"sst": "a"}, resume=True, overwrite=False)
+    check_data(folder.parent, {"sst": "a"}, resume=False, overwrite=False)
+
+
+def test_overwriting_is_free_of_questions(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+
+    check(tmp_path, overwrite=True)
+
+    assert (tmp_path / "thesis.txt").exists()
+
+
+def test_a_file_is_no_folder_whatever_is_asked(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("")
+
+    with pytest.raises(ValueError, match="is a file; name a folder"):
+        check(path, overwrite=True)
+
+
+@pytest.mark.parametrize(("resume", "kept"), [(False, ["run.json"]), (True, None)])
+def test_a_start_drops_what_is_of_the_run_before_unless_it_resumes(tmp_path, resume, kept):
+    for name in ("checkpoint-3", "predictions"):
+        (tmp_path / name).mkdir()
+    for name in ("report.html", "report.json"):
+        (tmp_path / name).touch()
+
+    start_run(tmp_path, SETTINGS, resume=resume)
+
+    expected = kept or ["checkpoint-3", "predictions", "report.html", "report.json", "run.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(None, False), ("false", False), ("False", False), ("true", True), ("runs/a", True)],
+)
+def test_what_asks_to_resume(value, expected):
+    assert asks_to_resume(value) is expected
+
+
+@pytest.mark.parametrize("value", [None, "false", "true"])
+def test_without_checkpoints_a_run_begins_at_the_start(folder, value):
+    assert find_checkpoint(folder, value, 1) is None
+
+
+def test_a_checkpoint_that_is_not_there_is_named(folder):
+    with pytest.raises(
+        FileNotFoundError, match=r"gone' is no folder; give a checkpoint, or 'true'"
+    ):
+        find_checkpoint(folder, "gone", 1)
+
+
+def test_a_folder_that_is_no_checkpoint_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"cannot be used: trainer_state.json is missing"):
+        find_checkpoint(tmp_path, str(tmp_path), 1)
+
+
+def test_settings_are_what_json_can_hold(tmp_path):
+    args = TrainingArguments(str(tmp_path), use_cpu=True, hub_token="secret")  # noqa: S106
+
+    settings = describe_settings(args, {"tasks": {"a": {"labels": ("x", "y")}}})
+
+    assert settings == json.loads(json.dumps(settings))
+    assert settings["tasks"] == {"a": {"labels": ["x", "y"]}}
+    assert "secret" not in json.dumps(settings)
+
+
+@pytest.fixture
+def restored():
+    """Restore what ``speak_once`` changes for the whole process."""
+    yield
+    datasets.enable_progress_bars()
+    transformers.utils.logging.enable_progress_bar()
+    transformers.utils.logging.set_verbosity_warning()
+
+
+@pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize(("rank", "silent"), [(0, False), (1, True)])
+def test_only_the_first_process_speaks(rank, silent):
+    speak_once(SimpleNamespace(process_index=rank))
+
+    assert datasets.are_progress_bars_disabled() is silent
+    assert (transformers.utils.logging.get_verbosity() == logging.ERROR) is silent
+
+
+def test_the_token_of_the_hub_is_shown_to_nobody(tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("seed: 1\nhub_token: hf_secret\nmax_length: 8\n")
+
+    separate = describe_command(
+        "finetune.py", ["a.yaml", "--hub_token", "hf_secret", "--seed", "1"]
+    )
+    joined = describe_command("finetune.py", ["--hub_token=hf_secret"])
+
+    for text in (separate, joined, describe_recipe(recipe)):
+        assert "hf_secret" not in text
+        assert "HUB_TOKEN" in text
+    assert separate.startswith("accelerate launch finetune.py a.yaml --hub_token")
+    assert "max_length: 8" in describe_recipe(recipe)
+
+
+def test_another_order_of_tasks_is_another_run(tmp_path):
+    args = TrainingArguments(output_dir=str(tmp_path / "run"), use_cpu=True)
+
+    first = describe_settings(args, {"tasks": {"a": {}, "b": {}}})
+    second = describe_settings(args, {"tasks": {"b": {}, "a": {}}})
+
+    assert first != second
+
+
+def test_a_folder_has_one_writer(tmp_path):
+    with sole_writer(tmp_path), pytest.raises(ValueError, match="is being written by another"):
+        sole_writer(tmp_path).__enter__()
+
+    with sole_writer(tmp_path):
+        assert (tmp_path / "_run.lock").is_file()

@@ -1,0 +1,241 @@
+"""Rows of one task as a batch: padded, or packed without padding."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional as F
+
+from .masking import IGNORED_LABEL
+from .rows import Joined, TaskBatch
+from .shapes import FixedShapes
+from .task_dataset import MixedBatch
+from .text import TextTask
+
+# Room for predicted tokens in fixed shapes, beyond the share that is asked for, and its multiples.
+SPARE_TARGETS = 1.1
+TARGETS_MULTIPLE = 64
+# Key of a mixed batch: a list of the batches of its tasks.
+BATCHES = "batches"
+
+
+class TaskCollator:
+    """Make the rows of one task a batch.
+
+    Padded, single sequences and joint pairs become tensors of (B, L), separate pairs of (B, 2, L)
+    and the S sentences of a contrastive task of (B, S, L), where L is the longest sequence:
+
+    - ``input_ids``, ``token_type_ids``, ``attention_mask``, int64.
+
+    Packed, all N sequences stand one after the other in one row of T tokens, those of separate
+    pairs in the order a0, b0, a1, b1, and so on:
+
+    - ``input_ids``, ``token_type_ids``, ``position_ids``, (1, T), int64;
+    - ``cu_seq_lens_q``: where each sequence begins, and T, (N + 1,), int32;
+    - ``max_length_q``: tokens of the longest sequence, an int.
+
+    Both begin with ``task`` and, if the rows have them, ``labels`` (B,), or (B, 2) of questions
+    about passages, the places of the first and last token of an answer: of the tensors the Trainer
+    takes the first one for the size of the batch. ``labels`` of masked language modelling have the
+    shape of ``input_ids``; packed, ``label_positions`` (M,) says where they are not -100, so that
+    nothing has to wait for a GPU to find them. ``next_sentence_label`` (B,) is beside them if both
+    are trained; if next sentences are trained alone, ``labels`` (B,) are those.
+
+    With fixed shapes, filler rows of padding tokens follow the real ones. Their label is -100: a
+    loss is a mean over the rows with another label. ``num_rows``, an int, is the number of real
+    rows; it is for the Trainer, which takes it out of what the model gets (to a compiled model
+    every other int is another program) and cuts logits and labels to that many rows.
+    ``label_positions`` then has few lengths, too, with tokens to fill it up whose label is -100.
+
+    Args:
+        pad_token_id: Fills ``input_ids`` where no real token is.
+        packed: Whether to pack.
+        fixed_shapes: Fill packed batches up to these shapes.
+        texts: The tasks that learn from text without labels.
+
+    Raises:
+        ValueError: If there are fixed shapes for padded batches.
+    """
+
+    def __init__(
+        self,
+        pad_token_id: int,
+        *,
+        packed: bool = False,
+        fixed_shapes: FixedShapes | None = None,
+        texts: Mapping[str, TextTask] | None = None,
+    ) -> None:
+        if fixed_shapes is not None and not packed:
+            raise ValueError("fixed_shapes are for packed batches; give packed=True")
+        self.pad_token_id = pad_token_id
+        self.packed = packed
+        self.fixed_shapes = fixed_shapes
+        self.texts = dict(texts or {})
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Make a batch.
+
+        Args:
+            rows: Rows of one task with ``input_ids`` and ``token_type_ids``; ``labels`` if known,
+                one for a row or one for each of its tokens.
+
+        Raises:
+            ValueError: If the rows are of several tasks, or masks are to be drawn for rows that
+                did not come from a ``TaskDataset``.
+        """
+        joined = rows.join() if isinstance(rows, TaskBatch) else join_rows(rows)
+        text = self.texts.get(joined.task)
+        if text is not None:
+            joined = text.prepare(joined)
+        of_rows = {"next_sentence_label": joined.next_sentence_label, "labels": joined.labels}
+        batch: dict[str, Any] = {"task": joined.task}
+        batch |= {
+            name: torch.from_numpy(values) for name, values in of_rows.items() if values is not None
+        }
+        if self.packed:
+            return batch | self._pack(batch, joined)
+        return batch | self._pad(joined, separate=_is_separate(rows))
+
+    def _pad(self, joined: Joined, *, separate: bool) -> dict[str, Any]:
+        """Pad the sequences of a batch to the longest of them."""
+        mask = np.arange(joined.lengths.max()) < joined.lengths[:, None]
+        shape = (joined.rows, -1, mask.shape[1]) if separate else mask.shape
+        padded = {}
+        for name, (values, filler) in self._token_columns(joined).items():
+            column = np.full(mask.shape, filler, dtype=np.int64)
+            column[mask] = values
+            padded[name] = torch.from_numpy(column.reshape(shape))
+        return {**padded, "attention_mask": torch.from_numpy(mask.astype(np.int64).reshape(shape))}
+
+    def _token_columns(self, joined: Joined) -> dict[str, tuple[NDArray[np.int64], int]]:
+        """List what there is for every token, (T,), and what fills it up."""
+        columns = {
+            "input_ids": (joined.input_ids, self.pad_token_id),
+            "token_type_ids": (joined.token_type_ids, 0),
+        }
+        if joined.token_labels is None:
+            return columns
+        return {"labels": (joined.token_labels, IGNORED_LABEL), **columns}
+
+    def _pack(self, batch: dict[str, Any], joined: Joined) -> dict[str, Any]:
+        """Join the sequences of a batch and, if asked for, add fillers, which have labels too."""
+        rows, lengths = joined.rows, joined.lengths
+        size, longest = len(joined.input_ids), int(lengths.max())
+        more: dict[str, Any] = {}
+        if self.fixed_shapes is not None:
+            per_row = len(lengths) // rows
+            shape = self.fixed_shapes.fit(joined.task, size, rows, longest, per_row)
+            fillers = shape.rows - rows
+            lengths = np.append(lengths, _deal(shape.tokens - size, fillers * per_row))
+            for name in batch.keys() - {"task"}:
+                beside = (0, 0) * (batch[name].dim() - 1)
+                more[name] = F.pad(batch[name], (*beside, 0, fillers), value=IGNORED_LABEL)
+            more["num_rows"], longest = rows, shape.max_length
+            size = shape.tokens
+        columns = {
+            name: np.pad(values, (0, size - len(values)), constant_values=filler)
+            for name, (values, filler) in self._token_columns(joined).items()
+        }
+        if "labels" in columns:
+            more["label_positions"] = torch.from_numpy(self._find(joined, columns["labels"]))
+        ends = np.cumsum(lengths)
+        columns["position_ids"] = np.arange(size) - np.repeat(ends - lengths, lengths)
+        return {
+            **{name: torch.from_numpy(values[None]) for name, values in columns.items()},
+            **more,
+            "cu_seq_lens_q": torch.from_numpy(np.append(0, ends).astype(np.int32)),
+            "max_length_q": longest,
+        }
+
+    def _find(self, joined: Joined, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+        """List the labelled tokens, (M,); with fixed shapes others fill the list up."""
+        found = np.flatnonzero(labels != IGNORED_LABEL)
+        text = self.texts.get(joined.task)
+        if self.fixed_shapes is None:
+            return found
+        share = text.masking.mlm_probability if text is not None and text.masking else 0.0
+        wanted = max(len(found), SPARE_TARGETS * share * len(labels))
+        room = math.ceil(wanted / TARGETS_MULTIPLE) * TARGETS_MULTIPLE - len(found)
+        others = np.flatnonzero(labels == IGNORED_LABEL)[:room]
+        return np.concatenate([found, others])
+
+
+def join_rows(rows: Sequence[Mapping[str, Any]]) -> Joined:
+    """Join rows that are dictionaries.
+
+    Raises:
+        ValueError: If they are of several tasks.
+    """
+    names = sorted({row["task"] for row in rows})
+    if len(names) > 1:
+        raise ValueError(f"a batch mixes the tasks {names}; expected rows of one task")
+    sequences = _sequences(rows, "input_ids")
+    labels = token_labels = None
+    if "labels" in rows[0] and _has_token_labels(rows[0]):
+        token_labels = _join([row["labels"] for row in rows])
+    elif "labels" in rows[0]:
+        labels = np.asarray([row["labels"] for row in rows])
+        labels = labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64)
+    return Joined(
+        names[0],
+        len(rows),
+        np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences)),
+        _join(sequences),
+        _join(_sequences(rows, "token_type_ids")),
+        labels,
+        token_labels,
+    )
+
+
+def collate_rows(collator: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Call a collator with the rows of one task.
+
+    Args:
+        collator: Ours, or that of a user, which expects a list of dictionaries.
+        rows: Rows of one task, or a ``MixedBatch``.
+
+    Returns:
+        What the collator made of them; of a mixed batch ``{"batches": [...]}``, one for each task.
+    """
+    if isinstance(rows, MixedBatch):
+        return {BATCHES: [collate_rows(collator, part) for part in rows.parts]}
+    return collator(rows if isinstance(collator, TaskCollator) else list(rows))
+
+
+def list_batches(inputs: dict[str, Any]) -> list[dict[str, Any]]:
+    """List the batches of single tasks that a step has."""
+    batches: list[dict[str, Any]] = inputs.get(BATCHES, [inputs])
+    return batches
+
+
+def _has_token_labels(row: Mapping[str, Any]) -> bool:
+    """Tell labels of every token from those of a row, also from the two places of an answer."""
+    labels = row["labels"]
+    is_list = isinstance(labels, Sequence | np.ndarray)
+    return is_list and len(labels) == len(row["input_ids"])
+
+
+def _is_separate(rows: Sequence[Mapping[str, Any]]) -> bool:
+    if isinstance(rows, TaskBatch):
+        return rows.is_separate
+    return isinstance(rows[0]["input_ids"][0], Sequence | np.ndarray)
+
+
+def _sequences(rows: Sequence[Mapping[str, Any]], name: str) -> list[Sequence[int]]:
+    """List the sequences of a batch, both of a pair one after the other."""
+    if _is_separate(rows):
+        return [sequence for row in rows for sequence in row[name]]
+    return [row[name] for row in rows]
+
+
+def _join(sequences: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    return np.fromiter(chain.from_iterable(sequences), dtype=np.int64)
+
+
+def _deal(tokens: int, count: int) -> NDArray[np.int64]:
+    """Share tokens among ``count`` sequences as evenly as they can be, (count,)."""
+    return (tokens + np.arange(count)) // max(1, count)

@@ -1,0 +1,279 @@
+"""Is a run better than another one? A paired bootstrap over the rows that both predicted."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainers.metrics.scores import METRIC_SCORES
+from trainers.metrics.task_metrics import aggregates, headline_metrics
+from trainers.reports.model_card import markdown_table
+from trainers.reports.predictions import read_predictions
+from trainers.reports.results import file_split, read_metrics
+
+LEVEL = 0.95
+# Elements of the arrays that a part of the resamples makes.
+ELEMENTS = 4_000_000
+# Predictions are written as float32, and metrics.json has those of the run itself.
+ROUNDING = 1e-4
+
+
+@dataclass(kw_only=True)
+class ComparisonArguments:
+    """Flags of ``experiments.py compare``."""
+
+    resamples: int = field(default=10_000, metadata={"help": "Draws of the bootstrap."})
+    seed: int = field(default=0, metadata={"help": "Of the draws."})
+
+
+@dataclass(frozen=True)
+class ScoredRows:
+    """What a run predicted of the rows of a task.
+
+    Args:
+        problem_type: A key of ``PRIMARY_METRIC``.
+        ids: Name of each row, (N,).
+        predictions: Class, 0 or 1 for a paraphrase, or score, (N,).
+        labels: In the unit of the predictions, (N,).
+        chosen: The metrics that stand for the task, where they are not those of its problem type.
+    """
+
+    problem_type: str
+    ids: list[str]
+    predictions: NDArray[np.float64]
+    labels: NDArray[np.float64]
+    chosen: tuple[str, ...] = ()
+
+    @property
+    def metric_name(self) -> str:
+        """Name of the metric that stands for the task."""
+        return headline_metrics(self.problem_type, self.chosen)[0]
+
+    @property
+    def metric(self) -> float:
+        """The metric that stands for the task."""
+        return float(METRIC_SCORES[self.metric_name](self.predictions, self.labels))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much better the second run is.
+
+    Args:
+        task: The task, or ``all``.
+        metric: The metric.
+        rows: Number of rows.
+        first: Metric of the first run.
+        second: Metric of the second run.
+        low: Lower end of the 95 % interval of the difference.
+        high: Upper end.
+        p_value: Two-sided.
+    """
+
+    task: str
+    metric: str
+    rows: int
+    first: float
+    second: float
+    low: float
+    high: float
+    p_value: float
+
+
+def read_scored_rows(
+    folder: Path, labels: Mapping[str, tuple[list[str], NDArray[np.float64]]]
+) -> dict[str, ScoredRows]:
+    """Read what a run predicted of the dev sets.
+
+    Args:
+        folder: Folder of the run.
+        labels: By task, ids and labels of its validation rows as they are today.
+
+    Returns:
+        By task.
+
+    Raises:
+        ValueError: If there are no predictions, or the rows are not those that were predicted.
+    """
+    content = read_metrics(folder)
+    scored = {}
+    for task, (ids, references) in labels.items():
+        file = folder / "predictions" / f"{task}-{file_split('validation')}-output.csv"
+        if not file.is_file():
+            raise ValueError(f"{str(file)!r} is missing; repeat the run")
+        predicted_ids, predictions = read_predictions(file)
+        if predicted_ids != ids:
+            raise ValueError(
+                f"{str(file)!r}: its {len(predicted_ids)} rows are not the {len(ids)} validation "
+                f"rows of task {task!r} as they are today; repeat the run"
+            )
+        kind = content["tasks"][task]["problem_type"]
+        chosen = tuple(content.get("metric", {}).get(task, ()))
+        rows = ScoredRows(kind, ids, predictions, references, chosen)
+        noted = content["validation"]["metrics"][f"{task}_{rows.metric_name}"]
+        if not math.isclose(rows.metric, noted, abs_tol=ROUNDING):
+            raise ValueError(
+                f"{str(file)!r}: with the labels as they are today the {rows.metric_name} is "
+                f"{rows.metric:.4f}, but metrics.json says {noted:.4f}; the labels have changed, "
+                "repeat the run"
+            )
+        scored[task] = rows
+    return scored
+
+
+def compare_runs(
+    first: Mapping[str, ScoredRows],
+    second: Mapping[str, ScoredRows],
+    *,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> list[Difference]:
+    """Compare two runs by a paired bootstrap.
+
+    Rows are drawn with replacement, the same ones for both runs; the interval is that of the
+    percentiles of the differences, and p twice the smaller share of differences on one side of 0
+    (Efron and Tibshirani 1993, sections 13.3 and 15.4; for metrics of language, Koehn 2004). What
+    is drawn are dev rows: other seeds of the training are another source of chance.
+
+    Args:
+        first: By task, what the first run predicted.
+        second: The same of the second run.
+        resamples: Number of draws.
+        seed: Of the draws.
+
+    Returns:
+        The differences, second minus first, of the tasks that both have, and of the aggregates if
+        both have the same tasks.
+
+    Raises:
+        ValueError: If the runs have no task in common, or other rows or labels in one.
+    """
+    shared = [task for task in first if task in second]
+    if not shared:
+        raise ValueError(
+            f"the runs have no task in common: {', '.join(first)}; {', '.join(second)}"
+        )
+    if resamples < 1:
+        raise ValueError(f"resamples={resamples}; expected 1 or more")
+    drawn = {}
+    differences = []
+    for number, task in enumerate(shared):
+        left, right = first[task], second[task]
+        _check_same_rows(task, left, right)
+        drawn[task] = _resample(left, right, resamples, np.random.default_rng([seed, number]))
+        metric = left.metric_name
+        differences.append(
+            _judge(task, metric, len(left.ids), left.metric, right.metric, drawn[task])
+        )
+    if first.keys() == second.keys() and len(shared) > 1:
+        differences += _compare_aggregates(first, second, drawn)
+    return differences
+
+
+def _check_same_rows(task: str, left: ScoredRows, right: ScoredRows) -> None:
+    if left.problem_type != right.problem_type or left.ids != right.ids:
+        raise ValueError(
+            f"task {task!r}: the runs were evaluated on other rows ({len(left.ids)} and "
+            f"{len(right.ids)}); compare runs with the same validation rows"
+        )
+    if left.metric_name != right.metric_name:
+        raise ValueError(
+            f"task {task!r}: {left.metric_name} stands for it in one run, {right.metric_name} in "
+            "the other; repeat one with the metric of the other"
+        )
+    if not np.array_equal(left.labels, right.labels):
+        raise ValueError(
+            f"task {task!r}: the labels of the runs differ; compare runs with the same labels"
+        )
+    if len(left.ids) < 2:
+        raise ValueError(f"task {task!r}: a bootstrap needs at least two rows")
+
+
+def _resample(
+    left: ScoredRows, right: ScoredRows, resamples: int, generator: np.random.Generator
+) -> NDArray[np.float64]:
+    """Draw rows, and compute the difference of the runs on them, (resamples,)."""
+    # importing it takes memory that a run which only trains can do without
+    from scipy.stats import bootstrap
+
+    def difference(
+        a: NDArray[Any], b: NDArray[Any], labels: NDArray[Any], axis: int = -1
+    ) -> NDArray[np.float64]:
+        a, b, labels = (np.moveaxis(values, axis, -1) for values in (a, b, labels))
+        score = METRIC_SCORES[left.metric_name]
+        return score(b, labels) - score(a, labels)
+
+    found = bootstrap(
+        (left.predictions, right.predictions, left.labels),
+        difference,
+        paired=True,
+        vectorized=True,
+        n_resamples=resamples,
+        batch=max(1, ELEMENTS // len(left.ids)),
+        method="percentile",
+        rng=generator,
+    )
+    drawn: NDArray[np.float64] = found.bootstrap_distribution
+    return drawn
+
+
+def _judge(
+    task: str,
+    metric: str,
+    rows: int,
+    first: float,
+    second: float,
+    drawn: NDArray[np.float64],
+) -> Difference:
+    outside = (1 - LEVEL) / 2
+    low, high = np.quantile(drawn, [outside, 1 - outside]).tolist()
+    # the difference itself counts as a draw, so that p is never 0
+    sides = ((drawn <= 0).sum() + 1, (drawn >= 0).sum() + 1)
+    p_value = min(1.0, 2 * min(sides) / (len(drawn) + 1))
+    return Difference(task, metric, rows, first, second, low, high, float(p_value))
+
+
+def _compare_aggregates(
+    first: Mapping[str, ScoredRows],
+    second: Mapping[str, ScoredRows],
+    drawn: Mapping[str, NDArray[np.float64]],
+) -> list[Difference]:
+    """Compare the aggregates; the rows of each task were drawn on their own."""
+    left, right = (
+        aggregates({task: (rows.problem_type, rows.metric) for task, rows in run.items()})
+        for run in (first, second)
+    )
+    # (r + 1) / 2 halves a difference of correlations
+    halves = {task: 0.5 if rows.problem_type == "similarity" else 1 for task, rows in first.items()}
+    changes = {
+        "mean": np.mean([drawn[task] for task in first], axis=0),
+        "leaderboard": np.mean([halves[task] * drawn[task] for task in first], axis=0),
+    }
+    count = sum(len(rows.ids) for rows in first.values())
+    return [
+        _judge("all", name, count, left[name], right[name], change)
+        for name, change in changes.items()
+    ]
+
+
+def describe_differences(differences: list[Difference]) -> str:
+    """Show differences as a Markdown table."""
+    lines = [["task", "metric", "rows", "first", "second", "difference", "95 % interval", "p"]]
+    lines += [
+        [
+            found.task,
+            found.metric,
+            f"{found.rows:,}",
+            f"{found.first:.4f}",
+            f"{found.second:.4f}",
+            f"{found.second - found.first:+.4f}",
+            f"[{found.low:+.4f}, {found.high:+.4f}]",
+            f"{found.p_value:.4f}",
+        ]
+        for found in differences
+    ]
+    return markdown_table(lines)

@@ -1,0 +1,148 @@
+"""An experiments file: rows of a table, each a recipe with changes, a search and seeds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainers.runs.arguments import check_names
+from trainers.runs.recipe_files import read_value
+from trainers.runs.recipes import parse_recipe, split_argv
+
+EXAMPLE = "{plain: {base: recipes/sst.yaml}}"
+
+
+@dataclass(kw_only=True)
+class ExperimentArguments:
+    """Keys of an experiments file, and flags of ``experiments.py``.
+
+    Raises:
+        ValueError: If there are no rows, or a number is none.
+    """
+
+    rows: dict[str, Any] = field(
+        metadata={"help": "Row to its keys; as a flag also names of rows of the file."}
+    )
+    output_dir: str = field(metadata={"help": "Folder of all runs and of the table."})
+    base: str | None = field(default=None, metadata={"help": "Recipe of rows that name none."})
+    overrides: dict[str, Any] | None = field(
+        default=None, metadata={"help": "Changes of all recipes, by dotted paths."}
+    )
+    seeds: list[int] = field(
+        default_factory=lambda: [42], metadata={"help": "Seeds of rows that name none."}
+    )
+    processes: int = field(default=1, metadata={"help": "Processes of a run."})
+    keep_checkpoints: bool = field(
+        default=True, metadata={"help": "Whether a finished run keeps its checkpoints."}
+    )
+    overwrite_output_dir: bool = field(
+        default=False, metadata={"help": "Whether folders may lose runs with other settings."}
+    )
+    dry_run: bool = field(default=False, metadata={"help": "Check and list the runs, no more."})
+
+    def __post_init__(self) -> None:
+        check_names("rows", self.rows, EXAMPLE)
+        check_seeds("seeds", self.seeds)
+        if self.processes < 1:
+            raise ValueError(f"processes={self.processes}; expected 1 or more")
+
+
+@dataclass(kw_only=True)
+class RowKeys:
+    """Keys of a row.
+
+    Args:
+        base: Recipe of ``finetune.py``.
+        overrides: Changes, by dotted paths as in ``tasks.sts.loss``; see ``override``.
+        seeds: Seeds of the fine-tuning; one run each.
+        pretrain: ``base`` and ``overrides`` of a run of ``pretrain.py`` with whose weights the
+            fine-tuning begins. Rows and seeds with equal pre-training share one run, so that the
+            spread over the seeds is that of the fine-tuning.
+        grid: Field to list of values; the row becomes one row for each combination. A field of the
+            pre-training is written ``pretrain.<path>``.
+        random: ``draws``, ``seed`` and ``fields`` of a ``RandomSearch``, in the place of a grid.
+        reference: Numbers of somebody else for tasks, ``mean`` and ``leaderboard``.
+    """
+
+    base: str | None = None
+    overrides: dict[str, Any] | None = None
+    seeds: list[int] | None = None
+    pretrain: dict[str, Any] | None = None
+    grid: dict[str, Any] | None = None
+    random: dict[str, Any] | None = None
+    reference: dict[str, Any] | None = None
+
+
+@dataclass(kw_only=True)
+class PretrainKeys:
+    """Keys of the pre-training of a row.
+
+    Args:
+        base: Recipe of ``pretrain.py``.
+        overrides: Changes, by dotted paths.
+    """
+
+    base: str | None = None
+    overrides: dict[str, Any] | None = None
+
+
+def parse_experiments(
+    argv: Sequence[str], default: str | Path | None = None
+) -> tuple[ExperimentArguments, dict[str, Any]]:
+    """Read an experiments file and flags.
+
+    Args:
+        argv: ``[experiments.yaml] [--flag value ...]``. A flag that is none of
+            ``ExperimentArguments`` is a dotted path and overrides a
+            field in all recipes; without a value it is true.
+        default: File to take if ``argv`` does not begin with one.
+
+    Returns:
+        The arguments, and the overrides among the flags.
+
+    Raises:
+        FileNotFoundError: If the file is not there.
+        ValueError: As in ``parse_recipe``, or if a flag has several values.
+    """
+    path, flags = split_argv(argv, default)
+    own: list[str] = [] if path is None else [str(path)]
+    overrides: dict[str, Any] = {}
+    known = [entry.name for entry in fields(ExperimentArguments)]
+    for words in _group(flags):
+        name, given, value = words[0].removeprefix("--").partition("=")
+        if not words[0].startswith("--") or name.replace("-", "_") in known:
+            own += words
+            continue
+        values = [*([value] if given else []), *words[1:]] or ["true"]
+        if len(values) > 1:
+            raise ValueError(f"--{name}: expected one value, found {' '.join(values)}")
+        try:
+            overrides[name] = read_value(values[0])
+        except yaml.YAMLError as error:
+            raise ValueError(f"--{name} {values[0]!r} is not YAML") from error
+    (arguments,) = parse_recipe((ExperimentArguments,), own)
+    return arguments, overrides
+
+
+def _group(flags: Sequence[str]) -> list[list[str]]:
+    """Part a command line into flags with their values."""
+    groups: list[list[str]] = []
+    for word in flags:
+        if word.startswith("--") or not groups:
+            groups.append([])
+        groups[-1].append(word)
+    return groups
+
+
+def check_seeds(where: str, seeds: Any) -> None:
+    """Check that seeds are different whole numbers.
+
+    Raises:
+        ValueError: If they are not.
+    """
+    if not seeds or any(type(seed) is not int or seed < 0 for seed in seeds):
+        raise ValueError(f"{where}={seeds!r}; expected whole numbers >= 0, as in [1, 2, 3]")
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"{where}={seeds!r}; give each seed once")

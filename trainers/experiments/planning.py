@@ -1,0 +1,264 @@
+"""From an experiments file to the runs of its table."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainers.metrics.task_metrics import AGGREGATES
+from trainers.runs.recipe_files import read_recipe
+from trainers.runs.recipes import check_types, deal_keys
+
+from .experiment_arguments import EXAMPLE, ExperimentArguments, PretrainKeys, RowKeys, check_seeds
+from .overrides import check_disjoint, override
+from .search import RandomSearch, grid_points
+
+PRETRAIN = "pretrain."
+# What is decided for every run.
+FIXED = ("output_dir", "overwrite_output_dir", "resume_from_checkpoint")
+# What a fine-tuning has from its pre-training.
+FROM_PRETRAINING = ("model_name_or_path", "model_config")
+# What is said of all rows and holds for pre-training, too: where and on what they run.
+SHARED = ("model_name_or_path", "data_dir", "use_cpu", "bf16", "fp16")
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run of a program.
+
+    Args:
+        program: ``finetune`` or ``pretrain``.
+        name: What people read.
+        folder: Its output folder.
+        recipe: Its whole recipe.
+        after: The run whose weights it begins with.
+    """
+
+    program: str
+    name: str
+    folder: Path
+    recipe: dict[str, Any]
+    after: "PlannedRun | None" = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table.
+
+    Args:
+        name: What people read; the values of a search are in it.
+        changes: What was overridden for it, by dotted paths.
+        reference: Numbers of somebody else.
+        runs: By seed.
+    """
+
+    name: str
+    changes: dict[str, Any]
+    reference: dict[str, float]
+    runs: dict[int, PlannedRun]
+
+
+def plan_rows(arguments: ExperimentArguments, flags: Mapping[str, Any] | None = None) -> list[Row]:
+    """Expand the rows of an experiments file to rows of the table with their runs.
+
+    Args:
+        arguments: What the file says.
+        flags: Overrides from the command line. They win over those that the file gives for all
+            rows, and may not touch what a row sets for itself.
+
+    Returns:
+        The rows, in the order of the file.
+
+    Raises:
+        FileNotFoundError: If a recipe is not there.
+        ValueError: If a key is unknown, a value is wrong, or two rows have one folder.
+    """
+    flags = flags or {}
+    rows = [
+        row
+        for name, keys in arguments.rows.items()
+        for row in _plan_row(arguments, flags, f"row {name!r}", name, keys)
+    ]
+    folders: dict[Path, str] = {}
+    for row in rows:
+        folder = next(iter(row.runs.values())).folder.parent
+        if folder in folders:
+            raise ValueError(
+                f"rows {folders[folder]!r} and {row.name!r} have the same folder {str(folder)!r}; "
+                "rename one"
+            )
+        folders[folder] = row.name
+    return rows
+
+
+def _plan_row(
+    arguments: ExperimentArguments, flags: Mapping[str, Any], where: str, name: str, keys: Any
+) -> list[Row]:
+    row: RowKeys = _fill(where, RowKeys, {} if keys is None else keys)
+    seeds = arguments.seeds if row.seeds is None else row.seeds
+    check_seeds(f"{where}: seeds", seeds)
+    points = _find_points(where, row)
+    own = dict(row.overrides or {})
+    step = None if row.pretrain is None else _fill(f"{where}: pretrain", PretrainKeys, row.pretrain)
+    if step is not None:
+        own |= {f"{PRETRAIN}{path}": value for path, value in (step.overrides or {}).items()}
+    check_disjoint(where, own, points[0], "in the overrides and in the search")
+    check_disjoint(where, flags, own | points[0], "on the command line and in the row")
+    base = row.base or arguments.base
+    if base is None or (step is not None and step.base is None):
+        raise ValueError(f"{where}: base is missing, as in {EXAMPLE}")
+    general = {**(arguments.overrides or {}), **flags}
+    root = Path(arguments.output_dir)
+    planned = []
+    for point in points:
+        full_name = ", ".join([name, *(f"{path}={_show(value)}" for path, value in point.items())])
+        if step is None:
+            recipe, after = _make_recipe(where, base, general, own | point), None
+        else:
+            recipe, after = _make_chain(where, base, step, general, own | point, root)
+        folder = root / _slug(full_name)
+        runs = {seed: _plan_run(folder, full_name, recipe, seed, after) for seed in seeds}
+        reference = _check_reference(where, row.reference, recipe)
+        planned.append(Row(full_name, own | point, reference, runs))
+    return planned
+
+
+def _fill(where: str, kind: type, keys: Any) -> Any:
+    """Fill a dataclass with the keys of a mapping out of YAML."""
+    (given,) = deal_keys(where, keys, (kind,))
+    check_types(where, kind, given)
+    try:
+        return kind(**given)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _find_points(where: str, row: RowKeys) -> list[dict[str, Any]]:
+    """List the points of the search of a row; without one a point without fields."""
+    if row.grid is not None and row.random is not None:
+        raise ValueError(f"{where}: give grid or random, or make two rows of it")
+    if row.grid is not None:
+        return grid_points(where, row.grid)
+    if row.random is None:
+        return [{}]
+    search = _fill(f"{where}: random", RandomSearch, row.random)
+    try:
+        return search.points()
+    except ValueError as error:
+        raise ValueError(f"{where}: random: {error}") from None
+
+
+def _make_recipe(
+    where: str, base: str, general: Mapping[str, Any], changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Apply the overrides of all rows and then those of a row to its recipe."""
+    ours, _ = _part(general)
+    own, of_pretraining = _part(changes)
+    if of_pretraining:
+        path = next(iter(of_pretraining))
+        raise ValueError(f"{where}: {PRETRAIN}{path} means nothing without pretrain")
+    if "seed" in ours | own:
+        raise ValueError(f"{where}: leave seed out; give seeds, as in [1, 2, 3]")
+    return _override(where, _override(where, _read_base(where, base), ours), own)
+
+
+def _make_chain(
+    where: str,
+    base: str,
+    step: PretrainKeys,
+    general: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    root: Path,
+) -> tuple[dict[str, Any], PlannedRun]:
+    """Apply the overrides to the recipe of a row and to that of its pre-training."""
+    ours, theirs = _part(general)
+    own, of_pretraining = _part(changes)
+    if fixed := [path for path in own if path.split(".")[0] in FROM_PRETRAINING]:
+        raise ValueError(
+            f"{where}: {fixed[0]} is that of its pre-training; write {PRETRAIN}{fixed[0]}"
+        )
+    recipe = _make_recipe(where, base, ours, own)
+    for path in FROM_PRETRAINING:
+        recipe.pop(path, None)
+    where = f"{where}: pretrain"
+    shared = {path: value for path, value in ours.items() if path in SHARED}
+    pretraining = _override(where, _read_base(where, str(step.base)), shared | theirs)
+    pretraining = _override(where, pretraining, of_pretraining)
+    pretraining.pop("finetune", None)  # what goes on with its weights is said by the row
+    text = json.dumps({key: pretraining[key] for key in sorted(pretraining)}, default=str)
+    name = f"{_slug(Path(str(step.base)).stem)}-{_digest(text)}"
+    folder = root / "pretrained" / name
+    pretraining["output_dir"] = str(folder)
+    return recipe, PlannedRun("pretrain", f"pre-training {name}", folder, pretraining)
+
+
+def _override(
+    where: str, recipe: Mapping[str, Any], overrides: Mapping[str, Any]
+) -> dict[str, Any]:
+    if fixed := [path for path in overrides if path in FIXED]:
+        raise ValueError(f"{where}: leave {fixed[0]} out; it is decided for every run")
+    return override(where, recipe, overrides)
+
+
+def _read_base(where: str, base: str) -> dict[str, Any]:
+    if not Path(base).is_file():
+        raise FileNotFoundError(
+            f"{where}: base={base!r} is not a file; give the path of a recipe, from the folder "
+            "where the command is called"
+        )
+    return {key: value for key, value in read_recipe(Path(base)).items() if key not in FIXED}
+
+
+def _part(overrides: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Part the paths of the fine-tuning from those of the pre-training."""
+    ours, theirs = {}, {}
+    for path, value in overrides.items():
+        if str(path).startswith(PRETRAIN):
+            theirs[str(path).removeprefix(PRETRAIN)] = value
+        else:
+            ours[path] = value
+    return ours, theirs
+
+
+def _plan_run(
+    folder: Path, name: str, recipe: dict[str, Any], seed: int, after: PlannedRun | None
+) -> PlannedRun:
+    folder = folder / f"seed-{seed}"
+    own: dict[str, Any] = {"output_dir": str(folder), "seed": seed}
+    if after is not None:
+        own["model_name_or_path"] = str(after.folder)
+    return PlannedRun("finetune", f"{name}, seed {seed}", folder, recipe | own, after)
+
+
+def _check_reference(
+    where: str, reference: dict[str, Any] | None, recipe: Mapping[str, Any]
+) -> dict[str, float]:
+    tasks = recipe.get("tasks")
+    known = [*(tasks if isinstance(tasks, dict) else ()), *AGGREGATES]
+    for name, value in (reference or {}).items():
+        if name not in known:
+            raise ValueError(
+                f"{where}: reference: unknown {name!r}; expected one of {', '.join(known)}"
+            )
+        if type(value) not in (int, float):
+            raise ValueError(f"{where}: reference: {name}={value!r}; expected a number")
+    return {name: float(value) for name, value in (reference or {}).items()}
+
+
+def _show(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _slug(name: str) -> str:
+    """Make a name of a folder; a long one ends with a part of its hash."""
+    slug = re.sub(r"[^\w.+=-]+", "-", name).strip("-.")
+    if len(slug) <= 100 and slug:
+        return slug
+    return f"{slug[:90]}-{_digest(name)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

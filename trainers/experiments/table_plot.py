@@ -1,0 +1,109 @@
+"""The picture of a table of experiments."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from textwrap import wrap
+from typing import Any
+
+from trainers.files import replaced_when_done
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A number of a row.
+
+    Args:
+        values: By seed, what our runs found.
+        reference: The number of somebody else.
+    """
+
+    values: dict[int, float]
+    reference: float | None = None
+
+    @property
+    def mean(self) -> float | None:
+        """Mean over the seeds."""
+        return mean(self.values.values()) if self.values else None
+
+    @property
+    def deviation(self) -> float | None:
+        """Sample standard deviation over the seeds."""
+        return stdev(self.values.values()) if len(self.values) > 1 else None
+
+    def __str__(self) -> str:
+        if self.mean is None:
+            return ""
+        spread = "" if self.deviation is None else f" ± {self.deviation:.4f}"
+        return f"{self.mean:.4f}{spread}"
+
+
+def plot_table(
+    names: Sequence[str],
+    summaries: Sequence[Mapping[str, Summary]],
+    path: str | os.PathLike[str],
+) -> None:
+    """Draw a panel for each column: seeds, mean, standard deviation and reference of each row.
+
+    Args:
+        names: Of the rows.
+        summaries: Of the rows, by column.
+        path: PNG file to write.
+    """
+    # importing it takes memory that who only runs can do without
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = list(summaries[0])
+    across = min(3, len(columns))
+    down = -(-len(columns) // across)
+    width, height = 2.2 + 3.6 * across, down * (1.1 + 0.38 * len(names))
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    panels = list(figure.subplots(down, across, squeeze=False, sharey=True).flat)
+    for axes, column in zip(panels, columns, strict=False):
+        _draw_column(axes, column, [summary[column] for summary in summaries])
+    for axes in panels[len(columns) :]:
+        axes.set_visible(False)
+    panels[0].set_yticks(range(len(names)), [_break(name) for name in names])
+    panels[0].set_ylim(len(names) - 0.5, -0.5)  # the first row on top
+    shown = [axes.get_legend_handles_labels() for axes in panels]
+    legend = {
+        name: one for handles, labels in shown for name, one in zip(labels, handles, strict=True)
+    }
+    figure.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=3, fontsize=8)
+    with replaced_when_done(Path(path).with_suffix(".png")) as temporary:
+        figure.savefig(temporary, dpi=150)
+
+
+def _draw_column(axes: Any, column: str, cells: Sequence[Summary]) -> None:
+    for place, cell in enumerate(cells):
+        if cell.mean is not None:
+            seeds = list(cell.values.values())
+            beside = [place + 0.22] * len(seeds)
+            axes.plot(seeds, beside, "o", ms=4, mfc="none", color="0.5", label="seed")
+            axes.errorbar(
+                cell.mean,
+                place,
+                xerr=cell.deviation,
+                fmt="o",
+                ms=5,
+                capsize=3,
+                color="C0",
+                label="mean ± standard deviation",
+            )
+        if cell.reference is not None:
+            axes.plot(cell.reference, place, "D", ms=5, color="C1", label="reference")
+    axes.set_title(column, fontsize=10)
+    axes.locator_params(axis="x", nbins=5)
+    axes.grid(axis="x", color="0.9")
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=8)
+    axes.margins(x=0.12)
+
+
+def _break(name: str) -> str:
+    """Break a long name into two lines; what does not fit in is left out."""
+    return "\n".join(wrap(name, 42, max_lines=2, placeholder=" …"))

@@ -1,0 +1,238 @@
+"""``report.html``: one page for people about a run, out of what is in its folder.
+
+The page needs nothing but itself: no other file, no network, no script. What comes from data, such
+as texts and names, is escaped by the template, and the page forbids its reader's browser to load or
+to run anything.
+"""
+
+import json
+import logging
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainers.data.text import TEXT_TYPES
+from trainers.files import write_text
+from trainers.metrics.task_metrics import AGGREGATES, metric_names
+from trainers.training.multitask import MultiTaskTrainer
+
+from .evidence import EVIDENCE_FILE, write_evidence
+from .plots import place_strip, plot_calibration, plot_curves, plot_scatter
+
+logger = logging.getLogger(__name__)
+
+REPORT_FILE = "report.html"
+# What is read first stands first, where a telephone shows it.
+SPLITS = {"validation": "validation rows", "test": "test rows", "train": "training rows"}
+KINDS = tuple(SPLITS)
+# Losses that are likelihoods, so that softmax or sigmoid of the logits are meant as probabilities.
+LIKELIHOODS = ("cross_entropy", "bce")
+MOST_BAD_ROWS = 50
+FIRST_ERRORS = 5  # the others are folded
+# Control characters, lone surrogates and what is no character: no page may hold them.
+UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
+)
+
+
+def report_run(trainer: MultiTaskTrainer, *args: Any, **kwargs: Any) -> Path | None:
+    """Write ``report.json`` and ``report.html`` of a run whose results are already written.
+
+    A report that fails must not cost the run: the error is logged, with its traceback, and the way
+    to make the page again.
+
+    Args:
+        trainer: The trainer.
+        args: Those of ``write_evidence``.
+        kwargs: Those of ``write_evidence``.
+
+    Returns:
+        The page; None if it could not be written.
+    """
+    folder = Path(str(trainer.args.output_dir))
+    try:
+        write_evidence(trainer, *args, **kwargs)
+        return write_report(folder)
+    except Exception:
+        logger.exception(
+            "%s could not be written; the results of the run are whole, and it goes on",
+            folder / REPORT_FILE,
+        )
+        return None
+
+
+def write_report(folder: str | os.PathLike[str]) -> Path:
+    """Make ``report.html`` of a finished run, again if need be.
+
+    Args:
+        folder: Folder of the run, with its ``metrics.json`` and ``report.json``.
+
+    Returns:
+        The page.
+
+    Raises:
+        ValueError: If the folder lacks one of these files, or one of them is not JSON.
+    """
+    # importing it takes memory that a run which only trains can do without
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    metrics = _read(Path(folder) / "metrics.json")
+    evidence = _read(Path(folder) / EVIDENCE_FILE)
+    environment = Environment(
+        loader=PackageLoader("trainers.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    tasks = [
+        {"number": number, **_describe_task(name, metrics, evidence)}
+        for number, name in enumerate(evidence["problem_types"], start=1)
+    ]
+    text = environment.get_template(REPORT_FILE).render(
+        name=printable(Path(folder).resolve().name),
+        metrics=metrics,
+        evidence=evidence,
+        tasks=tasks,
+        results=_results(metrics, evidence["problem_types"]),
+        splits={split: _name_split(split) for split in _find_splits(metrics)},
+        data_splits=_list_data_splits(evidence["splits"]),
+        texts=_list_texts(metrics["text"]),
+        most_bad_rows=MOST_BAD_ROWS,
+        first_errors=FIRST_ERRORS,
+        plot_calibration=plot_calibration,
+        plot_scatter=plot_scatter,
+    )
+    path = Path(folder) / REPORT_FILE
+    write_text(path, text)
+    return path
+
+
+def printable(content: Any) -> Any:
+    """Replace what no page may hold in all strings of a JSON document, keys included.
+
+    Control characters become their pictures, as U+2400 for a null; all else U+FFFD.
+    """
+    if isinstance(content, str):
+        return UNPRINTABLE.sub(_picture, content)
+    if isinstance(content, Mapping):
+        return {printable(key): printable(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [printable(value) for value in content]
+    return content
+
+
+def _picture(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(
+            f"{str(path)!r} is missing; a report is made of the folder of a finished run"
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"{str(path)!r} is not JSON: {error}") from None
+    cleaned: dict[str, Any] = printable(content)
+    return cleaned
+
+
+def _find_splits(metrics: Mapping[str, Any]) -> list[str]:
+    """List the splits that were measured, each kind with its other sets, as ``validation_hard``."""
+    found = [split for split in metrics if split.partition("_")[0] in KINDS]
+    return sorted(found, key=lambda split: (KINDS.index(split.partition("_")[0]), split))
+
+
+def _list_data_splits(sizes: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """List the usual splits, and after them what else tasks hold out."""
+    usual = ["train", "validation", "test"]
+    return usual + sorted({split for splits in sizes.values() for split in splits} - {*usual})
+
+
+def _name_split(split: str) -> str:
+    kind, _, name = split.partition("_")
+    return f"{SPLITS[kind]} ({name})" if name else SPLITS[kind]
+
+
+def _results(metrics: Mapping[str, Any], kinds: Mapping[str, str]) -> list[dict[str, Any]]:
+    """List every metric, a row each, with its values by split."""
+    splits = [metrics[split] for split in _find_splits(metrics)]
+    rows = []
+    for task, kind in kinds.items():
+        names = metric_names(kind, metrics.get("metric", {}).get(task, ()))
+        for metric in names:
+            values = [found["metrics"].get(f"{task}_{metric}") for found in splits]
+            is_primary = metric == names[0]
+            errors = [
+                found["standard_errors"].get(task) if is_primary else None for found in splits
+            ]
+            cells = list(zip(values, errors, strict=True))
+            if any(value is not None for value in values):
+                rows.append({"task": task, "metric": metric, "cells": cells})
+    for metric in AGGREGATES:
+        cells = [(found["metrics"].get(metric), None) for found in splits]
+        if any(value is not None for value, _ in cells):
+            rows.append({"task": "all tasks", "metric": metric, "cells": cells})
+    return rows
+
+
+def _describe_task(
+    task: str, metrics: Mapping[str, Any], evidence: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Collect what the page says of a task."""
+    kind = evidence["problem_types"][task]
+    head = (metrics["tasks"] or {}).get(task, {})
+    metric = metric_names(kind, metrics.get("metric", {}).get(task, ()))[0]
+    scores = {
+        split: (found["metrics"][f"{task}_{metric}"], found["standard_errors"][task])
+        for split in _find_splits(metrics)
+        # single sentences without labels have no primary metric
+        if task in (found := metrics.get(split, {"standard_errors": {}}))["standard_errors"]
+    }
+    styles = {"train": scores.get("train"), "dev": scores.get("validation")}
+    return {
+        "name": task,
+        "kind": kind,
+        "head": head,
+        "data": metrics["data"].get(task, ""),
+        "splits": evidence["splits"].get(task, {}),
+        "metric": metric,
+        "scores": scores,
+        "measured": {split: metrics[split]["rows"][task] for split in scores},
+        "strip": place_strip({style: found for style, found in styles.items() if found}),
+        "plots": [
+            _plot(curve, evidence["evaluated_step"], metrics["steps"])
+            for curve in evidence["curves"][task]
+        ],
+        "analysis": evidence["analyses"].get(task),
+        "is_text": kind in TEXT_TYPES,
+        "is_likelihood": head.get("loss") in LIKELIHOODS,
+    }
+
+
+def _plot(curve: Mapping[str, Any], evaluated: int, last: int) -> dict[str, Any]:
+    """Plot losses or metrics; the step whose weights were evaluated is marked if not the last."""
+    marked = None if evaluated == last else evaluated
+    return {
+        "title": curve["title"],
+        "plot": plot_curves(curve["series"], marked),
+        "thinned": [one for one in curve["series"] if one["logged"] > len(one["points"])],
+    }
+
+
+def _list_texts(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """List what is known of texts, a row for each split; there may be several texts."""
+    is_one = all(
+        not isinstance(fact, Mapping) for found in facts.values() for fact in found.values()
+    )
+    texts = {"": facts} if is_one else facts
+    return [
+        {"name": f"{name} {split}".strip(), **found}
+        for name, splits in texts.items()
+        for split, found in splits.items()
+    ]

@@ -1,0 +1,39 @@
+"""Early stopping on what all tasks reach together."""
+
+from typing import Any
+
+from transformers import EarlyStoppingCallback, TrainerControl, TrainerState, TrainingArguments
+
+from trainers.metrics.task_metrics import AGGREGATES
+
+
+class AggregateEarlyStopping(EarlyStoppingCallback):
+    """Early stopping that counts an evaluation of all tasks once.
+
+    The trainer reports an evaluation task by task and then for all tasks; only the last report
+    counts.
+    """
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Stop at once if the run that is resumed had stopped."""
+        super().on_train_begin(args, state, control, **kwargs)
+        if self.early_stopping_patience_counter >= self.early_stopping_patience:
+            control.should_training_stop = True
+
+    def on_evaluate(  # type: ignore[override]  # the signature of EarlyStoppingCallback
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, float],
+        **kwargs: Any,
+    ) -> None:
+        """Count the report of all tasks, not those of one task."""
+        if f"eval_{AGGREGATES[0]}" in metrics:
+            super().on_evaluate(args, state, control, metrics, **kwargs)
