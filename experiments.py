@@ -33,6 +33,7 @@ from tqdm.auto import tqdm
 
 import finetune
 import pretrain
+import recipe_tasks
 from compose import parse_corpus
 from datasets_scripts import LoadedTask, load_task
 from modeling_minbert import MinBertConfig
@@ -106,7 +107,7 @@ def _check_recipe(run: PlannedRun) -> dict[str, Any]:
         check_arguments(args, {pretrain.TASK: arguments.problem_type})
     else:
         tasks, problem_types = _check_tasks(arguments)
-        metrics, glue = finetune.find_metrics(tasks), finetune.find_glue(tasks)
+        metrics, glue = recipe_tasks.find_metrics(tasks), recipe_tasks.find_glue(tasks)
         check_arguments(args, problem_types, metrics, glue)
     arguments.make_callbacks(args)
     return describe_settings(args, asdict(arguments))
@@ -114,9 +115,9 @@ def _check_recipe(run: PlannedRun) -> dict[str, Any]:
 
 def _check_tasks(
     arguments: FinetuneArguments,
-) -> tuple[dict[str, finetune.RecipeTask], dict[str, str]]:
+) -> tuple[dict[str, recipe_tasks.RecipeTask], dict[str, str]]:
     """Check data, heads and losses of all tasks; returns those with labels, and problem types."""
-    tasks, texts = finetune.parse_tasks(arguments)
+    tasks, texts = recipe_tasks.parse_tasks(arguments)
     for name, task in tasks.items():
         if missing := [file for file in task.data.files.values() if not Path(file).is_file()]:
             raise FileNotFoundError(f"task {name!r}: {missing[0]!r} is not a file")
@@ -126,7 +127,7 @@ def _check_tasks(
     return tasks, {name: config.task(name).problem_type for name in arguments.tasks}
 
 
-def _stand_in(task: finetune.RecipeTask) -> LoadedTask:
+def _stand_in(task: recipe_tasks.RecipeTask) -> LoadedTask:
     """Stand for the rows of a task as far as its head depends on them: a row of every class."""
     data, weights = task.data, task.head.get("class_weights")
     labels = data.labels
@@ -210,7 +211,7 @@ def load_labels(folder: Path) -> dict[str, tuple[list[str], NDArray[np.float64]]
     for name in settings.get("task_order", tasks):  # JSON sorts the tasks
         if tasks[name].get("problem_type") in TEXT_TYPES or tasks[name].get("auxiliary"):
             continue
-        data = finetune.RecipeTask.from_recipe(name, tasks[name], settings["data_dir"]).data
+        data = recipe_tasks.RecipeTask.from_recipe(name, tasks[name], settings["data_dir"]).data
         if data.problem_type == "question_answering":
             continue  # its predictions are texts
         rows = load_task(data).splits["validation"]

@@ -9,11 +9,10 @@ Without arguments it is the quickstart. Flags are the fields of `FinetuneArgumen
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
@@ -25,36 +24,30 @@ from compose import (
     load_text,
     load_tokenizer,
     new_config,
-    parse_corpus,
 )
 from datasets_scripts import (
-    DATASETS,
-    CorpusData,
     LoadedTask,
-    TaskData,
-    WindowSizes,
     corpus_texts,
-    encode_questions,
-    encode_rows,
-    encode_tagged,
     load_task,
     train_wordpiece,
 )
-from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertTask
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from recipe_tasks import (
+    RecipeText,
+    answer_search,
+    encode_task,
+    find_glue,
+    find_glue_files,
+    find_metrics,
+    parse_tasks,
+)
 from trainers import (
-    TEXT_TYPES,
-    AnswerSearch,
     FinetuneArguments,
     GlueFile,
     MultiTaskTrainer,
     Program,
     RunFacts,
-    TaskTraining,
-    TextArguments,
     add_lora,
-    check_metric,
-    check_types,
-    deal_keys,
     describe_command,
     describe_recipe,
     evaluate_run,
@@ -72,195 +65,6 @@ from trainers import (
 
 HERE = Path(__file__).parent
 QUICKSTART = HERE / "recipes" / "quickstart.yaml"
-
-
-@dataclass(frozen=True)
-class RecipeTask:
-    """A task of the recipe, dealt to those who read its keys: data, head and training."""
-
-    data: TaskData
-    head: dict[str, Any]
-    training: TaskTraining
-
-    @classmethod
-    def from_recipe(cls, name: str, keys: Any, data_dir: str | None) -> "RecipeTask":
-        """Check the keys of a task.
-
-        Raises:
-            ValueError: If a key is unknown or a value is refused.
-        """
-        kinds = (TaskData, MinBertTask, TaskTraining)
-        data, head, training = deal_keys(f"task {name!r}", keys, kinds)
-        try:
-            task_training = TaskTraining(**training)
-        except ValueError as error:
-            raise ValueError(f"task {name!r}: {error}") from None
-        # What data and head both have to know comes from the data.
-        own = {key: value for key, value in head.items() if key not in data}
-        task_data = TaskData.from_recipe(name, data, data_dir)
-        check_metric(name, str(task_data.problem_type), task_data.metric or ())
-        return cls(task_data, own, task_training)
-
-    @property
-    def source(self) -> str:
-        """Name of the data."""
-        return self.data.hub_id or self.data.dataset or Path(str(self.data.train_file)).name
-
-    @property
-    def hub_dataset(self) -> str | None:
-        """Name on the Hub of the data, or of a copy of them; None if there is none."""
-        row = DATASETS.get(str(self.data.dataset))
-        found = self.data.hub_id or (row.hub_id if row else None)
-        return None if found is None or Path(found).exists() else found.partition(":")[0]
-
-    def describe_head(self, rows: LoadedTask, max_length: int = 384) -> dict[str, Any]:
-        """Complete the head by what the rows say.
-
-        Args:
-            rows: The rows.
-            max_length: Tokens of a window at most, for questions that do not say it themselves.
-
-        Raises:
-            ValueError: If it contradicts the rows, or a class that is to be weighted has no row.
-        """
-        head = dict(self.head)
-        texts = [name for name in rows.splits["train"].column_names if name.startswith("sentence")]
-        if rows.problem_type == "contrastive":
-            if "num_sentences" in head:
-                raise ValueError(
-                    f"task {rows.name!r}: num_sentences is the number of text_columns, "
-                    f"{len(texts)}; leave it out"
-                )
-            head["num_sentences"] = len(texts)
-        elif rows.problem_type != "token_classification":
-            head = {"pair_encoding": "joint" if len(texts) > 1 else None, **head}
-        if head.get("class_weights") == "balanced":
-            head["class_weights"] = balanced_weights(rows)
-        if rows.problem_type == "question_answering":
-            is_v2 = 0 in rows.splits["train"].unique("label")
-            defaults = {"null_score_diff_threshold": 0.0} if is_v2 else {}
-            head = {"max_length": max_length, **defaults, **head}
-        found = {"labels": rows.labels, "score_range": rows.score_range}
-        return {
-            **head,
-            "problem_type": rows.problem_type,
-            **{key: list(values) for key, values in found.items() if values is not None},
-        }
-
-
-def balanced_weights(task: LoadedTask) -> list[float]:
-    """Weight every class so that all have the same sum: rows / (classes * rows of the class).
-
-    Args:
-        task: A classification.
-
-    Returns:
-        The weights in the order of the labels.
-
-    Raises:
-        ValueError: If the task has no classes, or one of them has no training row.
-    """
-    labels = task.labels or ()
-    if not labels or task.problem_type != "classification":
-        raise ValueError(
-            f"task {task.name!r}: class_weights are for a classification: leave them out"
-        )
-    counts = np.bincount(task.splits["train"]["label"], minlength=len(labels))
-    if missing := [name for name, count in zip(labels, counts, strict=True) if not count]:
-        raise ValueError(
-            f"task {task.name!r}: class_weights='balanced', but no training row has the label "
-            f"{missing[0]!r}; give a list of weights"
-        )
-    weights: list[float] = (counts.sum() / (len(labels) * counts)).tolist()
-    return weights
-
-
-@dataclass(frozen=True)
-class RecipeText:
-    """A task of the recipe that learns from text without labels.
-
-    Args:
-        problem_type: What it learns.
-        corpora: The texts.
-        arguments: How they are cut and masked.
-        training: How the task is trained.
-    """
-
-    problem_type: str
-    corpora: dict[str, CorpusData]
-    arguments: TextArguments
-    training: TaskTraining
-
-    @classmethod
-    def from_recipe(cls, name: str, keys: dict[str, Any], data_dir: str | None) -> "RecipeText":
-        """Check the keys of a task.
-
-        Raises:
-            ValueError: If a key is unknown or missing, or a value is refused.
-        """
-        where, kind = f"task {name!r}", keys["problem_type"]
-        own = {key: value for key, value in keys.items() if key != "problem_type"}
-        text, training = deal_keys(where, own, (TextArguments, TaskTraining))
-        check_types(where, TextArguments, text)
-        try:
-            arguments = TextArguments(**{"corpus": {}, **text})
-            arguments.choose_packing(kind)
-            task_training = TaskTraining(**training)
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{where}: {error}") from None
-        return cls(kind, parse_corpus(where, arguments.corpus, data_dir), arguments, task_training)
-
-    @property
-    def source(self) -> str:
-        """Name of the data."""
-        return " + ".join(self.corpora)
-
-
-def parse_tasks(
-    arguments: FinetuneArguments,
-) -> tuple[dict[str, RecipeTask], dict[str, RecipeText]]:
-    """Check all tasks of a recipe: those with labels, and those that learn from text.
-
-    Raises:
-        ValueError: If a key is unknown, a value is refused, or there are no labels at all.
-    """
-    tasks, texts = {}, {}
-    for name, keys in arguments.tasks.items():
-        if isinstance(keys, dict) and keys.get("problem_type") in TEXT_TYPES:
-            texts[name] = RecipeText.from_recipe(name, keys, arguments.data_dir)
-        else:
-            tasks[name] = RecipeTask.from_recipe(name, keys, arguments.data_dir)
-    if not tasks:
-        raise ValueError(
-            f"tasks: {', '.join(texts)} learn from text alone; add a task with labels, or use "
-            "pretrain.py"
-        )
-    return tasks, texts
-
-
-def find_metrics(tasks: Mapping[str, RecipeTask]) -> dict[str, tuple[str, ...]]:
-    """List the metrics that stand for tasks, where they are not those of the problem type."""
-    return {name: task.data.metric for name, task in tasks.items() if task.data.metric is not None}
-
-
-def find_glue_files(tasks: Mapping[str, RecipeTask]) -> dict[tuple[str, str], GlueFile]:
-    """Tell what the server of GLUE calls the predictions of a task and split."""
-    files: dict[tuple[str, str], GlueFile] = {}
-    for name, task in tasks.items():
-        wanted, kind = task.data.submission, str(task.data.problem_type)
-        if wanted is None:
-            continue
-        labels = task.data.labels if wanted.labels else None
-        files |= {
-            (name, split): GlueFile(file, kind, labels) for split, file in wanted.files.items()
-        }
-    return files
-
-
-def find_glue(tasks: Mapping[str, RecipeTask]) -> list[str]:
-    """List the tasks of GLUE, but those that are there to help others."""
-    counted = {name: task for name, task in tasks.items() if not task.training.auxiliary}
-    return [name for name, task in counted.items() if task.data.submission is not None]
 
 
 @dataclass(frozen=True)
@@ -373,70 +177,6 @@ def freeze_encoder(model: MinBertForMultiTask) -> None:
             )
 
 
-def window_sizes(arguments: FinetuneArguments, head: MinBertTask) -> WindowSizes:
-    """Say how the questions of a task and their passages are cut.
-
-    Raises:
-        ValueError: If a question could leave no room for a passage.
-    """
-    given = (head.max_length or arguments.max_length, head.max_question_length, head.doc_stride)
-    names = ("max_length", "max_question_length", "doc_stride")
-    return WindowSizes(
-        **{name: size for name, size in zip(names, given, strict=True) if size is not None}
-    )
-
-
-def answer_search(head: MinBertTask) -> AnswerSearch:
-    """Say how the answers of a task are chosen."""
-    search = AnswerSearch(null_score_diff_threshold=head.null_score_diff_threshold)
-    if head.max_answer_length is None:
-        return search
-    return replace(search, max_answer_length=head.max_answer_length)
-
-
-def encode(
-    arguments: FinetuneArguments,
-    task: LoadedTask,
-    data: TaskData,
-    head: MinBertTask,
-    tokenizer: Any,
-) -> dict[str, Dataset]:
-    """Encode all splits of a task.
-
-    Raises:
-        ValueError: If the rows of a task cannot be cut as it says.
-    """
-    if task.problem_type == "token_classification":
-        return {
-            split: encode_tagged(
-                rows,
-                tokenizer,
-                max_length=arguments.max_length,
-                document_context=data.document_context,
-            )
-            for split, rows in task.splits.items()
-        }
-    if task.problem_type == "question_answering":
-        try:
-            sizes = window_sizes(arguments, head)
-        except ValueError as error:
-            raise ValueError(f"task {task.name!r}: {error}") from None
-        return {
-            split: encode_questions(rows, tokenizer, sizes) for split, rows in task.splits.items()
-        }
-    return {
-        split: encode_rows(
-            rows,
-            tokenizer,
-            problem_type=task.problem_type,
-            pair_encoding=head.pair_encoding,
-            max_length=arguments.max_length,
-            truncation=head.truncation,
-        )
-        for split, rows in task.splits.items()
-    }
-
-
 def prepare_run(
     arguments: FinetuneArguments,
     training_arguments: TrainingArguments,
@@ -461,7 +201,9 @@ def prepare_run(
     model = load_model(arguments, heads, tokenizer)
     with args.main_process_first(desc="encode the data"):
         encoded: dict[str, dict[str, Any]] = {
-            name: encode(arguments, task, recipe[name].data, model.config.task(name), tokenizer)
+            name: encode_task(
+                arguments, task, recipe[name].data, model.config.task(name), tokenizer
+            )
             for name, task in tasks.items()
         }
         texts = {

@@ -33,6 +33,7 @@ from modeling_minbert import (
     MinBertForNSP,
     MinBertForPreTraining,
 )
+from recipe_tasks import parse_tasks
 from trainers import (
     FastTrainingArguments,
     FinetuneArguments,
@@ -253,11 +254,9 @@ def check_finetuning(arguments: PretrainArguments, args: TrainingArguments) -> N
     """
     if arguments.finetune is None:
         return
-    import finetune  # which imports this module
-
     words = describe_finetuning(arguments, args)
     found, _ = parse_recipe((FinetuneArguments, FastTrainingArguments), words)
-    finetune.parse_tasks(found)
+    parse_tasks(found)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -9,6 +9,7 @@ import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
 import finetune
+import recipe_tasks
 from datasets_scripts import load_task
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
@@ -76,9 +77,11 @@ def balanced_by_hand(folder):
 def test_balanced_weights_are_those_of_scikit_learn(tmp_path):
     small_run.write_files(tmp_path)
     keys = small_run.make_recipe(tmp_path)["tasks"]["moods"]
-    task = load_task(finetune.RecipeTask.from_recipe("moods", keys, None).data, tmp_path / "cache")
+    task = load_task(
+        recipe_tasks.RecipeTask.from_recipe("moods", keys, None).data, tmp_path / "cache"
+    )
 
-    weights = finetune.balanced_weights(task)
+    weights = recipe_tasks.balanced_weights(task)
 
     labels = task.splits["train"]["label"][:]
     expected = compute_class_weight("balanced", classes=np.arange(2), y=labels)

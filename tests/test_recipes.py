@@ -8,6 +8,7 @@ from transformers import TrainingArguments
 
 import finetune
 import pretrain
+import recipe_tasks
 from datasets_scripts import DATASETS, load_task
 from modeling_minbert import MinBertConfig
 from tests.glue_files import write_glue
@@ -85,12 +86,12 @@ def test_a_recipe_of_pre_training_has_a_text_and_a_metric(recipe):
 def test_every_task_has_a_metric_that_can_choose_the_best_checkpoint(recipe):
     arguments, training_arguments = parse(recipe)
     tasks = {
-        name: finetune.RecipeTask.from_recipe(name, keys, "data")
+        name: recipe_tasks.RecipeTask.from_recipe(name, keys, "data")
         for name, keys in arguments.tasks.items()
     }
     problem_types = {name: task.data.problem_type for name, task in tasks.items()}
 
-    metrics, glue = finetune.find_metrics(tasks), finetune.find_glue(tasks)
+    metrics, glue = recipe_tasks.find_metrics(tasks), recipe_tasks.find_glue(tasks)
     check_arguments(training_arguments, problem_types, metrics, glue)
 
     assert set(problem_types.values()) <= set(PRIMARY_METRIC)
@@ -142,7 +143,7 @@ def test_every_task_has_a_head_and_rows(recipe, glue_folder, tmp_path):
         sample = keys | {"dataset": SAMPLES.get(dataset, dataset)} | write_own(tmp_path, keys)
         is_own = dataset in ("snli", "conll2003", *QUESTIONS)
         folder = tmp_path if is_own else glue_folder
-        task = finetune.RecipeTask.from_recipe(name, sample, str(folder))
+        task = recipe_tasks.RecipeTask.from_recipe(name, sample, str(folder))
         rows = load_task(task.data)
         least = 9 if dataset in GLUE else 100
         assert all(len(rows.splits[split]) >= least for split in ("train", "validation"))
