@@ -1,0 +1,149 @@
+"""evaluate_embeddings.py and benchmarks/run_pairs.py: from files to a table, and to a ratio."""
+
+import csv
+import importlib.util
+import random
+
+import pytest
+import torch
+from transformers import BertTokenizer
+
+import evaluate_embeddings
+from benchmarks import run_pairs
+from datasets_scripts import load_task
+from datasets_scripts.task import TaskData
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
+
+GOOD, BAD = ("fine", "warm", "lovely"), ("dull", "cold", "bleak")
+THINGS = ("garden", "river", "story")
+WORDS = [*GOOD, *BAD, *THINGS, "the", "is"]
+HAS_PEER = importlib.util.find_spec("sentence_transformers") is not None
+
+
+def make_sentences(words, count, seed):
+    """Make sentences of words that tell their class."""
+    draw = random.Random(seed)
+    return [f"the {draw.choice(THINGS)} is {draw.choice(words)}" for _ in range(count)]
+
+
+@pytest.fixture
+def checkpoint(tiny_sizes, tmp_path):
+    """Return the folder of an encoder with a task of pairs."""
+    torch.manual_seed(0)
+    tasks = {"near": {"problem_type": "similarity", "pair_encoding": "separate"}}
+    tasks["near"]["score_range"] = [0, 5]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    folder = tmp_path / "own"
+    MinBertForMultiTask(MinBertConfig(**tiny_sizes, tasks=tasks)).save_pretrained(folder)
+    BertTokenizer(vocab={piece: place for place, piece in enumerate(pieces)}).save_pretrained(
+        folder
+    )
+    return folder
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Return a folder with two transfer tasks of SentEval and the files of STS."""
+    folder = tmp_path / "data"
+    for task, names in {"CR": ("custrev.neg", "custrev.pos"), "TREC": ()}.items():
+        (folder / task).mkdir(parents=True)
+        for name, words in zip(names, (BAD, GOOD), strict=False):
+            (folder / task / name).write_text("\n".join(make_sentences(words, 12, name)) + "\n")
+    for name, count in {"train_5500.label": 20, "TREC_10.label": 8}.items():
+        rows = [
+            f"{label}:one {text}"
+            for label, words in (("MOOD", GOOD), ("PAIN", BAD))
+            for text in make_sentences(words, count, name)
+        ]
+        (folder / "TREC" / name).write_text("\n".join(rows) + "\n")
+    for split in ("train", "dev"):
+        pairs = zip(make_sentences(GOOD, 30, split), make_sentences(BAD + GOOD, 30, 1), strict=True)
+        rows = [f"{n}\t{n}x\t{a}\t{b}\t{n % 6}.0" for n, (a, b) in enumerate(pairs)]
+        header = "\tid\tsentence1\tsentence2\tsimilarity"
+        (folder / f"sts-{split}.csv").write_text("\n".join([header, *rows]) + "\n")
+    return folder
+
+
+def read_table(folder):
+    with (folder / "table.csv").open(encoding="utf-8", newline="") as file:
+        return {next(iter(row.values())): row for row in csv.DictReader(file)}
+
+
+def measure(checkpoint, data, folder, *more):
+    flags = ["--data_dir", str(data), "--sts", "sts", "--sts_dir", str(data), "--folds", "3"]
+    flags += ["--jobs", "1", "--output_dir", str(folder)]
+    evaluate_embeddings.main([str(checkpoint), *flags, *more])
+    return read_table(folder)
+
+
+def test_a_row_for_each_checkpoint_and_a_column_for_each_task(checkpoint, data, tmp_path, capsys):
+    table = measure(checkpoint, data, tmp_path / "out")
+
+    (row,) = table.values()
+    assert {"CR", "TREC", "sts validation spearman", "sts validation pearson"} <= row.keys()
+    assert float(row["CR"]) > 75  # the words tell the classes apart
+    said = capsys.readouterr()
+    assert f"MR: skipped, there is no {data}" in said.err
+    assert str(checkpoint) in said.out
+    assert (tmp_path / "out" / "table.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_spearman_is_that_of_scipy_on_the_vectors(checkpoint, data, tmp_path):
+    from scipy.stats import spearmanr
+
+    (row,) = measure(checkpoint, data, tmp_path / "out", "--task", "near").values()
+
+    model = MinBertForMultiTask.from_pretrained(checkpoint).eval()
+    rows = load_task(TaskData.from_recipe("sts", {"dataset": "sts"}, data)).splits["validation"]
+    first, second = (model.encode(rows[f"sentence{n}"][:], task="near") for n in (1, 2))
+    cosines = torch.cosine_similarity(first, second).numpy()
+    expected = 100 * spearmanr(cosines, rows["label"][:]).statistic
+    assert float(row["sts validation spearman"]) == pytest.approx(expected, abs=0.01)
+
+
+@pytest.mark.skipif(not HAS_PEER, reason="needs pip install sentence-transformers")
+@pytest.mark.slow
+def test_the_peer_has_the_same_numbers(checkpoint, data, tmp_path):
+    table = measure(checkpoint, data, tmp_path / "out", "--peer", "sentence-transformers")
+
+    own, peer = table.values()
+    for column in ("CR", "TREC", "sts validation pearson"):  # ranks of equal pairs are noise
+        assert float(own[column]) == pytest.approx(float(peer[column]), abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "nothing to measure: give --data_dir, --sts, or both"),
+        (["--sts", "sts", "--tasks", "CR"], "--tasks needs --data_dir"),
+        (["--sts", "sts", "--folds", "1"], "folds=1 must be at least 2"),
+        (["--data_dir", "nowhere"], "data_dir='nowhere' has the files of none of"),
+        (["--sts_dir", "here"], "nothing to measure"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(checkpoint, tmp_path, capsys, flags, message):
+    with pytest.raises(SystemExit) as stopped:
+        evaluate_embeddings.main([str(checkpoint), *flags, "--output_dir", str(tmp_path / "out")])
+
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_two_ways_to_the_most_similar_pair(checkpoint, data, tmp_path, capsys):
+    MinBertModel.from_pretrained(checkpoint).save_pretrained(tmp_path / "encoder")
+    BertTokenizer.from_pretrained(checkpoint).save_pretrained(tmp_path / "encoder")
+    for name in ("quora", "sst"):
+        for split in ("train", "dev"):
+            kind = {"quora": "sentence1\tsentence2\tis_duplicate", "sst": "sentence\tsentiment"}
+            row = {"quora": "the river is warm\tthe story is dull\t1.0", "sst": "the garden\t1"}
+            path = data / f"{'ids-' * (name == 'sst')}{name}-{split}.csv"
+            path.write_text(f"\tid\t{kind[name]}\n0\tx0\t{row[name]}\n")
+
+    flags = ["--data_dir", str(data), "--sentences", "10", "--pairs", "4", "--rounds", "2"]
+    run_pairs.main(["--model", str(tmp_path / "encoder"), *flags, "--device", "cpu"])
+
+    said = capsys.readouterr().out
+    assert "10 sentences, 45 pairs" in said
+    assert "(mean of 4 random pairs)" in said
+    assert " times as long as the " in said
