@@ -168,7 +168,7 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError("nothing to measure: give --data_dir, --sts, or both")
     if args.folds < 2:
         raise ValueError(f"folds={args.folds} must be at least 2")
-    similarities, tasks = load_similarity(args), load_transfer(args)
+    tasks, similarities = load_transfer(args), load_similarity(args)
     rows: dict[str, dict[str, float]] = {}
     for name, embed in load_embedders(args).items():
         rows[name] = measure(embed, similarities, tasks, args)
