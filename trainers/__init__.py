@@ -42,7 +42,8 @@ from .reports.glue import GlueFile, missing_files, write_glue_file, write_submis
 from .reports.model_card import plot_history, results_table, write_model_card
 from .reports.page import report_run, write_report
 from .reports.predictions import read_predictions, write_predictions
-from .reports.results import Outputs, Results, RunFacts, evaluate_run, write_card, write_results
+from .reports.results import Outputs, Results, RunFacts, evaluate_run, write_results
+from .reports.run_card import write_card
 from .runs.arguments import (
     FastTrainingArguments,
     FinetuneArguments,
