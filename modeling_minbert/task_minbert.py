@@ -113,7 +113,7 @@ class MinBertTask:
             second sentence of the batch is a negative; Henderson et al. 2017) and
             `cosent` (pairs with a higher score get a higher cosine; Su 2022).
         dropout: Probability in [0, 1] of dropping an element of the vectors that a head reads; 0.3,
-            0.1 for token_classification, 0 for question_answering and a contrastive task.
+            0.1 for token_classification, 0 for question_answering and for a cosine.
         margin: Cosine, in [-1, 1], under which a negative pair costs nothing (`cosine_embedding`).
         cosine_scale: Factor from cosine to logit: `logit = cosine_scale * (cosine - threshold)`;
             10, and 20 for losses that compare rows, for which it is 1 / temperature.
@@ -170,10 +170,11 @@ class MinBertTask:
     null_score_diff_threshold: float | int | None = None
 
     def __post_init__(self) -> None:
-        if self.dropout is None:
-            self.dropout = {**OF_TOKENS, "contrastive": 0.0}.get(self.problem_type, 0.3)
         if not self.is_pretraining:
             self._complete()
+        if self.dropout is None:
+            # a cosine of vectors with holes is not theirs
+            self.dropout = OF_TOKENS.get(self.problem_type, 0.0 if self.head == "cosine" else 0.3)
         if self.problem_type == "question_answering":
             for name, value in WINDOWS.items():
                 if getattr(self, name) is None:

@@ -46,8 +46,8 @@ def test_defaults_follow_the_problem(fields, pooling, head, loss, pair_encoding)
 
     assert (task.pooling, task.head, task.loss) == (pooling, head, loss)
     assert task.pair_encoding == pair_encoding
-    own = {"contrastive": 0.0, "question_answering": 0.0, "token_classification": 0.1}
-    assert task.dropout == own.get(task.problem_type, 0.3)
+    own = {"question_answering": 0.0, "token_classification": 0.1}
+    assert task.dropout == own.get(task.problem_type, 0.0 if head == "cosine" else 0.3)
     assert task.cosine_scale == (20 if fields == CONTRASTIVE else 10)
 
 
