@@ -8,8 +8,9 @@
     python predict.py CHECKPOINT --clusters kmeans --num_clusters 8 --file sentences.txt
 
 Texts come from the command line, a file, or the standard input: one a line, a pair as two columns
-that a tab parts. What is found goes to the standard output as tab-separated columns, or as JSON
-lines. The checkpoint is a folder or a Hub id of minBERT, BERT or sentence-transformers.
+that a tab parts. What is found goes to the standard output as tab-separated columns (of tags a line
+for each entity), or as JSON lines. The checkpoint is a folder or a Hub id of minBERT, BERT or
+sentence-transformers.
 """
 
 import argparse
@@ -258,6 +259,18 @@ def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:
         file.write("\t".join(to_cell(row.get(column)) for column in columns) + "\n")
 
 
+def part_tags(rows: Iterable[Row]) -> Iterator[Row]:
+    """Make a row of each entity of a text, or of each word if its tags mark none."""
+    for number, row in enumerate(rows, start=1):
+        if "entities" in row:
+            yield from ({"line": number, **entity} for entity in row["entities"])
+        elif "tags" in row:
+            for word, tag, score in zip(row["words"], row["tags"], row["scores"], strict=True):
+                yield {"line": number, "word": word, "tag": tag, "score": score}
+        else:
+            yield row
+
+
 def to_cell(value: Any) -> str:
     """Write a value as a cell of a table; what would end a cell or a line becomes a space."""
     if value is None:
@@ -304,6 +317,7 @@ def run(args: argparse.Namespace) -> None:
         by_suffix = args.output is not None and args.output.suffix == ".jsonl"
         form = args.format or ("jsonl" if by_suffix else "tsv")
         rows = find(model, args, stack)
+        rows = part_tags(rows) if form == "tsv" else rows
         if args.output is None:
             write_rows(rows, sys.stdout, form)
             return

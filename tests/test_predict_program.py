@@ -222,3 +222,36 @@ def test_an_encoder_without_tasks_says_what_it_can_do(model, capsys, tmp_path):
     assert "has no tasks to predict; it has vectors: give --embed" in capsys.readouterr().err
     predict.main([str(tmp_path), "a cat", "--embed", str(tmp_path / "v.npy"), "--device", "cpu"])
     assert_close(torch.tensor(np.load(tmp_path / "v.npy")), model.encode(["a cat"]))
+
+
+@pytest.mark.parametrize("labels", [["O", "B-PER", "I-PER"], ["noun", "verb", "other"]])
+def test_tags_have_a_line_for_each_entity_or_word(checkpoint, tmp_path, capsys, labels):
+    own = MinBertForMultiTask.from_pretrained(checkpoint)
+    torch.manual_seed(3)
+    task = {"problem_type": "token_classification", "labels": labels}
+    settings = own.config.to_dict() | {"tasks": {"words": task}, "default_task": "words"}
+    config = MinBertConfig(**settings)
+    model = MinBertForMultiTask(config).eval()
+    with torch.no_grad():
+        model.heads["words"].out.bias[1] += 0.5  # so that there are entities
+    model.tokenizer = own.tokenizer
+    model.save_pretrained(tmp_path)
+    model.tokenizer.save_pretrained(tmp_path)
+
+    predict.main([str(tmp_path), *TEXTS])
+
+    header, *lines = (line.split("\t") for line in capsys.readouterr().out.splitlines())
+    expected = model.predict("words", TEXTS)
+    if labels[0] == "O":
+        assert header == ["line", "label", "text", "start", "end", "score"]
+        entities = [
+            [str(number), entity["label"], entity["text"]]
+            for number, row in enumerate(expected, start=1)
+            for entity in row["entities"]
+        ]
+        assert [line[:3] for line in lines] == entities
+        assert entities
+    else:
+        assert header == ["line", "word", "tag", "score"]
+        words = [[w, t] for row in expected for w, t in zip(row["words"], row["tags"], strict=True)]
+        assert [line[1:3] for line in lines] == words
