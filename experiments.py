@@ -199,8 +199,11 @@ def run_campaign(rows: Sequence[Row], campaign: Campaign, output_dir: Path) -> b
     return not failures
 
 
-def load_labels(folder: Path) -> dict[str, tuple[list[str], NDArray[np.float64]]]:
+def load_labels(folder: Path) -> dict[str, tuple[list[str], NDArray[Any]]]:
     """Read the validation rows of the tasks of a run again, but auxiliary ones: ids and labels.
+
+    The labels of a question are the list of its right answers, those of a sentence with tags the
+    list of these.
 
     Raises:
         ValueError: If the folder has no run of ``finetune.py``.
@@ -212,14 +215,26 @@ def load_labels(folder: Path) -> dict[str, tuple[list[str], NDArray[np.float64]]
         if tasks[name].get("problem_type") in TEXT_TYPES or tasks[name].get("auxiliary"):
             continue
         data = recipe_tasks.RecipeTask.from_recipe(name, tasks[name], settings["data_dir"]).data
-        if data.problem_type == "question_answering":
-            continue  # its predictions are texts
-        rows = load_task(data).splits["validation"]
-        if "label" in rows.column_names:
-            found[name] = (list(rows["id"]), np.asarray(rows["label"], dtype=np.float64))
+        task = load_task(data)
+        rows = task.splits["validation"]
+        labels = read_labels(task, rows)
+        if labels is not None:
+            found[name] = (list(rows["id"]), labels)
     if not found:
         raise ValueError(f"{str(folder)!r} has no task with labels; expected runs of finetune.py")
     return found
+
+
+def read_labels(task: LoadedTask, rows: Dataset) -> NDArray[Any] | None:
+    """Read the labels of rows of a task, (N,), as they are compared; None if there are none."""
+    if task.problem_type == "question_answering":
+        return np.fromiter(rows["answers"][:], dtype=object)
+    if task.problem_type == "token_classification":
+        names = task.labels or ()
+        return np.fromiter(([names[tag] for tag in tags] for tags in rows["tags"][:]), dtype=object)
+    if "label" not in rows.column_names:
+        return None
+    return np.asarray(rows["label"], dtype=np.float64)
 
 
 def compare(argv: Sequence[str]) -> str:

@@ -21,10 +21,10 @@ from .experiments.compare import (
     ComparisonArguments,
     compare_runs,
     describe_differences,
-    read_scored_rows,
 )
 from .experiments.experiment_arguments import ExperimentArguments, parse_experiments
 from .experiments.planning import PlannedRun, Row, plan_rows
+from .experiments.scored_rows import read_scored_rows
 from .experiments.tables import ExperimentTable
 from .files import replaced_when_done, write_text
 from .methods.adapters import add_lora, merge_lora

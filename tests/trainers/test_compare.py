@@ -6,10 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
+from seqeval.metrics import f1_score
 
 from trainers import compare_runs, describe_differences, read_scored_rows, write_predictions
-from trainers.experiments.compare import ScoredRows
-from trainers.reports.predictions import read_predictions
+from trainers.experiments.scored_rows import ScoredRows
+from trainers.metrics.answers import FoundAnswers, write_answers
+from trainers.metrics.tagging import Tagged
+from trainers.reports.predictions import read_predictions, read_tags, write_tags
 
 ROWS = 400
 
@@ -236,3 +239,120 @@ def test_an_id_may_have_a_comma(tmp_path):
 
     assert ids == ["a , b", "c"]
     assert values.tolist() == [1, 0]
+
+
+# Questions and tags
+
+
+def write_run(folder, task, head, metrics):
+    content = {"tasks": {task: head}, "validation": {"metrics": metrics}}
+    (folder / "metrics.json").write_text(json.dumps(content))
+    return folder
+
+
+def lists(values):
+    return np.fromiter(values, dtype=object)
+
+
+ANSWERS = lists([["the red fox", "fox"], ["in 1887"], ["Vienna"], ["two dogs"]])
+
+
+def write_questions(folder, texts, f1, **head):
+    ids = [f"q{number}" for number in range(len(texts))]
+    found = [FoundAnswers(name, text, [], None) for name, text in zip(ids, texts, strict=True)]
+    write_answers(folder / "predictions", found, "qa-dev-")
+    write_run(folder, "qa", {"problem_type": "question_answering", **head}, {"qa_f1": f1})
+    return ids
+
+
+def test_answers_of_two_runs_are_compared_by_their_f1(tmp_path):
+    # 1, 2/3 (1887 of two words), 0 and 1; of the second run all but the last are right
+    ids = write_questions(
+        tmp_path / "a", ["A Fox!", "1887", "Graz", "two dogs"], (3 + 2 / 3) / 4 - 0.25
+    )
+    write_questions(tmp_path / "b", ["fox", "in 1887", "Vienna", "cats"], 0.75)
+
+    first, second = (
+        read_scored_rows(tmp_path / name, {"qa": (ids, ANSWERS)}) for name in ("a", "b")
+    )
+    (found,) = compare_runs(first, second, resamples=500)
+
+    assert first["qa"].predictions == pytest.approx([1, 2 / 3, 0, 1])
+    assert second["qa"].predictions.tolist() == [1, 1, 1, 0]
+    assert (found.metric, found.rows) == ("f1", 4)
+    assert found.second - found.first == pytest.approx((1 / 3 + 1 - 1) / 4)
+    assert found.low < 0 < found.high
+
+
+def test_a_question_without_answer_counts_as_in_squad_2(tmp_path):
+    answers = lists([["fox"], []])
+    ids = write_questions(tmp_path, ["fox", ""], 1.0, null_score_diff_threshold=0.0)
+
+    assert read_scored_rows(tmp_path, {"qa": (ids, answers)})["qa"].predictions.tolist() == [1, 1]
+
+
+def test_other_answers_and_questions_are_noticed(tmp_path):
+    ids = write_questions(tmp_path, ["fox", "in 1887", "Vienna", "cats"], 0.75)
+
+    with pytest.raises(ValueError, match=r"f1 is 0.4167, but metrics.json says 0.7500"):
+        read_scored_rows(tmp_path, {"qa": (ids, lists([["cow"], ["1887"], ["Rome"], ["cats"]]))})
+    with pytest.raises(ValueError, match=r"its 4 rows are not the 3 validation rows"):
+        read_scored_rows(tmp_path, {"qa": (ids[1:], ANSWERS[1:])})
+    (tmp_path / "predictions" / "qa-dev-predictions.json").write_text("{")
+    with pytest.raises(ValueError, match=r"predictions.json' cannot be read"):
+        read_scored_rows(tmp_path, {"qa": (ids, ANSWERS)})
+
+
+NAMES = ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
+
+
+def write_sentences(folder, right, seed, sentences=60):
+    """Write a run whose tags are right with some probability; return its labels."""
+    labels = np.random.default_rng(0).choice(5, (sentences, 8), p=[0.6, 0.1, 0.1, 0.1, 0.1])
+    generator = np.random.default_rng(seed)
+    given = generator.integers(5, size=labels.shape)
+    tags = np.where(generator.random(labels.shape) < right, labels, given)
+    tagged = Tagged(tags.ravel(), labels.ravel(), np.repeat(np.arange(sentences), 8))
+    path = folder / "predictions" / "ner-dev-output.txt"
+    write_tags(path, ["a word"] * labels.size, tagged, NAMES)
+    named = [[[NAMES[tag] for tag in row] for row in rows.tolist()] for rows in (labels, tags)]
+    head = {"problem_type": "token_classification", "labels": NAMES}
+    write_run(folder, "ner", head, {"ner_f1": float(f1_score(*named))})
+    return named
+
+
+def test_tags_of_two_runs_are_compared_by_sentences(tmp_path):
+    labels, first_tags = write_sentences(tmp_path / "a", 0.6, 1)
+    _, second_tags = write_sentences(tmp_path / "b", 0.9, 2)
+    rows = {"ner": ([str(number) for number in range(60)], lists(labels))}
+
+    first, second = (read_scored_rows(tmp_path / name, rows)["ner"] for name in ("a", "b"))
+    (found,) = compare_runs({"ner": first}, {"ner": second}, resamples=300)
+
+    drawn = np.random.default_rng(3).integers(60, size=(5, 60))
+    for row, values in zip(
+        drawn, zip(first.score(drawn), second.score(drawn), strict=True), strict=True
+    ):
+        for tags, value in zip((first_tags, second_tags), values, strict=True):
+            chosen = [[sentences[place] for place in row] for sentences in (labels, tags)]
+            assert value == pytest.approx(f1_score(*chosen))
+    assert (found.metric, found.rows, found.task) == ("f1", 60, "ner")
+    assert found.low > 0
+
+
+def test_other_tags_and_broken_lines_are_noticed(tmp_path):
+    labels, _ = write_sentences(tmp_path, 0.8, 1)
+    ids = [str(number) for number in range(60)]
+
+    with pytest.raises(ValueError, match="its 60 rows are not the 60 validation rows"):
+        read_scored_rows(tmp_path, {"ner": (ids, lists(labels[::-1]))})
+    path = tmp_path / "predictions" / "ner-dev-output.txt"
+    path.write_text("a O O\n\nb O\n")
+    with pytest.raises(ValueError, match=r"output.txt:3: 'b O'; expected a word and two tags"):
+        read_tags(path)
+
+
+def test_no_entity_at_all_is_an_f1_of_zero():
+    rows = ScoredRows("token_classification", ["a"], np.zeros((1, 3), int), lists([["O"]]))
+
+    assert rows.metric == 0

@@ -1,25 +1,19 @@
 """Is a run better than another one? A paired bootstrap over the rows that both predicted."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.metrics.scores import METRIC_SCORES
-from trainers.metrics.task_metrics import aggregates, headline_metrics
+from trainers.metrics.task_metrics import aggregates
 from trainers.reports.model_card import markdown_table
-from trainers.reports.predictions import read_predictions
-from trainers.reports.results import file_split, read_metrics
+
+from .scored_rows import ScoredRows
 
 LEVEL = 0.95
 # Elements of the arrays that a part of the resamples makes.
 ELEMENTS = 4_000_000
-# Predictions are written as float32, and metrics.json has those of the run itself.
-ROUNDING = 1e-4
 
 
 @dataclass(kw_only=True)
@@ -28,35 +22,6 @@ class ComparisonArguments:
 
     resamples: int = field(default=10_000, metadata={"help": "Draws of the bootstrap."})
     seed: int = field(default=0, metadata={"help": "Of the draws."})
-
-
-@dataclass(frozen=True)
-class ScoredRows:
-    """What a run predicted of the rows of a task.
-
-    Args:
-        problem_type: A key of ``PRIMARY_METRIC``.
-        ids: Name of each row, (N,).
-        predictions: Class, 0 or 1 for a paraphrase, or score, (N,).
-        labels: In the unit of the predictions, (N,).
-        chosen: The metrics that stand for the task, where they are not those of its problem type.
-    """
-
-    problem_type: str
-    ids: list[str]
-    predictions: NDArray[np.float64]
-    labels: NDArray[np.float64]
-    chosen: tuple[str, ...] = ()
-
-    @property
-    def metric_name(self) -> str:
-        """Name of the metric that stands for the task."""
-        return headline_metrics(self.problem_type, self.chosen)[0]
-
-    @property
-    def metric(self) -> float:
-        """The metric that stands for the task."""
-        return float(METRIC_SCORES[self.metric_name](self.predictions, self.labels))
 
 
 @dataclass(frozen=True)
@@ -82,47 +47,6 @@ class Difference:
     low: float
     high: float
     p_value: float
-
-
-def read_scored_rows(
-    folder: Path, labels: Mapping[str, tuple[list[str], NDArray[np.float64]]]
-) -> dict[str, ScoredRows]:
-    """Read what a run predicted of the dev sets.
-
-    Args:
-        folder: Folder of the run.
-        labels: By task, ids and labels of its validation rows as they are today.
-
-    Returns:
-        By task.
-
-    Raises:
-        ValueError: If there are no predictions, or the rows are not those that were predicted.
-    """
-    content = read_metrics(folder)
-    scored = {}
-    for task, (ids, references) in labels.items():
-        file = folder / "predictions" / f"{task}-{file_split('validation')}-output.csv"
-        if not file.is_file():
-            raise ValueError(f"{str(file)!r} is missing; repeat the run")
-        predicted_ids, predictions = read_predictions(file)
-        if predicted_ids != ids:
-            raise ValueError(
-                f"{str(file)!r}: its {len(predicted_ids)} rows are not the {len(ids)} validation "
-                f"rows of task {task!r} as they are today; repeat the run"
-            )
-        kind = content["tasks"][task]["problem_type"]
-        chosen = tuple(content.get("metric", {}).get(task, ()))
-        rows = ScoredRows(kind, ids, predictions, references, chosen)
-        noted = content["validation"]["metrics"][f"{task}_{rows.metric_name}"]
-        if not math.isclose(rows.metric, noted, abs_tol=ROUNDING):
-            raise ValueError(
-                f"{str(file)!r}: with the labels as they are today the {rows.metric_name} is "
-                f"{rows.metric:.4f}, but metrics.json says {noted:.4f}; the labels have changed, "
-                "repeat the run"
-            )
-        scored[task] = rows
-    return scored
 
 
 def compare_runs(
@@ -200,20 +124,16 @@ def _resample(
     # importing it takes memory that a run which only trains can do without
     from scipy.stats import bootstrap
 
-    def difference(
-        a: NDArray[Any], b: NDArray[Any], labels: NDArray[Any], axis: int = -1
-    ) -> NDArray[np.float64]:
-        a, b, labels = (np.moveaxis(values, axis, -1) for values in (a, b, labels))
-        score = METRIC_SCORES[left.metric_name]
-        return score(b, labels) - score(a, labels)
+    def difference(rows: NDArray[np.int64], axis: int = -1) -> NDArray[np.float64]:
+        rows = np.moveaxis(rows, axis, -1)
+        return right.score(rows) - left.score(rows)
 
     found = bootstrap(
-        (left.predictions, right.predictions, left.labels),
+        (np.arange(len(left.ids)),),
         difference,
-        paired=True,
         vectorized=True,
         n_resamples=resamples,
-        batch=max(1, ELEMENTS // len(left.ids)),
+        batch=max(1, ELEMENTS // left.predictions.size),
         method="percentile",
         rng=generator,
     )

@@ -100,3 +100,29 @@ def read_predictions(path: str | os.PathLike[str]) -> tuple[list[str], NDArray[n
             raise ValueError(f"{path}:{number}: {line!r}; expected an id, ' , ' and a number")
         ids.append(name)
     return ids, np.asarray(values, dtype=np.float64)
+
+
+def read_tags(path: str | os.PathLike[str]) -> list[list[tuple[str, str]]]:
+    """Read what ``write_tags`` wrote of words whose tags are known.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Of every word of every sentence the tag that is right and that which was predicted.
+
+    Raises:
+        FileNotFoundError: If the file is not there.
+        ValueError: If a line has no word and two tags; the message has its number.
+    """
+    sentences: list[list[tuple[str, str]]] = [[]]
+    lines = Path(path).read_text(encoding="utf-8").split("\n")
+    for number, line in enumerate(lines, start=1):
+        columns = line.split(" ")
+        if not line:
+            sentences.append([])
+        elif len(columns) == 3:
+            sentences[-1].append((columns[1], columns[2]))
+        else:
+            raise ValueError(f"{path}:{number}: {line!r}; expected a word and two tags")
+    return [sentence for sentence in sentences if sentence]
