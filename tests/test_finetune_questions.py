@@ -82,7 +82,14 @@ def test_a_run_from_files_to_answers(tmp_path, capsys, impossible):
     for answers in n_best.values():
         assert sum(answer["probability"] for answer in answers) == pytest.approx(1)
     assert "| names | f1" in capsys.readouterr().out
-    assert f"{found['names_f1']:.4f}" in (out / "report.html").read_text()
+    page = (out / "report.html").read_text()
+    assert f"{found['names_f1']:.4f}" in page
+    analysis = json.loads((out / "report.json").read_text())["analyses"]["names"]
+    assert sum(one["rows"] for one in analysis["outcomes"]) == SIZES["dev"]
+    assert [error["texts"][0] for error in analysis["errors"]] == ["what is the name?"] * len(
+        analysis["errors"]
+    )
+    assert all(error["id"] in page for error in analysis["errors"])
     assert "question-answering" in (out / "README.md").read_text()
     assert json.loads((out / "config.json").read_text())["tasks"]["names"]["doc_stride"] == 9
 

@@ -14,10 +14,13 @@ import torch
 
 from trainers.data.task_dataset import Rows
 from trainers.files import write_text
+from trainers.metrics.answers import QUESTION_ANSWERING
 from trainers.metrics.tagging import Tagged, analyse_tags
+from trainers.training.checks import has_labels
 from trainers.training.multitask import MultiTaskTrainer
 
 from .analysis import analyse, find_errors
+from .answer_analysis import analyse_answers
 from .curves import task_curves
 from .results import Outputs
 
@@ -64,7 +67,7 @@ def write_evidence(
         "analyses": {
             task: _analyse_task(trainer, task, encoded, found, (texts or {}).get(task), examples)
             for (task, split), found in outputs.items()
-            if split == "validation" and found.labels is not None
+            if split == "validation" and has_labels(encoded[task][split])
         },
     }
     write_text(Path(str(trainer.args.output_dir)) / EVIDENCE_FILE, json.dumps(content) + "\n")
@@ -113,15 +116,17 @@ def _analyse_task(
     texts: datasets.Dataset | None,
     examples: int,
 ) -> dict[str, Any]:
-    kind = trainer.problem_types[task]
+    kind, rows = trainer.problem_types[task], encoded[task]["validation"]
+    if kind == QUESTION_ANSWERING:
+        return _analyse_questions(rows, found, texts, examples)
     model = trainer.accelerator.unwrap_model(trainer.model)
     head: Mapping[str, Any] = (model.config.tasks or {}).get(task, {})
     if isinstance(found.logits, Tagged):
-        return analyse_tags(found.logits, head["labels"], encoded[task]["validation"], examples)
+        return analyse_tags(found.logits, head["labels"], rows, examples)
     names = head.get("labels") or ()
     values = (kind, found.logits, found.predictions, np.asarray(found.labels))
     analysis = analyse(*values, names=names, score_range=head.get("score_range"))
-    ids: Any = encoded[task]["validation"]
+    ids: Any = rows
     errors = find_errors(*values, examples)
     analysis["errors"] = [
         {
@@ -133,6 +138,18 @@ def _analyse_task(
         }
         for row, size in errors
     ]
+    return analysis
+
+
+def _analyse_questions(
+    windows: Any, found: Outputs, texts: datasets.Dataset | None, examples: int
+) -> dict[str, Any]:
+    """Sum up the answers to questions, with the texts of the worst."""
+    right = dict(zip(windows["id"][:], windows["answers"][:], strict=True))
+    analysis = analyse_answers(found.predictions, right, examples)
+    ids = [] if texts is None else texts["id"][:]
+    for error in analysis["errors"]:
+        error["texts"] = [] if texts is None else _read_texts(texts[ids.index(error["id"])])
     return analysis
 
 

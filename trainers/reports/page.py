@@ -211,7 +211,7 @@ def _describe_task(
         ],
         "analysis": evidence["analyses"].get(task),
         "is_text": kind in TEXT_TYPES,
-        "is_likelihood": head.get("loss") in LIKELIHOODS,
+        "is_likelihood": kind == "question_answering" or head.get("loss") in LIKELIHOODS,
     }
 
 
