@@ -141,9 +141,12 @@ def load_encoder(path: str) -> MinBertModel | MinBertForMultiTask:
         ValueError: If it cannot be loaded, or has no tokenizer.
     """
     config = load_pretrained(MinBertConfig, path, flag="checkpoint")
-    kind = MinBertForMultiTask if config.tasks else MinBertModel
+    # an encoder that was taken out of a multi-task checkpoint still says which tasks that had
+    saved = (config.architectures or [MinBertForMultiTask.__name__])[0]
+    has_heads = bool(config.tasks) and saved == MinBertForMultiTask.__name__
+    kind = MinBertForMultiTask if has_heads else MinBertModel
     # many encoders come without a pooler, and who has tasks that read one has it
-    free = () if config.tasks else ("pooler.",)
+    free = () if has_heads else ("pooler.",)
     model: Any = load_pretrained(kind, path, flag="checkpoint", replaceable=free)
     model.tokenizer = load_tokenizer(path, "checkpoint")
     return model.eval()

@@ -39,7 +39,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("checkpoints", nargs="+", help="folders or Hub ids, a row of the table each")
     add("--data_dir", type=Path, help="folder with the folders of SentEval's tasks")
     add("--tasks", help=f"some of {','.join(SOURCES)}; all whose files are there")
-    add("--sts", help="dataset of pairs with scores: sts, stsb, or owner/name on the Hub")
+    add("--sts", help="dataset of pairs with scores: sts or stsb")
     add("--sts_dir", help="folder with its official files; without it, it comes from the Hub")
     add("--peer", choices=(PEER,), help="the same vectors by another library, too")
     add("--task", help="task of the checkpoints whose vectors are measured")

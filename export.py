@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedConfig
 
 from compose import load_tokenizer
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, export_onnx
@@ -124,10 +124,12 @@ def compare(path: Path, model: Any, task: str | None) -> str:
 
 
 def to_space(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
-    """Write a Space; the weights go along if they are of this machine."""
+    """Write a Space; the weights go along if they are of this machine, or were no minBERT's."""
     if task is not None:
         raise ValueError(f"--task {task}: a Space shows every head; leave it out")
-    local = Path(checkpoint).exists()
+    # the page asks the configuration of a minBERT which class its code has
+    kind = PreTrainedConfig.get_config_dict(checkpoint)[0].get("model_type")
+    local = Path(checkpoint).exists() or kind != MinBertConfig.model_type
     name = "model" if local else checkpoint
     page = (SPACE / "app.py").read_text(encoding="utf-8")
     page = page.replace('os.environ.get("MODEL", "model")', f'os.environ.get("MODEL", "{name}")')

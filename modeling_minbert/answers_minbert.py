@@ -107,7 +107,7 @@ class AnswerOptions:
             names = [*values, "null_score_diff_threshold"]
             values |= {n: x for n in names if (x := getattr(task, n)) is not None}
         values |= {name: value for name, value in given.items() if value is not None}
-        if task is None and "max_question_length" not in given:
+        if task is None and given.get("max_question_length") is None:
             # a model of few positions
             room = max(1, values["max_length"] // 2)
             values["max_question_length"] = min(values["max_question_length"], room)
@@ -426,10 +426,13 @@ class MinBertAnswering(MinBertTokenizing):
         return found[0] if is_one else found
 
     def _answering_task(self, task: str | None) -> tuple[str | None, MinBertTask | None]:
-        """Find the task that answers questions; a model with one head has none."""
+        """Find the task that answers questions: for a model with one head that of the head."""
         if task is not None:
             raise ValueError(f"task={task!r}: this model has one head and no tasks, leave it out")
-        return None, None
+        config: Any = self.config
+        spec = None if config.default_task is None else config.task(config.default_task)
+        answers = spec is not None and spec.problem_type == "question_answering"
+        return None, spec if answers else None
 
     def _answer_rows(
         self,

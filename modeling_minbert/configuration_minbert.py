@@ -141,7 +141,12 @@ class MinBertConfig(PreTrainedConfig):
             # Other keywords are set on the finished configuration, but these have to be checked.
             new = {name: kwargs.pop(name, None) for name in ("tasks", "default_task")}
             config_dict = {**config_dict, **new}
-        return super().from_dict(config_dict, **kwargs)
+        # `task` is for the model that takes its head; here it would hide the method of that name
+        named = {name: kwargs.pop(name) for name in ("task",) if name in kwargs}
+        if not kwargs.get("return_unused_kwargs"):
+            return super().from_dict(config_dict, **kwargs)
+        config, unused = super().from_dict(config_dict, **kwargs)
+        return config, unused | named
 
     def describe_default_task(self) -> None:
         """Give pipelines the label names and the kind of output of the default task.

@@ -13,6 +13,7 @@
 # limitations under the License.
 """Models on the Hub: what is pushed beside the weights, and the card that says what they are."""
 
+import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -121,16 +122,27 @@ def _find_tokenizer(model: Any) -> Any:
 def _find_card(model: Any, repo: str, api: HfApi) -> ModelCard:
     """Take the card of the folder that a model came from, that of the Hub, or make one."""
     own = Path(model.name_or_path) / "README.md"
-    if model.name_or_path and own.is_file():
+    if model.name_or_path and own.is_file() and _is_of(model, own.with_name("config.json")):
         return ModelCard(_point_to(repo, own.read_text(encoding="utf-8")))
     if api.file_exists(repo, "README.md"):
         return ModelCard(Path(api.hf_hub_download(repo, "README.md")).read_text(encoding="utf-8"))
     return make_card(model, repo)
 
 
+def _is_of(model: Any, path: Path) -> bool:
+    """Tell whether a configuration is that of a minBERT with the tasks of this one."""
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    kind, tasks = model.config.model_type, model.config.tasks
+    return config.get("model_type") == kind and (config.get("tasks") or {}) == (tasks or {})
+
+
 def _point_to(repo: str, text: str) -> str:
     """Let the examples of a card load from the Hub, not from a folder of another machine."""
-    return re.sub(r'(?m)(\.from_pretrained\(|^path = )"[^"]*"', rf'\1"{repo}"', text)
+    text = re.sub(r'(?m)(\.from_pretrained\(|^path = |, model=)"[^"]*"', rf'\1"{repo}"', text)
+    return re.sub(r"(<recipe> --model_name_or_path )[^`\n]+", rf"\1{repo}", text)
 
 
 def _complete_card(
@@ -192,5 +204,7 @@ def _describe_use(model: Any, repo_id: str) -> str:
             task = model.config.task(name)
             if not task.is_pretraining:
                 row = '"A sentence."' if task.pair_encoding is None else '("A first.", "A second.")'
+                if task.problem_type == "question_answering":
+                    row = '("A question?", "A text.")'
                 lines.append(f'model.predict("{name}", [{row}])')
     return "\n".join(["```python", *lines, "```"])

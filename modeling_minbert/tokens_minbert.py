@@ -186,7 +186,7 @@ class MinBertHeadOfTask:
             **kwargs: As in `PreTrainedModel.from_pretrained`.
 
         Raises:
-            ValueError: If there is no such task, or it is of another type.
+            ValueError: If there is no such task, it is of another type, or reads a layer below.
         """
         path = pretrained_model_name_or_path
         kwargs = adopt_head(path, *cls._adopts, task, kwargs)
@@ -211,7 +211,7 @@ def adopt_head(
         These, completed by the configuration and where the weights are found.
 
     Raises:
-        ValueError: If there is no such task, or it is of another type.
+        ValueError: If there is no such task, it is of another type, or reads a layer below.
     """
     config = kwargs.get("config")
     # an Auto class that trusts remote code has a copy of MinBertConfig that is another class
@@ -235,6 +235,12 @@ def adopt_head(
         return kwargs
     default = config.default_task if config.default_task in names else names[0]
     name = task or str(default)
+    layer = config.task(name).pooling_layer
+    if layer not in (-1, config.num_hidden_layers):
+        raise ValueError(
+            f"task {name!r} reads layer {layer} (pooling_layer), but a model with one head the "
+            "last one: load it as MinBertForMultiTask"
+        )
     config.default_task = name
     config.describe_default_task()
     source = rf"^heads\.{re.escape(name)}\.out\."

@@ -8,6 +8,9 @@ from torch import Tensor
 from .search import MAX_SCORES
 from .vectors import unit_vectors
 
+# Cosines of equal vectors are 1 but for their last digits.
+ROUNDING = 1e-6
+
 
 def community_detection(
     vectors: Any,
@@ -36,15 +39,14 @@ def community_detection(
         ValueError: If there are no vectors, or a value is out of its range.
     """
     unit = unit_vectors(vectors)
-    if not -1 <= threshold <= 1:
-        raise ValueError(f"threshold={threshold} is a cosine, it must be in [-1, 1]")
+    _check_threshold(threshold)
     if min_size < 1:
         raise ValueError(f"min_size={min_size} must be at least 1")
     found: list[tuple[int, Tensor]] = []
     size = max(1, max_scores // len(unit))
     for start in range(0, len(unit), size):
         cosines = unit[start : start + size] @ unit.T
-        counts = (cosines >= threshold).sum(dim=1)
+        counts = (cosines >= threshold - ROUNDING).sum(dim=1)
         for row in (counts >= min_size).nonzero().flatten().tolist():
             members = cosines[row].topk(int(counts[row])).indices
             found.append((start + row, members.cpu()))
@@ -104,22 +106,29 @@ def agglomerative_clusters(
 
     Raises:
         ValueError: If not exactly one of `num_clusters` and `threshold` is given, or there are
-            fewer vectors than clusters.
+            fewer vectors than clusters, or the threshold is no cosine.
     """
     from sklearn.cluster import AgglomerativeClustering
 
     if (num_clusters is None) == (threshold is None):
         raise ValueError("give exactly one of num_clusters and threshold")
-    unit = _check_clusters(vectors, num_clusters or 1)
+    unit = _check_clusters(vectors, 1 if num_clusters is None else num_clusters)
+    if threshold is not None:
+        _check_threshold(threshold)
     if len(unit) == 1:
         return [0]
     model = AgglomerativeClustering(
         num_clusters,
         metric="cosine",
         linkage="average",
-        distance_threshold=None if threshold is None else 1 - threshold,
+        distance_threshold=None if threshold is None else 1 - threshold + ROUNDING,
     )
     return _number_by_size(model.fit_predict(unit.cpu().numpy()).tolist())
+
+
+def _check_threshold(threshold: float) -> None:
+    if not -1 <= threshold <= 1:
+        raise ValueError(f"threshold={threshold} is a cosine, it must be in [-1, 1]")
 
 
 def _check_clusters(vectors: Any, num_clusters: int) -> Tensor:

@@ -43,7 +43,8 @@ def semantic_search(
         max_scores: Cosines that are in memory at a time, at most.
 
     Returns:
-        On the CPU, K = min(top_k, n); of equal cosines the earlier vector comes first.
+        On the CPU, K = min(top_k, n); of equal cosines the earlier vector comes first (which of
+        them faiss finds is its own choice).
 
     Raises:
         ValueError: If there are no vectors, their sizes differ, or a number is below 1.
@@ -70,14 +71,28 @@ def _search_block(asked: Tensor, known: Tensor, top_k: int, size: int) -> Hits:
     best: Hits | None = None
     for start in range(0, len(known), size):
         scores = asked @ known[start : start + size].T
-        values, places = scores.topk(min(top_k, scores.shape[1]), dim=1)
-        found = Hits(values, places + start)
+        found = _take_top(scores, min(top_k, scores.shape[1]))
+        found = Hits(found.scores, found.indices + start)
         if best is not None:
             found = Hits(*(torch.cat(pair, dim=1) for pair in zip(best, found, strict=True)))
         best = _order(found, top_k)
     if best is None:
         raise ValueError("corpus: there are no vectors")
     return best
+
+
+def _take_top(scores: Tensor, top_k: int) -> Hits:
+    """Take the highest scores of every row, (Q, n) -> (Q, K); of equal ones those that come first.
+
+    What `topk` takes of those that are as high as the last one is left to chance.
+    """
+    values, places = scores.topk(top_k, dim=1)
+    reach = scores >= values[:, -1:]
+    for row in (reach.sum(dim=1) > top_k).nonzero().flatten().tolist():
+        near = reach[row].nonzero().flatten()
+        order = scores[row, near].argsort(descending=True, stable=True)[:top_k]
+        places[row], values[row] = near[order], scores[row, near[order]]
+    return Hits(values, places)
 
 
 def _order(found: Hits, top_k: int) -> Hits:

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from transformers import BertTokenizer
 
 import predict
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 
 WORDS = ["a", "bird", "cat", "dog", "is", "mat", "ran", "sat", "the", "tree"]
 TASKS = {
@@ -222,6 +222,16 @@ def test_an_encoder_without_tasks_says_what_it_can_do(model, capsys, tmp_path):
     assert "has no tasks to predict; it has vectors: give --embed" in capsys.readouterr().err
     predict.main([str(tmp_path), "a cat", "--embed", str(tmp_path / "v.npy"), "--device", "cpu"])
     assert_close(torch.tensor(np.load(tmp_path / "v.npy")), model.encode(["a cat"]))
+
+
+def test_an_encoder_of_a_multi_task_checkpoint_embeds(checkpoint, model, tmp_path):
+    encoder = MinBertModel.from_pretrained(checkpoint)
+    encoder.save_pretrained(tmp_path)
+    model.tokenizer.save_pretrained(tmp_path)
+
+    predict.main([str(tmp_path), "a cat", "--embed", str(tmp_path / "v.npy"), "--device", "cpu"])
+
+    assert_close(torch.tensor(np.load(tmp_path / "v.npy")), model.bert.encode(["a cat"]))
 
 
 @pytest.mark.parametrize("labels", [["O", "B-PER", "I-PER"], ["noun", "verb", "other"]])

@@ -167,6 +167,31 @@ def test_a_multi_task_model_answers_by_its_task(tiny_sizes, model):
         several.answer("w1", LONG, task="tone")
 
 
+def test_a_model_with_the_head_of_a_task_answers_as_the_task_says(tiny_sizes, model, tmp_path):
+    gaps = {"problem_type": "question_answering", "null_score_diff_threshold": -1000, **CUT}
+    facts = gaps | {"null_score_diff_threshold": None, "max_answer_length": 2, "max_length": 20}
+    sizes = tiny_sizes | {"max_position_embeddings": 24}
+    several = MinBertForMultiTask(make_config(sizes, tasks={"facts": facts, "gaps": gaps})).eval()
+    several.tokenizer = model.tokenizer
+    several.save_pretrained(tmp_path / "several")
+    model.tokenizer.save_pretrained(tmp_path / "several")
+
+    for task in ("facts", "gaps"):
+        one = MinBertForQuestionAnswering.from_pretrained(tmp_path / "several", task=task).eval()
+        one.save_pretrained(tmp_path / task)
+        again = MinBertForQuestionAnswering.from_pretrained(tmp_path / task).eval()
+        again.tokenizer = model.tokenizer
+
+        expected = several.answer("w1", LONG, task=task, top_k=3)
+        assert one.answer("w1", LONG, top_k=3) == expected
+        assert again.answer("w1", LONG, top_k=3) == expected
+
+
+def test_a_model_of_few_positions_answers_without_options(model):
+    """Half of its 24 positions are for the question, as none was asked for."""
+    assert model.answer("w1 w2", LONG) == model.answer("w1 w2", LONG, max_question_length=12)
+
+
 SCRIPT = """
 import importlib.util, json, sys
 import transformers

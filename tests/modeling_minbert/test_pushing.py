@@ -5,7 +5,7 @@ from huggingface_hub import ModelCard
 
 import modeling_minbert
 from modeling_minbert import MinBertConfig
-from modeling_minbert.hub_minbert import HUB_TASKS, make_card
+from modeling_minbert.hub_minbert import HUB_TASKS, _find_card, _point_to, make_card
 from modeling_minbert.modeling_minbert import AUTO_MODELS
 
 
@@ -46,3 +46,46 @@ def test_the_card_names_the_model_of_the_hub_that_it_came_from(tiny_sizes, tmp_p
     for start, base in (("owner/bert", "owner/bert"), (str(tmp_path), None), ("", None)):
         model.name_or_path = start
         assert make_card(model, "user/model").data.base_model == base
+
+
+def test_a_question_is_asked_with_its_text(build_multitask):
+    model = build_multitask({"facts": {"problem_type": "question_answering"}})
+
+    assert 'model.predict("facts", [("A question?", "A text.")])' in str(make_card(model, "a/b"))
+
+
+def test_the_examples_of_a_card_load_from_the_hub_and_its_command_stays():
+    card = """Auto.from_pretrained("runs/a", trust_remote_code=True)
+path = "runs/a"
+`pipeline("minbert-multi-task", model="runs/a", trust_remote_code=True)`
+`accelerate launch finetune.py <recipe> --model_name_or_path runs/a` goes on with tasks.
+Command: `accelerate launch finetune.py a.yaml --model_name_or_path owner/bert`
+"""
+
+    found = _point_to("user/model", card)
+
+    assert found.count("user/model") == 4
+    assert "runs/a" not in found
+    assert "owner/bert`" in found
+
+
+class NoCards:
+    """A Hub whose repositories have no card yet."""
+
+    @staticmethod
+    def file_exists(*_):
+        return False
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_the_card_of_another_model_is_not_taken(build_multitask, tasks, tiny_sizes, tmp_path, own):
+    model = build_multitask(tasks)
+    start = model if own else modeling_minbert.MinBertModel(MinBertConfig(**tiny_sizes))
+    start.save_pretrained(tmp_path)
+    (tmp_path / "README.md").write_text("---\nlicense: mit\n---\n# Another\n")
+    model.name_or_path = str(tmp_path)
+
+    card = _find_card(model, "user/model", NoCards())
+
+    assert ("# Another" in card.text) == own
+    assert card.data.license == ("mit" if own else None)

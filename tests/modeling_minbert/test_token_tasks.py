@@ -25,6 +25,7 @@ TASKS = {
     "answers": {"problem_type": "question_answering"},
     "tone": {"problem_type": "classification", "labels": ["down", "level", "up"]},
 }
+MORE_TAGS = {"names": TAGS, "parts": ["N", "V", "X"]}
 EXACT = {"atol": 1e-10, "rtol": 1e-10}
 
 every_attention = pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -231,6 +232,40 @@ def test_a_tagger_of_a_named_task_can_be_saved_and_loaded(build_multitask, tiny_
     expected = model(**tiny_batch, task="tags").logits
     assert_close(tagger(**tiny_batch).logits, expected)
     assert_close(again(**tiny_batch).logits, expected)
+
+
+@pytest.mark.parametrize("auto", [True, False])
+def test_a_task_is_chosen_by_its_name(build_multitask, tiny_batch, tmp_path, auto):
+    tasks = {name: {**TASKS["tags"], "labels": labels} for name, labels in MORE_TAGS.items()}
+    model = build_multitask(tasks).eval()
+    model.save_pretrained(tmp_path)
+    loader = AutoModelForTokenClassification if auto else MinBertForTokenClassification
+
+    for name, labels in MORE_TAGS.items():
+        tagger = loader.from_pretrained(tmp_path, task=name).eval()
+
+        assert list(tagger.config.id2label.values()) == labels
+        expected = model(**tiny_batch, task=name).logits
+        assert_close(tagger(**tiny_batch).logits, expected)
+
+
+def test_a_name_of_a_task_does_not_hide_how_a_configuration_finds_tasks(build_multitask, tmp_path):
+    build_multitask(TASKS).save_pretrained(tmp_path)
+
+    config = MinBertConfig.from_pretrained(tmp_path, task="tags")
+
+    assert config.task("tags").labels == TAGS
+
+
+@pytest.mark.parametrize("task", ["tags", "answers"])
+def test_a_task_that_reads_a_layer_below_keeps_to_the_model_that_can(
+    build_multitask, tmp_path, task
+):
+    build_multitask({task: {**TASKS[task], "pooling_layer": -2}}).save_pretrained(tmp_path)
+    one = {"tags": MinBertForTokenClassification, "answers": MinBertForQuestionAnswering}[task]
+
+    with pytest.raises(ValueError, match=r"reads layer -2 .*: load it as MinBertForMultiTask"):
+        one.from_pretrained(tmp_path)
 
 
 def test_labels_of_one_s_own_make_a_new_head(build_multitask, tmp_path):

@@ -57,6 +57,15 @@ def test_of_equal_vectors_the_first_is_found_first():
         assert hits.indices.tolist() == [[0, 1, 2, 3, 4, 5]]
 
 
+@pytest.mark.parametrize("max_scores", [7, 100, 10_000])
+def test_of_many_equal_vectors_the_first_are_found(max_scores):
+    corpus = torch.tensor([[0.0, 1.0], *[[1.0, 0.0]] * 60, [1.0, 1.0]])
+
+    hits = semantic_search(torch.tensor([[1.0, 0.0]]), corpus, top_k=3, max_scores=max_scores)
+
+    assert hits.indices.tolist() == [[1, 2, 3]]
+
+
 def test_arrays_and_lists_are_searched_too():
     corpus = draw(5)
 
@@ -138,6 +147,14 @@ def test_clusters_are_the_groups_that_were_drawn():
     assert agglomerative_clusters(vectors[:1], threshold=0.5) == [0]
 
 
+def test_equal_vectors_reach_the_highest_threshold():
+    vectors = draw(3).repeat(4, 1)
+
+    assert sorted(agglomerative_clusters(vectors, threshold=1.0)) == sorted([0, 1, 2] * 4)
+    found = community_detection(vectors, threshold=1.0, min_size=4)
+    assert sorted(map(sorted, found)) == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -151,6 +168,8 @@ def test_clusters_are_the_groups_that_were_drawn():
         (lambda: community_detection(draw(3), min_size=0), "min_size=0 must be"),
         (lambda: kmeans_clusters(draw(3), 4), r"num_clusters=4 must be in \[1, 3\]"),
         (lambda: agglomerative_clusters(draw(3)), "exactly one of"),
+        (lambda: agglomerative_clusters(draw(3), threshold=2), "threshold=2 is a cosine"),
+        (lambda: agglomerative_clusters(draw(3), 0), r"num_clusters=0 must be in \[1, 3\]"),
         (lambda: as_vectors(draw(3)[0]), r"shape \(7,\); expected \(number, size\)"),
         (lambda: as_vectors([[0.0], [float("nan")]]), "number 1 holds values that are not finite"),
     ],
