@@ -54,6 +54,7 @@ from trainers import (
     compare_runs,
     describe_differences,
     describe_settings,
+    drop_needless,
     fill_arguments,
     find_state,
     order_runs,
@@ -158,12 +159,13 @@ def prepare(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], Campai
     # in a process of its own: reading the arguments of a run takes memory of the GPU
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         settings = pool.submit(check_runs, runs, arguments.processes).result()
+    states = {
+        run.folder: find_state(run, found, overwrite=arguments.overwrite_output_dir)
+        for run, found in zip(runs, settings, strict=True)
+    }
     campaign = Campaign(
-        runs,
-        {
-            run.folder: find_state(run, found, overwrite=arguments.overwrite_output_dir)
-            for run, found in zip(runs, settings, strict=True)
-        },
+        drop_needless(runs, states),
+        states,
         {
             name: program_command(HERE / program.name, arguments.processes)
             for name, program in PROGRAMS.items()

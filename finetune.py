@@ -158,7 +158,7 @@ def load_model(
     if arguments.mode == "frozen":
         freeze_encoder(model)
     if arguments.lora is not None:
-        add_lora(model, arguments.lora, trained=("heads.", "cls."))
+        add_lora(model, arguments.lora, trained=("heads.", "cls.", "bert.pooler."))
     return model
 
 
@@ -251,7 +251,7 @@ def prepare_run(
         card=describe_card(arguments, [task.hub_dataset for task in recipe.values()]),
     )
     read = {name: task.splits["validation"] for name, task in tasks.items()}
-    return Run(trainer, encoded, facts, arguments, read, find_glue_files(recipe))
+    return Run(trainer, encoded, facts, arguments, read, find_glue_files(recipe, tasks))
 
 
 def encode_text(

@@ -205,7 +205,9 @@ def find_metrics(tasks: Mapping[str, RecipeTask]) -> dict[str, tuple[str, ...]]:
     return {name: task.data.metric for name, task in tasks.items() if task.data.metric is not None}
 
 
-def find_glue_files(tasks: Mapping[str, RecipeTask]) -> dict[tuple[str, str], GlueFile]:
+def find_glue_files(
+    tasks: Mapping[str, RecipeTask], loaded: Mapping[str, LoadedTask]
+) -> dict[tuple[str, str], GlueFile]:
     """Tell what the server of GLUE calls the predictions of a task and split."""
     files: dict[tuple[str, str], GlueFile] = {}
     for name, task in tasks.items():
@@ -213,9 +215,11 @@ def find_glue_files(tasks: Mapping[str, RecipeTask]) -> dict[tuple[str, str], Gl
         if wanted is None:
             continue
         labels = task.data.labels if wanted.labels else None
-        files |= {
-            (name, split): GlueFile(file, kind, labels) for split, file in wanted.files.items()
-        }
+        for split, file in wanted.files.items():
+            facts = loaded[name].facts.get(split, {})
+            counts = [facts.get(key, 0) for key in ("usable_rows", "unusable_rows")]
+            count = sum(found for found in counts if isinstance(found, int))
+            files[name, split] = GlueFile(file, kind, labels, count or None)
     return files
 
 

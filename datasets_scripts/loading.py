@@ -62,7 +62,8 @@ class LoadedTask:
         bad_rows: The rows that cannot be used and were left out.
         facts: By split how many rows it has, how many usable ones there were before some were
             drawn, how many rows each class has, and, where there are some, how many were left out
-            because annotators did not agree, and how many answers stood elsewhere than said.
+            because annotators did not agree or because they could not be used, and how many answers
+            stood elsewhere than said.
         fingerprint: What tells these rows from any others.
     """
 
@@ -98,6 +99,7 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
     undecided: dict[str, int] = {}
     bad_rows: list[BadRow] = []
     moved: dict[str, int] = {}
+    unusable: dict[str, int] = {}
     for split, split_rows in rows.items():
         file = data.files.get(split, f"{data.hub_id or data.dataset}:{split}")
         if row_format.problem_type == "question_answering":
@@ -109,10 +111,10 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
             moved[split] = sum(kept["moved"])
             kept = kept.remove_columns("moved")
         bad_rows += bad
-        usable[split] = len(kept)
+        usable[split], unusable[split] = len(kept), len(bad)
         splits[split] = _sample(kept, data, split, labels)
     log_bad_rows(f"task {data.name!r}", bad_rows)
-    facts = describe_splits(splits, usable, labels, undecided)
+    facts = describe_splits(splits, usable, labels, undecided, unusable)
     for split, count in moved.items():
         facts[split]["moved_answers"] = count
         if count:

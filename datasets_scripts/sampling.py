@@ -78,6 +78,7 @@ def describe_splits(
     usable: Mapping[str, int],
     labels: Sequence[str] | None,
     undecided: Mapping[str, int],
+    unusable: Mapping[str, int] | None = None,
 ) -> dict[str, dict[str, int | dict[str, int]]]:
     """Say how many rows each split has, of how many, and of each class.
 
@@ -86,6 +87,7 @@ def describe_splits(
         usable: How many there were by split, before some were left out.
         labels: Names of the classes; None if there are scores.
         undecided: By split, the rows that were left out because annotators did not agree.
+        unusable: The same of those that could not be read.
     """
     facts: dict[str, dict[str, int | dict[str, int]]] = {}
     for split, rows in splits.items():
@@ -94,6 +96,8 @@ def describe_splits(
             facts[split]["classes"] = count_classes(rows, labels)
         if undecided[split]:
             facts[split]["undecided_rows"] = undecided[split]
+        if count := (unusable or {}).get(split):
+            facts[split]["unusable_rows"] = count
     return facts
 
 

@@ -16,7 +16,14 @@ from .data.task_sampling import SamplingArguments
 from .data.tasks import TaskTraining
 from .data.text import TEXT_TYPES
 from .errors import INPUT_ERRORS, named_errors, readable_errors, reason_of
-from .experiments.campaign import Campaign, Failure, find_state, order_runs, program_command
+from .experiments.campaign import (
+    Campaign,
+    Failure,
+    drop_needless,
+    find_state,
+    order_runs,
+    program_command,
+)
 from .experiments.compare import (
     ComparisonArguments,
     compare_runs,
@@ -111,6 +118,7 @@ __all__ = [
     "describe_differences",
     "describe_recipe",
     "describe_settings",
+    "drop_needless",
     "evaluate_run",
     "fill_arguments",
     "find_state",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from trainers import Campaign, ExperimentArguments, find_state, order_runs, plan_rows
+from trainers import (
+    Campaign,
+    ExperimentArguments,
+    drop_needless,
+    find_state,
+    order_runs,
+    plan_rows,
+)
 from trainers.experiments.campaign import program_command
 from trainers.runs.run_folder import RUN_FILE
 
@@ -226,6 +234,31 @@ def test_after_a_failed_pre_training_its_rows_are_not_begun(folder):
     assert second == "a, seed 1"
     assert failures[second].describe() == f"not begun: {first} failed"
     assert len(calls(folder)) == 2
+
+
+def test_a_pre_training_that_nothing_needs_any_more_is_not_repeated(folder):
+    rows = {"a": {"pretrain": {"base": "text.yaml"}}}
+    campaign = make_campaign(folder, rows, seeds=[1])
+    do(campaign)
+    first, second = campaign.runs
+    shutil.rmtree(first.folder)
+
+    again, more = (make_campaign(folder, rows, seeds=seeds) for seeds in ([1], [1, 2]))
+
+    assert [run.folder for run in drop_needless(again.runs, again.states)] == [second.folder]
+    assert drop_needless(more.runs, more.states) == more.runs
+
+
+def test_what_is_done_stays_done_if_its_pre_training_fails_later(folder):
+    rows = {"a": {"pretrain": {"base": "text.yaml"}}}
+    campaign = make_campaign(folder, rows, seeds=[1])
+    do(campaign)
+    shutil.rmtree(campaign.runs[0].folder)
+    (folder / "stub.py").write_text("raise SystemExit(1)")
+
+    failures = do(make_campaign(folder, rows, seeds=[1, 2]))
+
+    assert [name.partition("-")[0] for name in failures] == ["pre", "a, seed 2"]
 
 
 @pytest.mark.parametrize("keep", [True, False])

@@ -10,7 +10,13 @@ from transformers import TrainingArguments
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests.trainers import tiny
-from trainers import MultiTaskTrainer, TaskCollator, evaluate_run, results_table
+from trainers import (
+    AggregateEarlyStopping,
+    MultiTaskTrainer,
+    TaskCollator,
+    evaluate_run,
+    results_table,
+)
 from trainers.data.collators import FixedShapes
 from trainers.data.task_dataset import TaskDataset
 
@@ -55,6 +61,7 @@ def make_model(sentences, dropout=0.0):
 
 
 def make_trainer(folder, sentences, tasks=("near",), dropout=0.0, train=None, **arguments):
+    own = {name: arguments.pop(name) for name in ("methods", "callbacks") if name in arguments}
     rows = {"near": train or make_rows(sentences), "moods": tiny.make_rows("moods", 12)}
     held_out = {"near": make_rows(sentences, 9, seed=1), "moods": tiny.make_rows("moods", 9)}
     kinds = {"near": "contrastive", "moods": "classification"}
@@ -75,6 +82,7 @@ def make_trainer(folder, sentences, tasks=("near",), dropout=0.0, train=None, **
         problem_types={task: kinds[task] for task in tasks},
         train_dataset={task: rows[task] for task in tasks},
         eval_dataset={task: held_out[task] for task in tasks},
+        **own,
     )
 
 
@@ -173,3 +181,30 @@ def test_a_metric_of_which_less_is_better_needs_that_said(tmp_path, name):
             eval_strategy="steps",
             eval_steps=2,
         )
+
+
+def test_early_stopping_follows_the_one_metric_of_single_sentences(tmp_path):
+    trainer = make_trainer(
+        tmp_path,
+        1,
+        metric_for_best_model="near_uniformity",
+        greater_is_better=False,
+        eval_strategy="steps",
+        eval_steps=1,
+        save_strategy="steps",
+        save_steps=1,
+        load_best_model_at_end=True,
+        learning_rate=0.0,
+        max_steps=9,
+        callbacks=[AggregateEarlyStopping(2)],
+    )
+
+    trainer.train()
+
+    assert trainer.state.global_step == 3  # one sets the mark, two do not pass it
+
+
+@pytest.mark.parametrize("name", ["mean", "near_accuracy"])
+def test_what_single_sentences_do_not_have_cannot_be_the_best(tmp_path, name):
+    with pytest.raises(ValueError, match=r"expected one of near_uniformity, near_loss$"):
+        make_trainer(tmp_path, 1, metric_for_best_model=name, eval_strategy="epoch")

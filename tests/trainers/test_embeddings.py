@@ -57,7 +57,7 @@ def test_a_sentence_alone_has_a_uniformity():
 
 
 def test_extremes():
-    same = np.ones((3, 2, 1), dtype=np.float32)
+    same = np.ones((1, 2, 1), dtype=np.float32)
     apart = np.asarray([[[1.0]], [[-1.0]]])
 
     assert embedding_metrics(same) == {
@@ -68,6 +68,25 @@ def test_extremes():
     }
     assert embedding_metrics(apart)["uniformity"] == pytest.approx(-8)
     assert embedding_metrics(apart[:1]) == {"uniformity": 0}
+
+
+@pytest.mark.parametrize("broken", [1.0, np.nan])
+def test_vectors_that_collapsed_or_are_no_numbers_find_nothing(broken):
+    vectors = np.full((50, 2, 4), broken / 2, dtype=np.float32)
+
+    found = embedding_metrics(vectors)
+
+    assert found["accuracy"] == 0
+    assert found["mrr"] < 0.05
+
+
+def test_a_row_that_is_no_number_is_the_last():
+    vectors = make_vectors(5, 2, noise=0.01)
+    vectors[2, 0] = np.nan
+
+    found = embedding_metrics(vectors)
+
+    assert (found["accuracy"], found["mrr"]) == (0.8, pytest.approx((4 + 1 / 5) / 5))
 
 
 def test_equal_texts_do_no_harm():

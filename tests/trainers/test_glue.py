@@ -1,6 +1,7 @@
 """Files for the server of GLUE."""
 
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -43,6 +44,17 @@ def test_a_row_that_could_not_be_read_gets_the_most_frequent_prediction(tmp_path
     assert lines[1:4] == [f"{number}\tnot_entailment" for number in range(3)]
     assert lines[4:] == ["3\tentailment"]
     assert "1 rows could not be read and are written as not_entailment: 2" in caplog.text
+
+
+def test_the_last_rows_may_lack_too(tmp_path, caplog):
+    file = replace(QNLI, num_rows=4)
+
+    write_glue_file(tmp_path / "a.tsv", ["0", "1"], [1, 1], file)
+
+    assert (tmp_path / "a.tsv").read_text().splitlines()[1:] == [
+        f"{number}\tnot_entailment" for number in range(4)
+    ]
+    assert "2 rows could not be read" in caplog.text
 
 
 @pytest.mark.parametrize("ids", [[], ["0", "1"]])

@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
+from tests.trainers.test_contrastive import make_trainer as make_contrastive
 from tests.trainers.tiny import make_model
 from trainers import MethodArguments, TaskTraining
 from trainers.runs.arguments import FinetuneArguments
@@ -48,8 +49,9 @@ def test_the_moving_average_is_kept_at_the_end(make_trainer):
     first, *others = recorder.weights
     name = "heads.moods.out.weight"
     expected = first[name]
-    for weights in others:
-        expected = 0.5 * expected + 0.5 * weights[name]
+    for taken, weights in enumerate(others, start=1):
+        decay = min(0.5, (1 + taken) / (10 + taken))  # at the beginning it keeps less
+        expected = decay * expected + (1 - decay) * weights[name]
     torch.testing.assert_close(trainer.model.state_dict()[name], expected)
 
 
@@ -215,6 +217,10 @@ finetune_arguments = partial(FinetuneArguments, tasks={"sst": {}})
         ({"unfreeze_layer_every": 0}, "unfreeze_layer_every=0"),
         ({"freeze_layers": 1, "lora": {"r": 2}}, "freeze_layers and lora say in two ways"),
         ({"mode": "frozen", "lora": {"r": 2}}, "mode='frozen' trains the heads alone; leave lora"),
+        (
+            {"mode": "frozen", "layerwise_lr_decay": 0.9},
+            "heads alone; leave layerwise_lr_decay out",
+        ),
         ({"averaging_decay": 0.9}, "averaging_decay means nothing without weight_averaging"),
         ({"weight_averaging": "swa", "averaging_decay": 0.9}, "averaging_decay is of ema"),
         ({"weight_averaging": "ema", "averaging_start": 1.0}, "averaging_start=1.0"),
@@ -225,6 +231,22 @@ finetune_arguments = partial(FinetuneArguments, tasks={"sst": {}})
 def test_flags_are_checked(keys, message):
     with pytest.raises(ValueError, match=message):
         finetune_arguments(**keys)
+
+
+def test_more_frozen_layers_than_there_are_are_refused(make_trainer, tmp_path):
+    with pytest.raises(ValueError, match="freeze_layers=12, but the model has 2 layers"):
+        build(make_trainer, {"freeze_layers": 12})
+    assert not (tmp_path / "run").exists()
+
+
+def test_tasks_that_a_regulariser_leaves_out_are_named(tmp_path, caplog):
+    near = partial(make_contrastive, tmp_path, 2, methods=MethodArguments(r_drop=1.0))
+
+    with pytest.raises(ValueError, match="near are none of these: leave r_drop and smart out"):
+        near(tasks=("near",))
+    near(tasks=("near", "moods"))
+
+    assert "near learn without r_drop and smart" in caplog.text
 
 
 def test_regularisers_do_not_go_with_compilation(make_trainer):

@@ -1,5 +1,6 @@
 """The trainer: gradients, losses, evaluation, and runs that go on as if nothing had happened."""
 
+import numpy as np
 import pytest
 import torch
 from transformers import TrainerCallback
@@ -232,6 +233,34 @@ def test_logits_come_in_the_order_of_the_rows(make_trainer, task, labelled):
 def test_predictions_need_a_known_task_and_rows(make_trainer, task, count, message):
     with pytest.raises(ValueError, match=message):
         make_trainer().predict_task(task, make_rows("moods", 3).select(range(count)))
+
+
+class TaskBlind(torch.nn.Module):
+    """A model that does not know tasks, over one that does."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.inner = model
+
+    def forward(self, input_ids, attention_mask, token_type_ids=None, labels=None):
+        task = "moods"
+        return self.inner(input_ids, attention_mask, token_type_ids, labels=labels, task=task)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_model_that_does_not_know_tasks_predicts(make_trainer, labelled):
+    rows = make_rows("moods", 5)
+    own = {
+        "problem_types": {"moods": "classification"},
+        "train_dataset": {"moods": rows},
+        "eval_dataset": {"moods": rows},
+    }
+    plain = make_trainer(own=own)
+    blind = make_trainer(own=own, model=TaskBlind(plain.model))
+
+    found = blind.predict_task("moods", rows if labelled else rows.remove_columns("labels"))
+
+    np.testing.assert_allclose(found, plain.predict_task("moods", rows), atol=1e-6)
 
 
 class Plateau(AggregateEarlyStopping):

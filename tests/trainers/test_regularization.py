@@ -116,6 +116,26 @@ def test_the_search_finds_a_worse_change_than_noise(model: MinBertForMultiTask) 
     assert sum(searched) > 2 * sum(random)
 
 
+@pytest.mark.parametrize("task", ["moods", "pairs"])
+def test_the_search_is_not_rounded_away_by_mixed_precision(
+    model: MinBertForMultiTask, task: str
+) -> None:
+    """A change of 1e-5 is none in bfloat16; accelerate puts the forward into autocast."""
+    inputs, smart = make_inputs(task), Smart(noise=1e-5)
+    torch.manual_seed(1)
+    exact = run(model, inputs, smart=smart).facts
+    model._original_forward = model.forward
+    model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)
+    wrapped = model.forward
+    torch.manual_seed(1)
+
+    rounded = run(model, inputs, smart=smart).facts
+
+    assert model.forward is wrapped
+    for name, value in exact.items():
+        assert float(rounded[name]) == pytest.approx(float(value), rel=0.2), name
+
+
 def test_without_a_change_nothing_diverges(model: MinBertForMultiTask) -> None:
     smart = Smart(epsilon=1e-30, noise=1e-30, step_size=1e-30)
     found = run(model, make_inputs("moods"), smart=smart)

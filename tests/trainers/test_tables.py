@@ -103,6 +103,15 @@ def test_a_row_without_results_has_its_reference(make, monkeypatch):
     assert "given with mean 0.589" in text
 
 
+def test_before_any_run_nothing_is_said_of_the_aggregates_of_a_reference(make, monkeypatch):
+    for name in FOUND:
+        monkeypatch.setitem(FOUND, name, {})
+
+    text = make({"sst": 0.5, "sts": 0.8, "leaderboard": 0.7}).markdown()
+
+    assert "given with" not in text
+
+
 def test_a_reference_of_some_tasks_has_the_aggregates_that_are_given(make):
     text = make({"sts": 0.6, "mean": 0.5}).markdown()
 

@@ -86,6 +86,16 @@ def find_state(run: PlannedRun, settings: Mapping[str, Any], *, overwrite: bool)
     return "done" if is_finished(folder) else "unfinished"
 
 
+def drop_needless(runs: Sequence[PlannedRun], states: Mapping[Path, State]) -> list[PlannedRun]:
+    """Leave out pre-training that was deleted or not finished, if all that need it are done."""
+    needed = {
+        run.after.folder for run in runs if run.after is not None and states[run.folder] != "done"
+    }
+    followed = {run.after.folder for run in runs if run.after is not None}
+    needless = followed - needed
+    return [run for run in runs if states[run.folder] == "done" or run.folder not in needless]
+
+
 @dataclass(frozen=True)
 class Campaign:
     """Runs that are done one after the other.
@@ -126,9 +136,11 @@ class Campaign:
         failed: dict[Path, Failure] = {}
         for run in self.runs:
             failure = None
-            if run.after is not None and run.after.folder in failed:
+            if self.states[run.folder] == "done":
+                pass
+            elif run.after is not None and run.after.folder in failed:
                 failure = Failure(f"not begun: {run.after.name} failed")
-            elif self.states[run.folder] != "done":
+            else:
                 tell(run)
                 failure = self._start(run)
             if failure is not None:

@@ -172,7 +172,8 @@ class ExperimentTable:
             if not keys.get("auxiliary")
         }
         tasks = {task: kind for task, kind in tasks.items() if kind not in UNLABELLED}
-        if not tasks or not tasks.keys() <= row.reference.keys():
+        # what kind a task is, is known from the first run that is done
+        if not tasks or None in tasks.values() or not tasks.keys() <= row.reference.keys():
             return row.reference
         numbers = {task: (str(kind), row.reference[task]) for task, kind in tasks.items()}
         return row.reference | aggregates(numbers)
@@ -184,7 +185,7 @@ class ExperimentTable:
             computed = self._complete_reference(row)
             for name in AGGREGATES:
                 given = row.reference.get(name)
-                if given is not None and abs(given - computed[name]) > ROUNDING:
+                if given is not None and abs(given - computed.get(name, given)) > ROUNDING:
                     doubts.append(
                         f"The reference of {row.name} is given with {name} {given:g}, but the "
                         f"{name} of its own numbers is {computed[name]:.4f}, which the table has."

@@ -7,6 +7,8 @@ from torch import nn
 
 # In every layer, as in Hu et al. 2021, section 4.2.
 TARGETS = ("query", "value")
+# What peft trains beside its matrices in wrappers of its own, which no plain checkpoint has.
+WRAPPED = ("modules_to_save", "trainable_token_indices")
 
 
 def add_lora(model: nn.Module, keys: Mapping[str, Any], *, trained: tuple[str, ...]) -> None:
@@ -19,7 +21,7 @@ def add_lora(model: nn.Module, keys: Mapping[str, Any], *, trained: tuple[str, .
         trained: Beginnings of the names of what else learns: the heads.
 
     Raises:
-        ValueError: If peft is not installed, or refuses a key.
+        ValueError: If peft is not installed, refuses a key, or would wrap whole modules.
 
     Source: Hu et al. 2021, section 4.
     """
@@ -27,6 +29,11 @@ def add_lora(model: nn.Module, keys: Mapping[str, Any], *, trained: tuple[str, .
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:
         raise ValueError("lora needs the package peft: pip install peft") from None
+    if given := [name for name in WRAPPED if keys.get(name)]:
+        raise ValueError(
+            f"lora: {given[0]}={keys[given[0]]!r} would not get into the saved weights; the heads "
+            "and the pooler learn anyway, leave it out"
+        )
     try:
         config = LoraConfig(**{"target_modules": list(TARGETS), **keys})
         inject_adapter_in_model(config, model)

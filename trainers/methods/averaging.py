@@ -23,7 +23,8 @@ class Averaging:
         kind: ``ema``, an exponential moving average of every step; ``swa``, the plain mean of the
             last part of the training, taken at every step (stochastic weight averaging, Izmailov
             et al. 2018).
-        decay: What the average keeps of itself at a step of ``ema``, in [0, 1).
+        decay: What the average keeps of itself at a step of ``ema``, in [0, 1); at the beginning
+            less, (1 + steps) / (10 + steps), or a short run would keep the weights of its start.
         start: Share of all steps after which averaging begins, in [0, 1).
 
     Raises:

@@ -160,8 +160,15 @@ def freeze_below(model: nn.Module, layer: int) -> None:
         model: A model with BERT's names.
         layer: The lowest layer that learns; -1 for all with the embeddings, the number of layers
             for heads and pooler alone.
+
+    Raises:
+        ValueError: If the model has fewer layers.
     """
     count = count_layers(model, "freeze_layers")
+    if layer > count:
+        raise ValueError(
+            f"freeze_layers={layer}, but the model has {count} layers; give at most that"
+        )
     for name, value in model.named_parameters():
         value.requires_grad = layer_of(name, count) >= layer
 

@@ -19,7 +19,8 @@ def embedding_metrics(vectors: NDArray[np.float32]) -> dict[str, float]:
 
     Returns:
         - ``accuracy``: share of anchors to which no positive of another row is nearer than their
-          own, in [0, 1]; equally near ones, as equal texts are, do no harm.
+          own, in [0, 1]; equally near ones, as equal texts are, do no harm, unless they are most
+          of all: vectors that have collapsed into one are no success.
         - ``mrr``: mean reciprocal rank of the own positive among all positives, in (0, 1].
         - ``alignment``: mean squared distance of anchor and positive, in [0, 4]; lower is better.
         - ``uniformity``: logarithm of the mean of exp(-2 d^2) over the distances d of all pairs of
@@ -44,13 +45,21 @@ def embedding_metrics(vectors: NDArray[np.float32]) -> dict[str, float]:
 
 
 def _ranks(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Find the rank of the own positive of every anchor, from 1, (N,)."""
-    own = (first * second).sum(axis=1, keepdims=True) + ROUNDING
-    parts = [
-        (first[start : start + BLOCK] @ second.T > own[start : start + BLOCK]).sum(axis=1)
-        for start in range(0, len(first), BLOCK)
-    ]
-    return 1 + np.concatenate(parts)
+    """Find the rank of the own positive of every anchor, from 1, (N,).
+
+    Among as near ones it is the first, unless these are more than half of the others: then it is in
+    their middle. What is no number is last.
+    """
+    own = (first * second).sum(axis=1, keepdims=True)
+    count, parts = len(first), []
+    for start in range(0, count, BLOCK):
+        gaps = first[start : start + BLOCK] @ second.T - own[start : start + BLOCK]
+        nearer = (gaps > ROUNDING).sum(axis=1)
+        equal = np.maximum((np.abs(gaps) <= ROUNDING).sum(axis=1) - 1, 0)
+        equal[2 * equal <= count - 1] = 0
+        ranks = 1 + nearer + equal // 2 + equal % 2
+        parts.append(np.where(np.isfinite(gaps).all(axis=1), ranks, count))
+    return np.concatenate(parts)
 
 
 def _uniformity(vectors: NDArray[np.float32]) -> float:

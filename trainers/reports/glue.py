@@ -35,11 +35,13 @@ class GlueFile:
         name: File without suffix, one of ``GLUE_FILES``.
         problem_type: ``classification``, ``paraphrase`` or ``similarity``.
         labels: Names of the classes, where the server wants names; None for numbers.
+        num_rows: Rows of the official file, readable or not; None for as many as the ids tell.
     """
 
     name: str
     problem_type: str
     labels: tuple[str, ...] | None = None
+    num_rows: int | None = None
 
     def format(self, prediction: float) -> str:
         """Write a class index, 0 or 1, or a score as the server reads it."""
@@ -77,7 +79,8 @@ def write_glue_file(
     found = dict(zip(ids, texts, strict=True))
     if all(name.isdecimal() for name in ids):
         most = Counter(texts).most_common(1)[0][0]
-        order = [str(number) for number in range(max(map(int, ids)) + 1)]
+        count = max(file.num_rows or 0, max(map(int, ids)) + 1)
+        order = [str(number) for number in range(count)]
         if missing := [name for name in order if name not in found]:
             logger.warning(
                 "%s: %d rows could not be read and are written as %s: %s",

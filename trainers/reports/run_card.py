@@ -61,7 +61,10 @@ def write_card(
             **asdict(facts),
             **describe_training(trainer),
             "problem_type": next(iter(trainer.problem_types.values())),
-            "path": trainer.args.hub_model_id or trainer.args.output_dir,
+            # the Trainer asks the Hub for the owner where only a name, or nothing, was given
+            "path": getattr(trainer, "hub_model_id", None)
+            or trainer.args.hub_model_id
+            or trainer.args.output_dir,
             "results": "\n\n".join(
                 f"{split}:\n\n{found.table(trainer.problem_types, trainer.metrics)}"
                 + (f"\n\n{found.type_table()}" if found.types else "")

@@ -180,7 +180,7 @@ class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
         RunArguments.__post_init__(self)
         check_surgery(self.gradient_surgery, self)
         if self.mode == "frozen":
-            for name in ("freeze_layers", "unfreeze_layer_every", "lora"):
+            for name in ("freeze_layers", "unfreeze_layer_every", "lora", "layerwise_lr_decay"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"mode='frozen' trains the heads alone; leave {name} out")
 

@@ -4,15 +4,15 @@ from typing import Any
 
 from transformers import EarlyStoppingCallback, TrainerControl, TrainerState, TrainingArguments
 
-from trainers.metrics.task_metrics import AGGREGATES
-
 
 class AggregateEarlyStopping(EarlyStoppingCallback):
     """Early stopping that counts an evaluation of all tasks once.
 
-    The trainer reports an evaluation task by task and then for all tasks; only the last report
-    counts.
+    The trainer reports an evaluation task by task and then for all tasks; only the first report
+    with the metric counts.
     """
+
+    _counted = -1  # step of the report that was counted last
 
     def on_train_begin(
         self,
@@ -34,6 +34,8 @@ class AggregateEarlyStopping(EarlyStoppingCallback):
         metrics: dict[str, float],
         **kwargs: Any,
     ) -> None:
-        """Count the report of all tasks, not those of one task."""
-        if f"eval_{AGGREGATES[0]}" in metrics:
+        """Count the first report of a step that has the metric."""
+        name = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
+        if name in metrics and state.global_step != self._counted:
+            self._counted = state.global_step
             super().on_evaluate(args, state, control, metrics, **kwargs)

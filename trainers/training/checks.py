@@ -133,6 +133,7 @@ def check_arguments(
     problem_types: Mapping[str, str],
     metrics: Mapping[str, Sequence[str]] | None = None,
     glue_tasks: Collection[str] = (),
+    single: Collection[str] = (),
 ) -> None:
     """Refuse arguments that would be ignored or would go wrong.
 
@@ -141,6 +142,8 @@ def check_arguments(
         problem_types: Problem type of each task.
         metrics: The metrics that stand for a task, where they are not those of its problem type.
         glue_tasks: The tasks of GLUE.
+        single: Contrastive tasks whose rows are one sentence: of these only the uniformity and the
+            loss are measured, which stand for nothing.
 
     Raises:
         ValueError: If an argument does not go with several tasks.
@@ -171,10 +174,7 @@ def check_arguments(
         raise ValueError(
             "accelerator_config: split_batches and dispatch_batches would mix tasks; leave them out"
         )
-    known = [name for name in AGGREGATES if name != "glue" or glue_tasks]
-    for task, kind in problem_types.items():
-        names = metric_names(kind, (metrics or {}).get(task, ())) if kind in METRIC_NAMES else ()
-        known += [f"{task}_{name}" for name in (*names, "loss")]
+    known = _list_metrics(problem_types, metrics or {}, glue_tasks, single)
     best = args.metric_for_best_model
     if best is not None and best.removeprefix("eval_") not in known:
         raise ValueError(f"metric_for_best_model={best!r}; expected one of {', '.join(known)}")
@@ -186,6 +186,23 @@ def check_arguments(
             f"metric_for_best_model={best!r}: a lower {name} is better; add "
             f"greater_is_better: false{other}"
         )
+
+
+def _list_metrics(
+    problem_types: Mapping[str, str],
+    metrics: Mapping[str, Sequence[str]],
+    glue_tasks: Collection[str],
+    single: Collection[str],
+) -> list[str]:
+    """List what an evaluation reports; see `check_arguments`."""
+    known = [name for name in AGGREGATES if name != "glue" or glue_tasks]
+    if set(problem_types) <= set(single):
+        known = []
+    for task, kind in problem_types.items():
+        names = metric_names(kind, metrics.get(task, ())) if kind in METRIC_NAMES else ()
+        names = names[-1:] if task in single else names
+        known += [f"{task}_{name}" for name in (*names, "loss")]
+    return known
 
 
 def check_mixed(args: TrainingArguments) -> None:

@@ -60,7 +60,9 @@ class TaskEvaluationTrainer(Trainer):
         kwargs: Other arguments of ``Trainer``.
     """
 
-    task_training: dict[str, TaskTraining]  # whoever trains sets it
+    # whoever trains sets these
+    task_training: dict[str, TaskTraining]
+    _knows_tasks: bool
 
     def __init__(
         self,
@@ -235,12 +237,20 @@ class TaskEvaluationTrainer(Trainer):
         elif kind == "token_classification":
             step = self._tag_step(model, inputs)
         else:
+            # with labels the loss is computed, which takes the name of the task out by itself
+            inputs = inputs if "labels" in inputs else self._of_model(inputs)
             step = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
         loss, logits, labels = step
         if rows is None:
             return loss, logits, labels
         logits = logits[0] if isinstance(logits, tuple) else logits
         return loss, logits[:rows], None if labels is None else labels[:rows]
+
+    def _of_model(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Leave the name of the task out for a model that does not know tasks."""
+        if self._knows_tasks:
+            return inputs
+        return {name: value for name, value in inputs.items() if name != "task"}
 
     def _score_step(
         self, model: nn.Module, inputs: dict[str, Any], kind: str
@@ -275,7 +285,10 @@ class TaskEvaluationTrainer(Trainer):
             if is_known:
                 loss, outputs = self.compute_loss(model, dict(inputs), return_outputs=True)
             else:
-                loss, outputs = torch.zeros((), device=labels.device), model(**inputs)
+                loss, outputs = (
+                    torch.zeros((), device=labels.device),
+                    model(**self._of_model(inputs)),
+                )
         logits = find_output(outputs, "logits").detach()
         tags, given = tags_by_row(logits, labels, inputs.get("cu_seq_lens_q"))
         return loss.detach().mean(), tags, given
@@ -286,7 +299,7 @@ class TaskEvaluationTrainer(Trainer):
         """Compute the loss of windows, if they are labelled, and what can become an answer."""
         with torch.no_grad(), self.compute_loss_context_manager():
             if "labels" not in inputs:
-                return None, score_windows(inputs, model(**inputs)), None
+                return None, score_windows(inputs, model(**self._of_model(inputs))), None
             labels = inputs["labels"]
             loss, outputs = self.compute_loss(model, dict(inputs), return_outputs=True)
         return loss.detach().mean(), score_windows(inputs, outputs), labels

@@ -1,5 +1,6 @@
 """The trainer's methods beside the plain one: rates by layer, regularisers and averages."""
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from trainers.methods.method_arguments import MethodArguments
 from trainers.methods.regularization import Regularized, Regularizer
 
 from .evaluation import TaskEvaluationTrainer
+
+logger = logging.getLogger(__name__)
 
 # Where checkpoints have the averages.
 AVERAGE_FILE = "average.safetensors"
@@ -70,6 +73,8 @@ class MethodsTrainer(TaskEvaluationTrainer):
             freeze_below(model, self.methods.freeze_layers)
         super().__init__(model, args, **kwargs)
         self._check_sharding()
+        if self._regularizer is not None:
+            self._check_regularized()
         self.add_callback(_AfterStep(self._take_averages))
         if self.methods.unfreeze_layer_every is not None:
             self.add_callback(GradualUnfreezing(self.methods.unfreeze_layer_every))
@@ -88,6 +93,17 @@ class MethodsTrainer(TaskEvaluationTrainer):
         ]
         if sharded and asked:
             raise ValueError(f"{asked[0]} needs whole weights on each rank; train without sharding")
+
+    def _check_regularized(self) -> None:
+        """Refuse regularisers that no task has a use for, and name the tasks that go without."""
+        without = [task for task in self.problem_types if not self.regularizes(task)]
+        if len(without) == len(self.problem_types):
+            raise ValueError(
+                "r_drop and smart compare predictions of classification, paraphrase and similarity "
+                f"tasks; {', '.join(without)} are none of these: leave r_drop and smart out"
+            )
+        if without:
+            logger.warning("%s learn without r_drop and smart", ", ".join(without))
 
     def _factors(self, model: nn.Module) -> dict[str, float]:
         methods = self.methods
@@ -175,7 +191,8 @@ class MethodsTrainer(TaskEvaluationTrainer):
         settings = self._averaging
         begun = settings is not None and step >= first_step(settings.start, steps)
         if settings is not None and self._average is not None and begun:
-            self._average.update(settings.kind, settings.decay)
+            taken = self._average.count
+            self._average.update(settings.kind, min(settings.decay, (1 + taken) / (10 + taken)))
         if self._regularizer is not None:
             self._regularizer.update(step, steps)
 

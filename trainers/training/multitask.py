@@ -105,7 +105,13 @@ class MultiTaskTrainer(MixedStepsTrainer):
     ) -> None:
         given = {"training": train_dataset, "evaluation": eval_dataset}
         check_tasks(problem_types, given, task_training or {})
-        check_arguments(args, problem_types, metrics or {}, glue_tasks)
+        described: Mapping[str, Any] = getattr(getattr(model, "config", None), "tasks", None) or {}
+        single = [
+            task
+            for task, kind in problem_types.items()
+            if kind == "contrastive" and described.get(task, {}).get("num_sentences") == 1
+        ]
+        check_arguments(args, problem_types, metrics or {}, glue_tasks, single)
         sampling = sampling or SamplingArguments()
         if sampling.task_sampling == "mixed":
             check_mixed(args)
