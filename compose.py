@@ -1,14 +1,17 @@
 """What several programs compose of the packages."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from accelerate.utils import broadcast_object_list
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArguments
 
 from datasets_scripts import CorpusData, encode_corpus, make_text_rows
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 from trainers import Masking, RunArguments, TextArguments, TextSource, load_pretrained, spread
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,20 @@ def load_tokenizer(path: str, flag: str = "model_name_or_path") -> PreTrainedTok
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.backend_tokenizer.no_truncation()
     return tokenizer
+
+
+def share(args: TrainingArguments, make: Callable[[], Made]) -> Made:
+    """Make something on the first process, and give it to the others.
+
+    Args:
+        args: Arguments of the Trainer, which knows the processes.
+        make: Makes what can be pickled.
+    """
+    if args.world_size == 1:
+        return make()
+    found = [make() if args.process_index == 0 else None]
+    made: Any = broadcast_object_list(found)[0]
+    return made
 
 
 def load_encoder(path: str) -> MinBertModel | MinBertForMultiTask:

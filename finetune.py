@@ -24,8 +24,10 @@ from compose import (
     load_text,
     load_tokenizer,
     new_config,
+    share,
 )
 from datasets_scripts import (
+    ChainedTexts,
     LoadedTask,
     corpus_texts,
     load_task,
@@ -38,6 +40,7 @@ from recipe_tasks import (
     encode_task,
     find_glue,
     find_glue_files,
+    find_hub_datasets,
     find_metrics,
     parse_tasks,
 )
@@ -125,8 +128,8 @@ def find_tokenizer(
     tagged = [rows["words"] for rows in train if "words" in rows.column_names]
     texts += [" ".join(words) for column in tagged for words in column]
     corpora = [data for text in recipe_texts.values() for data in text.corpora.values()]
-    texts += corpus_texts(corpora) if corpora else []
-    return train_wordpiece(texts, new_config(arguments.model_config).vocab_size)
+    parts = (texts, corpus_texts(corpora)) if corpora else (texts,)
+    return train_wordpiece(ChainedTexts(parts), new_config(arguments.model_config).vocab_size)
 
 
 def load_model(
@@ -193,7 +196,7 @@ def prepare_run(
     set_seed(args.seed)  # new heads are drawn before the Trainer sets it
     with args.main_process_first(desc="load the data"):
         tasks = {name: load_task(task.data) for name, task in recipe.items()}
-    tokenizer = find_tokenizer(arguments, tasks, recipe_texts, checkpoint)
+    tokenizer = share(args, lambda: find_tokenizer(arguments, tasks, recipe_texts, checkpoint))
     heads = {
         name: task.describe_head(tasks[name], arguments.max_length) for name, task in recipe.items()
     }
@@ -248,7 +251,7 @@ def prepare_run(
         text={name: text.facts for name, text in texts.items()},
         splits={name: task.facts for name, task in tasks.items()},
         fingerprints={name: found.fingerprint for name, found in (tasks | texts).items()},
-        card=describe_card(arguments, [task.hub_dataset for task in recipe.values()]),
+        card=describe_card(arguments, find_hub_datasets(recipe, recipe_texts)),
     )
     read = {name: task.splits["validation"] for name, task in tasks.items()}
     return Run(trainer, encoded, facts, arguments, read, find_glue_files(recipe, tasks))

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers.utils import logging
 
 from compose import (
     Text,
@@ -25,6 +26,7 @@ from compose import (
     load_tokenizer,
     new_config,
     parse_corpus,
+    share,
 )
 from datasets_scripts import CorpusData, corpus_texts, train_wordpiece
 from modeling_minbert import (
@@ -32,6 +34,7 @@ from modeling_minbert import (
     MinBertForMaskedLM,
     MinBertForNSP,
     MinBertForPreTraining,
+    MinBertModel,
 )
 from recipe_tasks import parse_tasks
 from trainers import (
@@ -134,14 +137,35 @@ def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase)
             "intermediate_size": 4 * width,
             **(arguments.model_config or {}),
         }
+        if tokenizer.pad_token_id is not None:
+            changes["pad_token_id"] = tokenizer.pad_token_id  # whose vector stays zero
         model = kind(new_config(sizes, vocab_size=len(tokenizer), **changes))
     else:
         # An encoder may come without these heads, or with those of tasks.
         replaceable = ("cls.", "bert.pooler.")
         changes |= {"tasks": None, "dtype": torch.float32}
         model = load_pretrained(kind, path, replaceable=replaceable, **changes)
+        keep_pooler(model, path)
     fit_together(model, tokenizer, path, arguments.max_length)
     return model
+
+
+def keep_pooler(model: Any, path: str) -> None:
+    """Give a model of masked tokens alone the pooler of its checkpoint, if that has one.
+
+    It does not learn, and is saved again: many tasks read it when the model is fine-tuned.
+    """
+    if model.bert.pooler is not None:
+        return
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # what lacks here is no loss
+    try:
+        encoder = load_pretrained(MinBertModel, path, tasks=None, dtype=torch.float32)
+    except ValueError:
+        return  # it has no pooler
+    finally:
+        logging.set_verbosity(verbosity)
+    model.bert.pooler = encoder.pooler.requires_grad_(requires_grad=False)
 
 
 def prepare_run(
@@ -159,8 +183,7 @@ def prepare_run(
     if arguments.model_name_or_path is not None:
         load_pretrained(MinBertConfig, arguments.model_name_or_path)  # a wrong one fails at once
     set_seed(args.seed)  # new weights are drawn before the Trainer sets it
-    with args.main_process_first(desc="load the vocabulary"):
-        tokenizer = find_tokenizer(arguments, corpora, checkpoint)
+    tokenizer = share(args, lambda: find_tokenizer(arguments, corpora, checkpoint))
     model = load_model(arguments, tokenizer)
     with args.main_process_first(desc="tokenize the text"):
         text = load_text(
@@ -194,7 +217,7 @@ def prepare_run(
         bad_rows={TASK: text.problems},
         text=text.facts,
         fingerprints={TASK: text.fingerprint},
-        card=describe_card(arguments, []),
+        card=describe_card(arguments, [data.hub_dataset for data in corpora.values()]),
     )
     return Run(trainer, text, facts, arguments.evaluate_train)
 

@@ -166,7 +166,7 @@ class RecipeText:
         check_types(where, TextArguments, text)
         try:
             arguments = TextArguments(**{"corpus": {}, **text})
-            arguments.choose_packing(kind)
+            arguments.check_unused(kind)
             task_training = TaskTraining(**training)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{where}: {error}") from None
@@ -203,6 +203,14 @@ def parse_tasks(
 def find_metrics(tasks: Mapping[str, RecipeTask]) -> dict[str, tuple[str, ...]]:
     """List the metrics that stand for tasks, where they are not those of the problem type."""
     return {name: task.data.metric for name, task in tasks.items() if task.data.metric is not None}
+
+
+def find_hub_datasets(
+    tasks: Mapping[str, RecipeTask], texts: Mapping[str, RecipeText]
+) -> list[str | None]:
+    """List the names on the Hub of what is learnt from; None of what it does not have."""
+    corpora = [data for text in texts.values() for data in text.corpora.values()]
+    return [task.hub_dataset for task in tasks.values()] + [data.hub_dataset for data in corpora]
 
 
 def find_glue_files(

@@ -5,7 +5,7 @@ from .corpus import CorpusData
 from .encoded_corpus import EncodedCorpus, encode_corpus
 from .encoding import encode_rows
 from .loading import BadRow, LoadedTask, load_task
-from .sources import corpus_texts
+from .sources import ChainedTexts, corpus_texts
 from .tag_encoding import encode_tagged
 from .task import TaskData
 from .text_rows import TextRows, make_text_rows
@@ -15,6 +15,7 @@ from .windows import WindowSizes, encode_questions
 __all__ = [
     "DATASETS",
     "BadRow",
+    "ChainedTexts",
     "CorpusData",
     "EncodedCorpus",
     "LoadedTask",

@@ -17,10 +17,10 @@ SENTENCES = ("split", "line")
 LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(-[a-z0-9]+)*")
 # The keys that say something about every source, and those that say something about one.
 SHARED_KEYS = ("max_documents", "max_bad_rows")
-TEXT_KEYS = ("text_column", "sentences", "language", "streaming", "validation_share")
+TEXT_KEYS = ("text_column", "sentences", "language", "validation_share")
 SOURCE_KEYS = {
     "dataset": ("dataset", "data_dir", *SHARED_KEYS),
-    "hub_id": ("dataset", "hub_id", *TEXT_KEYS, *SHARED_KEYS),
+    "hub_id": ("dataset", "hub_id", "streaming", *TEXT_KEYS, *SHARED_KEYS),
     "train_file": (
         "train_file",
         "validation_file",
@@ -108,6 +108,13 @@ class CorpusData:
         return _join_data_dir(data)
 
     @property
+    def hub_dataset(self) -> str | None:
+        """Name of the data on the Hub; None if it does not have them."""
+        if self.hub_id is None or Path(self.hub_id).exists():
+            return None
+        return self.hub_id.partition(":")[0]
+
+    @property
     def where(self) -> str:
         """Whose mistake it is, for messages."""
         return f"corpus {self.name!r}"
@@ -153,6 +160,11 @@ def _check_keys(data: CorpusData, source: str, given: Iterable[str]) -> None:
         raise ValueError(
             f"{data.where}: {', '.join(useless)} means nothing for {data.source!r}; leave it out "
             f"(keys of such a source: {', '.join(SOURCE_KEYS[source])})"
+        )
+    if data.sentences == "line" and "language" in given:
+        raise ValueError(
+            f"{data.where}: language={data.language!r} means nothing beside sentences: line; leave "
+            "one of them out"
         )
     if data.validation_file is not None and "validation_share" in given:
         raise ValueError(

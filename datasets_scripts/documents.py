@@ -203,7 +203,9 @@ def split_sentences(text: str, language: str | None) -> list[str]:
     sentences = []
     for line in text.split("\n"):
         if line.strip():
-            parts = [line] if language is None else segment(language, line)
+            # the library panics at some white space beyond ASCII
+            squeezed_line = " ".join(line.split())
+            parts = [line] if language is None else segment(language, squeezed_line)
             sentences += [squeezed for part in parts if (squeezed := " ".join(part.split()))]
     return sentences
 

@@ -86,7 +86,9 @@ def check_file(path: str, suffixes: tuple[str, ...] = FILE_SUFFIXES) -> None:
         FileNotFoundError: If there is no such file.
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(f"{path}: there is no such file; check the path and data_dir")
+        raise FileNotFoundError(
+            f"{path}: there is no such file; check the path and the data_dir that it is in"
+        )
     if Path(path).stat().st_size == 0:
         raise ValueError(f"{path}: the file is empty; there is nothing to learn from")
     suffix = find_suffix(path)

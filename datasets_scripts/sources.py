@@ -4,9 +4,9 @@ import glob
 import hashlib
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import chain, count, islice
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -178,6 +178,20 @@ class CorpusTexts:
                     yield document.text
 
 
+@dataclass(frozen=True)
+class ChainedTexts:
+    """Texts of several sources, one after the other, as often as they are asked for.
+
+    Args:
+        parts: The sources.
+    """
+
+    parts: tuple[Iterable[str], ...]
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(self.parts)
+
+
 def corpus_texts(corpora: Sequence[CorpusData], cache_dir: str | Path | None = None) -> CorpusTexts:
     """Read the training documents of corpora, without those that are held out or unusable.
 
@@ -194,7 +208,7 @@ def corpus_texts(corpora: Sequence[CorpusData], cache_dir: str | Path | None = N
         OSError: If there is no such file or dataset.
     """
     for data in corpora:
-        if data.streaming:
+        if data.streaming and data.hub_id is not None:
             logger.warning(
                 "%s: %r is fetched for the vocabulary, up to twice, and again for its tokens; to "
                 "fetch it once, give streaming: false, which stores it, or take the vocabulary of "
@@ -258,6 +272,8 @@ def _read_built_in(data: CorpusData, cache_dir: str | None) -> dict[str, list[st
     for split in ("train", "validation"):
         rows = task.splits[split]
         columns = [rows[name][:] for name in rows.column_names if name.startswith("sentence")]
+        if "words" in rows.column_names:  # of rows with tags
+            columns.append([" ".join(words) for words in rows["words"][:]])
         texts = dict.fromkeys(text for row in zip(*columns, strict=True) for text in row)
         splits[split] = [text for text in texts if text not in seen]
         seen.update(texts)

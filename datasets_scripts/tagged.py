@@ -177,7 +177,9 @@ def _read_columns(
 def _read_lines(path: str) -> Iterator[tuple[int, list[str]]]:
     """Read the columns of every line; none for an empty line."""
     if not Path(path).is_file():
-        raise FileNotFoundError(f"{path}: there is no such file; check the path and data_dir")
+        raise FileNotFoundError(
+            f"{path}: there is no such file; check the path and the data_dir that it is in"
+        )
     try:
         with open_bytes(path) as raw, TextIOWrapper(raw, "utf-8-sig") as file:
             for number, line in enumerate(file, start=1):

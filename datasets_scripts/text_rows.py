@@ -149,9 +149,11 @@ def make_text_rows(
     if not 0 <= short_seq_prob <= 1:
         raise ValueError(f"{name}: short_seq_prob={short_seq_prob} must be in [0, 1]")
     if has_pairs and len(documents) < 2:
+        held_out = "give validation_file or a larger validation_share, "
         raise ValueError(
             f"{name}: {len(documents)} document in split {documents.split!r}, but next sentences "
-            "need two, since a random one is of another document; add documents, check what the "
+            "need two, since a random one is of another document; "
+            f"{held_out if documents.split == 'validation' else ''}add documents, check what the "
             "key 'documents' takes for one (blank_line, file or line), or learn masked tokens alone"
         )
     room = max_length - special

@@ -121,10 +121,20 @@ class MinBertTaskHead(nn.Module):
             if self.task.problem_type == "similarity":
                 nearest = (labels - low + 0.5).floor()  # torch.round would round halves to even
                 labels = nearest.masked_fill(labels == -100, -100)
-            return F.cross_entropy(scores, labels.long(), weight=self.class_weights)
+            return self._classify(scores, labels.long())
         real = labels != -100
         losses = self._losses(scores.squeeze(-1), (labels.float() - low) / (high - low))
-        return losses.masked_fill(~real, 0).sum() / real.sum()
+        return losses.masked_fill(~real, 0).sum() / real.sum().clamp(min=1)
+
+    def _classify(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Compute the cross entropy, the weighted mean of the rows with a label; 0 without any."""
+        # a model that was cast as a whole has its weights of classes in half precision, too
+        weight = None if self.class_weights is None else self.class_weights.float()
+        real = labels != -100
+        each = real if weight is None else weight[labels.clamp(min=0)].masked_fill(~real, 0)
+        least = 1 if weight is None else torch.finfo(weight.dtype).tiny
+        losses = F.cross_entropy(scores, labels, weight=weight, reduction="sum")
+        return losses / each.sum().clamp(min=least)
 
     def _losses(self, scores: Tensor, target: Tensor) -> Tensor:
         """Compute the loss of each row by itself, (B,)."""

@@ -19,7 +19,7 @@ A row is a sentence, or a pair of them; a model makes a few numbers of each.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, groupby, islice
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -57,12 +57,34 @@ class Encoded(NamedTuple):
         return sum(map(len, self.input_ids))
 
 
+# What says where a checkpoint is, and nothing about its model.
+HUB_KEYS = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
+
+
 class MinBertTokenizing:
     """What models have that read texts: their tokenizer."""
 
     config: Any
     name_or_path: str
     _tokenizer: Any = None
+    # Where the checkpoint was found, beside its name: revision, subfolder, ...
+    _found_by: ClassVar[dict[str, Any]] = {}
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+        """Load a checkpoint; see `PreTrainedModel.from_pretrained`.
+
+        Args:
+            pretrained_model_name_or_path: Folder or Hub id.
+            *args: As there.
+            **kwargs: As there; the tokenizer is looked for by the same `revision`, `subfolder`, ...
+        """
+        found_by = {name: kwargs[name] for name in HUB_KEYS if kwargs.get(name) is not None}
+        parent: Any = super()
+        found = parent.from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        model = found[0] if isinstance(found, tuple) else found
+        model._found_by = found_by
+        return found
 
     @property
     def tokenizer(self) -> Any:
@@ -75,7 +97,9 @@ class MinBertTokenizing:
             if not self.name_or_path:
                 raise ValueError("this model came from no checkpoint: set model.tokenizer first")
             # Without the configuration it would be read again, and trust asked for again.
-            self._tokenizer = AutoTokenizer.from_pretrained(self.name_or_path, config=self.config)
+            self._tokenizer = AutoTokenizer.from_pretrained(
+                self.name_or_path, config=self.config, **self._found_by
+            )
             if len(self._tokenizer) <= len(self._tokenizer.all_special_ids):
                 self._tokenizer = None
                 raise ValueError(

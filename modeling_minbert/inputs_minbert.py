@@ -88,7 +88,11 @@ def mark_rows(
     labels = torch.ones_like(first[::sentences], dtype=torch.long)
     if inputs[0] is None or padding is None:
         return labels
-    return labels.masked_fill(first[::sentences] == padding, -100)
+    if offsets is None:  # padding may also be on the left
+        is_filler = (ids == padding).all(dim=-1).flatten()[::sentences]
+    else:
+        is_filler = first[::sentences] == padding
+    return labels.masked_fill(is_filler, -100)
 
 
 def text_keys(inputs: Inputs, offsets: Tensor | None, sentences: int | None) -> Tensor | None:

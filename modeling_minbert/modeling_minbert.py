@@ -178,6 +178,8 @@ class MinBertSelfAttention(nn.Module):
         self.query = nn.Linear(config.hidden_size, config.hidden_size)
         self.key = nn.Linear(config.hidden_size, config.hidden_size)
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
+        # The kernels drop by themselves; who turns dropout off in all modules finds the rate here.
+        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
         # The sdpa interface takes a module without this flag for causal when there is no mask.
         self.is_causal = False
 
@@ -190,7 +192,7 @@ class MinBertSelfAttention(nn.Module):
         select: Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
+        dropout = self.dropout.p if self.training else 0.0
         query = self.query(hidden if queries is None else queries)
         key, value = self.key(hidden), self.value(hidden)
         if sequences is not None:
@@ -506,7 +508,8 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPreTrainedModel):
         self.post_init()
 
     @merge_with_config_defaults
-    @capture_outputs
+    # the last state of the encoder is not what is read of it
+    @capture_outputs(tie_last_hidden_states=False)
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -574,7 +577,12 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPreTrainedModel):
             return MinBertSequences.from_offsets(kwargs["cu_seq_lens_q"], longest, shape)
         if read_padded(read, mask, shape) or is_followed(given) or kwargs.get("is_causal"):
             return None
-        if not given.numel() or not self._uses_kernels(self.embeddings.LayerNorm.weight, kwargs):
+        like = self.embeddings.LayerNorm.weight
+        if not given.numel() or not self._uses_kernels(like, kwargs):
+            return None
+        # what moves states from device to device does not move the bounds of sequences
+        last: Any = self.encoder.layer[-1] if len(self.encoder.layer) else self.embeddings
+        if next(last.parameters()).device != like.device:
             return None
         return MinBertSequences.from_mask(mask, shape, given.device)
 

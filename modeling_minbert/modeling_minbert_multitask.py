@@ -115,7 +115,6 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         task: str | None = None,
-        next_sentence_label: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
@@ -128,16 +127,17 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         similarity scores within their range. Without the name of a `task` it is
         `config.default_task`.
 
-        A contrastive task takes no labels and always has its `loss`; rows that begin with padding
-        fill the batch up. In training a sentence that is alone in its row is encoded twice. Losses
-        that compare rows see those of this process alone, and tell equal texts by their ids.
+        A contrastive task takes no labels and always has its `loss`; rows of padding alone (packed,
+        that begin with it) fill the batch up. In training a sentence that is alone in its row is
+        encoded twice. Losses that compare rows see those of this process alone, and tell equal
+        texts by their ids.
 
         A token_classification task takes one label a token, as `MinBertForTokenClassification`, and
         a question_answering task `start_positions` and `end_positions`, as
         `MinBertForQuestionAnswering`, or both as `labels` (B, 2).
 
         A masked_lm and a pretraining task take `labels` as `MinBertForMaskedLM` does, one a token;
-        a next_sentence task those of `MinBertForNSP`, which for pretraining are the
+        a next_sentence task those of `MinBertForNSP`, which for pretraining are the keyword
         `next_sentence_label`.
 
         Returns:
@@ -154,6 +154,8 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         spec = self._tasks.get(name) or self.config.task(name)  # names the known tasks
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         check_inputs(inputs, name, spec, kwargs.get("cu_seq_lens_q"))
+        # no argument by name: the Trainer would wait for every one that is called a label
+        next_sentence_label: Any = kwargs.pop("next_sentence_label", None)
         own = {
             "next_sentence_label": next_sentence_label,
             "start_positions": start_positions,

@@ -32,13 +32,12 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput, TokenCla
 
 from .configuration_minbert import MinBertConfig
 from .dropout_minbert import MinBertDropout
+from .inference_minbert import HUB_KEYS
 from .losses_minbert import symmetric_kl
 from .packing_minbert import any_at_padding
 from .task_minbert import MinBertTask
 
 IGNORED_LABEL = -100
-# What says where a checkpoint is, and nothing about its model.
-HUB_KEYS = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
 
 
 class MinBertTokenHead(nn.Module):

@@ -16,11 +16,13 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoModelForPreTraining,
     AutoTokenizer,
+    BertTokenizer,
     pipeline,
 )
 
 import finetune
 import pretrain
+from datasets_scripts import ChainedTexts
 from modeling_minbert import MinBertForPreTraining
 from tests import small_run
 from tests.runs import WORDS, write_pretraining
@@ -158,6 +160,12 @@ def test_one_objective_alone_goes_on_from_a_checkpoint(run, tmp_path, objective)
         load_file(path / "model.safetensors")[name] for path in (run[0], tmp_path / "run")
     )
     assert 0 < (before - after).abs().max() < 0.02
+    # masked tokens alone do not read the pooler, which fine-tuning does
+    name = "bert.pooler.dense.weight"
+    before, after = (
+        load_file(path / "model.safetensors")[name] for path in (run[0], tmp_path / "run")
+    )
+    assert ((before - after).abs().max() == 0) == (objective == "mlm")
 
 
 def test_fine_tuning_goes_on_from_it(run, tmp_path):
@@ -263,6 +271,8 @@ def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys, flags):
         ({"model_config": {"vocab_size": 9}}, "model_config: leave vocab_size out"),
         ({"objective": "mlm", "balanced": True}, "balanced=True means nothing without packing"),
         ({"objective": "nsp", "whole_word_mask": True}, "whole_word_mask=True means nothing"),
+        ({"objective": "nsp", "mlm_probability": 0.4}, "mlm_probability=0.4 means nothing"),
+        ({"objective": "mlm", "short_seq_prob": 0.5}, "short_seq_prob=0.5 means nothing without"),
         ({"vocab_size": 9}, "vocab_size=9 is too small"),
         ({"max_length": 999}, "max_length=999 must be from 8 to the 32 positions"),
         ({"max_tokens_per_batch": 9}, "max_tokens_per_batch is 9; make it at least"),
@@ -295,7 +305,8 @@ def test_one_document_has_no_other_to_take_a_random_segment_from(tmp_path, capsy
     with pytest.raises(SystemExit):
         train(recipe, tmp_path / "run")
 
-    assert "next sentences need two" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "next sentences need two" in error
 
 
 def test_sentences_without_neighbours_make_no_pairs(tmp_path, capsys):
@@ -316,6 +327,8 @@ def test_sentences_without_neighbours_make_no_pairs(tmp_path, capsys):
         ({"max_eval_rows": "10"}, "max_eval_rows='10'; expected int"),
         ({"packing": "lines"}, "packing='lines'; expected"),
         ({"corpus": {}}, "corpus is empty"),
+        ({"balanced": True}, "balanced=True means nothing without packing segment_pairs"),
+        ({"problem_type": "next_sentence", "whole_word_mask": True}, "nothing without masked"),
         ({"lr": 1}, "unknown key 'lr'"),
     ],
 )
@@ -335,3 +348,24 @@ def test_a_wrong_key_of_a_text_task_is_named(tmp_path, capsys, change, message):
 
 def test_the_default_recipe_is_there():
     assert Path(pretrain.QUICKSTART).is_file()
+
+
+def test_a_new_model_keeps_the_vector_of_its_padding_at_zero():
+    vocabulary = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", *WORDS]
+    tokenizer = BertTokenizer(vocab={piece: place for place, piece in enumerate(vocabulary)})
+    arguments = pretrain.PretrainArguments(
+        corpus={"own": {"dataset": "sample_text"}}, tokenizer_name_or_path="mine", model_size="tiny"
+    )
+
+    model = pretrain.load_model(arguments, tokenizer)
+
+    embedding = model.get_input_embeddings()
+    assert model.config.pad_token_id == embedding.padding_idx == 3
+    zero = [place for place, vector in enumerate(embedding.weight) if not bool(vector.any())]
+    assert zero == [3]
+
+
+def test_texts_of_several_sources_are_read_again_and_again():
+    texts = ChainedTexts((["a", "b"], ("c",)))
+
+    assert [*texts] == [*texts] == ["a", "b", "c"]

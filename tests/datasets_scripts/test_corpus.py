@@ -71,6 +71,11 @@ def test_empty_keys_are_defaults():
         ),
         ({"hub_id": "a/b", "documents": "line"}, "documents means nothing for 'a/b'"),
         ({"hub_id": "a/b", "data_dir": "c"}, "data_dir means nothing for 'a/b'"),
+        ({"train_file": "a.txt", "streaming": True}, "streaming means nothing for 'a.txt'"),
+        (
+            {"train_file": "a.txt", "sentences": "line", "language": "de"},
+            "language='de' means nothing beside sentences: line",
+        ),
     ],
 )
 def test_sources_that_contradict_each_other_are_refused(keys, message):
@@ -105,3 +110,9 @@ def test_values_of_another_kind_are_refused(key, value, message):
 def test_a_share_beside_held_out_files_is_refused():
     with pytest.raises(ValueError, match=r"validation_share=0\.2 means nothing beside"):
         parse(train_file="a.txt", validation_file="b.txt", validation_share=0.2)
+
+
+def test_only_data_of_the_hub_have_a_name_there(tmp_path):
+    assert parse(hub_id="owner/name:config").hub_dataset == "owner/name"
+    assert parse(hub_id=str(tmp_path)).hub_dataset is None
+    assert parse(train_file="a.txt").hub_dataset is None

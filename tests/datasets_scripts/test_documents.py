@@ -257,6 +257,13 @@ def test_prose_is_split_into_sentences():
     ]
 
 
+@pytest.mark.parametrize("space", ["\u00a0", "\u2009", "\u2028", "\u3000"])
+def test_white_space_beyond_ascii_parts_words_as_any(space):
+    found = split_sentences(f"We take plan B{space}. Then we go.", "en")
+
+    assert found == ["We take plan B .", "Then we go."]
+
+
 def test_sentences_of_other_languages_are_split():
     assert split_sentences("今天很好。我们走吧。", "zh") == ["今天很好。", "我们走吧。"]
     assert split_sentences("Das ist z.B. ein Satz. Gut?", "de") == [

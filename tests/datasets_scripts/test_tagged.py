@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from datasets_scripts import TaskData, load_task
+from datasets_scripts import CorpusData, TaskData, load_task
+from datasets_scripts.sources import find_sources
 from datasets_scripts.tag_schemes import to_iob2
 
 IOB1 = """-DOCSTART- -X- O O
@@ -177,3 +178,22 @@ def test_keys_of_tags_are_for_tags():
     files = {"train_file": "a.csv", "validation_file": "b.csv"}
     with pytest.raises(ValueError, match="has no tags; leave document_context out"):
         TaskData.from_recipe("sst", keys | files | {"document_context": True})
+
+
+TAGS = {"Ann": "I-PER", "Rome": "I-LOC", "Bob": "I-PER"}
+
+
+def test_sentences_with_tags_can_be_a_text_to_learn_from(tmp_path):
+    lines = {"eng.train": ["Ann flew .", "Rome is warm ."], "eng.testa": ["Bob ran ."]}
+    for name, sentences in lines.items():
+        rows = [
+            "\n".join(f"{word} X O {TAGS.get(word, 'O')}" for word in text.split())
+            for text in sentences
+        ]
+        (tmp_path / name).write_text("\n\n".join(rows) + "\n")
+    data = CorpusData.from_recipe("ner", {"dataset": "conll2003", "data_dir": str(tmp_path)})
+
+    found = find_sources(data, None)
+
+    assert [document.text for document in found["train"].read(None)] == lines["eng.train"]
+    assert [document.text for document in found["validation"].read(None)] == lines["eng.testa"]

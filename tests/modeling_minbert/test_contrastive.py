@@ -383,3 +383,22 @@ def test_the_cosine_head_has_the_loss_of_sentence_transformers(build_multitask):
 
     reference = losses.CosineSimilarityLoss(None).compute_loss_from_embeddings
     assert_close(actual, reference(list(vectors[0].unbind(dim=1)), batch["labels"] / 5))
+
+
+def test_padding_on_the_left_fills_no_row_up(model):
+    batch = make_batch("two")
+    turned = {
+        "input_ids": batch["input_ids"].flip(-1),
+        "attention_mask": batch["attention_mask"].flip(-1),
+    }
+    positions = (turned["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+    right = {"input_ids": turned["input_ids"], "attention_mask": turned["attention_mask"]}
+
+    left = model.eval()(**right, position_ids=positions, task="two").loss
+
+    order = batch["attention_mask"].sum(-1, keepdim=True) - 1 - torch.arange(7)
+    again = batch["input_ids"].gather(-1, order.clamp(min=0)) * batch["attention_mask"]
+    assert left > 0
+    assert_close(
+        left, model(input_ids=again, attention_mask=batch["attention_mask"], task="two").loss
+    )

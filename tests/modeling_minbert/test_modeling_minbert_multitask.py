@@ -9,7 +9,9 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 from transformers import BertConfig, BertForSequenceClassification
+from transformers.utils import find_labels
 
+from modeling_minbert import MinBertForMultiTask
 from modeling_minbert.task_minbert import HEADS, IN_BATCH, LOSSES
 
 LABELS = ["down", "level", "up"]
@@ -394,3 +396,46 @@ def test_a_copy_computes_the_same(build_multitask, tiny_batch, tasks, tokenizer,
     assert_close(twin(**tiny_batch).logits, model(**tiny_batch).logits)
     assert twin.predict("tone", ["the cat"]) == model.predict("tone", ["the cat"])
     assert twin.heads["tone"].out.weight is not model.heads["tone"].out.weight
+
+
+@pytest.mark.parametrize("weights", [None, [1.0, 0.5, 2.0]])
+@pytest.mark.parametrize("kind", ["classification", "paraphrase", "similarity"])
+def test_a_batch_without_a_label_costs_nothing(build_multitask, tiny_batch, kind, weights):
+    if weights and kind != "classification":
+        pytest.skip("only classes have weights")
+    own = {"classification": {"labels": LABELS}, "similarity": {"score_range": [LOW, HIGH]}}
+    more = {"class_weights": weights} if weights else {}
+    model = build_multitask({"only": {"problem_type": kind, **own.get(kind, {}), **more}})
+    nobody = torch.full((len(tiny_batch["input_ids"]),), -100)
+
+    loss = model(**tiny_batch, labels=nobody).loss
+    loss.backward()
+
+    assert loss == 0
+    assert all(bool(x.grad.isfinite().all()) for x in model.parameters() if x.grad is not None)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_of_classes_go_with_a_model_that_is_cast(build_multitask, tiny_batch, dtype):
+    task = {"problem_type": "classification", "labels": ["a", "b"], "class_weights": [1.0, 3.0]}
+    model = build_multitask({"only": task}).eval()
+    labels = torch.arange(len(tiny_batch["input_ids"])) % 2
+    exact = model(**tiny_batch, labels=labels).loss
+
+    assert_close(model.to(dtype)(**tiny_batch, labels=labels).loss, exact, atol=0.05, rtol=0.05)
+
+
+def test_the_plain_trainer_waits_for_labels_alone():
+    """It evaluates no batch that lacks an argument which is called a label."""
+    assert find_labels(MinBertForMultiTask) == ["labels"]
+
+
+def test_the_recorded_states_are_those_of_all_tokens(build_multitask, tiny_batch):
+    task = {"problem_type": "classification", "labels": LABELS, "pooling": "cls"}
+    model = build_multitask({"only": task}).eval()
+
+    found = model(**tiny_batch, output_hidden_states=True).hidden_states
+
+    expected = model.bert(**tiny_batch, output_hidden_states=True).hidden_states
+    assert_close(found, expected)
+    assert found[-1].shape[:2] == tiny_batch["input_ids"].shape

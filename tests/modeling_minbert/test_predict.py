@@ -38,6 +38,18 @@ def tiny_config(tiny_sizes):
     return MinBertModel.config_class(**tiny_sizes)
 
 
+def test_the_tokenizer_is_looked_for_where_the_weights_were(model, tokenizer, tmp_path):
+    model.save_pretrained(tmp_path / "sub")
+    tokenizer.save_pretrained(tmp_path / "sub")
+
+    for kind in (MinBertForMultiTask, MinBertModel):
+        found = kind.from_pretrained(tmp_path, subfolder="sub").eval()
+        again, _ = kind.from_pretrained(tmp_path, subfolder="sub", output_loading_info=True)
+
+        for one in (found, again.eval()):
+            assert_close(one.encode(SENTENCES), model.encode(SENTENCES))
+
+
 @pytest.mark.parametrize(("task", "row"), [("tone", "the cat sat"), ("same", ("a dog", "a cat"))])
 def test_a_prediction_names_the_label_and_its_probability(model, tokenizer, task, row):
     (prediction,) = model.predict(task, [row])

@@ -1,7 +1,7 @@
 """What a recipe says beside ``TrainingArguments``."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import torch
@@ -9,7 +9,7 @@ from transformers import TrainingArguments
 
 from trainers.data.masking import check_shares
 from trainers.data.task_sampling import SamplingArguments
-from trainers.data.text import PAIRED
+from trainers.data.text import MASKED, PAIRED
 from trainers.methods.gradient_surgery import check_surgery
 from trainers.methods.method_arguments import MethodArguments
 from trainers.training.callbacks import AggregateEarlyStopping
@@ -241,6 +241,28 @@ class TextArguments:
         if self.max_eval_rows < 1:
             raise ValueError(f"max_eval_rows={self.max_eval_rows} must be 1 or more")
 
+    def check_unused(self, problem_type: str) -> None:
+        """Refuse what would be ignored.
+
+        Raises:
+            ValueError: If a key has a value that means nothing for the problem type.
+        """
+        pairs = self.choose_packing(problem_type) == "segment_pairs"
+        needs = {
+            "balanced": (pairs, "packing segment_pairs"),
+            "short_seq_prob": (pairs, "packing segment_pairs"),
+            "whole_word_mask": (problem_type in MASKED, "masked tokens"),
+            "mlm_probability": (problem_type in MASKED, "masked tokens"),
+            "mask_replace_prob": (problem_type in MASKED, "masked tokens"),
+            "random_replace_prob": (problem_type in MASKED, "masked tokens"),
+        }
+        defaults = {entry.name: entry.default for entry in fields(TextArguments)}
+        for name, (is_read, what) in needs.items():
+            if not is_read and getattr(self, name) != defaults[name]:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} means nothing without {what}; leave it out"
+                )
+
     def choose_packing(self, problem_type: str) -> str:
         """Choose what a row is.
 
@@ -323,18 +345,12 @@ class PretrainArguments(TextArguments, RunArguments):
 
     def _check_unused(self) -> None:
         """Refuse what would be ignored."""
-        own_vocabulary = self.train_tokenizer
-        paired = self.choose_packing(self.problem_type) == "segment_pairs"
-        unused = {
-            "vocab_size": (self.vocab_size is not None and not own_vocabulary, "train_tokenizer"),
-            "cased": (self.cased and not own_vocabulary, "train_tokenizer"),
-            "balanced": (self.balanced and not paired, "packing segment_pairs"),
-            "whole_word_mask": (self.whole_word_mask and self.objective == "nsp", "masked tokens"),
-        }
-        for name, (is_unused, needs) in unused.items():
-            if is_unused:
+        self.check_unused(self.problem_type)
+        for name in ("vocab_size", "cased"):
+            if getattr(self, name) and not self.train_tokenizer:
                 raise ValueError(
-                    f"{name}={getattr(self, name)} means nothing without {needs}; leave it out"
+                    f"{name}={getattr(self, name)} means nothing without train_tokenizer; leave it "
+                    "out"
                 )
         if "vocab_size" in (self.model_config or {}):
             raise ValueError("model_config: leave vocab_size out; it is that of the tokenizer")
