@@ -79,7 +79,9 @@ class MinBertTokenizing:
             *args: As there.
             **kwargs: As there; the tokenizer is looked for by the same `revision`, `subfolder`, ...
         """
-        found_by = {name: kwargs[name] for name in HUB_KEYS if kwargs.get(name) is not None}
+        # a secret does not stay with the model, which may be pickled
+        kept = [name for name in HUB_KEYS if name != "token" and kwargs.get(name) is not None]
+        found_by = {name: kwargs[name] for name in kept}
         parent: Any = super()
         found = parent.from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         model = found[0] if isinstance(found, tuple) else found
