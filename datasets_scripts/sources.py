@@ -13,8 +13,9 @@ from typing import Any
 
 import datasets
 
+from .compression import find_suffix
 from .corpus import SAMPLE_TEXT, CorpusData
-from .documents import TEXT_SUFFIXES, Document, Shard, cut_file, to_document
+from .documents import PLAIN_SUFFIXES, TEXT_SUFFIXES, Document, Shard, cut_file, to_document
 from .hub import SPLIT_NAMES, readable_hub, split_hub_id
 from .loading import load_task
 from .sample_text import generate_documents
@@ -222,6 +223,7 @@ def corpus_texts(corpora: Sequence[CorpusData], cache_dir: str | Path | None = N
 def _find_file_sources(data: CorpusData) -> dict[str, Source]:
     patterns = {"train": data.train_file, "validation": data.validation_file}
     files = {split: _find_files(data, given) for split, given in patterns.items() if given}
+    _check_formats(data, [path for paths in files.values() for path in paths])
     sources = {}
     for split, paths in files.items():
         shards: list[Shard] = []
@@ -234,6 +236,21 @@ def _find_file_sources(data: CorpusData) -> dict[str, Source]:
         resolved = tuple(str(Path(path).resolve()) for path in paths)
         sources[split] = Source(name, key, shards, sum(size for size, _ in stamps), resolved)
     return sources
+
+
+def _check_formats(data: CorpusData, files: Sequence[str]) -> None:
+    """Refuse keys that mean nothing for any of the files."""
+    plain = [find_suffix(path) in PLAIN_SUFFIXES for path in files]
+    if all(plain) and data.text_column != CorpusData.text_column:
+        raise ValueError(
+            f"{data.where}: text_column={data.text_column!r} means nothing for plain text, which "
+            "has no columns; leave it out"
+        )
+    if not any(plain) and data.documents != CorpusData.documents:
+        raise ValueError(
+            f"{data.where}: documents={data.documents!r} means nothing for {files[0]}, of which "
+            "every row is a document; leave it out"
+        )
 
 
 def _find_files(data: CorpusData, patterns: Sequence[str]) -> list[str]:

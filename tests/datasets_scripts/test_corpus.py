@@ -3,6 +3,7 @@
 import pytest
 
 from datasets_scripts import CorpusData
+from datasets_scripts.sources import find_sources
 
 
 def parse(folder_of_the_run=None, **keys):
@@ -116,3 +117,18 @@ def test_only_data_of_the_hub_have_a_name_there(tmp_path):
     assert parse(hub_id="owner/name:config").hub_dataset == "owner/name"
     assert parse(hub_id=str(tmp_path)).hub_dataset is None
     assert parse(train_file="a.txt").hub_dataset is None
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "message"),
+    [
+        ("a.txt", {"text_column": "body"}, "text_column='body' means nothing for plain text"),
+        ("a.jsonl", {"documents": "file"}, r"documents='file' means nothing for .*a.jsonl"),
+    ],
+)
+def test_keys_of_other_formats_are_refused(tmp_path, name, keys, message):
+    path = tmp_path / name
+    path.write_text('{"text": "a"}\n')
+
+    with pytest.raises(ValueError, match=message):
+        find_sources(parse(train_file=str(path), **keys), None)
