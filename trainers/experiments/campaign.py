@@ -136,13 +136,12 @@ class Campaign:
         failed: dict[Path, Failure] = {}
         for run in self.runs:
             failure = None
-            if self.states[run.folder] == "done":
-                pass
-            elif run.after is not None and run.after.folder in failed:
-                failure = Failure(f"not begun: {run.after.name} failed")
-            else:
-                tell(run)
-                failure = self._start(run)
+            if self.states[run.folder] != "done":
+                if run.after is not None and run.after.folder in failed:
+                    failure = Failure(f"not begun: {run.after.name} failed")
+                else:
+                    tell(run)
+                    failure = self._start(run)
             if failure is not None:
                 failed[run.folder] = failure
             elif not self.keep_checkpoints:
