@@ -89,7 +89,19 @@ class MinBertTaskHead(nn.Module):
 
     def to_logits(self, scores: Tensor) -> Tensor:
         """Turn what `forward` gave into logits: a cosine is scaled if it is not the prediction."""
-        return self.cosine_scale * (scores - self.task.threshold) if self.scales else scores
+        return self.cosine_scale * (scores - self.threshold) if self.scales else scores
+
+    @property
+    def threshold(self) -> float:
+        """The cosine above which two sentences mean the same."""
+        return 0.5 if self.task.threshold is None else self.task.threshold
+
+    def fit_threshold(self, logits: Tensor, labels: Tensor) -> float:
+        """Choose the threshold by labelled pairs; see `MinBertForMultiTask`."""
+        real = labels != -100
+        cosines = logits[real].squeeze(-1).double() / self.cosine_scale + self.threshold
+        self.task.threshold = best_border(cosines, labels[real] > 0)
+        return self.task.threshold
 
     def loss(
         self, vectors: Tensor, scores: Tensor, labels: Tensor, keys: Tensor | None = None
@@ -203,10 +215,36 @@ class MinBertTaskHead(nn.Module):
         return low + unit * (high - low)
 
 
+def best_border(values: Tensor, is_above: Tensor) -> float:
+    """Find the cosine that parts pairs best, with the most of them on their side of it.
+
+    Args:
+        values: Cosines, (N,).
+        is_above: Which of them belong above the border, (N,), bool.
+
+    Returns:
+        The middle between the two cosines next to it, the lowest one if several are as good.
+
+    Raises:
+        ValueError: If there are no values.
+    """
+    if not len(values):
+        raise ValueError("no labelled pairs to choose a threshold by")
+    ordered, order = values.clamp(-1, 1).sort()
+    above = is_above[order].long()
+    # what is right if the first n lie below: those of them that belong there, and the others above
+    right = F.pad((1 - above).cumsum(0), (1, 0)) + above.sum() - F.pad(above.cumsum(0), (1, 0))
+    edges = F.pad(F.pad(ordered, (1, 0), value=-1.0), (0, 1), value=1.0)
+    equal = edges[1:] == edges[:-1]  # between which there is no border
+    equal[-1] = False  # a cosine of 1 is not above 1
+    best = int(right.masked_fill(equal, -1).argmax())
+    return float(edges[best : best + 2].mean())
+
+
 def _candidates(values: Tensor) -> Tensor:
     """List the second sentences of all rows, then the third ones, (B, S, ...) -> (C, ...)."""
     others = values[:, 1:] if values.shape[1] > 1 else values  # alone, it is its own candidate
     return others.transpose(0, 1).flatten(0, 1)
 
 
-__all__ = ["MinBertTaskHead"]
+__all__ = ["MinBertTaskHead", "best_border"]

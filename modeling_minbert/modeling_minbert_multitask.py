@@ -21,6 +21,7 @@ of a sequence, D hidden size, K logits of a row.
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import chain
 from typing import Any, Unpack
 
@@ -327,6 +328,34 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
             ValueError: If there is no such task, or it is one of pre-training, or finds answers.
         """
         return self._head(task).decode(torch.as_tensor(logits))
+
+    def fit_threshold(self, task: str, logits: Tensor, labels: Tensor) -> float:
+        """Choose above which cosine a pair counts as a paraphrase: where most rows are right.
+
+        The configuration is told, so that a saved model knows it. A ranking loss orders cosines
+        and teaches no border; `MultiTaskTrainer` calls this with training rows.
+
+        Args:
+            task: Name of a paraphrase task with head cosine.
+            logits: What the model says of labelled pairs, (B, 1).
+            labels: 1 for a paraphrase, 0 for none, -100 for a row that does not count, (B,).
+
+        Returns:
+            The cosine, in [-1, 1].
+
+        Raises:
+            ValueError: If the task compares no cosine with a threshold, or no row has a label.
+        """
+        head = self._head(task)
+        spec = head.task
+        if spec.problem_type != "paraphrase" or spec.head != "cosine":
+            raise ValueError(
+                f"task {task!r} is a {spec.problem_type} with head {spec.head!r}; only a "
+                "paraphrase with head 'cosine' has a threshold"
+            )
+        value: float = head.fit_threshold(torch.as_tensor(logits), torch.as_tensor(labels))
+        self.config.tasks = {**(self.config.tasks or {}), task: asdict(spec)}
+        return value
 
     def divergence(
         self, task: str, logits: Tensor, other: Tensor, labels: Tensor | None = None

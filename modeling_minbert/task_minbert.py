@@ -69,6 +69,8 @@ LOSSES: dict[tuple[ProblemType, bool], tuple[Loss, ...]] = {
 WINDOWS = {"max_question_length": 64, "doc_stride": 128, "max_answer_length": 30}
 # losses that compare the rows of a batch with each other
 IN_BATCH: tuple[Loss, ...] = ("multiple_negatives_ranking", "cosent")
+# losses that say of no cosine that from there on two sentences mean the same
+BORDERLESS: tuple[Loss, ...] = ("multiple_negatives_ranking", "cosine_embedding")
 
 # pair encoding -> heads that fit, the default first
 HEADS: dict[PairEncoding | None, tuple[Head, ...]] = {
@@ -117,7 +119,9 @@ class MinBertTask:
         margin: Cosine, in [-1, 1], under which a negative pair costs nothing (`cosine_embedding`).
         cosine_scale: Factor from cosine to logit: `logit = cosine_scale * (cosine - threshold)`;
             10, and 20 for losses that compare rows, for which it is 1 / temperature.
-        threshold: Cosine, in [-1, 1], above which a pair counts as a paraphrase.
+        threshold: Cosine, in [-1, 1], above which a pair counts as a paraphrase; 0.5. Losses that
+            teach no border (`multiple_negatives_ranking`, `cosine_embedding`) leave it None, which
+            is 0.5 until `fit_threshold` chooses it.
         symmetric: Whether `multiple_negatives_ranking` is the mean of two directions: also the
             first sentence of a pair is to be found among all first sentences.
         positive_score: Lowest score, in the unit of the labels, of a pair that belongs together for
@@ -155,7 +159,7 @@ class MinBertTask:
     dropout: float | int | None = None
     margin: float | int = 0.0
     cosine_scale: float | int | None = None
-    threshold: float | int = 0.5
+    threshold: float | int | None = None
     symmetric: bool = False
     positive_score: float | int | None = None
     projection: Literal["training", "always"] | None = None
@@ -179,6 +183,8 @@ class MinBertTask:
             for name, value in WINDOWS.items():
                 if getattr(self, name) is None:
                     setattr(self, name, value)
+        if self.threshold is None and not self.lacks_border:
+            self.threshold = 0.5
         if self.cosine_scale is None:
             self.cosine_scale = 20.0 if self.loss in IN_BATCH else 10.0
 
@@ -232,6 +238,11 @@ class MinBertTask:
     def compares_segments(self) -> bool:
         """Whether it is told if a segment follows the other."""
         return self.problem_type in ("next_sentence", "pretraining")
+
+    @property
+    def lacks_border(self) -> bool:
+        """Whether its loss leaves open above which cosine two sentences mean the same."""
+        return self.problem_type == "paraphrase" and self.loss in BORDERLESS
 
     @property
     def num_sequences(self) -> int | None:
@@ -391,8 +402,9 @@ class MinBertTask:
         if self.dropout is not None and not 0 <= self.dropout <= 1:
             raise ValueError(f"dropout={self.dropout} must be in [0, 1]")
         for name in ("margin", "threshold"):
-            if not -1 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}={getattr(self, name)} is a cosine, it must be in [-1, 1]")
+            value = getattr(self, name)
+            if value is not None and not -1 <= value <= 1:
+                raise ValueError(f"{name}={value} is a cosine, it must be in [-1, 1]")
         if self.cosine_scale is not None and self.cosine_scale <= 0:
             raise ValueError(f"cosine_scale={self.cosine_scale} must be above 0")
 

@@ -4,6 +4,7 @@ The model owns the loss of each task; the Trainer of transformers owns the loop,
 the checkpoints.
 """
 
+import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -11,6 +12,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
@@ -22,7 +24,7 @@ from trainers.data.batches import make_collator, make_sampler
 from trainers.data.collators import list_batches
 from trainers.data.masking import IGNORED_LABEL, Masking
 from trainers.data.samplers import TaskBatchSampler
-from trainers.data.task_dataset import Rows, TaskDataset
+from trainers.data.task_dataset import Rows, TaskDataset, spread
 from trainers.data.task_sampling import SamplingArguments, Stop
 from trainers.data.tasks import TaskTraining
 from trainers.data.text import MASKED
@@ -31,6 +33,11 @@ from trainers.methods.gradient_surgery import Method, check_surgery
 from .acceleration import reused_gradients, static_shapes
 from .checks import check_arguments, check_mixed, check_tasks, find_texts
 from .mixed_trainer import MixedStepsTrainer
+
+logger = logging.getLogger(__name__)
+
+# Training rows by which the threshold of a cosine is chosen.
+THRESHOLD_ROWS = 2000
 
 
 class MultiTaskTrainer(MixedStepsTrainer):
@@ -129,6 +136,7 @@ class MultiTaskTrainer(MixedStepsTrainer):
             task: (task_training or {}).get(task, TaskTraining()) for task in problem_types
         }
         self.exponential_lr_gamma = exponential_lr_gamma
+        self._rows_by_task = dict(train_dataset or {})
         self._train_rows = None if train_dataset is None else TaskDataset(train_dataset)
         self.train_sampler: TaskBatchSampler | None = None
         if train_dataset is not None and self._train_rows is not None:
@@ -154,6 +162,12 @@ class MultiTaskTrainer(MixedStepsTrainer):
             **kwargs,
         )
         self.model_accepts_loss_kwargs = False
+        # a loss that teaches no border leaves it to the trainer
+        self._borderless = [
+            task
+            for task, kind in problem_types.items()
+            if kind == "paraphrase" and described.get(task, {}).get("threshold", 0.5) is None
+        ]
         names = [name for task in problem_types for name in self._logged(task)]
         self._loss_sums = dict.fromkeys(names, torch.zeros((), device=self.args.device))
         self._loss_counts = dict.fromkeys(problem_types, 0)
@@ -178,9 +192,26 @@ class MultiTaskTrainer(MixedStepsTrainer):
         return "\n\n".join(filter(None, (shares, self.describe_learning_rates())))
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """Train; see ``Trainer.train``."""
+        """Train, and choose the thresholds of the weights that are left; see ``Trainer.train``."""
         with reused_gradients(self), static_shapes(self.args, len(self.problem_types)):
-            return super().train(*args, **kwargs)
+            found = super().train(*args, **kwargs)
+        for task in self._borderless:
+            self._fit_threshold(task)
+        return found
+
+    def _evaluate_task(self, task: str, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Evaluate a task; in training by the threshold of the weights of now."""
+        if self.is_in_train and task in self._borderless:
+            self._fit_threshold(task)
+        return super()._evaluate_task(task, *args, **kwargs)
+
+    def _fit_threshold(self, task: str) -> None:
+        """Choose above which cosine a pair is a paraphrase, by training rows of the task."""
+        rows: Any = spread(self._rows_by_task[task], THRESHOLD_ROWS)
+        model: Any = self.accelerator.unwrap_model(self.model)
+        logits, labels = self.predict_task(task, rows), np.asarray(rows["labels"])
+        threshold = model.fit_threshold(task, logits, labels)
+        logger.info("%s: a cosine above %.3f is a paraphrase", task, threshold)
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None

@@ -1,0 +1,116 @@
+"""The border between paraphrases and other pairs, where the loss teaches none."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from modeling_minbert.head_minbert import best_border
+
+RANKED = {
+    "problem_type": "paraphrase",
+    "pair_encoding": "separate",
+    "head": "cosine",
+    "loss": "multiple_negatives_ranking",
+}
+
+
+def accuracy(cosines, is_above, border):
+    return ((cosines > border) == is_above).double().mean().item()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_other_border_parts_pairs_better(seed):
+    generator = torch.Generator().manual_seed(seed)
+    # two digits, so that many cosines are equal
+    cosines = (torch.rand(60, generator=generator) * 200 - 100).round() / 100
+    is_above = torch.rand(60, generator=generator) < (cosines + 1) / 2
+
+    border = best_border(cosines, is_above)
+
+    found = accuracy(cosines, is_above, border)
+    assert found == max(accuracy(cosines, is_above, at) for at in torch.arange(-1, 1.0, 0.005))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_is_as_good_as_that_of_sentence_transformers(seed):
+    evaluation = pytest.importorskip("sentence_transformers.sentence_transformer.evaluation")
+    generator = torch.Generator().manual_seed(seed)
+    cosines = torch.rand(200, generator=generator, dtype=torch.float64) * 2 - 1
+    is_above = torch.rand(200, generator=generator) < (cosines + 1) / 2
+
+    border = best_border(cosines, is_above)
+
+    evaluator = evaluation.BinaryClassificationEvaluator
+    best, threshold = evaluator.find_best_acc_and_threshold(
+        cosines.numpy(), is_above.long().numpy(), high_score_more_similar=True
+    )
+    assert accuracy(cosines, is_above, border) == best
+    assert best == accuracy(cosines, is_above, threshold)
+
+
+@pytest.mark.parametrize(
+    ("cosines", "is_above", "border"),
+    [
+        ([0.2, 0.6, 0.7], [False, True, True], 0.4),
+        ([0.7, 0.2, 0.6], [True, False, True], 0.4),
+        ([0.2, 0.6], [True, True], -0.4),
+        ([0.2, 0.6], [False, False], 0.8),
+        ([0.3, 0.3], [False, True], -0.35),
+        ([1.0, 1.0], [False, False], 1.0),
+        ([1.0, 1.0], [True, True], 0.0),
+    ],
+)
+def test_the_border_is_in_the_middle(cosines, is_above, border):
+    found = best_border(torch.tensor(cosines), torch.tensor(is_above))
+
+    assert found == pytest.approx(border)
+
+
+@pytest.mark.parametrize("loss", ["multiple_negatives_ranking", "cosine_embedding"])
+def test_a_loss_without_a_border_leaves_it_open(tiny_sizes, loss):
+    config = MinBertConfig(**tiny_sizes, tasks={"mine": RANKED | {"loss": loss}})
+
+    assert config.task("mine").threshold is None
+
+
+@pytest.mark.parametrize("loss", ["bce", "mse"])
+def test_a_loss_with_a_border_has_it_in_the_middle(tiny_sizes, loss):
+    config = MinBertConfig(**tiny_sizes, tasks={"mine": RANKED | {"loss": loss}})
+
+    assert config.task("mine").threshold == 0.5
+
+
+def test_a_chosen_border_decides_and_is_saved(build_multitask, tmp_path):
+    model = build_multitask({"mine": RANKED, "other": RANKED})
+    cosines = torch.tensor([[0.1], [0.7], [0.9], [0.75]])
+    logits = model.heads["mine"].to_logits(cosines)
+    labels = torch.tensor([0, 0, 1, -100])
+
+    threshold = model.fit_threshold("mine", logits, labels)
+
+    assert threshold == pytest.approx(0.8)
+    again = model.heads["mine"].to_logits(cosines)
+    assert model.decode("mine", again).tolist() == [0, 0, 1, 0]
+    assert_close(again, 20 * (cosines - 0.8))
+    assert model.fit_threshold("mine", again, labels) == pytest.approx(0.8)
+    model.save_pretrained(tmp_path)
+    loaded = MinBertForMultiTask.from_pretrained(tmp_path)
+    assert loaded.config.task("mine").threshold == model.heads["mine"].threshold
+    assert loaded.heads["mine"].threshold == model.heads["mine"].threshold
+    assert loaded.config.task("other").threshold is None
+    assert loaded.heads["other"].threshold == 0.5
+
+
+def test_other_tasks_have_no_border(build_multitask):
+    model = build_multitask({"mine": {"problem_type": "paraphrase"}})
+
+    with pytest.raises(ValueError, match="'mine' is a paraphrase with head 'linear'; only a"):
+        model.fit_threshold("mine", torch.zeros(2, 1), torch.tensor([0, 1]))
+
+
+def test_a_border_needs_labels(build_multitask):
+    model = build_multitask({"mine": RANKED})
+
+    with pytest.raises(ValueError, match="no labelled pairs to choose a threshold by"):
+        model.fit_threshold("mine", torch.zeros(2, 1), torch.tensor([-100, -100]))

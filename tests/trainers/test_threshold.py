@@ -1,0 +1,121 @@
+"""The trainer chooses the border of a loss that teaches none."""
+
+import datasets
+import numpy as np
+import pytest
+import torch
+
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from modeling_minbert.head_minbert import best_border
+from tests.trainers import tiny
+from trainers.methods.method_arguments import MethodArguments
+from trainers.training import multitask
+
+RANKED = {
+    "problem_type": "paraphrase",
+    "pair_encoding": "separate",
+    "head": "cosine",
+    "loss": "multiple_negatives_ranking",
+}
+
+
+def make_pairs(count, seed):
+    """Pairs of random tokens; every other one is twice the same sentence but for one token."""
+    generator = np.random.default_rng(seed)
+    rows = []
+    for row in range(count):
+        first, second = generator.integers(5, tiny.VOCABULARY, size=(2, 6)).tolist()
+        if row % 2:
+            second = [*first[:-1], second[-1]]
+        rows.append([first, second])
+    columns = {"input_ids": rows, "token_type_ids": [[[0] * 6, [0] * 6]] * count}
+    labels = [float(row % 2) for row in range(count)]
+    return datasets.Dataset.from_dict(columns | {"labels": labels, "length": [6] * count})
+
+
+def make_trainer(folder, **settings):
+    threshold = {"threshold": settings.pop("threshold")} if "threshold" in settings else {}
+    torch.manual_seed(0)
+    config = MinBertConfig(
+        vocab_size=tiny.VOCABULARY,
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=29,
+        max_position_embeddings=17,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        tasks={"pairs": RANKED | threshold},
+    )
+    own = {
+        "train_dataset": {"pairs": make_pairs(24, seed=0)},
+        "eval_dataset": {"pairs": make_pairs(40, seed=1)},
+        "problem_types": {"pairs": "paraphrase"},
+    }
+    own |= {name: settings.pop(name) for name in ("methods",) if name in settings}
+    arguments = {"max_steps": 4} | settings
+    return tiny.make_trainer(folder, model=MinBertForMultiTask(config), own=own, **arguments)
+
+
+def cosines(trainer, rows):
+    """Recompute the cosines by the encoder alone."""
+    found = []
+    for pair in rows["input_ids"]:
+        vectors = trainer.model.eval().bert(torch.tensor(pair)).last_hidden_state.mean(dim=1)
+        found.append(torch.cosine_similarity(*vectors, dim=0).item())
+    return np.array(found)
+
+
+def test_training_rows_choose_the_border(tmp_path):
+    trainer = make_trainer(tmp_path)
+    before = trainer.model.config.task("pairs").threshold
+
+    trainer.train()
+
+    threshold = trainer.model.config.task("pairs").threshold
+    rows = make_pairs(24, seed=0)
+    values, labels = cosines(trainer, rows), np.array(rows["labels"]) > 0
+    best = max(((values > at) == labels).mean() for at in np.linspace(-1, 1, 4001))
+    assert before is None
+    assert ((values > threshold) == labels).mean() == best
+    assert threshold == trainer.model.heads["pairs"].threshold
+    held_out = make_pairs(40, seed=1)
+    expected = ((cosines(trainer, held_out) > threshold) == np.array(held_out["labels"])).mean()
+    assert trainer.evaluate()["eval_pairs_accuracy"] == pytest.approx(expected)
+    assert trainer.model.config.task("pairs").threshold == threshold  # no held-out row moves it
+
+
+def test_only_some_rows_are_asked(tmp_path, monkeypatch):
+    monkeypatch.setattr(multitask, "THRESHOLD_ROWS", 4)
+    trainer = make_trainer(tmp_path)
+    rows = make_pairs(24, seed=0).select([0, 7, 15, 23])
+
+    trainer.train()
+
+    values, labels = torch.tensor(cosines(trainer, rows)), torch.tensor(rows["labels"]) > 0
+    threshold = trainer.model.config.task("pairs").threshold
+    assert threshold == pytest.approx(best_border(values, labels), abs=1e-5)
+
+
+@pytest.mark.parametrize("averaging", [None, "ema"])
+def test_an_evaluation_in_training_has_the_border_of_then(tmp_path, averaging):
+    methods = MethodArguments(weight_averaging=averaging)
+    trainer = make_trainer(tmp_path, eval_strategy="steps", eval_steps=2, methods=methods)
+
+    trainer.train()
+
+    logged = [
+        entry["eval_pairs_accuracy"]
+        for entry in trainer.state.log_history
+        if "eval_pairs_accuracy" in entry
+    ]
+    assert len(logged) == 2
+    assert trainer.evaluate()["eval_pairs_accuracy"] == logged[-1]
+
+
+def test_a_border_that_was_given_stays(tmp_path):
+    trainer = make_trainer(tmp_path, threshold=0.3)
+
+    trainer.train()
+
+    assert trainer.model.config.task("pairs").threshold == 0.3
