@@ -14,6 +14,7 @@
 """Models on the Hub: what is pushed beside the weights, and the card that says what they are."""
 
 import json
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import transformers
 from huggingface_hub import HfApi, ModelCard, ModelCardData
 from huggingface_hub.errors import (
     HfHubHTTPError,
@@ -41,6 +43,77 @@ HUB_TASKS = {
 CARD_KEYS = ("language", "license", "tags", "datasets", "base_model", "pipeline_tag")
 # What sending raises: files, the Hub's answers, and all of the client that it is built on.
 ERRORS: tuple[type[Exception], ...] = (OSError, HfHubHTTPError.__bases__[0])
+
+
+class MinBertSharingMixin:
+    """What every model shares with others: a folder of the Hub, or one of a plain `bert`."""
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        card: dict[str, Any] | None = None,
+        tags: list[str] | None = None,
+        private: bool | None = None,
+        token: bool | str | None = None,
+        max_shard_size: int | str | None = "50GB",
+        **commit: Any,
+    ) -> str:
+        """Upload weights, configuration, code, the tokenizer of `predict`, and a card.
+
+        The card is that of the folder which the model was loaded from, else the one that is there,
+        else one that says what the model knows of itself.
+
+        Args:
+            repo_id: `owner/name`, or `name` for the owner of the token.
+            card: Metadata of the card: `language`, `license`, `datasets`, `tags`, `base_model` and
+                `pipeline_tag`, as the Hub knows them.
+            tags: More tags of the card.
+            private: Whether a new repository is private.
+            token: Token of the Hub; None for that of the login.
+            max_shard_size: Size of a file of weights at most.
+            **commit: `commit_message`, `commit_description`, `revision` and `create_pr`, as in
+                `PreTrainedModel.push_to_hub`.
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            ValueError: If a key of `card` is unknown.
+            OSError: If the Hub refuses, or cannot be reached; nothing on this machine changes.
+        """
+        message = commit.pop("commit_message", None) or f"Upload {type(self).__name__}"
+        return push(
+            self,
+            repo_id,
+            card=card,
+            tags=tags,
+            private=private,
+            token=token,
+            max_shard_size=max_shard_size,
+            commit={"commit_message": message, **commit},
+        )
+
+    def save_as_bert(
+        self, save_directory: str | os.PathLike[str], *, num_layers: int | None = None
+    ) -> None:
+        """Save a folder that transformers loads as a plain `bert`, with equal outputs.
+
+        Args:
+            save_directory: The folder; made if it is not there. The tokenizer is not written.
+            num_layers: How many layers are saved, from below; None for all.
+        """
+        model: Any = self
+        config = model.config.to_bert()
+        config.num_hidden_layers = num_layers or config.num_hidden_layers
+        bert = getattr(transformers, model._auto_class).from_config(config, dtype=model.dtype)
+        if getattr(model, "pooler", True) is None:
+            bert.pooler = None
+        state = model.state_dict()
+        if num_layers is not None:
+            state = {name: state[name] for name in bert.state_dict()}
+        bert.load_state_dict(state)
+        bert.save_pretrained(save_directory)
 
 
 def push(

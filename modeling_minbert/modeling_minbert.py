@@ -22,9 +22,10 @@ that it never is. Read bottom-up, or begin at the end:
     MinBertForPreTraining         both of them
     MinBertForSequenceClassification, ...TokenClassification, ...QuestionAnswering
 
-The heads of the first three are in `pretraining_minbert.py`, and what the last two do with every
-token is in `tokens_minbert.py`; `MinBertForMultiTask`, with any number
-of named heads, is in `modeling_minbert_multitask.py`.
+What the encoder does without paddings is in `packed_encoder_minbert.py`, the heads of the first
+three are in `pretraining_minbert.py`, and what the last two do with every token is in
+`tokens_minbert.py`; `MinBertForMultiTask`, with any number of named heads, is in
+`modeling_minbert_multitask.py`.
 
 All of them take a padded batch (B, L), as BERT does, or a packed one: all sequences one after the
 other in (1, T), `position_ids` that begin anew in each, and their offsets as `cu_seq_lens_q`,
@@ -38,11 +39,9 @@ whose state is read, D hidden size, H attention heads, d size of a head, V vocab
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, Unpack
 
 import torch
-import transformers
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import initialization as init
@@ -50,7 +49,6 @@ from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
-    BaseModelOutputWithPooling,
     MaskedLMOutput,
     NextSentencePredictorOutput,
     QuestionAnsweringModelOutput,
@@ -66,16 +64,13 @@ from transformers.utils.generic import (
 from transformers.utils.output_capturing import capture_outputs
 
 from .answers_minbert import MinBertAnswering
-from .attention_minbert import attend, can_attend, make_block_mask
+from .attention_minbert import attend, can_attend
 from .configuration_minbert import MinBertConfig
 from .dropout_minbert import MinBertDropout
 from .embedding_minbert import MinBertEmbeddingMixin
-from .hub_minbert import push
-from .packing_minbert import (
-    MinBertSequences,
-    Read,
-    read_padded,
-)
+from .hub_minbert import MinBertSharingMixin
+from .packed_encoder_minbert import MinBertModelOutput, MinBertPackedMixin
+from .packing_minbert import MinBertSequences, Read
 from .pretraining_minbert import (
     MinBertForPreTrainingOutput,
     MinBertLMHead,
@@ -83,7 +78,6 @@ from .pretraining_minbert import (
     pretrain,
 )
 from .tokens_minbert import MinBertHeadOfTask, find_answers, label_tokens
-from .tracing_minbert import is_followed
 from .vocabulary_minbert import look_up, reuse_gradient
 
 # Encoder
@@ -320,7 +314,7 @@ def _classifier(config: MinBertConfig) -> tuple[MinBertDropout, nn.Linear]:
 # Models
 
 
-class MinBertPreTrainedModel(PreTrainedModel):
+class MinBertPreTrainedModel(MinBertSharingMixin, PreTrainedModel):
     """What all minBERT models share: loading, saving and initialising.
 
     Any `bert` checkpoint loads as any of them. New weights are normal with `initializer_range`,
@@ -396,52 +390,6 @@ class MinBertPreTrainedModel(PreTrainedModel):
         kwargs.setdefault("save_original_format", False)
         super().save_pretrained(save_directory, *args, **kwargs)
 
-    def push_to_hub(  # type: ignore[override]  # `commit` is what upload_folder takes
-        self,
-        repo_id: str,
-        *,
-        card: dict[str, Any] | None = None,
-        tags: list[str] | None = None,
-        private: bool | None = None,
-        token: bool | str | None = None,
-        max_shard_size: int | str | None = "50GB",
-        **commit: Any,
-    ) -> str:
-        """Upload weights, configuration, code, the tokenizer of `predict`, and a card.
-
-        The card is that of the folder which the model was loaded from, else the one that is there,
-        else one that says what the model knows of itself.
-
-        Args:
-            repo_id: `owner/name`, or `name` for the owner of the token.
-            card: Metadata of the card: `language`, `license`, `datasets`, `tags`, `base_model` and
-                `pipeline_tag`, as the Hub knows them.
-            tags: More tags of the card.
-            private: Whether a new repository is private.
-            token: Token of the Hub; None for that of the login.
-            max_shard_size: Size of a file of weights at most.
-            **commit: `commit_message`, `commit_description`, `revision` and `create_pr`, as in
-                `PreTrainedModel.push_to_hub`.
-
-        Returns:
-            The address of the commit.
-
-        Raises:
-            ValueError: If a key of `card` is unknown.
-            OSError: If the Hub refuses, or cannot be reached; nothing on this machine changes.
-        """
-        message = commit.pop("commit_message", None) or f"Upload {type(self).__name__}"
-        return push(
-            self,
-            repo_id,
-            card=card,
-            tags=tags,
-            private=private,
-            token=token,
-            max_shard_size=max_shard_size,
-            commit={"commit_message": message, **commit},
-        )
-
     def supports_packed_input(self, device: torch.device | None = None) -> bool:
         """Tell whether a packed batch is computed without padding, and not by a mask of T x T.
 
@@ -467,35 +415,8 @@ class MinBertPreTrainedModel(PreTrainedModel):
         elif weight.requires_grad and weight.device.type == "cpu":
             reuse_gradient(weight)
 
-    def save_as_bert(
-        self, save_directory: str | os.PathLike[str], *, num_layers: int | None = None
-    ) -> None:
-        """Save a folder that transformers loads as a plain `bert`, with equal outputs.
 
-        Args:
-            save_directory: The folder; made if it is not there. The tokenizer is not written.
-            num_layers: How many layers are saved, from below; None for all.
-        """
-        config = self.config.to_bert()
-        config.num_hidden_layers = num_layers or config.num_hidden_layers
-        bert = getattr(transformers, self._auto_class).from_config(config, dtype=self.dtype)
-        if isinstance(self, MinBertModel) and self.pooler is None:
-            bert.pooler = None
-        state = self.state_dict()
-        if num_layers is not None:
-            state = {name: state[name] for name in bert.state_dict()}
-        bert.load_state_dict(state)
-        bert.save_pretrained(save_directory)
-
-
-@dataclass
-class MinBertModelOutput(BaseModelOutputWithPooling):
-    """States of the encoder; with `sequences` they are those of the real tokens alone, (T, D)."""
-
-    sequences: MinBertSequences | None = None
-
-
-class MinBertModel(MinBertEmbeddingMixin, MinBertPreTrainedModel):
+class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedModel):
     """The encoder: states of all tokens, the pooled state of the first; `encode` for sentences."""
 
     _auto_class = "AutoModel"
@@ -563,78 +484,6 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPreTrainedModel):
         elif read == "first":
             hidden = hidden[:, :1]
         return MinBertModelOutput(hidden, pooled)
-
-    def _find_sequences(
-        self, inputs: tuple[Any, ...], mask: Tensor | None, read: Read, kwargs: Any
-    ) -> MinBertSequences | None:
-        """Find the sequences of the batch; None for a padded one that stays as it is."""
-        given = inputs[3] if inputs[0] is None else inputs[0]
-        shape = (given.shape[0], given.shape[1])
-        if kwargs.get("cu_seq_lens_q") is not None:
-            if mask is not None:
-                raise ValueError("a packed batch has no padding: leave attention_mask out")
-            longest = kwargs.get("max_length_q")
-            return MinBertSequences.from_offsets(kwargs["cu_seq_lens_q"], longest, shape)
-        if read_padded(read, mask, shape) or is_followed(given) or kwargs.get("is_causal"):
-            return None
-        like = self.embeddings.LayerNorm.weight
-        if not given.numel() or not self._uses_kernels(like, kwargs):
-            return None
-        # what moves states from device to device does not move the bounds of sequences
-        last: Any = self.encoder.layer[-1] if len(self.encoder.layer) else self.embeddings
-        if next(last.parameters()).device != like.device:
-            return None
-        return MinBertSequences.from_mask(mask, shape, given.device)
-
-    def _uses_kernels(self, like: Tensor, kwargs: Any) -> bool:
-        """Tell whether `attend` computes the attention: for sdpa, if no layer is recorded."""
-        for name in ("output_hidden_states", "output_attentions"):
-            wanted = kwargs.get(name, getattr(self.config, name, False))
-            if wanted is not None and wanted is not False:
-                return False
-        followed = like.device.type == "cpu" and is_followed(like)
-        return not followed and can_attend(self.config, like.dtype, like.device)
-
-    def _forward_packed(
-        self,
-        inputs: tuple[Any, ...],
-        sequences: MinBertSequences,
-        read: Read,
-        num_layers: int | None,
-        kwargs: Any,
-    ) -> MinBertModelOutput:
-        """Encode the real tokens; of the last layer, only the states that are read."""
-        if inputs[2] is None:
-            self.embeddings.check_length(sequences.max_length)
-        hidden = self.embeddings(*sequences.unpad_inputs(*inputs))  # (1, T, D)
-        select, order = sequences.choose(read, with_first=self.pooler is not None)
-        if self._uses_kernels(hidden, kwargs):
-            states = self.encoder(hidden[0], None, select, num_layers, sequences=sequences)
-        else:
-            states = self._encode_masked(hidden, sequences, {**kwargs, "num_layers": num_layers})
-            states = states if select is None else states.index_select(0, select)
-        if order is not None:
-            states = states.index_select(0, order.argsort())
-        if isinstance(read, Tensor):
-            count = 0 if self.pooler is None else len(sequences.first)
-            first, states = states[:count], states[count:]
-        elif read == "tokens":
-            return MinBertModelOutput(states, sequences=sequences)
-        elif read == "first":
-            first = states = states.unsqueeze(1)
-        else:
-            first, states = states.index_select(0, sequences.first), sequences.pad(states)
-        pooled = None if self.pooler is None else self.pooler(first.view(-1, 1, first.shape[-1]))
-        return MinBertModelOutput(states, pooled)
-
-    def _encode_masked(self, hidden: Tensor, sequences: MinBertSequences, kwargs: Any) -> Tensor:
-        """Encode a packed batch by any attention implementation, (1, T, D) -> (T, D)."""
-        mask = make_block_mask(self.config, hidden, sequences)
-        # the flash implementations read these in the place of a mask
-        for side in ("q", "k"):
-            names = {f"cu_seq_lens_{side}": sequences.offsets}
-            kwargs = kwargs | names | {f"max_length_{side}": sequences.max_length}
-        return self.encoder(hidden, mask, **kwargs)[0]
 
 
 class MinBertForMaskedLM(MinBertPreTrainedModel):

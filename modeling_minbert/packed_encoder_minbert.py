@@ -1,0 +1,119 @@
+# Copyright 2026 The minBERT authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The encoder on real tokens alone: which batches it reads so, and how.
+
+Shapes: B rows, L columns, N sequences, T real tokens of all of them, M tokens whose state is read,
+D hidden size.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+from .attention_minbert import can_attend, make_block_mask
+from .packing_minbert import MinBertSequences, Read, read_padded
+from .tracing_minbert import is_followed
+
+
+@dataclass
+class MinBertModelOutput(BaseModelOutputWithPooling):
+    """States of the encoder; with `sequences` they are those of the real tokens alone, (T, D)."""
+
+    sequences: MinBertSequences | None = None
+
+
+class MinBertPackedMixin(nn.Module):
+    """What `MinBertModel` does with a batch whose padding it leaves out, or that has none."""
+
+    config: Any
+    embeddings: Any
+    encoder: Any
+    pooler: Any
+
+    def _find_sequences(
+        self, inputs: tuple[Any, ...], mask: Tensor | None, read: Read, kwargs: Any
+    ) -> MinBertSequences | None:
+        """Find the sequences of the batch; None for a padded one that stays as it is."""
+        given = inputs[3] if inputs[0] is None else inputs[0]
+        shape = (given.shape[0], given.shape[1])
+        if kwargs.get("cu_seq_lens_q") is not None:
+            if mask is not None:
+                raise ValueError("a packed batch has no padding: leave attention_mask out")
+            longest = kwargs.get("max_length_q")
+            return MinBertSequences.from_offsets(kwargs["cu_seq_lens_q"], longest, shape)
+        if read_padded(read, mask, shape) or is_followed(given) or kwargs.get("is_causal"):
+            return None
+        like = self.embeddings.LayerNorm.weight
+        if not given.numel() or not self._uses_kernels(like, kwargs):
+            return None
+        # what moves states from device to device does not move the bounds of sequences
+        last: Any = self.encoder.layer[-1] if len(self.encoder.layer) else self.embeddings
+        if next(last.parameters()).device != like.device:
+            return None
+        return MinBertSequences.from_mask(mask, shape, given.device)
+
+    def _uses_kernels(self, like: Tensor, kwargs: Any) -> bool:
+        """Tell whether `attend` computes the attention: for sdpa, if no layer is recorded."""
+        for name in ("output_hidden_states", "output_attentions"):
+            wanted = kwargs.get(name, getattr(self.config, name, False))
+            if wanted is not None and wanted is not False:
+                return False
+        followed = like.device.type == "cpu" and is_followed(like)
+        return not followed and can_attend(self.config, like.dtype, like.device)
+
+    def _forward_packed(
+        self,
+        inputs: tuple[Any, ...],
+        sequences: MinBertSequences,
+        read: Read,
+        num_layers: int | None,
+        kwargs: Any,
+    ) -> MinBertModelOutput:
+        """Encode the real tokens; of the last layer, only the states that are read."""
+        if inputs[2] is None:
+            self.embeddings.check_length(sequences.max_length)
+        hidden = self.embeddings(*sequences.unpad_inputs(*inputs))  # (1, T, D)
+        select, order = sequences.choose(read, with_first=self.pooler is not None)
+        if self._uses_kernels(hidden, kwargs):
+            states = self.encoder(hidden[0], None, select, num_layers, sequences=sequences)
+        else:
+            states = self._encode_masked(hidden, sequences, {**kwargs, "num_layers": num_layers})
+            states = states if select is None else states.index_select(0, select)
+        if order is not None:
+            states = states.index_select(0, order.argsort())
+        if isinstance(read, Tensor):
+            count = 0 if self.pooler is None else len(sequences.first)
+            first, states = states[:count], states[count:]
+        elif read == "tokens":
+            return MinBertModelOutput(states, sequences=sequences)
+        elif read == "first":
+            first = states = states.unsqueeze(1)
+        else:
+            first, states = states.index_select(0, sequences.first), sequences.pad(states)
+        pooled = None if self.pooler is None else self.pooler(first.view(-1, 1, first.shape[-1]))
+        return MinBertModelOutput(states, pooled)
+
+    def _encode_masked(self, hidden: Tensor, sequences: MinBertSequences, kwargs: Any) -> Tensor:
+        """Encode a packed batch by any attention implementation, (1, T, D) -> (T, D)."""
+        mask = make_block_mask(self.config, hidden, sequences)
+        # the flash implementations read these in the place of a mask
+        for side in ("q", "k"):
+            names = {f"cu_seq_lens_{side}": sequences.offsets}
+            kwargs = kwargs | names | {f"max_length_{side}": sequences.max_length}
+        return self.encoder(hidden, mask, **kwargs)[0]
+
+
+__all__ = ["MinBertModelOutput", "MinBertPackedMixin"]
