@@ -93,15 +93,23 @@ class MinBertTaskHead(nn.Module):
 
     @property
     def threshold(self) -> float:
-        """The cosine above which two sentences mean the same."""
-        return 0.5 if self.task.threshold is None else self.task.threshold
+        """The cosine above which two sentences mean the same.
+
+        In training one that is chosen by rows stays where it begins: to evaluate changes no step.
+        """
+        chosen = self.task.threshold
+        return 0.5 if chosen is None or (self.training and self.task.lacks_border) else chosen
 
     def fit_threshold(self, logits: Tensor, labels: Tensor) -> float:
         """Choose the threshold by labelled pairs; see `MinBertForMultiTask`."""
-        real = labels != -100
-        cosines = logits[real].squeeze(-1).double() / self.cosine_scale + self.threshold
-        self.task.threshold = best_border(cosines, labels[real] > 0)
-        return self.task.threshold
+        is_labelled = labels != -100
+        if not is_labelled.any():
+            raise ValueError("no labelled pairs to choose a threshold by")
+        real = is_labelled & logits.squeeze(-1).isfinite()
+        if real.any():  # not so of a model that has diverged, which keeps what it has
+            cosines = logits[real].squeeze(-1).double() / self.cosine_scale + self.threshold
+            self.task.threshold = best_border(cosines, labels[real] > 0)
+        return self.threshold
 
     def loss(
         self, vectors: Tensor, scores: Tensor, labels: Tensor, keys: Tensor | None = None
@@ -139,14 +147,15 @@ class MinBertTaskHead(nn.Module):
         return losses.masked_fill(~real, 0).sum() / real.sum().clamp(min=1)
 
     def _classify(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Compute the cross entropy, the weighted mean of the rows with a label; 0 without any."""
+        """Compute the mean of the weighted cross entropy of the rows with a label; 0 without any.
+
+        Divided by the rows and not by their weights, which in a batch of one row would do nothing,
+        it is the same however the rows of a step are dealt to batches and processes.
+        """
         # a model that was cast as a whole has its weights of classes in half precision, too
         weight = None if self.class_weights is None else self.class_weights.float()
-        real = labels != -100
-        each = real if weight is None else weight[labels.clamp(min=0)].masked_fill(~real, 0)
-        least = 1 if weight is None else torch.finfo(weight.dtype).tiny
         losses = F.cross_entropy(scores, labels, weight=weight, reduction="sum")
-        return losses / each.sum().clamp(min=least)
+        return losses / (labels != -100).sum().clamp(min=1)
 
     def _losses(self, scores: Tensor, target: Tensor) -> Tensor:
         """Compute the loss of each row by itself, (B,)."""
@@ -224,12 +233,7 @@ def best_border(values: Tensor, is_above: Tensor) -> float:
 
     Returns:
         The middle between the two cosines next to it, the lowest one if several are as good.
-
-    Raises:
-        ValueError: If there are no values.
     """
-    if not len(values):
-        raise ValueError("no labelled pairs to choose a threshold by")
     ordered, order = values.clamp(-1, 1).sort()
     above = is_above[order].long()
     # what is right if the first n lie below: those of them that belong there, and the others above

@@ -84,7 +84,8 @@ def multiple_negatives_ranking(
         is_anchor: Which rows are anchors with a positive, (B,), bool; None for all.
         is_candidate: Which candidates count, (C,), bool; None for all.
         keys: A number for the text of each anchor, (B,), and of each candidate, (C,): a candidate
-            with the text of the anchor, or of its positive, is no negative. None for all different.
+            with the text of the anchor, or of its positive, is no negative, nor is the positive of
+            another anchor with the same text. None for all different.
 
     Source: Henderson et al. 2017; van den Oord et al. 2018, section 2.3.
     """
@@ -96,26 +97,30 @@ def multiple_negatives_ranking(
         # half precision would tell few cosines apart
         anchors, candidates = (F.normalize(x.float(), dim=-1) for x in (anchors, candidates))
         scores = scale * anchors @ candidates.T
-    own, others = (None, None) if keys is None else keys
-    losses = _rank(scores, is_candidate, own, None if others is None else others[:count], others)
+    ignored, ignored_back = ~is_candidate.expand(scores.shape), ~is_anchor.expand(count, count)
+    if keys is not None:
+        own, others = keys
+        positives = others[:count]
+        ignored = ignored | _related(own, positives, others, is_anchor)
+        ignored_back = ignored_back | _related(positives, own, own, is_anchor)
+    losses = _rank(scores, ignored)
     if symmetric:
-        reverse = scores[:, :count].T
-        queries = None if others is None else others[:count]
-        losses = (losses + _rank(reverse, is_anchor, queries, own, own)) / 2
+        losses = (losses + _rank(scores[:, :count].T, ignored_back)) / 2
     return losses.where(is_anchor, 0).sum() / is_anchor.sum().clamp(min=1)
 
 
-def _rank(
-    scores: Tensor,
-    allowed: Tensor,
-    queries: Tensor | None,
-    targets: Tensor | None,
-    candidates: Tensor | None,
-) -> Tensor:
+def _related(queries: Tensor, targets: Tensor, candidates: Tensor, is_anchor: Tensor) -> Tensor:
+    """Find the candidates that are no negatives of a query, (B, C), by the numbers of texts.
+
+    They are equal to it or to its target, or the target of another query that is equal to it.
+    """
+    equal = (candidates == queries[:, None]) | (candidates == targets[:, None])
+    shared = (queries == queries[:, None]) & is_anchor
+    return equal | F.pad(shared, (0, len(candidates) - len(queries)))
+
+
+def _rank(scores: Tensor, ignored: Tensor) -> Tensor:
     """Compute the cross-entropy of each query, whose target has its own number, (B, C) -> (B,)."""
-    ignored = ~allowed.expand(scores.shape)
-    if queries is not None and targets is not None and candidates is not None:
-        ignored = ignored | (candidates == queries[:, None]) | (candidates == targets[:, None])
     target = torch.eye(*scores.shape, dtype=torch.bool, device=scores.device)
     rest = scores.masked_fill(ignored & ~target, -torch.inf)
     return rest.logsumexp(dim=1) - scores.diagonal()

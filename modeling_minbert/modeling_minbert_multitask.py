@@ -337,7 +337,8 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
 
         Args:
             task: Name of a paraphrase task with head cosine.
-            logits: What the model says of labelled pairs, (B, 1).
+            logits: What the model says of labelled pairs in evaluation mode, (B, 1). What is not
+                finite does not count; without anything that is, the threshold stays.
             labels: 1 for a paraphrase, 0 for none, -100 for a row that does not count, (B,).
 
         Returns:

@@ -133,7 +133,7 @@ class MinBertTask:
             dropout (unsupervised SimCSE), 2 that belong together, or 3, the last of which does not
             belong to the first (a hard negative).
         class_weights: Factor on the loss of the rows of every class (cross_entropy of a
-            classification), in the order of `labels`; the loss is the weighted mean.
+            classification), in the order of `labels`; the loss is the sum divided by the rows.
         pooling_layer: The hidden state that is pooled, as in `hidden_states`: 0 is that of the
             embeddings, -1 that of the last layer, -2 the one before. No layer above is computed.
         truncation: What stays of a text that is too long: its `head`, its `tail`, or `head_tail`, a

@@ -279,7 +279,7 @@ def test_a_task_may_pool_a_lower_layer_and_computes_no_more(build_multitask, poo
     assert_close(packed, logits, **NEAR)
 
 
-def test_class_weights_are_those_of_torch_and_come_back(build_multitask, tmp_path):
+def test_class_weights_are_factors_and_come_back(build_multitask, tmp_path):
     task = {"problem_type": "classification", "labels": ["a", "b"], "class_weights": [0.5, 3]}
     model = build_multitask({"mine": task})
     batch = make_batch("below")
@@ -289,7 +289,8 @@ def test_class_weights_are_those_of_torch_and_come_back(build_multitask, tmp_pat
     model.save_pretrained(tmp_path)
     loaded = MinBertForMultiTask.from_pretrained(tmp_path)
 
-    assert_close(outputs.loss, F.cross_entropy(outputs.logits, batch["labels"], weight=weights))
+    losses = F.cross_entropy(outputs.logits, batch["labels"], weight=weights, reduction="none")
+    assert_close(outputs.loss, losses.mean())  # over the rows: a batch of one row has its weight
     assert_close(loaded(**batch).loss, outputs.loss)
     assert not any("class_weights" in key for key in model.state_dict())
 

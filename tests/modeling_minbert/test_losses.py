@@ -109,15 +109,43 @@ def test_equal_texts_are_no_negatives():
 
 
 def test_equal_texts_are_no_negatives_in_the_other_direction():
-    # rows (a, b), (a, c): the second anchor is the first one, so neither is a negative
+    # rows (a, b), (d, b): the anchors have one positive, so neither is a negative of it
     anchors, candidates = vectors(2, 5), vectors(2, 5, seed=1)
-    keys = torch.tensor([1, 1]), torch.tensor([2, 3])
+    keys = torch.tensor([1, 4]), torch.tensor([2, 2])
 
-    one = multiple_negatives_ranking(anchors, candidates, scale=2, keys=keys)
-    both = multiple_negatives_ranking(anchors, candidates, scale=2, keys=keys, symmetric=True)
+    loss = multiple_negatives_ranking(anchors, candidates, scale=2, keys=keys, symmetric=True)
 
-    assert one > 0
-    assert_close(both, one / 2)
+    assert loss == 0
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_all_positives_of_a_text_are_no_negatives(symmetric):
+    # rows (a, b), (a, c): c belongs to a, too; and with (d, e) there is one negative for each
+    anchors, candidates = vectors(3, 5), vectors(3, 5, seed=1)
+    keys = torch.tensor([1, 1, 4]), torch.tensor([2, 3, 5])
+    first = [key[:2] for key in keys]
+
+    two = multiple_negatives_ranking(
+        anchors[:2], candidates[:2], scale=2, keys=first, symmetric=symmetric
+    )
+    three = multiple_negatives_ranking(anchors, candidates, scale=2, keys=keys)
+
+    cosines = 2 * F.cosine_similarity(anchors[:, None], candidates, dim=-1)
+    kept = [cosines[0, [0, 2]], cosines[1, [1, 2]], cosines[2, [2, 0, 1]]]
+    assert two == 0
+    assert_close(three, sum(row.logsumexp(0) - row[0] for row in kept) / 3)
+
+
+def test_a_hard_negative_of_the_same_text_stays_one():
+    # rows (a, b), (a, c) of which the second is labelled as no pair, and a further column
+    anchors, candidates = vectors(2, 5), vectors(4, 5, seed=1)
+    keys = torch.tensor([1, 1]), torch.tensor([2, 3, 6, 7])
+    is_anchor = torch.tensor([True, False])
+
+    loss = multiple_negatives_ranking(anchors, candidates, scale=2, keys=keys, is_anchor=is_anchor)
+
+    cosines = 2 * F.cosine_similarity(anchors[:1], candidates, dim=-1)
+    assert_close(loss, cosines.logsumexp(0) - cosines[0])
 
 
 def test_the_order_of_the_rows_and_of_a_pair_does_not_matter():

@@ -114,3 +114,26 @@ def test_a_border_needs_labels(build_multitask):
 
     with pytest.raises(ValueError, match="no labelled pairs to choose a threshold by"):
         model.fit_threshold("mine", torch.zeros(2, 1), torch.tensor([-100, -100]))
+
+
+def test_what_is_no_number_does_not_count(build_multitask):
+    model = build_multitask({"mine": RANKED})
+    logits = model.heads["mine"].to_logits(torch.tensor([[0.2], [float("nan")], [0.6]]))
+
+    chosen = model.fit_threshold("mine", logits, torch.tensor([0, 0, 1]))
+    kept = model.fit_threshold("mine", logits * float("nan"), torch.tensor([1, 0, 1]))
+
+    assert chosen == pytest.approx(0.4)
+    assert kept == chosen
+
+
+def test_training_has_its_own_border(build_multitask):
+    model = build_multitask({"mine": RANKED, "given": RANKED | {"loss": "bce", "threshold": 0.3}})
+    head = model.heads["mine"]
+    model.fit_threshold("mine", head.to_logits(torch.tensor([[0.6], [1.0]])), torch.tensor([0, 1]))
+
+    model.train()
+
+    assert_close(head.to_logits(torch.tensor([0.5])), torch.tensor([0.0]))
+    assert_close(model.heads["given"].to_logits(torch.tensor([0.3])), torch.tensor([0.0]))
+    assert_close(head.eval().to_logits(torch.tensor([0.8])), torch.tensor([0.0]))

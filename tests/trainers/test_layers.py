@@ -32,6 +32,7 @@ def model() -> BertForSequenceClassification:
         ("module.bert.encoder.layer.11.attention.self.query.lora_A.default.weight", 11),
         ("bert.pooler.dense.weight", 12),
         ("heads.sst.out.weight", 12),
+        ("module.heads.embeddings.out.weight", 12),  # a task of that name
         ("cls.predictions.bias", 12),
     ],
 )

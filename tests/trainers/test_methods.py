@@ -252,3 +252,12 @@ def test_tasks_that_a_regulariser_leaves_out_are_named(tmp_path, caplog):
 def test_regularisers_do_not_go_with_compilation(make_trainer):
     with pytest.raises(ValueError, match="torch_compile does not follow"):
         build(make_trainer, {"r_drop": 1.0}, torch_compile=True, model=make_model())
+
+
+def test_what_was_best_needs_its_average(make_trainer):
+    settings = {"eval_strategy": "steps", "save_strategy": "steps", "save_steps": 2}
+    settings |= {"eval_steps": 2, "load_best_model_at_end": True, "save_only_model": True}
+    settings["metric_for_best_model"] = "mean"
+
+    with pytest.raises(ValueError, match="save_only_model leaves the average out of checkpoints"):
+        build(make_trainer, {"weight_averaging": "ema"}, max_steps=4, **settings)

@@ -390,3 +390,18 @@ def test_a_tokenizer_without_a_mask_token_is_refused():
 def test_shares_out_of_range_are_refused(shares, message):
     with pytest.raises(ValueError, match=message):
         Masking(MASK, SPECIAL, (), range(FIRST, VOCABULARY), **shares)
+
+
+@pytest.mark.parametrize("kind", ["masked_lm", "pretraining"])
+def test_two_batches_of_a_step_are_one(tmp_path, masking, kind):
+    """The loss is the mean over the masked tokens of the step, not that of means over batches."""
+    settings = {"max_steps": 3, "optim": "sgd", "learning_rate": 1.0}
+    whole = make_trainer(tmp_path, masking, kind, per_device_train_batch_size=6, **settings)
+    settings |= {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 3}
+    parts = make_trainer(tmp_path, masking, kind, **settings)
+
+    whole.train()
+    parts.train()
+
+    expected = whole.model.state_dict()
+    torch.testing.assert_close(parts.model.state_dict(), expected, atol=1e-6, rtol=1e-4)

@@ -119,3 +119,22 @@ def test_a_border_that_was_given_stays(tmp_path):
     trainer.train()
 
     assert trainer.model.config.task("pairs").threshold == 0.3
+
+
+def test_choosing_it_leaves_the_weights_as_they_are(tmp_path):
+    trainer = make_trainer(tmp_path, bf16_full_eval=True)
+
+    trainer.train()
+
+    assert {weight.dtype for weight in trainer.model.parameters()} == {torch.float32}
+
+
+def test_to_evaluate_changes_no_step(tmp_path):
+    methods = MethodArguments(r_drop=1.0)
+    plain = make_trainer(tmp_path, methods=methods)
+    evaluated = make_trainer(tmp_path, methods=methods, eval_strategy="steps", eval_steps=1)
+    for trainer in (plain, evaluated):
+        trainer.train()
+
+    expected = plain.model.state_dict()
+    torch.testing.assert_close(evaluated.model.state_dict(), expected, rtol=0, atol=0)

@@ -8,6 +8,7 @@ from torch.optim import Optimizer
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 EMBEDDINGS = -1
+HEAD = re.compile(r"(?:^|\.)heads\.")
 LAYER = re.compile(r"(?:^|\.)encoder\.layer\.(\d+)\.")
 
 
@@ -22,6 +23,8 @@ def layer_of(name: str, num_layers: int) -> int:
         `EMBEDDINGS`, 0 to ``num_layers - 1``, or ``num_layers`` for all that comes after them:
         pooler and heads.
     """
+    if HEAD.search(name):  # of a task that may be called "embeddings"
+        return num_layers
     if found := LAYER.search(name):
         return int(found[1])
     return EMBEDDINGS if re.search(r"(?:^|\.)embeddings\.", name) else num_layers

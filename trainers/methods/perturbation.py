@@ -24,9 +24,11 @@ class Smart:
     root mean square of the embeddings' elements. The values of the paper, 1e-5 and 1e-3 in absolute
     terms, leave a divergence of about 1e-8; the default here is larger.
 
-    In the mode ``mtdnn`` it is what the public code of the authors does: the noise plus a gradient
-    step, in absolute size, divided by its own largest element, token by token. There is no
-    projection, and the result is close to random noise whose largest element is 1.
+    In the mode ``mtdnn`` the step is that of the public code of the authors: the noise plus the
+    gradient of the sum over the rows, in absolute size, divided by its own largest element, token
+    by token. There is no projection, and the result is close to random noise whose largest element
+    is 1. The divergence of classes is the symmetric one of the paper; their code has another one
+    there, which treats every class as an outcome of its own and holds the logarithms constant.
 
     Args:
         weight: Weight of the smoothness term, lambda in the paper; 0 leaves it out.
@@ -105,7 +107,8 @@ def smoothness(
             moved = model(**given).logits
         divergence = SCALE * diverge(model, inputs, moved, target)
         (gradient,) = torch.autograd.grad(divergence, change)
-        return torch.nan_to_num(gradient / SCALE)
+        rows = len(target) if smart.mode == "mtdnn" else 1
+        return torch.nan_to_num(gradient / SCALE * rows)
 
     flat = (embeddings.flatten(0, -2), sequences, noise.flatten(0, -2))
     change, gradient = take_steps(smart, *flat, gradient_at)

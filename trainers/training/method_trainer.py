@@ -56,6 +56,11 @@ class MethodsTrainer(TaskEvaluationTrainer):
         rdrop, smart = self.methods.make_r_drop(), self.methods.make_smart()
         self._averaging = self.methods.make_averaging()
         self._batches = 0
+        if self._averaging is not None and args.save_only_model and args.load_best_model_at_end:
+            raise ValueError(
+                "save_only_model leaves the average out of checkpoints, so that "
+                "load_best_model_at_end could not load what was best; leave one of them out"
+            )
         if rdrop is not None or smart is not None:
             if args.torch_compile:
                 raise ValueError(

@@ -172,6 +172,7 @@ class MultiTaskTrainer(MixedStepsTrainer):
         self._loss_sums = dict.fromkeys(names, torch.zeros((), device=self.args.device))
         self._loss_counts = dict.fromkeys(problem_types, 0)
         self._flops_of_token: int | None = None
+        self._targets: dict[str, Tensor] = {}
 
     # Data
 
@@ -195,8 +196,13 @@ class MultiTaskTrainer(MixedStepsTrainer):
         """Train, and choose the thresholds of the weights that are left; see ``Trainer.train``."""
         with reused_gradients(self), static_shapes(self.args, len(self.problem_types)):
             found = super().train(*args, **kwargs)
-        for task in self._borderless:
-            self._fit_threshold(task)
+        self._targets = {}
+        self.is_in_train = True  # else bf16_full_eval would cast the weights, which are saved next
+        try:
+            for task in self._borderless:
+                self._fit_threshold(task)
+        finally:
+            self.is_in_train = False
         return found
 
     def _evaluate_task(self, task: str, *args: Any, **kwargs: Any) -> dict[str, float]:
@@ -244,9 +250,8 @@ class MultiTaskTrainer(MixedStepsTrainer):
         inputs.pop("num_rows", None)
         task = inputs["task"] if self._knows_tasks else inputs.pop("task")
         kind = self.problem_types[task]
-        of_tokens = kind in MASKED or kind == "token_classification"
-        if of_tokens and model.training and self.args.world_size > 1:
-            inputs["num_items_in_batch"] = self._mean_targets(inputs["labels"])
+        if model.training and task in self._targets:
+            inputs["num_items_in_batch"] = self._targets[task]
         compute: Any = partial(super().compute_loss, model, inputs, True, num_items_in_batch)
         if not model.training:
             return compute() if return_outputs else compute()[0]
@@ -266,14 +271,31 @@ class MultiTaskTrainer(MixedStepsTrainer):
         facts = [f"{name}_{task}" for name in self.regularizer_names(task)]
         return [f"loss_{task}", *part_losses(task, kind), *facts]
 
-    def _mean_targets(self, labels: Tensor) -> Tensor:
-        """Count the predicted tokens of a step, per rank.
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
+        """Take the batches of a step of the optimizer, and count the tokens that it predicts."""
+        samples, number = super().get_batch_samples(*args, **kwargs)
+        self._targets = self._mean_targets(samples)
+        return samples, number
 
-        Ranks have different numbers of them: the mean of their means is not that over all tokens.
+    def _mean_targets(self, samples: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
+        """Count the predicted tokens of each task of tokens, by batch and rank.
+
+        Batches and ranks have different numbers of them: the mean of their means is not that over
+        all tokens of the step. Nothing is counted where there is one batch alone.
         """
-        count = (labels != IGNORED_LABEL).sum().float()
-        mean: Tensor = self.accelerator.reduce(count, reduction="mean")
-        return mean
+        if len(samples) * self.args.world_size == 1:
+            return {}
+        counts: dict[str, list[Tensor]] = {}
+        for batch in (batch for inputs in samples for batch in list_batches(inputs)):
+            kind = self.problem_types[batch["task"]]
+            if kind in MASKED or kind == "token_classification":
+                count = (batch["labels"] != IGNORED_LABEL).sum().float()
+                counts.setdefault(batch["task"], []).append(count.to(self.args.device))
+        if not counts:
+            return {}
+        means = torch.stack([torch.stack(found).mean() for found in counts.values()])
+        means = self.accelerator.reduce(means, reduction="mean").clamp(min=1)
+        return dict(zip(counts, means, strict=True))
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Count as the Trainer does, but the parameters only once, not at every step."""
