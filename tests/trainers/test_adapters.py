@@ -1,9 +1,14 @@
-"""LoRA on a plain BERT."""
+"""LoRA on a plain BERT, and in training."""
+
+from pathlib import Path
 
 import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
+from modeling_minbert import MinBertForMultiTask
+from tests.trainers import tiny
+from trainers import MultiTaskTrainer
 from trainers.methods.adapters import add_lora, merge_lora
 
 pytest.importorskip("peft")
@@ -65,3 +70,43 @@ def test_what_peft_refuses_is_told(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         add_lora(model, keys, trained=())
+
+
+def make_trainer(folder: Path, **arguments: object) -> MultiTaskTrainer:
+    model = tiny.make_model(dropout=0.1)
+    add_lora(model, {"r": 2, "lora_dropout": 0.1}, trained=("heads.",))
+    steps = {"max_steps": 4, "eval_strategy": "steps", "eval_steps": 2, "save_steps": 2}
+    best = {"save_strategy": "steps", "load_best_model_at_end": True}
+    best["metric_for_best_model"] = "scores_loss"
+    return tiny.make_trainer(folder, model=model, **(steps | best | arguments))
+
+
+def test_the_trainer_keeps_what_was_best_and_merges_it(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path / "run")
+    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+
+    trainer.train()
+
+    rows = tiny.make_rows("pairs", 11, seed=1)
+    logits, metrics = trainer.predict_task("pairs", rows), trainer.evaluate()
+    assert metrics["eval_scores_loss"] == pytest.approx(trainer.state.best_metric)
+    after = trainer.model.state_dict()
+    moved = {name for name, value in after.items() if not torch.equal(value, before[name])}
+    assert moved
+    assert all("lora_" in name or name.startswith("heads.") for name in moved)
+    merge_lora(trainer.model)
+    trainer.model.save_pretrained(tmp_path / "merged")
+    loaded = MinBertForMultiTask.from_pretrained(tmp_path / "merged")
+    torch.testing.assert_close(trainer.predict_task("pairs", rows), logits)
+    torch.testing.assert_close(loaded.state_dict(), trainer.model.state_dict(), rtol=0, atol=0)
+
+
+def test_a_stopped_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+    whole = make_trainer(tmp_path / "run", load_best_model_at_end=False)
+    whole.train()
+    resumed = make_trainer(tmp_path / "other", load_best_model_at_end=False)
+
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
+
+    expected = whole.model.state_dict()
+    torch.testing.assert_close(resumed.model.state_dict(), expected, rtol=0, atol=0)
