@@ -26,9 +26,13 @@ OPTIONS = {
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     """What both ranks saw at every step, and their weights, logs and metrics."""
-    folder = tmp_path_factory.mktemp("two")
+    return run_ranks(tmp_path_factory.mktemp("two"), OPTIONS)
+
+
+def run_ranks(folder, options):
+    """Train in two processes; returns the folder, and what each of them wrote down."""
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    script = ["-m", "tests.trainers.two_processes", str(folder), json.dumps(OPTIONS)]
+    script = ["-m", "tests.trainers.two_processes", str(folder), json.dumps(options)]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
     done = subprocess.run(
@@ -92,3 +96,22 @@ def test_a_resumed_run_of_two_ranks_is_bit_identical(ranks):
     torch.testing.assert_close(right["resumed"], right["weights"], rtol=0, atol=0)
     assert last_complete_checkpoint(folder / "run", 2) is not None
     assert last_complete_checkpoint(folder / "run", 1) is None
+
+
+@pytest.mark.slow
+def test_ranks_that_draw_other_noise_stay_equal(tmp_path):
+    """SMART's search begins with noise; the weights, and what Bregman's term compares, are one."""
+    methods = {"smart": {"bregman_weight": 0.5}, "weight_averaging": "swa"}
+    options = OPTIONS | {"own": {"stop": 8, "methods": methods}, "dropout": 0.1}
+
+    _, (left, right) = run_ranks(tmp_path, options)
+
+    torch.testing.assert_close(left["weights"], right["weights"], rtol=0, atol=0)
+    torch.testing.assert_close(left["resumed"], left["weights"], rtol=0, atol=0)
+    divergences = [
+        entry["smart_divergence_moods"]
+        for entry in left["log"]
+        if "smart_divergence_moods" in entry
+    ]
+    assert divergences
+    assert min(divergences) > 0
