@@ -45,7 +45,8 @@ from trainers.methods.method_arguments import MethodArguments  # noqa: E402
 
 PLAIN = "plain"
 MIXED = {"task_sampling": "mixed"}
-# name -> keys of a recipe
+SEPARATE = {"pair_encoding": "separate", "head": "cosine"}
+# name -> keys of a recipe, and `heads`: what is another head, by task
 METHODS: dict[str, dict[str, Any]] = {
     PLAIN: {},
     "mixed": MIXED,
@@ -56,9 +57,17 @@ METHODS: dict[str, dict[str, Any]] = {
     "SMART (public code)": {"smart": {"weight": 1.0, "mode": "mtdnn"}},
     "SMART (proximal)": {"smart": {"weight": 1.0, "bregman_weight": 1.0}},
     "average (ema)": {"weight_averaging": "ema"},
+    "average (swa)": {"weight_averaging": "swa"},
     "rates by layer": {"layerwise_lr_decay": 0.95},
     "half the layers frozen": {"freeze_layers": 3},
     "LoRA": {"lora": {"r": 8}},
+    "tasks drawn": {"task_sampling": "proportional"},
+    "pairs separate": {"heads": {"quora": SEPARATE, "sts": SEPARATE}},
+    "multiple negatives ranking": {
+        "heads": {"quora": SEPARATE | {"loss": "multiple_negatives_ranking"}, "sts": SEPARATE}
+    },
+    "CoSENT": {"heads": {"quora": SEPARATE, "sts": SEPARATE | {"loss": "cosent"}}},
+    "SimCSE": {"heads": {"sst": {"problem_type": "contrastive", "num_sentences": 1}}},
 }
 # task -> its head and the tokens of a row: about the means of SST, Quora and STS, pairs joint
 TASKS: dict[str, tuple[dict[str, Any], int]] = {
@@ -86,21 +95,32 @@ class Block(NamedTuple):
     foreign: float
 
 
-def make_rows(task: str, count: int) -> Dataset:
-    """Draw rows of equal length."""
-    head, length = TASKS[task]
+def find_heads(method: str) -> dict[str, dict[str, Any]]:
+    """Describe the heads of the three tasks with a method."""
+    changes = METHODS[method].get("heads", {})
+    heads = {}
+    for task, (head, _) in TASKS.items():
+        change = changes.get(task, {})
+        heads[task] = change if "problem_type" in change else head | change
+    return heads
+
+
+def make_rows(task: str, head: Mapping[str, Any], count: int) -> Dataset:
+    """Draw rows of equal length; the sentences of a separate pair have half of it each."""
+    length, kind = TASKS[task][1], head["problem_type"]
     rng = np.random.default_rng(list(TASKS).index(task))
-    ids = rng.integers(FIRST_WORD, VOCABULARY, (count, length))
-    labels = rng.integers(0, 5 if head["problem_type"] == "classification" else 2, count)
-    kind = np.int64 if head["problem_type"] == "classification" else np.float32
-    segments = np.zeros_like(ids)
-    return Dataset.from_dict(
-        {
-            "input_ids": list(ids),
-            "token_type_ids": list(segments),
-            "labels": labels.astype(kind).tolist(),
-        }
-    )
+    shape: tuple[int, ...] = (count, length)
+    if head.get("pair_encoding") == "separate":
+        shape = (count, 2, -(-length // 2))
+    elif kind == "contrastive":
+        shape = (count, 1, length)
+    ids = rng.integers(FIRST_WORD, VOCABULARY, shape)
+    columns = {"input_ids": ids.tolist(), "token_type_ids": np.zeros_like(ids).tolist()}
+    if kind != "contrastive":
+        labels = rng.integers(0, 5 if kind == "classification" else 2, count)
+        dtype = np.int64 if kind == "classification" else np.float32
+        columns["labels"] = labels.astype(dtype).tolist()
+    return Dataset.from_dict(columns)
 
 
 def train_block(method: str, size: str, steps: int, threads: int) -> dict[str, float]:
@@ -117,7 +137,8 @@ def train_block(method: str, size: str, steps: int, threads: int) -> dict[str, f
     keys = dict(METHODS[method])
     shape: dict[str, Any] = dict(SIZES[size])
     shape["intermediate_size"] = 4 * shape["hidden_size"]
-    heads = {task: head for task, (head, _) in TASKS.items()}
+    keys.pop("heads", None)
+    heads = find_heads(method)
     model = MinBertForMultiTask(MinBertConfig(tasks=heads, **shape))
     if "freeze_layers" in keys:
         keys["freeze_layers"] = min(keys["freeze_layers"], shape["num_hidden_layers"] // 2)
@@ -134,7 +155,9 @@ def train_block(method: str, size: str, steps: int, threads: int) -> dict[str, f
     kinds = {task: str(head["problem_type"]) for task, head in heads.items()}
     trainer = MultiTaskTrainer(
         model, args, problem_types=kinds,
-        train_dataset={task: make_rows(task, ROWS * (WARMUP + steps)) for task in TASKS},
+        train_dataset={
+            task: make_rows(task, head, ROWS * (WARMUP + steps)) for task, head in heads.items()
+        },
         sampling=sampling, gradient_surgery=surgery, methods=MethodArguments(**keys),
     )  # fmt: skip
     clock = Clock()
