@@ -57,6 +57,7 @@ from trainers import (
     drop_needless,
     fill_arguments,
     find_state,
+    leave_out,
     order_runs,
     parse_experiments,
     parse_recipe,
@@ -86,13 +87,16 @@ def check_runs(runs: Sequence[PlannedRun], processes: int) -> list[dict[str, Any
         The settings of each run, as its ``run.json`` has them.
 
     Raises:
-        ValueError: If a recipe is refused; the message names the run.
+        ValueError: If the recipe of a run that was chosen is refused; the message names the run.
     """
-    settings = []
+    settings: list[dict[str, Any]] = []
     for run in runs:
         try:
             found = _check_recipe(run)
         except INPUT_ERRORS as error:
+            if not run.chosen:
+                settings.append({"processes": processes})  # those of no run: it is not shown
+                continue
             reason = reason_of(error)
             named = reason if reason.startswith(run.name) else f"{run.name}: {reason}"
             raise ValueError(named) from None
@@ -153,27 +157,29 @@ def prepare(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], Campai
         FileNotFoundError: If a file is not there.
         ValueError: If anything is refused.
     """
-    arguments, overrides = parse_experiments(argv, QUICKSTART)
-    rows = plan_rows(arguments, overrides)
+    arguments, overrides, of_file = parse_experiments(argv, QUICKSTART)
+    rows = plan_rows(arguments, overrides, of_file)
     runs = order_runs(rows)
     # in a process of its own: reading the arguments of a run takes memory of the GPU
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         settings = pool.submit(check_runs, runs, arguments.processes).result()
+    overwrite = arguments.overwrite_output_dir
     states = {
-        run.folder: find_state(run, found, overwrite=arguments.overwrite_output_dir)
+        # one that was not chosen stays as it is, and another run in its folder is not shown
+        run.folder: find_state(run, found, overwrite=overwrite or not run.chosen)
         for run, found in zip(runs, settings, strict=True)
     }
     campaign = Campaign(
-        drop_needless(runs, states),
+        drop_needless([run for run in runs if run.chosen], states),
         states,
         {
             name: program_command(HERE / program.name, arguments.processes)
             for name, program in PROGRAMS.items()
         },
-        overwrite=arguments.overwrite_output_dir,
+        overwrite=overwrite,
         keep_checkpoints=arguments.keep_checkpoints,
     )
-    return arguments, rows, campaign
+    return arguments, leave_out(rows, states), campaign
 
 
 def run_campaign(rows: Sequence[Row], campaign: Campaign, output_dir: Path) -> bool:

@@ -60,6 +60,18 @@ def test_a_grid_is_checked_as_a_whole(recipe):
         check({"a": {"grid": {"learning_rate": [1e-3, "b"]}}}, recipe)
 
 
+def test_a_run_that_was_not_chosen_may_be_wrong(recipe):
+    folder = Path("out/b/seed-3")
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text('{"finished": true, "settings": {}}')
+    arguments = ExperimentArguments(rows={"a": {}}, output_dir="out", base=recipe)
+    of_file = {"a": {}, "b": {"overrides": {"learning_rte": 1}}}
+
+    _, settings = experiments.check_runs(order_runs(plan_rows(arguments, of_file=of_file)), 1)
+
+    assert settings == {"processes": 1}
+
+
 def test_pre_training_is_checked_too(recipe):
     text = Path("text.yaml")
     text.write_text("corpus: {mine: {dataset: sample_text}}\nobjective: mlm\n")

@@ -21,6 +21,7 @@ from .experiments.campaign import (
     Failure,
     drop_needless,
     find_state,
+    leave_out,
     order_runs,
     program_command,
 )
@@ -124,6 +125,7 @@ __all__ = [
     "find_state",
     "glue_score",
     "last_complete_checkpoint",
+    "leave_out",
     "load_pretrained",
     "measure_answers",
     "merge_lora",

@@ -15,6 +15,7 @@ from trainers import (
     ExperimentArguments,
     drop_needless,
     find_state,
+    leave_out,
     order_runs,
     plan_rows,
 )
@@ -117,6 +118,22 @@ def test_what_is_done_is_skipped(folder):
     assert [call[0] for call in calls(folder)[len(before) :]] == ["out/b/seed-1", "out/b/seed-2"]
     do(make_campaign(folder, {"a": {}, "b": {}}))
     assert len(calls(folder)) == 4
+
+
+def test_what_was_not_chosen_is_shown_if_it_is_done_with_the_same_settings(folder):
+    step = {"base": "text.yaml"}
+    listed = {"a": {}, "b": {}, "c": {"pretrain": step}}
+    do(make_campaign(folder, listed, seeds=[1]))
+    listed["b"] = {"overrides": {"learning_rate": 1}}
+    arguments = ExperimentArguments(rows={"a": {}}, output_dir="out", base="base.yaml", seeds=[2])
+
+    rows = plan_rows(arguments, of_file=listed)
+
+    runs = order_runs(rows)
+    assert [run.name for run in runs] == ["a, seed 2", "b, seed 1", "c, seed 1", "a, seed 1"]
+    states = {run.folder: find_state(run, run.recipe, overwrite=True) for run in runs}
+    shown = {row.name: list(row.runs) for row in leave_out(rows, states)}
+    assert shown == {"a": [2, 1], "c": [1]}
 
 
 def test_a_run_gets_its_whole_recipe_and_no_bars(folder):

@@ -1,6 +1,7 @@
 """From an experiments file to its runs."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -72,8 +73,54 @@ def test_the_row_wins_over_the_file_and_the_flag_too(plan):
 def test_rows_and_seeds_can_be_chosen_on_the_command_line(plan):
     rows = plan({"a": {}, "b": {}, "c": {}}, "--rows", "c,a", "--seeds", "1", "2")
 
-    assert [row.name for row in rows] == ["c", "a"]
+    assert [row.name for row in rows] == ["a", "c"]
     assert [list(row.runs) for row in rows] == [[1, 2]] * 2
+
+
+def finish(*folders):
+    for folder in map(Path, folders):
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text('{"finished": true, "settings": {}}')
+
+
+def test_what_is_finished_stays_in_the_table_when_a_part_is_chosen(plan):
+    finish("out/a/seed-1", "out/a/seed-4", "out/g-learning_rate=1/seed-2", "out/b/seed-x")
+    Path("out/c/seed-5").mkdir(parents=True)  # begun
+    listed = {"a": {}, "b": {}, "c": {}, "g": {"grid": {"learning_rate": [1, 2]}}}
+
+    rows = plan(listed, "--rows", "b", "--seeds", "3")
+
+    assert {(row.name, seed): run.chosen for row in rows for seed, run in row.runs.items()} == {
+        ("a", 1): False,
+        ("a", 4): False,
+        ("b", 3): True,
+        ("g, learning_rate=1", 2): False,
+    }
+
+
+def test_seeds_that_are_finished_stay_beside_those_that_are_chosen(plan):
+    finish("out/a/seed-1", "out/a/seed-2")
+
+    (row,) = plan({"a": {}}, "--seeds", "3", "2")
+
+    assert {seed: run.chosen for seed, run in row.runs.items()} == {3: True, 2: True, 1: False}
+
+
+def test_a_row_that_was_not_chosen_is_not_checked(plan):
+    finish("out/b/seed-1", "out/c/seed-1")
+    listed = {"a": {}, "b": {"overrides": {"learning_rate": 1}}, "c": {"base": "no.yaml"}}
+
+    rows = plan(listed, "--rows", "a", "--learning_rate", "2")
+
+    assert [row.name for row in rows] == ["a"]
+
+
+def test_rows_of_the_command_line_are_no_part_of_the_file(plan):
+    finish("out/a/seed-1")
+
+    rows = plan({"a": {}}, "--rows", "{b: {}}")
+
+    assert [row.name for row in rows] == ["b"]
 
 
 def test_a_grid_makes_rows_named_by_their_values(plan):

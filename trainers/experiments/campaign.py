@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,14 +46,15 @@ class Failure:
 def order_runs(rows: Sequence[Row]) -> list[PlannedRun]:
     """Put runs in an order in which every row has its first seed before any has its second.
 
-    A run of pre-training comes once, right before the first run that begins with its weights.
+    A run of pre-training comes once, right before the first run that begins with its weights; none
+    comes for a run that was not chosen.
     """
     most = max((len(row.runs) for row in rows), default=0)
     ordered: dict[Path, PlannedRun] = {}
     for place in range(most):
         for row in rows:
             for run in list(row.runs.values())[place : place + 1]:
-                if run.after is not None:
+                if run.after is not None and run.chosen:
                     ordered.setdefault(run.after.folder, run.after)
                 ordered.setdefault(run.folder, run)
     return list(ordered.values())
@@ -94,6 +95,20 @@ def drop_needless(runs: Sequence[PlannedRun], states: Mapping[Path, State]) -> l
     followed = {run.after.folder for run in runs if run.after is not None}
     needless = followed - needed
     return [run for run in runs if states[run.folder] == "done" or run.folder not in needless]
+
+
+def leave_out(rows: Sequence[Row], states: Mapping[Path, State]) -> list[Row]:
+    """Leave out runs that were neither chosen nor done, and rows without any other."""
+    kept = []
+    for row in rows:
+        runs = {
+            seed: run
+            for seed, run in row.runs.items()
+            if run.chosen or states[run.folder] == "done"
+        }
+        if runs:
+            kept.append(replace(row, runs=runs))
+    return kept
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """An experiments file: rows of a table, each a recipe with changes, a search and seeds."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import yaml
 
 from trainers.runs.arguments import check_names
-from trainers.runs.recipe_files import read_value
+from trainers.runs.recipe_files import read_recipe, read_value
 from trainers.runs.recipes import parse_recipe, split_argv
 
 EXAMPLE = "{plain: {base: recipes/sst.yaml}}"
@@ -23,7 +24,10 @@ class ExperimentArguments:
     """
 
     rows: dict[str, Any] = field(
-        metadata={"help": "Row to its keys; as a flag also names of rows of the file."}
+        metadata={
+            "help": "Row to its keys; as a flag also names of rows of the file, which are done. "
+            "The table has the others, too, as far as they are done."
+        }
     )
     output_dir: str = field(metadata={"help": "Folder of all runs and of the table."})
     base: str | None = field(default=None, metadata={"help": "Recipe of rows that name none."})
@@ -31,7 +35,10 @@ class ExperimentArguments:
         default=None, metadata={"help": "Changes of all recipes, by dotted paths."}
     )
     seeds: list[int] = field(
-        default_factory=lambda: [42], metadata={"help": "Seeds of rows that name none."}
+        default_factory=lambda: [42],
+        metadata={
+            "help": "Seeds of rows that name none; the table has others, too, that are done."
+        },
     )
     processes: int = field(default=1, metadata={"help": "Processes of a run."})
     keep_checkpoints: bool = field(
@@ -90,7 +97,7 @@ class PretrainKeys:
 
 def parse_experiments(
     argv: Sequence[str], default: str | Path | None = None
-) -> tuple[ExperimentArguments, dict[str, Any]]:
+) -> tuple[ExperimentArguments, dict[str, Any], dict[str, Any]]:
     """Read an experiments file and flags.
 
     Args:
@@ -100,7 +107,8 @@ def parse_experiments(
         default: File to take if ``argv`` does not begin with one.
 
     Returns:
-        The arguments, and the overrides among the flags.
+        The arguments, the overrides among the flags, and all rows of the file if ``--rows`` chose
+        some of them, else those of the arguments.
 
     Raises:
         FileNotFoundError: If the file is not there.
@@ -123,7 +131,16 @@ def parse_experiments(
         except yaml.YAMLError as error:
             raise ValueError(f"--{name} {values[0]!r} is not YAML") from error
     (arguments,) = parse_recipe((ExperimentArguments,), own)
-    return arguments, overrides
+    return arguments, overrides, _rows_of_file(path, arguments.rows)
+
+
+def _rows_of_file(path: str | os.PathLike[str] | None, chosen: dict[str, Any]) -> dict[str, Any]:
+    rows = None if path is None else read_recipe(Path(path)).get("rows")
+    if not isinstance(rows, dict):
+        return chosen
+    check_names("rows", rows, EXAMPLE)
+    is_part = all(name in rows and rows[name] == keys for name, keys in chosen.items())
+    return rows if is_part else chosen
 
 
 def _group(flags: Sequence[str]) -> list[list[str]]:

@@ -3,14 +3,17 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainers.errors import INPUT_ERRORS
 from trainers.metrics.task_metrics import AGGREGATES
 from trainers.runs.recipe_files import read_recipe
 from trainers.runs.recipes import check_types, deal_keys
+from trainers.runs.run_folder import is_finished
 
 from .experiment_arguments import EXAMPLE, ExperimentArguments, PretrainKeys, RowKeys, check_seeds
 from .overrides import check_disjoint, override
@@ -35,6 +38,7 @@ class PlannedRun:
         folder: Its output folder.
         recipe: Its whole recipe.
         after: The run whose weights it begins with.
+        chosen: Whether it is to be done; else the table has it if it is done already.
     """
 
     program: str
@@ -42,6 +46,7 @@ class PlannedRun:
     folder: Path
     recipe: dict[str, Any]
     after: "PlannedRun | None" = None
+    chosen: bool = True
 
 
 @dataclass(frozen=True)
@@ -61,13 +66,21 @@ class Row:
     runs: dict[int, PlannedRun]
 
 
-def plan_rows(arguments: ExperimentArguments, flags: Mapping[str, Any] | None = None) -> list[Row]:
+def plan_rows(
+    arguments: ExperimentArguments,
+    flags: Mapping[str, Any] | None = None,
+    of_file: Mapping[str, Any] | None = None,
+) -> list[Row]:
     """Expand the rows of an experiments file to rows of the table with their runs.
+
+    Runs that are finished in their folders are there, too, if their row or their seed was not
+    chosen: a part of the table must not take the place of the whole.
 
     Args:
         arguments: What the file says.
         flags: Overrides from the command line. They win over those that the file gives for all
             rows, and may not touch what a row sets for itself.
+        of_file: All rows of the file, of which ``arguments`` has those that were chosen.
 
     Returns:
         The rows, in the order of the file.
@@ -77,11 +90,13 @@ def plan_rows(arguments: ExperimentArguments, flags: Mapping[str, Any] | None = 
         ValueError: If a key is unknown, a value is wrong, or two rows have one folder.
     """
     flags = flags or {}
-    rows = [
-        row
-        for name, keys in arguments.rows.items()
-        for row in _plan_row(arguments, flags, f"row {name!r}", name, keys)
-    ]
+    rows: list[Row] = []
+    for name, keys in {**(of_file or {}), **arguments.rows}.items():
+        is_chosen = name in arguments.rows
+        # what is wrong with a row is the matter of who chooses it
+        with nullcontext() if is_chosen else suppress(*INPUT_ERRORS):
+            planned = _plan_row(arguments, flags, name, keys, chosen=is_chosen)
+            rows += [row for row in planned if row.runs]
     folders: dict[Path, str] = {}
     for row in rows:
         folder = next(iter(row.runs.values())).folder.parent
@@ -95,8 +110,9 @@ def plan_rows(arguments: ExperimentArguments, flags: Mapping[str, Any] | None = 
 
 
 def _plan_row(
-    arguments: ExperimentArguments, flags: Mapping[str, Any], where: str, name: str, keys: Any
+    arguments: ExperimentArguments, flags: Mapping[str, Any], name: str, keys: Any, *, chosen: bool
 ) -> list[Row]:
+    where = f"row {name!r}"
     row: RowKeys = _fill(where, RowKeys, {} if keys is None else keys)
     seeds = arguments.seeds if row.seeds is None else row.seeds
     check_seeds(f"{where}: seeds", seeds)
@@ -120,7 +136,10 @@ def _plan_row(
         else:
             recipe, after = _make_chain(where, base, step, general, own | point, root)
         folder = root / _slug(full_name)
-        runs = {seed: _plan_run(folder, full_name, recipe, seed, after) for seed in seeds}
+        runs = {
+            seed: _plan_run(folder, full_name, recipe, seed, after, chosen=is_chosen)
+            for seed, is_chosen in _list_seeds(folder, seeds if chosen else ()).items()
+        }
         reference = _check_reference(where, row.reference, recipe)
         planned.append(Row(full_name, own | point, reference, runs))
     return planned
@@ -223,14 +242,28 @@ def _part(overrides: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
     return ours, theirs
 
 
+def _list_seeds(folder: Path, chosen: Sequence[int]) -> dict[int, bool]:
+    """List the seeds that were chosen, and others whose runs are finished: whether chosen."""
+    numbers = [path.name.removeprefix("seed-") for path in folder.glob("seed-*")]
+    found = sorted({int(number) for number in numbers if number.isdecimal()} - {*chosen})
+    others = [seed for seed in found if is_finished(folder / f"seed-{seed}")]
+    return dict.fromkeys(chosen, True) | dict.fromkeys(others, False)
+
+
 def _plan_run(
-    folder: Path, name: str, recipe: dict[str, Any], seed: int, after: PlannedRun | None
+    folder: Path,
+    name: str,
+    recipe: dict[str, Any],
+    seed: int,
+    after: PlannedRun | None,
+    *,
+    chosen: bool,
 ) -> PlannedRun:
     folder = folder / f"seed-{seed}"
     own: dict[str, Any] = {"output_dir": str(folder), "seed": seed}
     if after is not None:
         own["model_name_or_path"] = str(after.folder)
-    return PlannedRun("finetune", f"{name}, seed {seed}", folder, recipe | own, after)
+    return PlannedRun("finetune", f"{name}, seed {seed}", folder, recipe | own, after, chosen)
 
 
 def _check_reference(
