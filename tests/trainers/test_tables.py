@@ -8,6 +8,8 @@ import pytest
 from matplotlib.image import imread
 
 from trainers import ExperimentArguments, ExperimentTable, Failure, plan_rows
+from trainers.experiments import tables
+from trainers.experiments.table_plot import Summary, plot_table
 
 KINDS = {"sst": "classification", "sts": "similarity"}
 SEEDS = (1, 2, 3)
@@ -162,6 +164,28 @@ def test_the_picture_is_light_and_has_something_on_it(make, tmp_path):
     image = imread(tmp_path / "table.png")[..., :3]
     assert image[0, 0].tolist() == [1, 1, 1]
     assert 0.005 < (image.min(axis=-1) < 0.5).mean() < 0.5
+
+
+@pytest.mark.parametrize("name", ["$5 a row", "a $x_{ and } $", "$\\no_formula$", "50 % _x_ ^2"])
+def test_a_name_in_the_picture_is_no_formula(tmp_path, name):
+    plot_table([name], [{f"{name} accuracy": Summary({1: 0.5})}], tmp_path / "table.png")
+
+    assert (tmp_path / "table.png").is_file()
+
+
+def test_a_picture_that_fails_is_said_and_costs_nothing_else(make, tmp_path, monkeypatch, caplog):
+    (tmp_path / "table.png").touch()
+
+    def fail(*_):
+        raise ValueError("no font")
+
+    monkeypatch.setattr(tables, "plot_table", fail)
+
+    make().write(tmp_path)
+
+    assert "table.png could not be drawn; the numbers are in table.csv" in caplog.text
+    assert not (tmp_path / "table.png").exists()
+    assert (tmp_path / "table.csv").is_file()
 
 
 def test_without_any_result_there_is_no_picture(make, tmp_path, monkeypatch):

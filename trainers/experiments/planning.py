@@ -13,13 +13,15 @@ from trainers.errors import INPUT_ERRORS
 from trainers.metrics.task_metrics import AGGREGATES
 from trainers.runs.recipe_files import read_recipe
 from trainers.runs.recipes import check_types, deal_keys
-from trainers.runs.run_folder import is_finished
+from trainers.runs.run_folder import LOCK_FILE, is_finished
 
 from .experiment_arguments import EXAMPLE, ExperimentArguments, PretrainKeys, RowKeys, check_seeds
 from .overrides import check_disjoint, override
 from .search import RandomSearch, grid_points
 
 PRETRAIN = "pretrain."
+# What the folder of an experiments file has beside the folders of its rows.
+RESERVED = ("table.md", "table.csv", "table.png", "runs.csv", "pretrained", LOCK_FILE)
 # What is decided for every run.
 FIXED = ("output_dir", "overwrite_output_dir", "resume_from_checkpoint")
 # What a fine-tuning has from its pre-training.
@@ -136,6 +138,8 @@ def _plan_row(
         else:
             recipe, after = _make_chain(where, base, step, general, own | point, root)
         folder = root / _slug(full_name)
+        if folder.name in RESERVED:
+            raise ValueError(f"{where}: {str(folder)!r} is no row's; rename the row")
         runs = {
             seed: _plan_run(folder, full_name, recipe, seed, after, chosen=is_chosen)
             for seed, is_chosen in _list_seeds(folder, seeds if chosen else ()).items()

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ from trainers.reports.results import read_metrics
 from .campaign import Failure
 from .planning import PlannedRun, Row
 from .table_plot import Summary, plot_table
+
+logger = logging.getLogger(__name__)
 
 NOTE = (
     "Metrics of the dev sets, on which each run also chose its checkpoint if its recipe says so: "
@@ -119,11 +122,16 @@ class ExperimentTable:
         write_text(folder / "table.csv", _csv(self._row_lines()))
         write_text(folder / "runs.csv", _csv(self._run_lines()))
         if self.found:
-            plot_table(
-                [row.name for row in self.rows],
-                [self.summarize(row) for row in self.rows],
-                folder / "table.png",
-            )
+            self._plot(folder / "table.png")
+
+    def _plot(self, path: Path) -> None:
+        """Draw the picture; one that fails must not cost the runs that are still to do."""
+        names = [row.name for row in self.rows]
+        try:
+            plot_table(names, [self.summarize(row) for row in self.rows], path)
+        except Exception:
+            path.unlink(missing_ok=True)  # that of another table
+            logger.exception("%s could not be drawn; the numbers are in table.csv", path)
 
     def _row_lines(self) -> list[dict[str, Any]]:
         lines = []
