@@ -107,6 +107,11 @@ def check_runs(runs: Sequence[PlannedRun], processes: int) -> list[dict[str, Any
 def _check_recipe(run: PlannedRun) -> dict[str, Any]:
     kinds = (PROGRAMS[run.program].arguments, FastTrainingArguments)
     arguments, args = fill_arguments(kinds, run.recipe, where=run.name)
+    if pushed := [name for name in ("push_to_hub", "hub_model_id") if getattr(args, name)]:
+        raise ValueError(
+            f"{pushed[0]} would send every row and seed to one repository; take it back with "
+            f"`--{pushed[0]} null`, and push the run that you choose with model.push_to_hub"
+        )
     if isinstance(arguments, PretrainArguments):
         parse_corpus("corpus", arguments.corpus, arguments.data_dir)
         check_arguments(args, {pretrain.TASK: arguments.problem_type})

@@ -45,6 +45,8 @@ def check(rows, recipe):
         ({"learning_rate": "fast"}, "a, seed 42: learning_rate='fast'; expected float"),
         ({"metric_for_best_model": "x"}, "a, seed 42: metric_for_best_model='x'; expected one of"),
         ({"early_stopping_patience": 0}, "a, seed 42: early_stopping_patience=0"),
+        ({"push_to_hub": True}, "a, seed 42: push_to_hub would send every row and seed to one"),
+        ({"hub_model_id": "me/it"}, "a, seed 42: hub_model_id would .*with `--hub_model_id null`"),
         ({"lr_scheduler_type": "x"}, "a, seed 42: x is not a valid SchedulerType"),
     ],
 )
@@ -90,6 +92,7 @@ def test_pre_training_is_checked_too(recipe):
         {"tasks.scores.loss": "cosent"},
         {"tasks.pairs": None},
         {"r_drop": 1.0},
+        {"push_to_hub": False, "hub_model_id": None},
     ],
     ids=str,
 )
