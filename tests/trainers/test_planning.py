@@ -1,11 +1,12 @@
 """From an experiments file to its runs."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
-from trainers import parse_experiments, plan_rows
+from trainers import ExperimentArguments, parse_experiments, plan_rows
 
 FINETUNING = {
     "tasks": {"sst": {"dataset": "sst"}, "sts": {"dataset": "sts", "loss": "bce"}},
@@ -213,6 +214,15 @@ def test_a_reference_is_kept(plan):
     assert row.reference == {"sst": 0.52, "mean": 1.0}
 
 
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_reference_is_a_number(plan, number):
+    plan({"a": {}})
+    rows = {"a": {"base": "fine.yaml", "reference": {"sst": number}}}
+
+    with pytest.raises(ValueError, match=f"reference: sst={number}; expected a number in"):
+        plan_rows(ExperimentArguments(rows=rows, output_dir="out"))
+
+
 TEXT = {"base": "text.yaml"}
 
 
@@ -237,10 +247,15 @@ TEXT = {"base": "text.yaml"}
         ({"a": {"seeds": [1, 1]}}, "give each seed once"),
         ({"a": {"seeds": [-1]}}, "expected whole numbers >= 0"),
         ({"a": {"overrides": {"seed": 1}}}, "row 'a': leave seed out; give seeds"),
+        ({"a": {"seeds": [2**32]}}, r"seeds=\[4294967296\]; expected whole numbers"),
+        ({"a": {"overrides": {"seed.x": 1}}}, "row 'a': leave seed out; give seeds"),
         ({"a": {"overrides": {"output_dir": "x"}}}, "row 'a': leave output_dir out"),
+        ({"a": {"overrides": {"output_dir.x": 1}}}, "row 'a': leave output_dir.x out"),
+        ({"a": {"grid": {"resume_from_checkpoint.x": [1]}}}, "leave resume_from_checkpoint.x out"),
         ({"a": {"overrides": {"tasks.x.loss": 1}}}, "the recipe has no tasks.x; it has sst, sts"),
         ({"a": {"reference": {"sts-b": 1}}}, "unknown 'sts-b'; expected one of sst, sts, mean"),
         ({"a": {"reference": {"sst": "52 %"}}}, "reference: sst='52 %'; expected a number"),
+        ({"a": {"reference": {"sst": 52}}}, r"reference: sst=52; expected a number in \[-1, 1\]"),
         ({"a b": {}, "a-b": {}}, "rows 'a b' and 'a-b' have the same folder 'out/a-b'"),
         ({"table.md": {}}, "row 'table.md': 'out/table.md' is no row's; rename the row"),
         ({"Runs": {}, "runs.csv ": {}}, "row 'runs.csv ': 'out/runs.csv' is no row's"),
@@ -288,6 +303,8 @@ def test_duplicate_rows_are_refused(tmp_path):
         (["--x", "{a: ["], "--x '{a: \\[' is not YAML"),
         (["--processes", "0"], "processes=0; expected 1 or more"),
         (["--rows", "a,b"], "the recipe has no"),
+        (["--output_dir="], "output_dir is empty; name a folder"),
+        (["--seeds", "4294967296"], "expected whole numbers >= 0 and < 2"),
         (["stray"], "unexpected argument 'stray'"),
     ],
 )

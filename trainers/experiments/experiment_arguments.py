@@ -13,6 +13,7 @@ from trainers.runs.recipe_files import read_recipe, read_value
 from trainers.runs.recipes import parse_recipe, split_argv
 
 EXAMPLE = "{plain: {base: recipes/sst.yaml}}"
+LARGEST_SEED = 2**32 - 1  # of numpy
 
 
 @dataclass(kw_only=True)
@@ -52,6 +53,8 @@ class ExperimentArguments:
     def __post_init__(self) -> None:
         check_names("rows", self.rows, EXAMPLE)
         check_seeds("seeds", self.seeds)
+        if not self.output_dir:
+            raise ValueError("output_dir is empty; name a folder, as in runs/experiments")
         if self.processes < 1:
             raise ValueError(f"processes={self.processes}; expected 1 or more")
 
@@ -159,7 +162,9 @@ def check_seeds(where: str, seeds: Any) -> None:
     Raises:
         ValueError: If they are not.
     """
-    if not seeds or any(type(seed) is not int or seed < 0 for seed in seeds):
-        raise ValueError(f"{where}={seeds!r}; expected whole numbers >= 0, as in [1, 2, 3]")
+    if not seeds or any(type(seed) is not int or not 0 <= seed <= LARGEST_SEED for seed in seeds):
+        raise ValueError(
+            f"{where}={seeds!r}; expected whole numbers >= 0 and < 2**32, as in [1, 2, 3]"
+        )
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"{where}={seeds!r}; give each seed once")

@@ -183,7 +183,7 @@ def _make_recipe(
     if of_pretraining:
         path = next(iter(of_pretraining))
         raise ValueError(f"{where}: {PRETRAIN}{path} means nothing without pretrain")
-    if "seed" in ours | own:
+    if any(_first(path) == "seed" for path in ours | own):
         raise ValueError(f"{where}: leave seed out; give seeds, as in [1, 2, 3]")
     return _override(where, _override(where, _read_base(where, base), ours), own)
 
@@ -199,7 +199,7 @@ def _make_chain(
     """Apply the overrides to the recipe of a row and to that of its pre-training."""
     ours, theirs = _part(general)
     own, of_pretraining = _part(changes)
-    if fixed := [path for path in own if path.split(".")[0] in FROM_PRETRAINING]:
+    if fixed := [path for path in own if _first(path) in FROM_PRETRAINING]:
         raise ValueError(
             f"{where}: {fixed[0]} is that of its pre-training; write {PRETRAIN}{fixed[0]}"
         )
@@ -221,9 +221,14 @@ def _make_chain(
 def _override(
     where: str, recipe: Mapping[str, Any], overrides: Mapping[str, Any]
 ) -> dict[str, Any]:
-    if fixed := [path for path in overrides if path in FIXED]:
+    if fixed := [path for path in overrides if _first(path) in FIXED]:
         raise ValueError(f"{where}: leave {fixed[0]} out; it is decided for every run")
     return override(where, recipe, overrides)
+
+
+def _first(path: Any) -> str:
+    """Take the key of the recipe that a path leads into."""
+    return str(path).partition(".")[0]
 
 
 def _read_base(where: str, base: str) -> dict[str, Any]:
@@ -280,8 +285,8 @@ def _check_reference(
             raise ValueError(
                 f"{where}: reference: unknown {name!r}; expected one of {', '.join(known)}"
             )
-        if type(value) not in (int, float):
-            raise ValueError(f"{where}: reference: {name}={value!r}; expected a number")
+        if type(value) not in (int, float) or not -1 <= value <= 1:
+            raise ValueError(f"{where}: reference: {name}={value!r}; expected a number in [-1, 1]")
     return {name: float(value) for name, value in (reference or {}).items()}
 
 
