@@ -188,7 +188,7 @@ def prepare(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], Campai
 
 
 def run_campaign(rows: Sequence[Row], campaign: Campaign, output_dir: Path) -> bool:
-    """Do all runs, and write the table after each.
+    """Do all runs, and write the table after each; the picture takes long and comes at the end.
 
     Returns:
         Whether no run failed.
@@ -203,12 +203,13 @@ def run_campaign(rows: Sequence[Row], campaign: Campaign, output_dir: Path) -> b
                 bar.write(f"{run.name} {failure.describe()}", file=sys.stderr)
             if run.folder in waiting:
                 waiting.remove(run.folder)
-                ExperimentTable(rows, failures, waiting).write(output_dir)
+                ExperimentTable(rows, failures, waiting).write(output_dir, picture=False)
                 bar.update()
     table = ExperimentTable(rows, failures)
     table.write(output_dir)
     print(f"\n{table.markdown()}")
-    print(f"{output_dir}: table.md, table.csv, table.png, and runs.csv with every run")
+    drawn = " table.png," if (output_dir / "table.png").is_file() else ""
+    print(f"{output_dir}: table.md, table.csv,{drawn} and runs.csv with every run")
     return not failures
 
 

@@ -9,7 +9,7 @@ import pytest
 import experiments
 from tests import small_run
 from tests.glue_files import write_glue
-from trainers import ExperimentArguments, order_runs, parse_experiments, plan_rows
+from trainers import Campaign, ExperimentArguments, order_runs, parse_experiments, plan_rows
 
 ROOT = Path(__file__).parents[1]
 FILES = [
@@ -135,6 +135,30 @@ def test_a_comparison_needs_two_runs(tmp_path):
         experiments.compare([str(tmp_path)])
     with pytest.raises(ValueError, match=r"is no run; expected a folder with a run.json"):
         experiments.compare([str(tmp_path), str(tmp_path)])
+
+
+def test_the_picture_is_drawn_at_the_end(recipe, monkeypatch):
+    rows = plan_rows(ExperimentArguments(rows={"a": {}, "b": {}}, output_dir="out", base=recipe))
+    runs = order_runs(rows)
+    written = []
+
+    class Table:
+        def __init__(self, *_):
+            pass
+
+        def write(self, _, *, picture=True):
+            written.append(picture)
+
+        def markdown(self):
+            return ""
+
+    monkeypatch.setattr(experiments, "ExperimentTable", Table)
+    monkeypatch.setattr(Campaign, "_start", lambda *_: None)
+    campaign = Campaign(runs, {run.folder: "new" for run in runs}, {})
+
+    experiments.run_campaign(rows, campaign, Path("out"))
+
+    assert written == [False, False, True]
 
 
 @pytest.mark.slow

@@ -188,6 +188,24 @@ def test_a_picture_that_fails_is_said_and_costs_nothing_else(make, tmp_path, mon
     assert (tmp_path / "table.csv").is_file()
 
 
+def test_a_table_on_the_way_has_no_picture(make, tmp_path):
+    (tmp_path / "table.png").touch()
+
+    make().write(tmp_path, picture=False)
+
+    assert not (tmp_path / "table.png").exists()
+    assert (tmp_path / "table.md").is_file()
+
+
+def test_many_rows_have_no_picture_and_say_so(make, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "MOST_DRAWN", 1)
+
+    make().write(tmp_path)
+
+    assert not (tmp_path / "table.png").exists()
+    assert "\n2 rows are too many for a picture" in (tmp_path / "table.md").read_text()
+
+
 def test_without_any_result_there_is_no_picture(make, tmp_path, monkeypatch):
     monkeypatch.setitem(FOUND, "plain", {})
     monkeypatch.setitem(FOUND, "better", {})

@@ -30,6 +30,8 @@ NOTE = (
     "Metrics of the dev sets, on which each run also chose its checkpoint if its recipe says so: "
     "mean ± sample standard deviation over the seeds."
 )
+# A picture of more would be slow to draw, and nobody could read it.
+MOST_DRAWN = 50
 # A published aggregate may differ by as much from that of its rounded numbers.
 ROUNDING = 0.001
 
@@ -112,16 +114,23 @@ class ExperimentTable:
                 if column in referenced:
                     line.append("" if cell.reference is None else f"{cell.reference:.4f}")
             lines.append(line)
-        notes = [NOTE, *self._doubt_references(), *self._list_failures()]
+        notes = [NOTE, *self._explain_picture(), *self._doubt_references(), *self._list_failures()]
         return "\n\n".join([markdown_table(lines, text_columns=1), *notes]) + "\n"
 
-    def write(self, folder: str | os.PathLike[str]) -> None:
-        """Write ``table.md``, ``table.csv``, ``runs.csv`` and, if a run is done, ``table.png``."""
+    def write(self, folder: str | os.PathLike[str], *, picture: bool = True) -> None:
+        """Write ``table.md``, ``table.csv`` and ``runs.csv``.
+
+        Args:
+            folder: Where to.
+            picture: Whether to draw ``table.png``, too, if a run is done and the rows are not too
+                many; else that of an older table goes.
+        """
         folder = Path(folder)
         write_text(folder / "table.md", self.markdown())
         write_text(folder / "table.csv", _csv(self._row_lines()))
         write_text(folder / "runs.csv", _csv(self._run_lines()))
-        if self.found:
+        (folder / "table.png").unlink(missing_ok=True)
+        if picture and self.found and len(self.rows) <= MOST_DRAWN:
             self._plot(folder / "table.png")
 
     def _plot(self, path: Path) -> None:
@@ -130,8 +139,12 @@ class ExperimentTable:
         try:
             plot_table(names, [self.summarize(row) for row in self.rows], path)
         except Exception:
-            path.unlink(missing_ok=True)  # that of another table
             logger.exception("%s could not be drawn; the numbers are in table.csv", path)
+
+    def _explain_picture(self) -> list[str]:
+        if len(self.rows) <= MOST_DRAWN:
+            return []
+        return [f"{len(self.rows)} rows are too many for a picture; table.csv has the numbers."]
 
     def _row_lines(self) -> list[dict[str, Any]]:
         lines = []
