@@ -272,6 +272,26 @@ def test_the_step_whose_weights_were_kept_is_marked_if_it_is_not_the_last(write)
     assert "Of the weights of step 1, which were the best." in text
 
 
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("out/base/seed-1", "base, seed 1"),
+        ("run", "run"),
+        ("a/seed-x", "seed-x"),
+        ("a/my-seed-1", "my-seed-1"),
+    ],
+)
+def test_a_run_of_many_seeds_is_named_after_its_row(write, folder, name):
+    written = write()
+    moved = written.parent / "moved" / folder
+    moved.parent.mkdir(parents=True)
+    written.rename(moved)
+
+    write_report(moved)
+
+    assert read(moved).texts["h1"] == [name]
+
+
 def test_the_page_can_be_made_again_of_the_folder_alone(write):
     folder = write()
     before = (folder / "report.html").read_bytes()
