@@ -130,6 +130,16 @@ def test_every_experiments_file_is_accepted(path, tmp_path, monkeypatch):
     assert len(settings) >= sum(len(row.runs) for row in rows)
 
 
+@pytest.mark.parametrize("name", ["ablation", "table"])
+def test_rows_that_are_compared_have_equal_chances_to_choose_their_weights(name, monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+    rows = plan_rows(*parse_experiments([f"recipes/report/{name}.yaml"]))
+
+    recipes = [run.recipe for row in rows for run in row.runs.values()]
+    assert {recipe["load_best_model_at_end"] for recipe in recipes} == {False}
+
+
 def test_a_comparison_needs_two_runs(tmp_path):
     with pytest.raises(ValueError, match="expected two folders of runs"):
         experiments.compare([str(tmp_path)])
