@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 
 import numpy as np
 import pytest
@@ -130,6 +131,28 @@ def test_a_reference_of_some_tasks_has_the_aggregates_that_are_given(make):
         "leaderboard",
     ]
     assert plain[6] == "0.5000"
+
+
+def test_rows_of_another_code_than_the_newest_run_are_named(make):
+    table = make()
+    plain, better = table.rows
+    for time, (run, code) in enumerate(
+        [(plain.runs[1], "x"), (plain.runs[2], None), (plain.runs[3], "x"), (better.runs[1], "x")]
+    ):
+        content = {"finished": True, "settings": {}} | ({} if code is None else {"code": code})
+        (run.folder / "run.json").write_text(json.dumps(content))
+        os.utime(run.folder / "run.json", (time, time))
+    note = "Made by other code than the newest run, or by code that was not noted: "
+
+    assert f"{note}plain. To repeat" in table.markdown()
+    (plain.runs[2].folder / "run.json").write_text(
+        '{"finished": true, "settings": {}, "code": "x"}'
+    )
+    assert note not in table.markdown()
+    (plain.runs[2].folder / "run.json").write_text(
+        '{"finished": true, "settings": {}, "code": "y"}'
+    )
+    assert f"{note}plain; better. To repeat" in table.markdown()
 
 
 def test_failures_are_under_the_table(make):

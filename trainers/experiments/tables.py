@@ -19,6 +19,7 @@ from trainers.metrics.task_metrics import (
 )
 from trainers.reports.model_card import markdown_table
 from trainers.reports.results import read_metrics
+from trainers.runs.run_folder import read_code
 
 from .campaign import Failure
 from .planning import PlannedRun, Row
@@ -114,7 +115,8 @@ class ExperimentTable:
                 if column in referenced:
                     line.append("" if cell.reference is None else f"{cell.reference:.4f}")
             lines.append(line)
-        notes = [NOTE, *self._explain_picture(), *self._doubt_references(), *self._list_failures()]
+        notes = [NOTE, *self._explain_picture(), *self._doubt_references(), *self._doubt_code()]
+        notes += self._list_failures()
         return "\n\n".join([markdown_table(lines, text_columns=1), *notes]) + "\n"
 
     def write(self, folder: str | os.PathLike[str], *, picture: bool = True) -> None:
@@ -212,6 +214,21 @@ class ExperimentTable:
                         f"{name} of its own numbers is {computed[name]:.4f}, which the table has."
                     )
         return doubts
+
+    def _doubt_code(self) -> list[str]:
+        """Say which rows have runs that were made by another code than the newest."""
+        made = {folder: read_code(folder) for folder in self.found}
+        _, newest = max(made.values(), key=lambda found: found[0], default=(0.0, None))
+        others = {folder for folder, (_, code) in made.items() if code != newest}
+        names = [
+            row.name for row in self.rows if any(run.folder in others for run in row.runs.values())
+        ]
+        if newest is None or not names:
+            return []
+        return [
+            f"Made by other code than the newest run, or by code that was not noted: "
+            f"{'; '.join(names)}. To repeat runs with the code of today, delete their folders."
+        ]
 
     def _list_failures(self) -> list[str]:
         """Show the failures, those of pre-training included, as they were found."""
