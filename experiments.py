@@ -17,10 +17,11 @@ it trains in one process, needs another library to draw, and a search that was s
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from types import FrameType
@@ -152,6 +153,32 @@ def _stand_in(task: recipe_tasks.RecipeTask) -> LoadedTask:
     return LoadedTask(data.name, kind, labels, data.score_range, splits, [], {}, "")
 
 
+def read_fingerprints(settings: Mapping[str, Any], known: dict[str, str]) -> dict[str, str]:
+    """Read what tells the rows of tasks with labels, as they are today, from any others.
+
+    Args:
+        settings: Those of a run.
+        known: What was read already, by description of the data; what is read is added.
+    """
+    found = {}
+    for name, task in list_labelled(settings).items():
+        description = repr(task.data)
+        if description not in known:
+            known[description] = load_task(task.data).fingerprint
+        found[name] = known[description]
+    return found
+
+
+def list_labelled(settings: Mapping[str, Any]) -> dict[str, recipe_tasks.RecipeTask]:
+    """List the tasks of a run that do not learn from text, in their order."""
+    tasks: dict[str, Any] = settings.get("tasks") or {}
+    return {
+        name: recipe_tasks.RecipeTask.from_recipe(name, tasks[name], settings["data_dir"])
+        for name in settings.get("task_order", tasks)  # JSON sorts the tasks
+        if tasks[name].get("problem_type") not in TEXT_TYPES
+    }
+
+
 def prepare(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], Campaign]:
     """Read and check everything; nothing is written.
 
@@ -169,9 +196,15 @@ def prepare(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], Campai
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         settings = pool.submit(check_runs, runs, arguments.processes).result()
     overwrite = arguments.overwrite_output_dir
+    fingerprints: dict[str, str] = {}
     states = {
         # one that was not chosen stays as it is, and another run in its folder is not shown
-        run.folder: find_state(run, found, overwrite=overwrite or not run.chosen)
+        run.folder: find_state(
+            run,
+            found,
+            overwrite=overwrite or not run.chosen,
+            read_data=partial(read_fingerprints, found, fingerprints),
+        )
         for run, found in zip(runs, settings, strict=True)
     }
     campaign = Campaign(
@@ -223,13 +256,11 @@ def load_labels(folder: Path) -> dict[str, tuple[list[str], NDArray[Any]]]:
         ValueError: If the folder has no run of ``finetune.py``.
     """
     settings = read_settings(folder)
-    tasks: dict[str, Any] = settings.get("tasks") or {}
     found = {}
-    for name in settings.get("task_order", tasks):  # JSON sorts the tasks
-        if tasks[name].get("problem_type") in TEXT_TYPES or tasks[name].get("auxiliary"):
+    for name, described in list_labelled(settings).items():
+        if described.training.auxiliary:
             continue
-        data = recipe_tasks.RecipeTask.from_recipe(name, tasks[name], settings["data_dir"]).data
-        task = load_task(data)
+        task = load_task(described.data)
         rows = task.splits["validation"]
         labels = read_labels(task, rows)
         if labels is not None:

@@ -147,6 +147,27 @@ def test_a_comparison_needs_two_runs(tmp_path):
         experiments.compare([str(tmp_path), str(tmp_path)])
 
 
+def test_rows_are_read_once_and_have_the_fingerprints_of_today(recipe, monkeypatch):
+    row = {"overrides": {"tasks.moods.max_train_rows": 3, "learning_rate": 1.0}}
+    settings = check({"a": {"seeds": [1, 2]}, "b": row}, recipe)
+    read = []
+    load = experiments.load_task
+    monkeypatch.setattr(experiments, "load_task", lambda data: read.append(data.name) or load(data))
+    known = {}
+
+    first, other, second = (experiments.read_fingerprints(found, known) for found in settings)
+
+    assert list(first) == ["moods", "pairs", "scores"]
+    assert sorted(read) == ["moods", "moods", "pairs", "scores"]
+    assert first == second
+    assert {name for name in first if first[name] != other[name]} == {"moods"}
+    path = Path(settings[0]["tasks"]["pairs"]["train_file"])
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(lines[:-1]) + "\n")
+    changed = experiments.read_fingerprints(settings[0], {})
+    assert {name for name in first if first[name] != changed[name]} == {"pairs"}
+
+
 def test_the_picture_is_drawn_at_the_end(recipe, monkeypatch):
     rows = plan_rows(ExperimentArguments(rows={"a": {}, "b": {}}, output_dir="out", base=recipe))
     runs = order_runs(rows)

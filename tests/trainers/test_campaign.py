@@ -156,6 +156,30 @@ def test_a_run_with_other_settings_is_refused_or_overwritten(folder):
     assert calls(folder)[1][1:] == ["--disable_tqdm", "true", "--overwrite_output_dir", "true"]
 
 
+def test_a_run_with_other_data_is_refused_or_begun_anew(folder):
+    (run,) = make_campaign(folder, {"a": {}}, seeds=[1]).runs
+    do(make_campaign(folder, {"a": {}}, seeds=[1]))
+
+    def find(now, *, overwrite=False):
+        keys = {"overwrite": overwrite, "read_data": lambda: now}
+        return find_state(run, run.recipe, **keys)
+
+    assert find({"sst": "x"}) == "done"  # it noted nothing
+    content = json.loads((run.folder / RUN_FILE).read_text())
+    noted = {"sst": "x", "text": "y"}  # of texts nothing is known before a run
+    (run.folder / RUN_FILE).write_text(json.dumps(content | {"data": noted}))
+    assert find({"sst": "x"}) == "done"
+    with pytest.raises(ValueError, match=r"a, seed 1: .* resumes with other data of sst"):
+        find({"sst": "z"})
+    assert find({"sst": "z"}, overwrite=True) == "new"
+
+    def fail():
+        raise OSError("no network")
+
+    with pytest.raises(ValueError, match="a, seed 1: no network"):
+        find_state(run, run.recipe, overwrite=False, read_data=fail)
+
+
 def test_a_done_run_is_not_overwritten(folder):
     do(make_campaign(folder, {"a": {}}, seeds=[1]))
 

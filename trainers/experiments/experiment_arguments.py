@@ -46,7 +46,8 @@ class ExperimentArguments:
         default=True, metadata={"help": "Whether a finished run keeps its checkpoints."}
     )
     overwrite_output_dir: bool = field(
-        default=False, metadata={"help": "Whether folders may lose runs with other settings."}
+        default=False,
+        metadata={"help": "Whether folders may lose runs with other settings or data."},
     )
     dry_run: bool = field(default=False, metadata={"help": "Check and list the runs, no more."})
 

@@ -229,6 +229,12 @@ def read_settings(output_dir: str | os.PathLike[str]) -> dict[str, Any]:
     return settings
 
 
+def read_fingerprints(output_dir: str | os.PathLike[str]) -> dict[str, str]:
+    """Read what tells the data of each task of a run from any other; nothing if not noted."""
+    found: dict[str, str] = (_read_run(Path(output_dir)) or {}).get("data", {})
+    return found
+
+
 def read_code(output_dir: str | os.PathLike[str]) -> tuple[float, str | None]:
     """Read when a run was written and by which code, None if that was not noted or is no run."""
     folder = Path(output_dir)
