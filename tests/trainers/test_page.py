@@ -316,6 +316,14 @@ def test_shares_that_change_are_those_of_the_run(tmp_path, encoded, epochs, titl
     assert sum(share["steps"] for share in evidence["shares"].values()) == steps
 
 
+def test_long_names_of_metrics_can_be_broken(write):
+    folder = write()
+    text = (folder / "report.html").read_text()
+
+    assert "<td>macro_<wbr>f1</td>" in text
+    assert "macro_f1" in read(folder).texts["td"]
+
+
 def test_the_page_says_of_what_the_shares_are(write):
     folder = write()
     for name, title in (
