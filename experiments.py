@@ -51,7 +51,9 @@ from trainers import (
     PlannedRun,
     PretrainArguments,
     Row,
+    ScoredRows,
     check_arguments,
+    compare_glue,
     compare_runs,
     describe_differences,
     describe_settings,
@@ -246,8 +248,13 @@ def run_campaign(rows: Sequence[Row], campaign: Campaign, output_dir: Path) -> b
     return not failures
 
 
-def load_labels(folder: Path) -> dict[str, tuple[list[str], NDArray[Any]]]:
+Labels = dict[str, tuple[list[str], NDArray[Any]]]
+
+
+def load_labels(folder: Path) -> dict[str, Labels]:
     """Read the validation rows of the tasks of a run again, but auxiliary ones: ids and labels.
+
+    By set, of which all tasks have the one that is called validation, and MNLI another one.
 
     The labels of a question are the list of its right answers, those of a sentence with tags the
     list of these.
@@ -256,18 +263,29 @@ def load_labels(folder: Path) -> dict[str, tuple[list[str], NDArray[Any]]]:
         ValueError: If the folder has no run of ``finetune.py``.
     """
     settings = read_settings(folder)
-    found = {}
+    found: dict[str, Labels] = {"validation": {}}
     for name, described in list_labelled(settings).items():
         if described.training.auxiliary:
             continue
         task = load_task(described.data)
-        rows = task.splits["validation"]
-        labels = read_labels(task, rows)
-        if labels is not None:
-            found[name] = (list(rows["id"]), labels)
-    if not found:
+        # other sets count in the score of GLUE alone
+        others = [split for split in task.splits if split.startswith("validation_")]
+        for split in ["validation", *(others if described.data.submission else [])]:
+            rows = task.splits[split]
+            labels = read_labels(task, rows)
+            if labels is not None:
+                found.setdefault(split, {})[name] = (list(rows["id"]), labels)
+    if not found["validation"]:
         raise ValueError(f"{str(folder)!r} has no task with labels; expected runs of finetune.py")
     return found
+
+
+def sets_of_glue(
+    folder: Path, scored: Mapping[str, Mapping[str, ScoredRows]]
+) -> dict[str, list[ScoredRows]]:
+    """List what the score of GLUE of a run is made of: by task, all sets of validation rows."""
+    names = recipe_tasks.find_glue(list_labelled(read_settings(folder)))
+    return {name: [rows[name] for rows in scored.values() if name in rows] for name in names}
 
 
 def read_labels(task: LoadedTask, rows: Dataset) -> NDArray[Any] | None:
@@ -295,8 +313,22 @@ def compare(argv: Sequence[str]) -> str:
     if len(folders) != 2:
         raise ValueError("expected two folders of runs: compare FIRST_RUN SECOND_RUN")
     (arguments,) = parse_recipe((ComparisonArguments,), list(argv[2:]))
-    first, second = (read_scored_rows(folder, load_labels(folder)) for folder in folders)
-    differences = compare_runs(first, second, resamples=arguments.resamples, seed=arguments.seed)
+    chance = asdict(arguments)
+    first, second = (
+        {
+            split: read_scored_rows(folder, labels, split)
+            for split, labels in load_labels(folder).items()
+        }
+        for folder in folders
+    )
+    differences = compare_runs(first["validation"], second["validation"], **chance)
+    left, right = (
+        sets_of_glue(folder, found) for folder, found in zip(folders, (first, second), strict=True)
+    )
+    if left and {task: len(sets) for task, sets in left.items()} == {
+        task: len(sets) for task, sets in right.items()
+    }:
+        differences.append(compare_glue(left, right, **chance))
     return (
         f"first: {folders[0]}\nsecond: {folders[1]}\n\n{describe_differences(differences)}\n\n"
         f"Difference of the second to the first, on the same dev rows; interval and p of a paired "

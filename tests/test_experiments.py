@@ -140,6 +140,23 @@ def test_rows_that_are_compared_have_equal_chances_to_choose_their_weights(name,
     assert {recipe["load_best_model_at_end"] for recipe in recipes} == {False}
 
 
+def test_both_sets_of_mnli_count_in_the_score_of_glue(tmp_path):
+    write_glue(tmp_path)
+    tasks = {name: {"dataset": name} for name in ("mnli", "rte", "cola")}
+    tasks["cola"]["auxiliary"] = True
+    content = {"finished": True, "settings": {"tasks": tasks, "data_dir": str(tmp_path)}}
+    (tmp_path / "run.json").write_text(json.dumps(content))
+
+    labels = experiments.load_labels(tmp_path)
+
+    assert {split: sorted(found) for split, found in labels.items()} == {
+        "validation": ["mnli", "rte"],
+        "validation_mismatched": ["mnli"],
+    }
+    sets = experiments.sets_of_glue(tmp_path, labels)
+    assert {name: len(found) for name, found in sets.items()} == {"mnli": 2, "rte": 1}
+
+
 def test_a_comparison_needs_two_runs(tmp_path):
     with pytest.raises(ValueError, match="expected two folders of runs"):
         experiments.compare([str(tmp_path)])
