@@ -17,10 +17,11 @@ it trains in one process, needs another library to draw, and a search that was s
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from types import FrameType
@@ -50,13 +51,16 @@ from trainers import (
     PlannedRun,
     PretrainArguments,
     Row,
+    ScoredRows,
     check_arguments,
+    compare_glue,
     compare_runs,
     describe_differences,
     describe_settings,
     drop_needless,
     fill_arguments,
     find_state,
+    leave_out,
     order_runs,
     parse_experiments,
     parse_recipe,
@@ -86,13 +90,16 @@ def check_runs(runs: Sequence[PlannedRun], processes: int) -> list[dict[str, Any
         The settings of each run, as its ``run.json`` has them.
 
     Raises:
-        ValueError: If a recipe is refused; the message names the run.
+        ValueError: If the recipe of a run that was chosen is refused; the message names the run.
     """
-    settings = []
+    settings: list[dict[str, Any]] = []
     for run in runs:
         try:
             found = _check_recipe(run)
         except INPUT_ERRORS as error:
+            if not run.chosen:
+                settings.append({"processes": processes})  # those of no run: it is not shown
+                continue
             reason = reason_of(error)
             named = reason if reason.startswith(run.name) else f"{run.name}: {reason}"
             raise ValueError(named) from None
@@ -103,6 +110,11 @@ def check_runs(runs: Sequence[PlannedRun], processes: int) -> list[dict[str, Any
 def _check_recipe(run: PlannedRun) -> dict[str, Any]:
     kinds = (PROGRAMS[run.program].arguments, FastTrainingArguments)
     arguments, args = fill_arguments(kinds, run.recipe, where=run.name)
+    if pushed := [name for name in ("push_to_hub", "hub_model_id") if getattr(args, name)]:
+        raise ValueError(
+            f"{pushed[0]} would send every row and seed to one repository; take it back with "
+            f"`--{pushed[0]} null`, and push the run that you choose with model.push_to_hub"
+        )
     if isinstance(arguments, PretrainArguments):
         parse_corpus("corpus", arguments.corpus, arguments.data_dir)
         check_arguments(args, {pretrain.TASK: arguments.problem_type})
@@ -143,6 +155,32 @@ def _stand_in(task: recipe_tasks.RecipeTask) -> LoadedTask:
     return LoadedTask(data.name, kind, labels, data.score_range, splits, [], {}, "")
 
 
+def read_fingerprints(settings: Mapping[str, Any], known: dict[str, str]) -> dict[str, str]:
+    """Read what tells the rows of tasks with labels, as they are today, from any others.
+
+    Args:
+        settings: Those of a run.
+        known: What was read already, by description of the data; what is read is added.
+    """
+    found = {}
+    for name, task in list_labelled(settings).items():
+        description = repr(task.data)
+        if description not in known:
+            known[description] = load_task(task.data).fingerprint
+        found[name] = known[description]
+    return found
+
+
+def list_labelled(settings: Mapping[str, Any]) -> dict[str, recipe_tasks.RecipeTask]:
+    """List the tasks of a run that do not learn from text, in their order."""
+    tasks: dict[str, Any] = settings.get("tasks") or {}
+    return {
+        name: recipe_tasks.RecipeTask.from_recipe(name, tasks[name], settings["data_dir"])
+        for name in settings.get("task_order", tasks)  # JSON sorts the tasks
+        if tasks[name].get("problem_type") not in TEXT_TYPES
+    }
+
+
 def prepare(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], Campaign]:
     """Read and check everything; nothing is written.
 
@@ -153,31 +191,39 @@ def prepare(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], Campai
         FileNotFoundError: If a file is not there.
         ValueError: If anything is refused.
     """
-    arguments, overrides = parse_experiments(argv, QUICKSTART)
-    rows = plan_rows(arguments, overrides)
+    arguments, overrides, of_file = parse_experiments(argv, QUICKSTART)
+    rows = plan_rows(arguments, overrides, of_file)
     runs = order_runs(rows)
     # in a process of its own: reading the arguments of a run takes memory of the GPU
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         settings = pool.submit(check_runs, runs, arguments.processes).result()
+    overwrite = arguments.overwrite_output_dir
+    fingerprints: dict[str, str] = {}
     states = {
-        run.folder: find_state(run, found, overwrite=arguments.overwrite_output_dir)
+        # one that was not chosen stays as it is, and another run in its folder is not shown
+        run.folder: find_state(
+            run,
+            found,
+            overwrite=overwrite or not run.chosen,
+            read_data=partial(read_fingerprints, found, fingerprints),
+        )
         for run, found in zip(runs, settings, strict=True)
     }
     campaign = Campaign(
-        drop_needless(runs, states),
+        drop_needless([run for run in runs if run.chosen], states),
         states,
         {
             name: program_command(HERE / program.name, arguments.processes)
             for name, program in PROGRAMS.items()
         },
-        overwrite=arguments.overwrite_output_dir,
+        overwrite=overwrite,
         keep_checkpoints=arguments.keep_checkpoints,
     )
-    return arguments, rows, campaign
+    return arguments, leave_out(rows, states), campaign
 
 
 def run_campaign(rows: Sequence[Row], campaign: Campaign, output_dir: Path) -> bool:
-    """Do all runs, and write the table after each.
+    """Do all runs, and write the table after each; the picture takes long and comes at the end.
 
     Returns:
         Whether no run failed.
@@ -192,17 +238,23 @@ def run_campaign(rows: Sequence[Row], campaign: Campaign, output_dir: Path) -> b
                 bar.write(f"{run.name} {failure.describe()}", file=sys.stderr)
             if run.folder in waiting:
                 waiting.remove(run.folder)
-                ExperimentTable(rows, failures, waiting).write(output_dir)
+                ExperimentTable(rows, failures, waiting).write(output_dir, picture=False)
                 bar.update()
     table = ExperimentTable(rows, failures)
     table.write(output_dir)
     print(f"\n{table.markdown()}")
-    print(f"{output_dir}: table.md, table.csv, table.png, and runs.csv with every run")
+    drawn = " table.png," if (output_dir / "table.png").is_file() else ""
+    print(f"{output_dir}: table.md, table.csv,{drawn} and runs.csv with every run")
     return not failures
 
 
-def load_labels(folder: Path) -> dict[str, tuple[list[str], NDArray[Any]]]:
+Labels = dict[str, tuple[list[str], NDArray[Any]]]
+
+
+def load_labels(folder: Path) -> dict[str, Labels]:
     """Read the validation rows of the tasks of a run again, but auxiliary ones: ids and labels.
+
+    By set, of which all tasks have the one that is called validation, and MNLI another one.
 
     The labels of a question are the list of its right answers, those of a sentence with tags the
     list of these.
@@ -211,20 +263,29 @@ def load_labels(folder: Path) -> dict[str, tuple[list[str], NDArray[Any]]]:
         ValueError: If the folder has no run of ``finetune.py``.
     """
     settings = read_settings(folder)
-    tasks: dict[str, Any] = settings.get("tasks") or {}
-    found = {}
-    for name in settings.get("task_order", tasks):  # JSON sorts the tasks
-        if tasks[name].get("problem_type") in TEXT_TYPES or tasks[name].get("auxiliary"):
+    found: dict[str, Labels] = {"validation": {}}
+    for name, described in list_labelled(settings).items():
+        if described.training.auxiliary:
             continue
-        data = recipe_tasks.RecipeTask.from_recipe(name, tasks[name], settings["data_dir"]).data
-        task = load_task(data)
-        rows = task.splits["validation"]
-        labels = read_labels(task, rows)
-        if labels is not None:
-            found[name] = (list(rows["id"]), labels)
-    if not found:
+        task = load_task(described.data)
+        # other sets count in the score of GLUE alone
+        others = [split for split in task.splits if split.startswith("validation_")]
+        for split in ["validation", *(others if described.data.submission else [])]:
+            rows = task.splits[split]
+            labels = read_labels(task, rows)
+            if labels is not None:
+                found.setdefault(split, {})[name] = (list(rows["id"]), labels)
+    if not found["validation"]:
         raise ValueError(f"{str(folder)!r} has no task with labels; expected runs of finetune.py")
     return found
+
+
+def sets_of_glue(
+    folder: Path, scored: Mapping[str, Mapping[str, ScoredRows]]
+) -> dict[str, list[ScoredRows]]:
+    """List what the score of GLUE of a run is made of: by task, all sets of validation rows."""
+    names = recipe_tasks.find_glue(list_labelled(read_settings(folder)))
+    return {name: [rows[name] for rows in scored.values() if name in rows] for name in names}
 
 
 def read_labels(task: LoadedTask, rows: Dataset) -> NDArray[Any] | None:
@@ -252,8 +313,22 @@ def compare(argv: Sequence[str]) -> str:
     if len(folders) != 2:
         raise ValueError("expected two folders of runs: compare FIRST_RUN SECOND_RUN")
     (arguments,) = parse_recipe((ComparisonArguments,), list(argv[2:]))
-    first, second = (read_scored_rows(folder, load_labels(folder)) for folder in folders)
-    differences = compare_runs(first, second, resamples=arguments.resamples, seed=arguments.seed)
+    chance = asdict(arguments)
+    first, second = (
+        {
+            split: read_scored_rows(folder, labels, split)
+            for split, labels in load_labels(folder).items()
+        }
+        for folder in folders
+    )
+    differences = compare_runs(first["validation"], second["validation"], **chance)
+    left, right = (
+        sets_of_glue(folder, found) for folder, found in zip(folders, (first, second), strict=True)
+    )
+    if left and {task: len(sets) for task, sets in left.items()} == {
+        task: len(sets) for task, sets in right.items()
+    }:
+        differences.append(compare_glue(left, right, **chance))
     return (
         f"first: {folders[0]}\nsecond: {folders[1]}\n\n{describe_differences(differences)}\n\n"
         f"Difference of the second to the first, on the same dev rows; interval and p of a paired "

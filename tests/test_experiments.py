@@ -9,7 +9,7 @@ import pytest
 import experiments
 from tests import small_run
 from tests.glue_files import write_glue
-from trainers import ExperimentArguments, order_runs, parse_experiments, plan_rows
+from trainers import Campaign, ExperimentArguments, order_runs, parse_experiments, plan_rows
 
 ROOT = Path(__file__).parents[1]
 FILES = [
@@ -45,6 +45,8 @@ def check(rows, recipe):
         ({"learning_rate": "fast"}, "a, seed 42: learning_rate='fast'; expected float"),
         ({"metric_for_best_model": "x"}, "a, seed 42: metric_for_best_model='x'; expected one of"),
         ({"early_stopping_patience": 0}, "a, seed 42: early_stopping_patience=0"),
+        ({"push_to_hub": True}, "a, seed 42: push_to_hub would send every row and seed to one"),
+        ({"hub_model_id": "me/it"}, "a, seed 42: hub_model_id would .*with `--hub_model_id null`"),
         ({"lr_scheduler_type": "x"}, "a, seed 42: x is not a valid SchedulerType"),
     ],
 )
@@ -58,6 +60,18 @@ def test_a_field_that_no_recipe_has_is_refused_before_any_run(recipe, overrides,
 def test_a_grid_is_checked_as_a_whole(recipe):
     with pytest.raises(ValueError, match="a, learning_rate=b, seed 42: learning_rate='b'"):
         check({"a": {"grid": {"learning_rate": [1e-3, "b"]}}}, recipe)
+
+
+def test_a_run_that_was_not_chosen_may_be_wrong(recipe):
+    folder = Path("out/b/seed-3")
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text('{"finished": true, "settings": {}}')
+    arguments = ExperimentArguments(rows={"a": {}}, output_dir="out", base=recipe)
+    of_file = {"a": {}, "b": {"overrides": {"learning_rte": 1}}}
+
+    _, settings = experiments.check_runs(order_runs(plan_rows(arguments, of_file=of_file)), 1)
+
+    assert settings == {"processes": 1}
 
 
 def test_pre_training_is_checked_too(recipe):
@@ -78,6 +92,7 @@ def test_pre_training_is_checked_too(recipe):
         {"tasks.scores.loss": "cosent"},
         {"tasks.pairs": None},
         {"r_drop": 1.0},
+        {"push_to_hub": False, "hub_model_id": None},
     ],
     ids=str,
 )
@@ -115,11 +130,83 @@ def test_every_experiments_file_is_accepted(path, tmp_path, monkeypatch):
     assert len(settings) >= sum(len(row.runs) for row in rows)
 
 
+@pytest.mark.parametrize("name", ["ablation", "table"])
+def test_rows_that_are_compared_have_equal_chances_to_choose_their_weights(name, monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+    rows = plan_rows(*parse_experiments([f"recipes/report/{name}.yaml"]))
+
+    recipes = [run.recipe for row in rows for run in row.runs.values()]
+    assert {recipe["load_best_model_at_end"] for recipe in recipes} == {False}
+
+
+def test_both_sets_of_mnli_count_in_the_score_of_glue(tmp_path):
+    write_glue(tmp_path)
+    tasks = {name: {"dataset": name} for name in ("mnli", "rte", "cola")}
+    tasks["cola"]["auxiliary"] = True
+    content = {"finished": True, "settings": {"tasks": tasks, "data_dir": str(tmp_path)}}
+    (tmp_path / "run.json").write_text(json.dumps(content))
+
+    labels = experiments.load_labels(tmp_path)
+
+    assert {split: sorted(found) for split, found in labels.items()} == {
+        "validation": ["mnli", "rte"],
+        "validation_mismatched": ["mnli"],
+    }
+    sets = experiments.sets_of_glue(tmp_path, labels)
+    assert {name: len(found) for name, found in sets.items()} == {"mnli": 2, "rte": 1}
+
+
 def test_a_comparison_needs_two_runs(tmp_path):
     with pytest.raises(ValueError, match="expected two folders of runs"):
         experiments.compare([str(tmp_path)])
     with pytest.raises(ValueError, match=r"is no run; expected a folder with a run.json"):
         experiments.compare([str(tmp_path), str(tmp_path)])
+
+
+def test_rows_are_read_once_and_have_the_fingerprints_of_today(recipe, monkeypatch):
+    row = {"overrides": {"tasks.moods.max_train_rows": 3, "learning_rate": 1.0}}
+    settings = check({"a": {"seeds": [1, 2]}, "b": row}, recipe)
+    read = []
+    load = experiments.load_task
+    monkeypatch.setattr(experiments, "load_task", lambda data: read.append(data.name) or load(data))
+    known = {}
+
+    first, other, second = (experiments.read_fingerprints(found, known) for found in settings)
+
+    assert list(first) == ["moods", "pairs", "scores"]
+    assert sorted(read) == ["moods", "moods", "pairs", "scores"]
+    assert first == second
+    assert {name for name in first if first[name] != other[name]} == {"moods"}
+    path = Path(settings[0]["tasks"]["pairs"]["train_file"])
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(lines[:-1]) + "\n")
+    changed = experiments.read_fingerprints(settings[0], {})
+    assert {name for name in first if first[name] != changed[name]} == {"pairs"}
+
+
+def test_the_picture_is_drawn_at_the_end(recipe, monkeypatch):
+    rows = plan_rows(ExperimentArguments(rows={"a": {}, "b": {}}, output_dir="out", base=recipe))
+    runs = order_runs(rows)
+    written = []
+
+    class Table:
+        def __init__(self, *_):
+            pass
+
+        def write(self, _, *, picture=True):
+            written.append(picture)
+
+        def markdown(self):
+            return ""
+
+    monkeypatch.setattr(experiments, "ExperimentTable", Table)
+    monkeypatch.setattr(Campaign, "_start", lambda *_: None)
+    campaign = Campaign(runs, {run.folder: "new" for run in runs}, {})
+
+    experiments.run_campaign(rows, campaign, Path("out"))
+
+    assert written == [False, False, True]
 
 
 @pytest.mark.slow

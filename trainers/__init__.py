@@ -21,17 +21,19 @@ from .experiments.campaign import (
     Failure,
     drop_needless,
     find_state,
+    leave_out,
     order_runs,
     program_command,
 )
 from .experiments.compare import (
     ComparisonArguments,
+    compare_glue,
     compare_runs,
     describe_differences,
 )
 from .experiments.experiment_arguments import ExperimentArguments, parse_experiments
 from .experiments.planning import PlannedRun, Row, plan_rows
-from .experiments.scored_rows import read_scored_rows
+from .experiments.scored_rows import ScoredRows, read_scored_rows
 from .experiments.tables import ExperimentTable
 from .files import replaced_when_done, write_text
 from .methods.adapters import add_lora, merge_lora
@@ -99,6 +101,7 @@ __all__ = [
     "RunArguments",
     "RunFacts",
     "SamplingArguments",
+    "ScoredRows",
     "SomeRows",
     "TaskBatchSampler",
     "TaskCollator",
@@ -112,6 +115,7 @@ __all__ = [
     "check_arguments",
     "check_metric",
     "check_types",
+    "compare_glue",
     "compare_runs",
     "deal_keys",
     "describe_command",
@@ -124,6 +128,7 @@ __all__ = [
     "find_state",
     "glue_score",
     "last_complete_checkpoint",
+    "leave_out",
     "load_pretrained",
     "measure_answers",
     "merge_lora",

@@ -2,7 +2,7 @@
 
 from html.parser import HTMLParser
 
-VOID = {"meta", "link", "br", "hr", "img", "input"}
+VOID = {"meta", "link", "br", "hr", "img", "input", "wbr"}
 LINKS = ("src", "href", "srcset", "action", "data", "poster", "xlink:href")
 
 

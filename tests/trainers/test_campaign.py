@@ -15,6 +15,7 @@ from trainers import (
     ExperimentArguments,
     drop_needless,
     find_state,
+    leave_out,
     order_runs,
     plan_rows,
 )
@@ -119,6 +120,22 @@ def test_what_is_done_is_skipped(folder):
     assert len(calls(folder)) == 4
 
 
+def test_what_was_not_chosen_is_shown_if_it_is_done_with_the_same_settings(folder):
+    step = {"base": "text.yaml"}
+    listed = {"a": {}, "b": {}, "c": {"pretrain": step}}
+    do(make_campaign(folder, listed, seeds=[1]))
+    listed["b"] = {"overrides": {"learning_rate": 1}}
+    arguments = ExperimentArguments(rows={"a": {}}, output_dir="out", base="base.yaml", seeds=[2])
+
+    rows = plan_rows(arguments, of_file=listed)
+
+    runs = order_runs(rows)
+    assert [run.name for run in runs] == ["a, seed 2", "b, seed 1", "c, seed 1", "a, seed 1"]
+    states = {run.folder: find_state(run, run.recipe, overwrite=True) for run in runs}
+    shown = {row.name: list(row.runs) for row in leave_out(rows, states)}
+    assert shown == {"a": [2, 1], "c": [1]}
+
+
 def test_a_run_gets_its_whole_recipe_and_no_bars(folder):
     do(make_campaign(folder, {"a": {"overrides": {"learning_rate": 1e-5}}}, seeds=[1]))
 
@@ -137,6 +154,30 @@ def test_a_run_with_other_settings_is_refused_or_overwritten(folder):
 
     do(make_campaign(folder, changed, seeds=[1], overwrite=True))
     assert calls(folder)[1][1:] == ["--disable_tqdm", "true", "--overwrite_output_dir", "true"]
+
+
+def test_a_run_with_other_data_is_refused_or_begun_anew(folder):
+    (run,) = make_campaign(folder, {"a": {}}, seeds=[1]).runs
+    do(make_campaign(folder, {"a": {}}, seeds=[1]))
+
+    def find(now, *, overwrite=False):
+        keys = {"overwrite": overwrite, "read_data": lambda: now}
+        return find_state(run, run.recipe, **keys)
+
+    assert find({"sst": "x"}) == "done"  # it noted nothing
+    content = json.loads((run.folder / RUN_FILE).read_text())
+    noted = {"sst": "x", "text": "y"}  # of texts nothing is known before a run
+    (run.folder / RUN_FILE).write_text(json.dumps(content | {"data": noted}))
+    assert find({"sst": "x"}) == "done"
+    with pytest.raises(ValueError, match=r"a, seed 1: .* resumes with other data of sst"):
+        find({"sst": "z"})
+    assert find({"sst": "z"}, overwrite=True) == "new"
+
+    def fail():
+        raise OSError("no network")
+
+    with pytest.raises(ValueError, match="a, seed 1: no network"):
+        find_state(run, run.recipe, overwrite=False, read_data=fail)
 
 
 def test_a_done_run_is_not_overwritten(folder):

@@ -13,8 +13,16 @@ from sklearn.metrics import confusion_matrix
 
 from tests.trainers import tiny
 from tests.trainers.pages import PageReader
-from trainers import RunFacts, evaluate_run, report_run, spread, write_report, write_results
-from trainers.reports.evidence import MOST_CHARACTERS
+from trainers import (
+    RunFacts,
+    SamplingArguments,
+    evaluate_run,
+    report_run,
+    spread,
+    write_report,
+    write_results,
+)
+from trainers.reports.evidence import MOST_CHARACTERS, write_evidence
 from trainers.reports.page import printable
 
 NASTY = (
@@ -270,6 +278,68 @@ def test_the_step_whose_weights_were_kept_is_marked_if_it_is_not_the_last(write)
 
     assert text.count("The upright line is step 1, whose weights were evaluated.") == 3
     assert "Of the weights of step 1, which were the best." in text
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("out/base/seed-1", "base, seed 1"),
+        ("run", "run"),
+        ("a/seed-x", "seed-x"),
+        ("a/my-seed-1", "my-seed-1"),
+    ],
+)
+def test_a_run_of_many_seeds_is_named_after_its_row(write, folder, name):
+    written = write()
+    moved = written.parent / "moved" / folder
+    moved.parent.mkdir(parents=True)
+    written.rename(moved)
+
+    write_report(moved)
+
+    assert read(moved).texts["h1"] == [name]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "title", "steps"),
+    [(3.0, "all 3 epochs", 90), (1.0, "the only epoch", 30), (2.5, "epoch 1 if it were whole", 30)],
+)
+def test_shares_that_change_are_those_of_the_run(tmp_path, encoded, epochs, title, steps):
+    sampling = SamplingArguments(task_sampling="annealed")
+    trainer = tiny.make_trainer(tmp_path, own={"sampling": sampling, "stop": 30})
+    trainer.state.epoch = epochs
+
+    write_evidence(trainer, encoded, {})
+
+    evidence = json.loads((tmp_path / "report.json").read_text())
+    assert evidence["shares_of"] == title
+    assert sum(share["steps"] for share in evidence["shares"].values()) == steps
+
+
+def test_long_names_of_metrics_can_be_broken(write):
+    folder = write()
+    text = (folder / "report.html").read_text()
+
+    assert "<td>macro_<wbr>f1</td>" in text
+    assert "macro_f1" in read(folder).texts["td"]
+
+
+def test_the_page_says_of_what_the_shares_are(write):
+    folder = write()
+    for name, title in (
+        ("an epoch", "an epoch"),
+        ("all 4 epochs", "all 4 epochs"),
+        (None, "an epoch"),
+    ):
+        evidence = json.loads((folder / "report.json").read_text())
+        evidence["shares_of"] = name
+        if name is None:
+            del evidence["shares_of"]  # of an older version
+        (folder / "report.json").write_text(json.dumps(evidence))
+
+        write_report(folder)
+
+        assert f"Share of each task in {title}" in read(folder).texts["h3"]
 
 
 def test_the_page_can_be_made_again_of_the_folder_alone(write):

@@ -1,10 +1,12 @@
 """From an experiments file to its runs."""
 
 import json
+import math
+from pathlib import Path
 
 import pytest
 
-from trainers import parse_experiments, plan_rows
+from trainers import ExperimentArguments, parse_experiments, plan_rows
 
 FINETUNING = {
     "tasks": {"sst": {"dataset": "sst"}, "sts": {"dataset": "sts", "loss": "bce"}},
@@ -72,8 +74,54 @@ def test_the_row_wins_over_the_file_and_the_flag_too(plan):
 def test_rows_and_seeds_can_be_chosen_on_the_command_line(plan):
     rows = plan({"a": {}, "b": {}, "c": {}}, "--rows", "c,a", "--seeds", "1", "2")
 
-    assert [row.name for row in rows] == ["c", "a"]
+    assert [row.name for row in rows] == ["a", "c"]
     assert [list(row.runs) for row in rows] == [[1, 2]] * 2
+
+
+def finish(*folders):
+    for folder in map(Path, folders):
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text('{"finished": true, "settings": {}}')
+
+
+def test_what_is_finished_stays_in_the_table_when_a_part_is_chosen(plan):
+    finish("out/a/seed-1", "out/a/seed-4", "out/g-learning_rate=1/seed-2", "out/b/seed-x")
+    Path("out/c/seed-5").mkdir(parents=True)  # begun
+    listed = {"a": {}, "b": {}, "c": {}, "g": {"grid": {"learning_rate": [1, 2]}}}
+
+    rows = plan(listed, "--rows", "b", "--seeds", "3")
+
+    assert {(row.name, seed): run.chosen for row in rows for seed, run in row.runs.items()} == {
+        ("a", 1): False,
+        ("a", 4): False,
+        ("b", 3): True,
+        ("g, learning_rate=1", 2): False,
+    }
+
+
+def test_seeds_that_are_finished_stay_beside_those_that_are_chosen(plan):
+    finish("out/a/seed-1", "out/a/seed-2")
+
+    (row,) = plan({"a": {}}, "--seeds", "3", "2")
+
+    assert {seed: run.chosen for seed, run in row.runs.items()} == {3: True, 2: True, 1: False}
+
+
+def test_a_row_that_was_not_chosen_is_not_checked(plan):
+    finish("out/b/seed-1", "out/c/seed-1")
+    listed = {"a": {}, "b": {"overrides": {"learning_rate": 1}}, "c": {"base": "no.yaml"}}
+
+    rows = plan(listed, "--rows", "a", "--learning_rate", "2")
+
+    assert [row.name for row in rows] == ["a"]
+
+
+def test_rows_of_the_command_line_are_no_part_of_the_file(plan):
+    finish("out/a/seed-1")
+
+    rows = plan({"a": {}}, "--rows", "{b: {}}")
+
+    assert [row.name for row in rows] == ["b"]
 
 
 def test_a_grid_makes_rows_named_by_their_values(plan):
@@ -166,6 +214,15 @@ def test_a_reference_is_kept(plan):
     assert row.reference == {"sst": 0.52, "mean": 1.0}
 
 
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_reference_is_a_number(plan, number):
+    plan({"a": {}})
+    rows = {"a": {"base": "fine.yaml", "reference": {"sst": number}}}
+
+    with pytest.raises(ValueError, match=f"reference: sst={number}; expected a number in"):
+        plan_rows(ExperimentArguments(rows=rows, output_dir="out"))
+
+
 TEXT = {"base": "text.yaml"}
 
 
@@ -190,11 +247,19 @@ TEXT = {"base": "text.yaml"}
         ({"a": {"seeds": [1, 1]}}, "give each seed once"),
         ({"a": {"seeds": [-1]}}, "expected whole numbers >= 0"),
         ({"a": {"overrides": {"seed": 1}}}, "row 'a': leave seed out; give seeds"),
+        ({"a": {"seeds": [2**32]}}, r"seeds=\[4294967296\]; expected whole numbers"),
+        ({"a": {"overrides": {"seed.x": 1}}}, "row 'a': leave seed out; give seeds"),
         ({"a": {"overrides": {"output_dir": "x"}}}, "row 'a': leave output_dir out"),
+        ({"a": {"overrides": {"output_dir.x": 1}}}, "row 'a': leave output_dir.x out"),
+        ({"a": {"grid": {"resume_from_checkpoint.x": [1]}}}, "leave resume_from_checkpoint.x out"),
         ({"a": {"overrides": {"tasks.x.loss": 1}}}, "the recipe has no tasks.x; it has sst, sts"),
         ({"a": {"reference": {"sts-b": 1}}}, "unknown 'sts-b'; expected one of sst, sts, mean"),
         ({"a": {"reference": {"sst": "52 %"}}}, "reference: sst='52 %'; expected a number"),
+        ({"a": {"reference": {"sst": 52}}}, r"reference: sst=52; expected a number in \[-1, 1\]"),
         ({"a b": {}, "a-b": {}}, "rows 'a b' and 'a-b' have the same folder 'out/a-b'"),
+        ({"table.md": {}}, "row 'table.md': 'out/table.md' is no row's; rename the row"),
+        ({"Runs": {}, "runs.csv ": {}}, "row 'runs.csv ': 'out/runs.csv' is no row's"),
+        ({"pretrained": {}}, "row 'pretrained': 'out/pretrained' is no row's"),
         ({"a": {"pretrain": {}}}, "row 'a': base is missing"),
         ({"a": {"pretrain": TEXT | {"seeds": [1]}}}, "row 'a': pretrain: unknown key 'seeds'"),
         ({"a": {"overrides": {"pretrain.x": 1}}}, "pretrain.x means nothing without pretrain"),
@@ -238,6 +303,8 @@ def test_duplicate_rows_are_refused(tmp_path):
         (["--x", "{a: ["], "--x '{a: \\[' is not YAML"),
         (["--processes", "0"], "processes=0; expected 1 or more"),
         (["--rows", "a,b"], "the recipe has no"),
+        (["--output_dir="], "output_dir is empty; name a folder"),
+        (["--seeds", "4294967296"], "expected whole numbers >= 0 and < 2"),
         (["stray"], "unexpected argument 'stray'"),
     ],
 )

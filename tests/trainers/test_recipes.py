@@ -1,5 +1,6 @@
 """Recipes and flags: what is read, and how mistakes are named."""
 
+import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -94,6 +95,26 @@ def test_tasks_can_be_given_as_a_flag(parse):
 
     assert own.tasks == {"sst": {"batch_size": 8}}
     assert own.only == ["sst", "sts"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "expected"),
+    [
+        ("a, b", ["a, b"]),
+        ("c,a, b", ["c", "a, b"]),
+        ("a , c", ["a", "c"]),
+        ("a, b, c,a", ["a, b, c", "a"]),
+        ("d: e, f", ["d: e, f"]),
+        ("[g], c", ["[g]", "c"]),
+    ],
+)
+def test_names_with_commas_can_be_chosen(parse, flag, expected):
+    names = ["a", "a, b", "a, b, c", "c", "d: e, f", "[g]"]
+    text = json.dumps({"tasks": {name: {} for name in names}})
+
+    own, _ = parse(text, "--tasks", flag)
+
+    assert list(own.tasks) == expected
 
 
 def test_anchors_and_merges_work(parse):

@@ -9,6 +9,7 @@ import pytest
 import transformers
 from transformers import TrainingArguments
 
+from trainers.runs import run_folder
 from trainers.runs.run_folder import (
     asks_to_resume,
     check_data,
@@ -18,6 +19,7 @@ from trainers.runs.run_folder import (
     describe_settings,
     find_checkpoint,
     finish_run,
+    read_code,
     sole_writer,
     speak_once,
     start_run,
@@ -55,6 +57,43 @@ def test_an_equal_run_that_has_finished_may_be_repeated(folder):
     check(folder, SETTINGS | {"logging_steps": 7, "output_dir": "elsewhere"})
 
     assert json.loads((folder / "run.json").read_text())["finished"] is True
+
+
+def test_the_code_is_any_source_of_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_folder, "__file__", str(tmp_path / "trainers/runs/run_folder.py"))
+    found = [run_folder.digest_code()]
+    for name in ("finetune.py", "trainers/a.py", "datasets_scripts/b/c.py"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for text in ("", "1"):
+            path.write_text(text)
+            found.append(run_folder.digest_code())
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_a.py").touch()
+
+    assert len(set(found)) == len(found) == 7
+    assert run_folder.digest_code() == found[-1]
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_notes_all_the_code_that_made_it(folder, monkeypatch, resume):
+    for code in ("x", "y", "y"):
+        monkeypatch.setattr(run_folder, "digest_code", lambda code=code: code)
+        start_run(folder, SETTINGS, resume=resume)
+    finish_run(folder)
+
+    assert read_code(folder)[1] == ("x, y" if resume else "y")
+
+
+def test_code_that_was_not_noted_is_said(folder):
+    assert read_code(folder) == (0.0, None)
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text('{"finished": false, "settings": {}}')
+    assert read_code(folder)[1] is None
+
+    start_run(folder, SETTINGS, resume=True)
+
+    assert read_code(folder)[1] == f"not noted, {run_folder.digest_code()}"
 
 
 def test_an_unfinished_run_may_be_resumed(folder):

@@ -2,12 +2,15 @@
 
 import csv
 import json
+import os
 
 import numpy as np
 import pytest
 from matplotlib.image import imread
 
 from trainers import ExperimentArguments, ExperimentTable, Failure, plan_rows
+from trainers.experiments import tables
+from trainers.experiments.table_plot import Summary, plot_table
 
 KINDS = {"sst": "classification", "sts": "similarity"}
 SEEDS = (1, 2, 3)
@@ -130,6 +133,28 @@ def test_a_reference_of_some_tasks_has_the_aggregates_that_are_given(make):
     assert plain[6] == "0.5000"
 
 
+def test_rows_of_another_code_than_the_newest_run_are_named(make):
+    table = make()
+    plain, better = table.rows
+    for time, (run, code) in enumerate(
+        [(plain.runs[1], "x"), (plain.runs[2], None), (plain.runs[3], "x"), (better.runs[1], "x")]
+    ):
+        content = {"finished": True, "settings": {}} | ({} if code is None else {"code": code})
+        (run.folder / "run.json").write_text(json.dumps(content))
+        os.utime(run.folder / "run.json", (time, time))
+    note = "Made by other code than the newest run, or by code that was not noted: "
+
+    assert f"{note}plain. To repeat" in table.markdown()
+    (plain.runs[2].folder / "run.json").write_text(
+        '{"finished": true, "settings": {}, "code": "x"}'
+    )
+    assert note not in table.markdown()
+    (plain.runs[2].folder / "run.json").write_text(
+        '{"finished": true, "settings": {}, "code": "y"}'
+    )
+    assert f"{note}plain; better. To repeat" in table.markdown()
+
+
 def test_failures_are_under_the_table(make):
     text = make(failed=[("better", 2)]).markdown()
 
@@ -162,6 +187,46 @@ def test_the_picture_is_light_and_has_something_on_it(make, tmp_path):
     image = imread(tmp_path / "table.png")[..., :3]
     assert image[0, 0].tolist() == [1, 1, 1]
     assert 0.005 < (image.min(axis=-1) < 0.5).mean() < 0.5
+
+
+@pytest.mark.parametrize("name", ["$5 a row", "a $x_{ and } $", "$\\no_formula$", "50 % _x_ ^2"])
+def test_a_name_in_the_picture_is_no_formula(tmp_path, name):
+    plot_table([name], [{f"{name} accuracy": Summary({1: 0.5})}], tmp_path / "table.png")
+
+    assert (tmp_path / "table.png").is_file()
+
+
+def test_a_picture_that_fails_is_said_and_costs_nothing_else(make, tmp_path, monkeypatch, caplog):
+    (tmp_path / "table.png").touch()
+
+    def fail(*_):
+        raise ValueError("no font")
+
+    monkeypatch.setattr(tables, "plot_table", fail)
+
+    make().write(tmp_path)
+
+    assert "table.png could not be drawn; the numbers are in table.csv" in caplog.text
+    assert not (tmp_path / "table.png").exists()
+    assert (tmp_path / "table.csv").is_file()
+
+
+def test_a_table_on_the_way_has_no_picture(make, tmp_path):
+    (tmp_path / "table.png").touch()
+
+    make().write(tmp_path, picture=False)
+
+    assert not (tmp_path / "table.png").exists()
+    assert (tmp_path / "table.md").is_file()
+
+
+def test_many_rows_have_no_picture_and_say_so(make, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "MOST_DRAWN", 1)
+
+    make().write(tmp_path)
+
+    assert not (tmp_path / "table.png").exists()
+    assert "\n2 rows are too many for a picture" in (tmp_path / "table.md").read_text()
 
 
 def test_without_any_result_there_is_no_picture(make, tmp_path, monkeypatch):

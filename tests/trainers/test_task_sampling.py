@@ -220,6 +220,18 @@ def test_shares_are_those_of_the_epoch(strategy):
         assert [share.share for share in shares] == pytest.approx(np.divide(counts, sum(counts)))
 
 
+@pytest.mark.parametrize("strategy", ["annealed", "proportional", "round_robin"])
+def test_shares_of_a_run_are_the_sums_of_its_epochs(strategy):
+    sampler = make(strategy, num_replicas=2, stop=50)
+    counts = np.sum([count_tasks(sampler, epoch) for epoch in range(3)], axis=0)
+
+    shares = sampler.shares(3).values()
+
+    assert [2 * share.steps for share in shares] == counts.tolist()
+    assert [share.rows for share in shares] == (4 * counts).tolist()
+    assert sum(share.share for share in shares) == pytest.approx(1)
+
+
 def test_a_late_epoch_costs_no_more_than_its_own_steps():
     sampler = make("proportional", epochs=10_000, stop=100_000)
     sampler.set_epoch(5000)

@@ -133,10 +133,19 @@ class TaskBatchSampler(Sampler[list[int]]):
         for step in self.order.tasks(self.epoch, self.epochs).tolist():
             yield from np.concatenate([read(index) for index in step], axis=1).tolist()
 
-    def shares(self) -> dict[str, TaskShare]:
-        """Count what the epoch that was chosen gives to each task."""
-        counts = self.order.count(self.epoch, self.epochs).tolist()
-        before = self.order.count_before(self.epoch, self.epochs).tolist()
+    @property
+    def is_drawn(self) -> bool:
+        """Whether tasks are drawn, so that every epoch has other shares."""
+        return isinstance(self.order, DrawnOrder)
+
+    def shares(self, first_epochs: int | None = None) -> dict[str, TaskShare]:
+        """Count what the epoch that was chosen gives to each task, or so many epochs together."""
+        if first_epochs is None:
+            counts = self.order.count(self.epoch, self.epochs).tolist()
+            before = self.order.count_before(self.epoch, self.epochs).tolist()
+        else:
+            counts = self.order.count_before(first_epochs, self.epochs).tolist()
+            before = [0] * len(counts)
         shares = {}
         for index, (task, stream) in enumerate(zip(self.sizes, self._streams, strict=True)):
             steps = counts[index]

@@ -6,14 +6,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from trainers.errors import INPUT_ERRORS, reason_of
 from trainers.files import write_text
 from trainers.reports.results import read_metrics
 from trainers.runs.recipe_files import format_recipe
-from trainers.runs.run_folder import check_output_dir, is_finished
+from trainers.runs.run_folder import (
+    check_data,
+    check_output_dir,
+    is_finished,
+    read_fingerprints,
+)
 
 from .planning import PlannedRun, Row
 
@@ -46,36 +52,47 @@ class Failure:
 def order_runs(rows: Sequence[Row]) -> list[PlannedRun]:
     """Put runs in an order in which every row has its first seed before any has its second.
 
-    A run of pre-training comes once, right before the first run that begins with its weights.
+    A run of pre-training comes once, right before the first run that begins with its weights; none
+    comes for a run that was not chosen.
     """
     most = max((len(row.runs) for row in rows), default=0)
     ordered: dict[Path, PlannedRun] = {}
     for place in range(most):
         for row in rows:
             for run in list(row.runs.values())[place : place + 1]:
-                if run.after is not None:
+                if run.after is not None and run.chosen:
                     ordered.setdefault(run.after.folder, run.after)
                 ordered.setdefault(run.folder, run)
     return list(ordered.values())
 
 
-def find_state(run: PlannedRun, settings: Mapping[str, Any], *, overwrite: bool) -> State:
+def find_state(
+    run: PlannedRun,
+    settings: Mapping[str, Any],
+    *,
+    overwrite: bool,
+    read_data: Callable[[], Mapping[str, str]] = dict,
+) -> State:
     """Look what is in the folder of a run.
 
     Args:
         run: The run.
         settings: What it is made from, as in its ``run.json``.
-        overwrite: Whether a run with other settings may be overwritten.
+        overwrite: Whether a run with other settings or data may be overwritten.
+        read_data: Gives the fingerprints of tasks as their data are today; of the others nothing is
+            known before the run. Called if the folder has some.
 
     Raises:
-        ValueError: If the folder holds a run with other settings, or files of no run.
+        ValueError: If the folder holds a run with other settings or data, or files of no run.
     """
     folder = run.folder
     try:
         check_output_dir(folder, settings, resume=True, overwrite=False)
-    except ValueError as error:
+        if before := read_fingerprints(folder):
+            check_data(folder, {**before, **read_data()}, resume=True, overwrite=False)
+    except INPUT_ERRORS as error:
         if not overwrite:
-            raise ValueError(f"{run.name}: {error}") from None
+            raise ValueError(f"{run.name}: {reason_of(error)}") from None
         return "new"
     if not folder.is_dir() or not any(folder.iterdir()):
         return "new"
@@ -96,6 +113,20 @@ def drop_needless(runs: Sequence[PlannedRun], states: Mapping[Path, State]) -> l
     return [run for run in runs if states[run.folder] == "done" or run.folder not in needless]
 
 
+def leave_out(rows: Sequence[Row], states: Mapping[Path, State]) -> list[Row]:
+    """Leave out runs that were neither chosen nor done, and rows without any other."""
+    kept = []
+    for row in rows:
+        runs = {
+            seed: run
+            for seed, run in row.runs.items()
+            if run.chosen or states[run.folder] == "done"
+        }
+        if runs:
+            kept.append(replace(row, runs=runs))
+    return kept
+
+
 @dataclass(frozen=True)
 class Campaign:
     """Runs that are done one after the other.
@@ -104,7 +135,7 @@ class Campaign:
         runs: The runs, in their order.
         states: What is in their folders, by folder.
         programs: By name of a program, the command that starts it.
-        overwrite: Whether folders may lose runs with other settings.
+        overwrite: Whether folders may lose runs with other settings or data.
         keep_checkpoints: Whether a finished run keeps its checkpoints.
     """
 

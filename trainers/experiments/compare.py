@@ -1,12 +1,12 @@
 """Is a run better than another one? A paired bootstrap over the rows that both predicted."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.metrics.task_metrics import aggregates
+from trainers.metrics.task_metrics import aggregates, glue_score
 from trainers.reports.model_card import markdown_table
 
 from .scored_rows import ScoredRows
@@ -178,6 +178,42 @@ def _compare_aggregates(
         _judge("all", name, count, left[name], right[name], change)
         for name, change in changes.items()
     ]
+
+
+def compare_glue(
+    first: Mapping[str, Sequence[ScoredRows]],
+    second: Mapping[str, Sequence[ScoredRows]],
+    *,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> Difference:
+    """Compare the score of GLUE of two runs by a paired bootstrap.
+
+    Args:
+        first: By task of GLUE, the sets of validation rows, as the first run predicted them.
+        second: The same of the second run.
+        resamples: Number of draws.
+        seed: Of the draws.
+
+    Raises:
+        ValueError: If the runs have other rows or labels in a task.
+    """
+    values: list[dict[str, list[float]]] = [{}, {}]
+    changes, count = [], 0
+    for number, (task, sets) in enumerate(first.items()):
+        drawn = []
+        for place, (left, right) in enumerate(zip(sets, second[task], strict=True)):
+            _check_same_rows(task, left, right)
+            count += len(left.ids)
+            for pair in zip(left.by_metric(), right.by_metric(), strict=True):
+                # the same rows for every metric of a set
+                generator = np.random.default_rng([seed, number, place])
+                drawn.append(_resample(*pair, resamples, generator))
+                for found, rows in zip(values, pair, strict=True):
+                    found.setdefault(task, []).append(rows.metric)
+        changes.append(np.mean(drawn, axis=0))
+    before, after = map(glue_score, values)
+    return _judge("all", "glue", count, before, after, np.mean(changes, axis=0))
 
 
 def describe_differences(differences: list[Difference]) -> str:

@@ -1,5 +1,6 @@
 """An experiments file: rows of a table, each a recipe with changes, a search and seeds."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -8,10 +9,11 @@ from typing import Any
 import yaml
 
 from trainers.runs.arguments import check_names
-from trainers.runs.recipe_files import read_value
+from trainers.runs.recipe_files import read_recipe, read_value
 from trainers.runs.recipes import parse_recipe, split_argv
 
 EXAMPLE = "{plain: {base: recipes/sst.yaml}}"
+LARGEST_SEED = 2**32 - 1  # of numpy
 
 
 @dataclass(kw_only=True)
@@ -23,7 +25,10 @@ class ExperimentArguments:
     """
 
     rows: dict[str, Any] = field(
-        metadata={"help": "Row to its keys; as a flag also names of rows of the file."}
+        metadata={
+            "help": "Row to its keys; as a flag also names of rows of the file, which are done. "
+            "The table has the others, too, as far as they are done."
+        }
     )
     output_dir: str = field(metadata={"help": "Folder of all runs and of the table."})
     base: str | None = field(default=None, metadata={"help": "Recipe of rows that name none."})
@@ -31,20 +36,26 @@ class ExperimentArguments:
         default=None, metadata={"help": "Changes of all recipes, by dotted paths."}
     )
     seeds: list[int] = field(
-        default_factory=lambda: [42], metadata={"help": "Seeds of rows that name none."}
+        default_factory=lambda: [42],
+        metadata={
+            "help": "Seeds of rows that name none; the table has others, too, that are done."
+        },
     )
     processes: int = field(default=1, metadata={"help": "Processes of a run."})
     keep_checkpoints: bool = field(
         default=True, metadata={"help": "Whether a finished run keeps its checkpoints."}
     )
     overwrite_output_dir: bool = field(
-        default=False, metadata={"help": "Whether folders may lose runs with other settings."}
+        default=False,
+        metadata={"help": "Whether folders may lose runs with other settings or data."},
     )
     dry_run: bool = field(default=False, metadata={"help": "Check and list the runs, no more."})
 
     def __post_init__(self) -> None:
         check_names("rows", self.rows, EXAMPLE)
         check_seeds("seeds", self.seeds)
+        if not self.output_dir:
+            raise ValueError("output_dir is empty; name a folder, as in runs/experiments")
         if self.processes < 1:
             raise ValueError(f"processes={self.processes}; expected 1 or more")
 
@@ -90,7 +101,7 @@ class PretrainKeys:
 
 def parse_experiments(
     argv: Sequence[str], default: str | Path | None = None
-) -> tuple[ExperimentArguments, dict[str, Any]]:
+) -> tuple[ExperimentArguments, dict[str, Any], dict[str, Any]]:
     """Read an experiments file and flags.
 
     Args:
@@ -100,7 +111,8 @@ def parse_experiments(
         default: File to take if ``argv`` does not begin with one.
 
     Returns:
-        The arguments, and the overrides among the flags.
+        The arguments, the overrides among the flags, and all rows of the file if ``--rows`` chose
+        some of them, else those of the arguments.
 
     Raises:
         FileNotFoundError: If the file is not there.
@@ -123,7 +135,16 @@ def parse_experiments(
         except yaml.YAMLError as error:
             raise ValueError(f"--{name} {values[0]!r} is not YAML") from error
     (arguments,) = parse_recipe((ExperimentArguments,), own)
-    return arguments, overrides
+    return arguments, overrides, _rows_of_file(path, arguments.rows)
+
+
+def _rows_of_file(path: str | os.PathLike[str] | None, chosen: dict[str, Any]) -> dict[str, Any]:
+    rows = None if path is None else read_recipe(Path(path)).get("rows")
+    if not isinstance(rows, dict):
+        return chosen
+    check_names("rows", rows, EXAMPLE)
+    is_part = all(name in rows and rows[name] == keys for name, keys in chosen.items())
+    return rows if is_part else chosen
 
 
 def _group(flags: Sequence[str]) -> list[list[str]]:
@@ -142,7 +163,9 @@ def check_seeds(where: str, seeds: Any) -> None:
     Raises:
         ValueError: If they are not.
     """
-    if not seeds or any(type(seed) is not int or seed < 0 for seed in seeds):
-        raise ValueError(f"{where}={seeds!r}; expected whole numbers >= 0, as in [1, 2, 3]")
+    if not seeds or any(type(seed) is not int or not 0 <= seed <= LARGEST_SEED for seed in seeds):
+        raise ValueError(
+            f"{where}={seeds!r}; expected whole numbers >= 0 and < 2**32, as in [1, 2, 3]"
+        )
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"{where}={seeds!r}; give each seed once")

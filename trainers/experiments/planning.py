@@ -3,20 +3,25 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainers.errors import INPUT_ERRORS
 from trainers.metrics.task_metrics import AGGREGATES
 from trainers.runs.recipe_files import read_recipe
 from trainers.runs.recipes import check_types, deal_keys
+from trainers.runs.run_folder import LOCK_FILE, is_finished
 
 from .experiment_arguments import EXAMPLE, ExperimentArguments, PretrainKeys, RowKeys, check_seeds
 from .overrides import check_disjoint, override
 from .search import RandomSearch, grid_points
 
 PRETRAIN = "pretrain."
+# What the folder of an experiments file has beside the folders of its rows.
+RESERVED = ("table.md", "table.csv", "table.png", "runs.csv", "pretrained", LOCK_FILE)
 # What is decided for every run.
 FIXED = ("output_dir", "overwrite_output_dir", "resume_from_checkpoint")
 # What a fine-tuning has from its pre-training.
@@ -35,6 +40,7 @@ class PlannedRun:
         folder: Its output folder.
         recipe: Its whole recipe.
         after: The run whose weights it begins with.
+        chosen: Whether it is to be done; else the table has it if it is done already.
     """
 
     program: str
@@ -42,6 +48,7 @@ class PlannedRun:
     folder: Path
     recipe: dict[str, Any]
     after: "PlannedRun | None" = None
+    chosen: bool = True
 
 
 @dataclass(frozen=True)
@@ -61,13 +68,21 @@ class Row:
     runs: dict[int, PlannedRun]
 
 
-def plan_rows(arguments: ExperimentArguments, flags: Mapping[str, Any] | None = None) -> list[Row]:
+def plan_rows(
+    arguments: ExperimentArguments,
+    flags: Mapping[str, Any] | None = None,
+    of_file: Mapping[str, Any] | None = None,
+) -> list[Row]:
     """Expand the rows of an experiments file to rows of the table with their runs.
+
+    Runs that are finished in their folders are there, too, if their row or their seed was not
+    chosen: a part of the table must not take the place of the whole.
 
     Args:
         arguments: What the file says.
         flags: Overrides from the command line. They win over those that the file gives for all
             rows, and may not touch what a row sets for itself.
+        of_file: All rows of the file, of which ``arguments`` has those that were chosen.
 
     Returns:
         The rows, in the order of the file.
@@ -77,11 +92,13 @@ def plan_rows(arguments: ExperimentArguments, flags: Mapping[str, Any] | None = 
         ValueError: If a key is unknown, a value is wrong, or two rows have one folder.
     """
     flags = flags or {}
-    rows = [
-        row
-        for name, keys in arguments.rows.items()
-        for row in _plan_row(arguments, flags, f"row {name!r}", name, keys)
-    ]
+    rows: list[Row] = []
+    for name, keys in {**(of_file or {}), **arguments.rows}.items():
+        is_chosen = name in arguments.rows
+        # what is wrong with a row is the matter of who chooses it
+        with nullcontext() if is_chosen else suppress(*INPUT_ERRORS):
+            planned = _plan_row(arguments, flags, name, keys, chosen=is_chosen)
+            rows += [row for row in planned if row.runs]
     folders: dict[Path, str] = {}
     for row in rows:
         folder = next(iter(row.runs.values())).folder.parent
@@ -95,8 +112,9 @@ def plan_rows(arguments: ExperimentArguments, flags: Mapping[str, Any] | None = 
 
 
 def _plan_row(
-    arguments: ExperimentArguments, flags: Mapping[str, Any], where: str, name: str, keys: Any
+    arguments: ExperimentArguments, flags: Mapping[str, Any], name: str, keys: Any, *, chosen: bool
 ) -> list[Row]:
+    where = f"row {name!r}"
     row: RowKeys = _fill(where, RowKeys, {} if keys is None else keys)
     seeds = arguments.seeds if row.seeds is None else row.seeds
     check_seeds(f"{where}: seeds", seeds)
@@ -120,7 +138,12 @@ def _plan_row(
         else:
             recipe, after = _make_chain(where, base, step, general, own | point, root)
         folder = root / _slug(full_name)
-        runs = {seed: _plan_run(folder, full_name, recipe, seed, after) for seed in seeds}
+        if folder.name in RESERVED:
+            raise ValueError(f"{where}: {str(folder)!r} is no row's; rename the row")
+        runs = {
+            seed: _plan_run(folder, full_name, recipe, seed, after, chosen=is_chosen)
+            for seed, is_chosen in _list_seeds(folder, seeds if chosen else ()).items()
+        }
         reference = _check_reference(where, row.reference, recipe)
         planned.append(Row(full_name, own | point, reference, runs))
     return planned
@@ -160,7 +183,7 @@ def _make_recipe(
     if of_pretraining:
         path = next(iter(of_pretraining))
         raise ValueError(f"{where}: {PRETRAIN}{path} means nothing without pretrain")
-    if "seed" in ours | own:
+    if any(_first(path) == "seed" for path in ours | own):
         raise ValueError(f"{where}: leave seed out; give seeds, as in [1, 2, 3]")
     return _override(where, _override(where, _read_base(where, base), ours), own)
 
@@ -176,7 +199,7 @@ def _make_chain(
     """Apply the overrides to the recipe of a row and to that of its pre-training."""
     ours, theirs = _part(general)
     own, of_pretraining = _part(changes)
-    if fixed := [path for path in own if path.split(".")[0] in FROM_PRETRAINING]:
+    if fixed := [path for path in own if _first(path) in FROM_PRETRAINING]:
         raise ValueError(
             f"{where}: {fixed[0]} is that of its pre-training; write {PRETRAIN}{fixed[0]}"
         )
@@ -198,9 +221,14 @@ def _make_chain(
 def _override(
     where: str, recipe: Mapping[str, Any], overrides: Mapping[str, Any]
 ) -> dict[str, Any]:
-    if fixed := [path for path in overrides if path in FIXED]:
+    if fixed := [path for path in overrides if _first(path) in FIXED]:
         raise ValueError(f"{where}: leave {fixed[0]} out; it is decided for every run")
     return override(where, recipe, overrides)
+
+
+def _first(path: Any) -> str:
+    """Take the key of the recipe that a path leads into."""
+    return str(path).partition(".")[0]
 
 
 def _read_base(where: str, base: str) -> dict[str, Any]:
@@ -223,14 +251,28 @@ def _part(overrides: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
     return ours, theirs
 
 
+def _list_seeds(folder: Path, chosen: Sequence[int]) -> dict[int, bool]:
+    """List the seeds that were chosen, and others whose runs are finished: whether chosen."""
+    numbers = [path.name.removeprefix("seed-") for path in folder.glob("seed-*")]
+    found = sorted({int(number) for number in numbers if number.isdecimal()} - {*chosen})
+    others = [seed for seed in found if is_finished(folder / f"seed-{seed}")]
+    return dict.fromkeys(chosen, True) | dict.fromkeys(others, False)
+
+
 def _plan_run(
-    folder: Path, name: str, recipe: dict[str, Any], seed: int, after: PlannedRun | None
+    folder: Path,
+    name: str,
+    recipe: dict[str, Any],
+    seed: int,
+    after: PlannedRun | None,
+    *,
+    chosen: bool,
 ) -> PlannedRun:
     folder = folder / f"seed-{seed}"
     own: dict[str, Any] = {"output_dir": str(folder), "seed": seed}
     if after is not None:
         own["model_name_or_path"] = str(after.folder)
-    return PlannedRun("finetune", f"{name}, seed {seed}", folder, recipe | own, after)
+    return PlannedRun("finetune", f"{name}, seed {seed}", folder, recipe | own, after, chosen)
 
 
 def _check_reference(
@@ -243,8 +285,8 @@ def _check_reference(
             raise ValueError(
                 f"{where}: reference: unknown {name!r}; expected one of {', '.join(known)}"
             )
-        if type(value) not in (int, float):
-            raise ValueError(f"{where}: reference: {name}={value!r}; expected a number")
+        if type(value) not in (int, float) or not -1 <= value <= 1:
+            raise ValueError(f"{where}: reference: {name}={value!r}; expected a number in [-1, 1]")
     return {name: float(value) for name, value in (reference or {}).items()}
 
 

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,11 @@ class ScoredRows:
         """Name of the metric that stands for the task."""
         return headline_metrics(self.problem_type, self.chosen)[0]
 
+    def by_metric(self) -> "list[ScoredRows]":
+        """Give the rows once for every metric that stands for the task."""
+        names = headline_metrics(self.problem_type, self.chosen)
+        return [replace(self, chosen=(name,)) for name in names]
+
     @property
     def metric(self) -> float:
         """The metric that stands for the task."""
@@ -67,7 +72,9 @@ class ScoredRows:
 
 
 def read_scored_rows(
-    folder: Path, labels: Mapping[str, tuple[list[str], NDArray[Any]]]
+    folder: Path,
+    labels: Mapping[str, tuple[list[str], NDArray[Any]]],
+    split: str = "validation",
 ) -> dict[str, ScoredRows]:
     """Read what a run predicted of the dev sets.
 
@@ -75,6 +82,7 @@ def read_scored_rows(
         folder: Folder of the run.
         labels: By task, ids and labels of its validation rows as they are today, (N,); the labels
             of a question and of a sentence with tags are a list, of its answers or tags.
+        split: The held-out set, such as ``validation_mismatched``.
 
     Returns:
         By task.
@@ -86,12 +94,12 @@ def read_scored_rows(
     scored = {}
     for task, (ids, references) in labels.items():
         head = content["tasks"][task]
-        name = f"{task}-{file_split('validation')}"
+        name = f"{task}-{file_split(split)}"
         read = _READERS.get(head["problem_type"], _read_values)
         file, predictions = read(folder / "predictions", name, ids, references, head)
         chosen = tuple(content.get("metric", {}).get(task, ()))
         rows = ScoredRows(head["problem_type"], ids, predictions, references, chosen)
-        noted = content["validation"]["metrics"][f"{task}_{rows.metric_name}"]
+        noted = content[split]["metrics"][f"{task}_{rows.metric_name}"]
         if not math.isclose(rows.metric, noted, abs_tol=ROUNDING):
             raise ValueError(
                 f"{str(file)!r}: with the labels as they are today the {rows.metric_name} is "

@@ -67,7 +67,9 @@ def plot_table(
         _draw_column(axes, column, [summary[column] for summary in summaries])
     for axes in panels[len(columns) :]:
         axes.set_visible(False)
-    panels[0].set_yticks(range(len(names)), [_break(name) for name in names])
+    # names are no formulas, though they may have dollars
+    labels = [_break(name) for name in names]
+    panels[0].set_yticks(range(len(names)), labels, parse_math=False)
     panels[0].set_ylim(len(names) - 0.5, -0.5)  # the first row on top
     shown = [axes.get_legend_handles_labels() for axes in panels]
     legend = {
@@ -96,7 +98,7 @@ def _draw_column(axes: Any, column: str, cells: Sequence[Summary]) -> None:
             )
         if cell.reference is not None:
             axes.plot(cell.reference, place, "D", ms=5, color="C1", label="reference")
-    axes.set_title(column, fontsize=10)
+    axes.set_title(column, fontsize=10, parse_math=False)
     axes.locator_params(axis="x", nbins=5)
     axes.grid(axis="x", color="0.9")
     axes.set_axisbelow(True)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -18,15 +19,20 @@ from trainers.metrics.task_metrics import (
 )
 from trainers.reports.model_card import markdown_table
 from trainers.reports.results import read_metrics
+from trainers.runs.run_folder import read_code
 
 from .campaign import Failure
 from .planning import PlannedRun, Row
 from .table_plot import Summary, plot_table
 
+logger = logging.getLogger(__name__)
+
 NOTE = (
     "Metrics of the dev sets, on which each run also chose its checkpoint if its recipe says so: "
     "mean ± sample standard deviation over the seeds."
 )
+# A picture of more would be slow to draw, and nobody could read it.
+MOST_DRAWN = 50
 # A published aggregate may differ by as much from that of its rounded numbers.
 ROUNDING = 0.001
 
@@ -109,21 +115,38 @@ class ExperimentTable:
                 if column in referenced:
                     line.append("" if cell.reference is None else f"{cell.reference:.4f}")
             lines.append(line)
-        notes = [NOTE, *self._doubt_references(), *self._list_failures()]
+        notes = [NOTE, *self._explain_picture(), *self._doubt_references(), *self._doubt_code()]
+        notes += self._list_failures()
         return "\n\n".join([markdown_table(lines, text_columns=1), *notes]) + "\n"
 
-    def write(self, folder: str | os.PathLike[str]) -> None:
-        """Write ``table.md``, ``table.csv``, ``runs.csv`` and, if a run is done, ``table.png``."""
+    def write(self, folder: str | os.PathLike[str], *, picture: bool = True) -> None:
+        """Write ``table.md``, ``table.csv`` and ``runs.csv``.
+
+        Args:
+            folder: Where to.
+            picture: Whether to draw ``table.png``, too, if a run is done and the rows are not too
+                many; else that of an older table goes.
+        """
         folder = Path(folder)
         write_text(folder / "table.md", self.markdown())
         write_text(folder / "table.csv", _csv(self._row_lines()))
         write_text(folder / "runs.csv", _csv(self._run_lines()))
-        if self.found:
-            plot_table(
-                [row.name for row in self.rows],
-                [self.summarize(row) for row in self.rows],
-                folder / "table.png",
-            )
+        (folder / "table.png").unlink(missing_ok=True)
+        if picture and self.found and len(self.rows) <= MOST_DRAWN:
+            self._plot(folder / "table.png")
+
+    def _plot(self, path: Path) -> None:
+        """Draw the picture; one that fails must not cost the runs that are still to do."""
+        names = [row.name for row in self.rows]
+        try:
+            plot_table(names, [self.summarize(row) for row in self.rows], path)
+        except Exception:
+            logger.exception("%s could not be drawn; the numbers are in table.csv", path)
+
+    def _explain_picture(self) -> list[str]:
+        if len(self.rows) <= MOST_DRAWN:
+            return []
+        return [f"{len(self.rows)} rows are too many for a picture; table.csv has the numbers."]
 
     def _row_lines(self) -> list[dict[str, Any]]:
         lines = []
@@ -191,6 +214,21 @@ class ExperimentTable:
                         f"{name} of its own numbers is {computed[name]:.4f}, which the table has."
                     )
         return doubts
+
+    def _doubt_code(self) -> list[str]:
+        """Say which rows have runs that were made by another code than the newest."""
+        made = {folder: read_code(folder) for folder in self.found}
+        _, newest = max(made.values(), key=lambda found: found[0], default=(0.0, None))
+        others = {folder for folder, (_, code) in made.items() if code != newest}
+        names = [
+            row.name for row in self.rows if any(run.folder in others for run in row.runs.values())
+        ]
+        if newest is None or not names:
+            return []
+        return [
+            f"Made by other code than the newest run, or by code that was not noted: "
+            f"{'; '.join(names)}. To repeat runs with the code of today, delete their folders."
+        ]
 
     def _list_failures(self) -> list[str]:
         """Show the failures, those of pre-training included, as they were found."""

@@ -1,6 +1,7 @@
 """What a report needs of a run beside ``metrics.json``, in one file that outlives the run."""
 
 import json
+import math
 import platform
 import sys
 from collections.abc import Mapping
@@ -58,7 +59,7 @@ def write_evidence(
             (entry["train_runtime"] for entry in reversed(history) if "train_runtime" in entry),
             None,
         ),
-        "shares": _describe_shares(trainer),
+        **_describe_shares(trainer),
         "splits": {
             task: {split: len(rows) for split, rows in splits.items()}
             for task, splits in encoded.items()
@@ -102,10 +103,23 @@ def _evaluated_step(trainer: MultiTaskTrainer) -> int:
     return int(best or trainer.state.global_step)
 
 
-def _describe_shares(trainer: MultiTaskTrainer) -> dict[str, dict[str, Any]]:
+def _describe_shares(trainer: MultiTaskTrainer) -> dict[str, Any]:
+    """Say how much of an epoch was a task's, or of the run, where every epoch has other shares."""
     sampler = trainer.train_sampler
-    shares = sampler.shares() if sampler is not None else {}
-    return {task: share._asdict() for task, share in shares.items()}
+    if sampler is None:
+        return {"shares": {}}
+    epochs = trainer.state.epoch or 0.0
+    whole, name = None, "an epoch"
+    if sampler.is_drawn and epochs >= 1 and math.isclose(epochs, round(epochs)):
+        whole = round(epochs)
+        name = "the only epoch" if whole == 1 else f"all {whole} epochs"
+    elif sampler.is_drawn:
+        name = f"epoch {sampler.epoch + 1} if it were whole"
+    shares = sampler.shares(whole)
+    return {
+        "shares": {task: share._asdict() for task, share in shares.items()},
+        "shares_of": name,
+    }
 
 
 def _analyse_task(

@@ -20,6 +20,7 @@ from trainers.training.multitask import MultiTaskTrainer
 
 from .evidence import EVIDENCE_FILE, write_evidence
 from .plots import place_strip, plot_calibration, plot_curves, plot_scatter
+from .results import name_run
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
         for number, name in enumerate(evidence["problem_types"], start=1)
     ]
     text = environment.get_template(REPORT_FILE).render(
-        name=printable(Path(folder).resolve().name),
+        name=printable(name_run(folder)),
         metrics=metrics,
         evidence=evidence,
         tasks=tasks,

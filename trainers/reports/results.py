@@ -360,6 +360,14 @@ def read_metrics(folder: str | os.PathLike[str]) -> dict[str, Any]:
     return content
 
 
+def name_run(folder: str | os.PathLike[str]) -> str:
+    """Name a run after its folder; one of many seeds after its row, too, as in base, seed 1."""
+    path = Path(folder).resolve()
+    seed = path.name.removeprefix("seed-")
+    is_seed = seed != path.name and seed.isdecimal()
+    return f"{path.parent.name}, seed {seed}" if is_seed else path.name
+
+
 def describe_training(trainer: MultiTaskTrainer) -> dict[str, Any]:
     """Say how long a run trained which tasks."""
     return {

@@ -11,7 +11,7 @@ from trainers.metrics.answers import QUESTION_ANSWERING
 from trainers.training.multitask import MultiTaskTrainer
 
 from .model_card import HUB_TASKS, write_model_card
-from .results import Results, RunFacts, describe_training
+from .results import Results, RunFacts, describe_training, name_run
 
 
 def write_card(
@@ -36,7 +36,7 @@ def write_card(
     write_model_card(
         template_path,
         folder / "README.md",
-        model_name=folder.resolve().name,
+        model_name=name_run(folder),
         metrics={f"eval_{name}": value for name, value in results["validation"].metrics.items()},
         problem_types=trainer.problem_types,
         chosen=trainer.metrics,

@@ -4,7 +4,7 @@ import difflib
 import os
 import types
 from argparse import SUPPRESS, Action, ArgumentTypeError
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from enum import Enum
 from functools import partial
@@ -181,6 +181,10 @@ def _nullable(convert: Any) -> Callable[[str], Any]:
 
 def _mapping(text: str, recipe: Any) -> dict[Any, Any]:
     """Read a mapping from the command line, or take a part of that of the recipe."""
+    given = recipe if isinstance(recipe, dict) else {}
+    names = _split_names(text, given)
+    if all(name in given for name in names):
+        return {name: given[name] for name in names}
     try:
         value = read_value(text)
     except yaml.YAMLError as error:
@@ -189,11 +193,20 @@ def _mapping(text: str, recipe: Any) -> dict[Any, Any]:
         return value
     if not isinstance(recipe, dict):
         raise ArgumentTypeError(f"{text!r} is not a mapping; write it as '{{key: value}}'")
-    names = [name.strip() for name in text.split(",")]
-    if unknown := [name for name in names if name not in recipe]:
-        known = ", ".join(map(str, recipe))
-        raise ArgumentTypeError(f"the recipe has no {unknown}; it has {known}")
-    return {name: recipe[name] for name in names}
+    unknown, known = [name for name in names if name not in recipe], ", ".join(map(str, recipe))
+    raise ArgumentTypeError(f"the recipe has no {unknown}; it has {known}")
+
+
+def _split_names(text: str, known: Collection[str]) -> list[str]:
+    """Part names at commas; of names that have commas themselves the longest known one counts."""
+    parts = text.split(",")
+    names = []
+    while parts:
+        joined = [",".join(parts[:count]).strip() for count in range(len(parts), 0, -1)]
+        name = next((name for name in joined if name in known), joined[-1])
+        names.append(name)
+        parts = parts[len(joined) - joined.index(name) :]
+    return names
 
 
 def _check_known(path: Any, recipe: Mapping[Any, Any], known: Iterable[str]) -> None:

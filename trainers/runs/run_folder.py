@@ -1,5 +1,6 @@
 """The life of a run: its settings, its folder, and who of its processes speaks."""
 
+import hashlib
 import json
 import logging
 import os
@@ -21,6 +22,8 @@ from trainers.files import write_text
 from trainers.training.checkpoints import checkpoint_problem, last_complete_checkpoint
 
 RUN_FILE = "run.json"
+# What computes a run: these, and the programs beside them.
+PACKAGES = ("datasets_scripts", "modeling_minbert", "trainers")
 # The Trainer does not push what begins with an underscore.
 LOCK_FILE = "_run.lock"
 # What a run leaves in its folder, beside its weights; the last is that of a chain.
@@ -226,6 +229,42 @@ def read_settings(output_dir: str | os.PathLike[str]) -> dict[str, Any]:
     return settings
 
 
+def read_fingerprints(output_dir: str | os.PathLike[str]) -> dict[str, str]:
+    """Read what tells the data of each task of a run from any other; nothing if not noted."""
+    found: dict[str, str] = (_read_run(Path(output_dir)) or {}).get("data", {})
+    return found
+
+
+def read_code(output_dir: str | os.PathLike[str]) -> tuple[float, str | None]:
+    """Read when a run was written and by which code, None if that was not noted or is no run."""
+    folder = Path(output_dir)
+    run = _read_run(folder)
+    return (0.0, None) if run is None else ((folder / RUN_FILE).stat().st_mtime, run.get("code"))
+
+
+def digest_code() -> str:
+    """Tell this code from any other: a hash of its sources."""
+    root = Path(__file__).resolve().parents[2]
+    paths = [
+        *root.glob("*.py"),
+        *(path for name in PACKAGES for path in (root / name).rglob("*.py")),
+    ]
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def _name_code(before: Mapping[str, Any] | None) -> str:
+    """Name this code, and before it all others that a run which is resumed was made by."""
+    code = digest_code()
+    if before is None:
+        return code
+    noted = before.get("code") or "not noted"
+    return noted if code in noted.split(", ") else f"{noted}, {code}"
+
+
 @contextmanager
 def sole_writer(output_dir: str | os.PathLike[str]) -> Iterator[None]:
     """Keep other runs out of the folder; the lock goes with the process, however that ends.
@@ -254,13 +293,15 @@ def start_run(
     *,
     resume: bool,
 ) -> None:
-    """Take the folder: note settings and data, and without `resume` drop the checkpoints of before.
+    """Note settings, data and code, and without `resume` drop the checkpoints of before.
 
     What was found before is dropped, too: it would pass for that of this run.
     """
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    _write_run(folder, {"settings": settings, "data": fingerprints or {}}, finished=False)
+    run = _read_run(folder) if resume else None
+    content = {"settings": settings, "data": fingerprints or {}, "code": _name_code(run)}
+    _write_run(folder, content, finished=False)
     if not resume:
         for old in (path for name in OLD_FOLDERS for path in folder.glob(name)):
             if old.is_dir():
