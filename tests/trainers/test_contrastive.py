@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 from transformers import TrainingArguments
 
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from modeling_minbert import MinBertForMultiTask
 from tests.trainers import tiny
 from trainers import (
     AggregateEarlyStopping,
@@ -46,18 +46,7 @@ def make_model(sentences, dropout=0.0):
         "near": {"problem_type": "contrastive", "num_sentences": sentences},
         "moods": {"problem_type": "classification", "labels": ["bad", "so-so", "good"]},
     }
-    config = MinBertConfig(
-        vocab_size=tiny.VOCABULARY,
-        hidden_size=12,
-        num_hidden_layers=2,
-        num_attention_heads=3,
-        intermediate_size=29,
-        max_position_embeddings=17,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-        tasks=tasks,
-    )
-    return MinBertForMultiTask(config)
+    return MinBertForMultiTask(tiny.make_config(tasks, dropout))
 
 
 def make_trainer(folder, sentences, tasks=("near",), dropout=0.0, train=None, **arguments):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from modeling_minbert import MinBertForMultiTask
 from modeling_minbert.head_minbert import best_border
 from tests.trainers import tiny
 from trainers.methods.method_arguments import MethodArguments
@@ -36,17 +36,7 @@ def make_pairs(count, seed):
 def make_trainer(folder, **settings):
     threshold = {"threshold": settings.pop("threshold")} if "threshold" in settings else {}
     torch.manual_seed(0)
-    config = MinBertConfig(
-        vocab_size=tiny.VOCABULARY,
-        hidden_size=12,
-        num_hidden_layers=2,
-        num_attention_heads=3,
-        intermediate_size=29,
-        max_position_embeddings=17,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        tasks={"pairs": RANKED | threshold},
-    )
+    config = tiny.make_config({"pairs": RANKED | threshold})
     own = {
         "train_dataset": {"pairs": make_pairs(24, seed=0)},
         "eval_dataset": {"pairs": make_pairs(40, seed=1)},

@@ -21,6 +21,20 @@ CHECKPOINTING = next(
 )
 
 
+def make_config(tasks, dropout=0.0, layers=2):
+    return MinBertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=12,
+        num_hidden_layers=layers,
+        num_attention_heads=3,
+        intermediate_size=29,
+        max_position_embeddings=17,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        tasks=tasks,
+    )
+
+
 def make_model(dropout=0.0, layers=2):
     torch.manual_seed(0)
     tasks = {
@@ -33,16 +47,8 @@ def make_model(dropout=0.0, layers=2):
             "head": "concat",
         },
     }
-    config = MinBertConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=12,
-        num_hidden_layers=layers,
-        num_attention_heads=3,
-        intermediate_size=29,
-        max_position_embeddings=17,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-        tasks={name: {**task, "dropout": dropout} for name, task in tasks.items()},
+    config = make_config(
+        {name: {**task, "dropout": dropout} for name, task in tasks.items()}, dropout, layers
     )
     return MinBertForMultiTask(config)
 

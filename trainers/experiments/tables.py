@@ -136,7 +136,7 @@ class ExperimentTable:
             self._plot(folder / "table.png")
 
     def _plot(self, path: Path) -> None:
-        """Draw the picture; one that fails must not cost the runs that are still to do."""
+        """Draw the picture; one that fails must not hide the table, which is printed next."""
         names = [row.name for row in self.rows]
         try:
             plot_table(names, [self.summarize(row) for row in self.rows], path)
