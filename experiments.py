@@ -209,6 +209,7 @@ def prepare(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], Campai
         )
         for run, found in zip(runs, settings, strict=True)
     }
+    rows, left_out = leave_out(rows, states)
     campaign = Campaign(
         drop_needless([run for run in runs if run.chosen], states),
         states,
@@ -218,8 +219,9 @@ def prepare(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], Campai
         },
         overwrite=overwrite,
         keep_checkpoints=arguments.keep_checkpoints,
+        left_out=left_out,
     )
-    return arguments, leave_out(rows, states), campaign
+    return arguments, rows, campaign
 
 
 def run_campaign(rows: Sequence[Row], campaign: Campaign, output_dir: Path) -> bool:
@@ -230,6 +232,7 @@ def run_campaign(rows: Sequence[Row], campaign: Campaign, output_dir: Path) -> b
     """
     waiting = {run.folder for run in campaign.runs if campaign.states[run.folder] != "done"}
     failures: dict[Path, Failure] = {}
+    make_table = partial(ExperimentTable, rows, failures, left_out=campaign.left_out)
     bar = tqdm(total=len(campaign.runs), initial=len(campaign.runs) - len(waiting), unit="run")
     with bar:
         for run, failure in campaign.do(lambda run: bar.set_description(run.name)):
@@ -238,9 +241,9 @@ def run_campaign(rows: Sequence[Row], campaign: Campaign, output_dir: Path) -> b
                 bar.write(f"{run.name} {failure.describe()}", file=sys.stderr)
             if run.folder in waiting:
                 waiting.remove(run.folder)
-                ExperimentTable(rows, failures, waiting).write(output_dir, picture=False)
+                make_table(waiting).write(output_dir, picture=False)
                 bar.update()
-    table = ExperimentTable(rows, failures)
+    table = make_table()
     table.write(output_dir)
     print(f"\n{table.markdown()}")
     drawn = " table.png," if (output_dir / "table.png").is_file() else ""

@@ -132,8 +132,11 @@ def test_what_was_not_chosen_is_shown_if_it_is_done_with_the_same_settings(folde
     runs = order_runs(rows)
     assert [run.name for run in runs] == ["a, seed 2", "b, seed 1", "c, seed 1", "a, seed 1"]
     states = {run.folder: find_state(run, run.recipe, overwrite=True) for run in runs}
-    shown = {row.name: list(row.runs) for row in leave_out(rows, states)}
-    assert shown == {"a": [2, 1], "c": [1]}
+    shown, left_out = leave_out(rows, states)
+    assert {row.name: list(row.runs) for row in shown} == {"a": [2, 1], "c": [1]}
+    assert [run.name for run in left_out] == ["b, seed 1"]
+    described = Campaign(runs[:1], states, {}, left_out=left_out).describe()
+    assert described.splitlines() == ["to do    a, seed 2", "changed  b, seed 1 (not in the table)"]
 
 
 def test_a_run_gets_its_whole_recipe_and_no_bars(folder):

@@ -155,6 +155,16 @@ def test_rows_of_another_code_than_the_newest_run_are_named(make):
     assert f"{note}plain; better. To repeat" in table.markdown()
 
 
+def test_runs_that_have_no_row_any_more_are_named(make):
+    table = make()
+    runs = list(table.rows[0].runs.values())[:2]
+
+    text = ExperimentTable(table.rows, {}, table.waiting, runs).markdown()
+
+    assert "today's, so not in the table: plain, seed 1; plain, seed 2. Choose" in text
+    assert "not in the table" not in table.markdown()
+
+
 def test_failures_are_under_the_table(make):
     text = make(failed=[("better", 2)]).markdown()
 

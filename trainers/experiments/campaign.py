@@ -113,18 +113,25 @@ def drop_needless(runs: Sequence[PlannedRun], states: Mapping[Path, State]) -> l
     return [run for run in runs if states[run.folder] == "done" or run.folder not in needless]
 
 
-def leave_out(rows: Sequence[Row], states: Mapping[Path, State]) -> list[Row]:
-    """Leave out runs that were neither chosen nor done, and rows without any other."""
-    kept = []
+def leave_out(
+    rows: Sequence[Row], states: Mapping[Path, State]
+) -> tuple[list[Row], list[PlannedRun]]:
+    """Leave out runs that were neither chosen nor done, and rows without any other.
+
+    Returns:
+        The rows, and the runs that were left out: finished ones of other settings or data.
+    """
+    kept, left_out = [], []
     for row in rows:
         runs = {
             seed: run
             for seed, run in row.runs.items()
             if run.chosen or states[run.folder] == "done"
         }
+        left_out += [run for seed, run in row.runs.items() if seed not in runs]
         if runs:
             kept.append(replace(row, runs=runs))
-    return kept
+    return kept, left_out
 
 
 @dataclass(frozen=True)
@@ -137,6 +144,8 @@ class Campaign:
         programs: By name of a program, the command that starts it.
         overwrite: Whether folders may lose runs with other settings or data.
         keep_checkpoints: Whether a finished run keeps its checkpoints.
+        left_out: Finished runs of other settings or data than the file has today. They were not
+            chosen, and stay as they are.
     """
 
     runs: Sequence[PlannedRun]
@@ -144,14 +153,15 @@ class Campaign:
     programs: Mapping[str, Sequence[str]]
     overwrite: bool = False
     keep_checkpoints: bool = True
+    left_out: Sequence[PlannedRun] = ()
 
     def describe(self) -> str:
         """List the runs with their states."""
         words = {"new": "to do", "unfinished": "goes on", "done": "done"}
-        width = max(len(word) for word in words.values())
-        return "\n".join(
-            f"{words[self.states[run.folder]]:<{width}}  {run.name}" for run in self.runs
-        )
+        lines = [(words[self.states[run.folder]], run.name) for run in self.runs]
+        lines += [("changed", f"{run.name} (not in the table)") for run in self.left_out]
+        width = max(map(len, words.values()))
+        return "\n".join(f"{word:<{width}}  {name}" for word, name in lines)
 
     def do(
         self, tell: Callable[[PlannedRun], None] = lambda _: None

@@ -44,6 +44,7 @@ class ExperimentTable:
         rows: The rows.
         failures: Why there are no results, by folder of a run.
         waiting: Folders of runs that were not begun yet.
+        left_out: Finished runs that are not of these rows any more.
     """
 
     def __init__(
@@ -51,10 +52,12 @@ class ExperimentTable:
         rows: Sequence[Row],
         failures: Mapping[Path, Failure],
         waiting: Collection[Path] = (),
+        left_out: Sequence[PlannedRun] = (),
     ) -> None:
         self.rows = rows
         self.failures = failures
         self.waiting = set(waiting)
+        self.left_out = left_out
         self.found: dict[Path, dict[str, Any]] = {}
         for row in rows:
             for run in row.runs.values():
@@ -116,7 +119,7 @@ class ExperimentTable:
                     line.append("" if cell.reference is None else f"{cell.reference:.4f}")
             lines.append(line)
         notes = [NOTE, *self._explain_picture(), *self._doubt_references(), *self._doubt_code()]
-        notes += self._list_failures()
+        notes += [*self._list_left_out(), *self._list_failures()]
         return "\n\n".join([markdown_table(lines, text_columns=1), *notes]) + "\n"
 
     def write(self, folder: str | os.PathLike[str], *, picture: bool = True) -> None:
@@ -228,6 +231,16 @@ class ExperimentTable:
         return [
             f"Made by other code than the newest run, or by code that was not noted: "
             f"{'; '.join(names)}. To repeat runs with the code of today, delete their folders."
+        ]
+
+    def _list_left_out(self) -> list[str]:
+        """Say which finished runs have no row, so that none is missed."""
+        if not self.left_out:
+            return []
+        names = "; ".join(run.name for run in self.left_out)
+        return [
+            f"Finished with other settings or data than today's, so not in the table: {names}. "
+            "Choose these rows and seeds with --overwrite_output_dir true to repeat them."
         ]
 
     def _list_failures(self) -> list[str]:
