@@ -22,12 +22,24 @@ from torch.nn import functional as F
 
 from .configuration_minbert import MinBertConfig
 from .dropout_minbert import MinBertDropout
-from .losses_minbert import cosent, multiple_negatives_ranking, symmetric_kl
+from .losses_minbert import (
+    cosent,
+    count_processes,
+    gather_rows,
+    multiple_negatives_ranking,
+    symmetric_kl,
+)
 from .task_minbert import IN_BATCH, MinBertTask
 
 
 class MinBertTaskHead(nn.Module):
-    """One task of `MinBertForMultiTask`: from pooled vectors to logits, and its loss."""
+    """One task of `MinBertForMultiTask`: from pooled vectors to logits, and its loss.
+
+    Attributes:
+        gathers: Whether in training a loss that compares rows sees those of all processes.
+    """
+
+    gathers = False
 
     def __init__(self, config: MinBertConfig, task: MinBertTask) -> None:
         super().__init__()
@@ -60,7 +72,8 @@ class MinBertTaskHead(nn.Module):
 
     def embed(self, pooled: Tensor) -> Tensor:
         """Make pooled vectors the vectors that are compared, of the same shape."""
-        vectors = self.dropout(pooled)
+        # equal u and v with other holes would differ: `concat` drops from all three together
+        vectors = pooled if self.task.head == "concat" else self.dropout(pooled)
         if self.projection is None or (self.task.projection == "training" and not self.training):
             return vectors
         return torch.tanh(self.projection(vectors))
@@ -74,7 +87,7 @@ class MinBertTaskHead(nn.Module):
             if self.task.head == "cosine":
                 # near 1, where good pairs are, half precision would tell few cosines apart
                 return F.cosine_similarity(u.float(), v.float(), dim=-1).unsqueeze(-1)
-            vectors = torch.cat([u, v, (u - v).abs()], dim=-1)
+            vectors = self.dropout(torch.cat([u, v, (u - v).abs()], dim=-1))
         if self.dense is not None:
             vectors = self.dropout(torch.tanh(self.dense(vectors)))
         return vectors if self.out is None else self.out(vectors)
@@ -131,6 +144,19 @@ class MinBertTaskHead(nn.Module):
             raise ValueError(
                 f"labels of shape {tuple(labels.shape)}, expected ({scores.shape[0]},): one a row"
             )
+        is_shared = self.gathers and self.training and self.task.loss in IN_BATCH
+        processes = count_processes() if is_shared else 1
+        if processes == 1:
+            return self._compare(vectors, scores, labels, keys)
+        vectors, scores, labels = map(gather_rows, (vectors, scores, labels))
+        loss = self._compare(vectors, scores, labels, None if keys is None else gather_rows(keys))
+        # each process has the gradient of its own rows, and the mean of all is taken
+        return loss.detach() + processes * (loss - loss.detach())
+
+    def _compare(
+        self, vectors: Tensor, scores: Tensor, labels: Tensor, keys: Tensor | None
+    ) -> Tensor:
+        """Compute the loss of rows that are all there; see `loss`."""
         if self.task.loss == "multiple_negatives_ranking":
             return self._rank(vectors, labels, keys)
         scores = scores.float()

@@ -17,7 +17,7 @@ Shapes: B rows, C candidates, D size of a vector, K logits, N sequences, L colum
 """
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.nn import functional as F
 
 # The increment and the factors of splitmix64, as signed numbers (Steele et al. 2014).
@@ -84,8 +84,8 @@ def multiple_negatives_ranking(
         is_anchor: Which rows are anchors with a positive, (B,), bool; None for all.
         is_candidate: Which candidates count, (C,), bool; None for all.
         keys: A number for the text of each anchor, (B,), and of each candidate, (C,): a candidate
-            with the text of the anchor, or of its positive, is no negative, nor is the positive of
-            another anchor with the same text. None for all different.
+            with the text of the anchor, or of a positive of it in any row, is no negative. None
+            for all different.
 
     Source: Henderson et al. 2017; van den Oord et al. 2018, section 2.3.
     """
@@ -112,11 +112,37 @@ def multiple_negatives_ranking(
 def _related(queries: Tensor, targets: Tensor, candidates: Tensor, is_anchor: Tensor) -> Tensor:
     """Find the candidates that are no negatives of a query, (B, C), by the numbers of texts.
 
-    They are equal to it or to its target, or the target of another query that is equal to it.
+    They are equal to it, or to its target, or to that of another query that is equal to it.
     """
     equal = (candidates == queries[:, None]) | (candidates == targets[:, None])
     shared = (queries == queries[:, None]) & is_anchor
-    return equal | F.pad(shared, (0, len(candidates) - len(queries)))
+    found = shared.float() @ (candidates == targets[:, None]).float()
+    return equal | (found > 0)
+
+
+def count_processes() -> int:
+    """Count the processes that train together; 1 for one that is alone."""
+    together = distributed.is_available() and distributed.is_initialized()
+    return distributed.get_world_size() if together else 1
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # how many rows is known only then
+def gather_rows(rows: Tensor) -> Tensor:
+    """Put the rows of all processes one after the other, (B, ...) -> (sum of all B, ...).
+
+    Those of this process keep their gradient. Numbers of rows may differ.
+    """
+    own = rows.new_tensor([len(rows)], dtype=torch.int64)
+    found = [torch.zeros_like(own) for _ in range(count_processes())]
+    distributed.all_gather(found, own)
+    counts = [int(count) for count in found]
+    filled = rows.new_zeros(max(counts), *rows.shape[1:])
+    filled[: len(rows)] = rows.detach()
+    parts = [torch.empty_like(filled) for _ in counts]
+    distributed.all_gather(parts, filled)
+    parts = [part[:count] for part, count in zip(parts, counts, strict=True)]
+    parts[distributed.get_rank()] = rows
+    return torch.cat(parts)
 
 
 def _rank(scores: Tensor, ignored: Tensor) -> Tensor:
@@ -158,4 +184,11 @@ def symmetric_kl(logits: Tensor, other: Tensor) -> Tensor:
     return ((p.exp() - q.exp()) * (p - q)).sum(dim=-1)
 
 
-__all__ = ["cosent", "multiple_negatives_ranking", "sequence_keys", "symmetric_kl"]
+__all__ = [
+    "cosent",
+    "count_processes",
+    "gather_rows",
+    "multiple_negatives_ranking",
+    "sequence_keys",
+    "symmetric_kl",
+]

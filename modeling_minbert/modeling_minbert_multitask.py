@@ -130,8 +130,8 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
 
         A contrastive task takes no labels and always has its `loss`; rows of padding alone (packed,
         that begin with it) fill the batch up. In training a sentence that is alone in its row is
-        encoded twice. Losses that compare rows see those of this process alone, and tell equal
-        texts by their ids.
+        encoded twice. Losses that compare rows tell equal texts by their ids, and see the rows of
+        this process alone, or of all (see `gather_rows`).
 
         A token_classification task takes one label a token, as `MinBertForTokenClassification`, and
         a question_answering task `start_positions` and `end_positions`, as
@@ -357,6 +357,17 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         value: float = head.fit_threshold(torch.as_tensor(logits), torch.as_tensor(labels))
         self.config.tasks = {**(self.config.tasks or {}), task: asdict(spec)}
         return value
+
+    def gather_rows(self) -> None:
+        """Let losses that compare rows see those of all processes in training.
+
+        So they are those of one process with the whole batch; gradients are, too, if their mean
+        over the processes is taken, as `DistributedDataParallel` does. From then on all processes
+        have to compute the same tasks in the same order. `MultiTaskTrainer` calls it.
+        """
+        for head in self.heads.values():
+            if isinstance(head, MinBertTaskHead):
+                head.gathers = True
 
     def divergence(
         self, task: str, logits: Tensor, other: Tensor, labels: Tensor | None = None

@@ -114,8 +114,9 @@ class MinBertTask:
             the nearest one. With the cosine head also `multiple_negatives_ranking` (every other
             second sentence of the batch is a negative; Henderson et al. 2017) and
             `cosent` (pairs with a higher score get a higher cosine; Su 2022).
-        dropout: Probability in [0, 1] of dropping an element of the vectors that a head reads; 0.3,
-            0.1 for token_classification, 0 for question_answering and for a cosine.
+        dropout: Probability in [0, 1] of dropping an element of the vectors that a head reads (of
+            `concat`, of all three together); 0.3, 0.1 for token_classification, 0 for
+            question_answering and for a cosine.
         margin: Cosine, in [-1, 1], under which a negative pair costs nothing (`cosine_embedding`).
         cosine_scale: Factor from cosine to logit: `logit = cosine_scale * (cosine - threshold)`;
             10, and 20 for losses that compare rows, for which it is 1 / temperature.

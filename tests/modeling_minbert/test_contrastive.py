@@ -349,8 +349,8 @@ def test_the_concat_head_is_the_softmax_classifier_of_sbert(build_multitask, tmp
     labels = {"labels": ["no", "maybe", "yes"], "pair_encoding": "separate"}
     model = build_multitask({"nli": {"problem_type": "classification", **labels}})
     batch = make_batch("same") | {"labels": torch.tensor([0, 1, 2, 2, 1, 0])}
-    vectors = []
-    model.heads["nli"].dropout.register_forward_hook(lambda *args: vectors.append(args[2]))
+    features = []
+    model.heads["nli"].dropout.register_forward_hook(lambda *args: features.append(args[2]))
 
     class Given(torch.nn.Module):
         """A model that has encoded its columns already."""
@@ -363,13 +363,27 @@ def test_the_concat_head_is_the_softmax_classifier_of_sbert(build_multitask, tmp
     reference = losses.SoftmaxLoss(Given(), embedding_dimension=33, num_labels=3)
     reference.classifier.load_state_dict(model.heads["nli"].out.state_dict())
     outputs = model(**batch)
-    u, v = vectors[0].unbind(dim=1)
+    u, v, _ = features[0].chunk(3, dim=-1)
 
     columns = [{"sentence_embedding": each} for each in (u, v)]
     assert_close(outputs.loss, reference(columns, batch["labels"]))
     model.save_pretrained(tmp_path)
     saved = MinBertForMultiTask.from_pretrained(tmp_path).heads["nli"].out
     assert_close(saved.weight, reference.classifier.weight)
+
+
+def test_dropout_makes_no_difference_between_equal_sentences(build_multitask):
+    labels = {"labels": ["no", "maybe", "yes"], "pair_encoding": "separate", "dropout": 0.5}
+    head = build_multitask({"nli": {"problem_type": "classification", **labels}}).heads["nli"]
+    features = []
+    head.out.register_forward_pre_hook(lambda _, args: features.append(args[0]))
+
+    head.train()(torch.randn(6, 1, 33).expand(6, 2, 33))
+
+    u, v, difference = features[0].chunk(3, dim=-1)
+    assert not difference.any()
+    assert (u == 0).any()
+    assert not torch.equal(u, v)  # it still drops what the layer reads
 
 
 def test_the_cosine_head_has_the_loss_of_sentence_transformers(build_multitask):

@@ -63,6 +63,18 @@ def test_cosent_equals_sentence_transformers(labels):
     assert_equal_with_gradients(actual, theirs("CoSENTLoss")([u, v], labels), u, v)
 
 
+def test_the_other_direction_of_ranking_has_no_hard_negatives():
+    u, v, hard = vectors(7, 5), vectors(7, 5, seed=1), vectors(7, 5, seed=2)
+    cosines = F.cosine_similarity(u[:, None], torch.cat([v, hard]), dim=-1)
+    own = torch.arange(7)
+
+    loss = multiple_negatives_ranking(u, torch.cat([v, hard]), scale=20, symmetric=True)
+
+    there = F.cross_entropy(20 * cosines, own)
+    back = F.cross_entropy(20 * cosines[:, :7].T, own)
+    assert_close(loss, (there + back) / 2)
+
+
 def test_one_row_has_no_negatives():
     loss = multiple_negatives_ranking(vectors(1, 5), vectors(1, 5, seed=1), scale=20)
 
@@ -136,6 +148,30 @@ def test_all_positives_of_a_text_are_no_negatives(symmetric):
     assert_close(three, sum(row.logsumexp(0) - row[0] for row in kept) / 3)
 
 
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_a_positive_of_a_text_is_no_negative_in_any_row(symmetric):
+    # rows (a, b), (a, c), (d, c): the third c belongs to a as much as the second one
+    anchors, candidates = vectors(3, 5), vectors(3, 5, seed=1)
+    keys = torch.tensor([1, 1, 4]), torch.tensor([2, 3, 3])
+    hard = vectors(3, 5, seed=2), torch.tensor([2, 7, 8])  # b again; and what only d is told
+
+    loss = multiple_negatives_ranking(anchors, candidates, scale=2, keys=keys, symmetric=symmetric)
+    more = multiple_negatives_ranking(
+        anchors, torch.cat([candidates, hard[0]]), scale=2,
+        keys=(keys[0], torch.cat([keys[1], hard[1]])),
+    )  # fmt: skip
+
+    cosines = 2 * F.cosine_similarity(anchors[:, None], torch.cat([candidates, hard[0]]), dim=-1)
+    # the one pair that does not belong together is d and b, from either side
+    there = [cosines[0, [0]], cosines[1, [1]], cosines[2, [2, 0]]]
+    back = [cosines[[0, 2], 0], cosines[[1], 1], cosines[[2], 2]]
+    ways = [there, back] if symmetric else [there]
+    expected = [sum(row.logsumexp(0) - row[0] for row in rows) / 3 for rows in ways]
+    assert_close(loss, sum(expected) / len(ways))
+    kept = [cosines[0, [0, 4, 5]], cosines[1, [1, 4, 5]], cosines[2, [2, 0, 3, 4, 5]]]
+    assert_close(more, sum(row.logsumexp(0) - row[0] for row in kept) / 3)
+
+
 def test_a_hard_negative_of_the_same_text_stays_one():
     # rows (a, b), (a, c) of which the second is labelled as no pair, and a further column
     anchors, candidates = vectors(2, 5), vectors(4, 5, seed=1)
@@ -193,6 +229,15 @@ def test_half_precision_is_left_out():
         actual = multiple_negatives_ranking(u, v, scale=20)
 
     assert_close(actual, exact, rtol=0, atol=0)
+
+
+def test_cosines_of_half_precision_are_compared_in_whole():
+    cosines, labels = torch.linspace(0.9, 1, 8).bfloat16(), torch.arange(8.0)
+
+    loss = cosent(cosines, labels, scale=20)
+
+    assert loss.dtype == torch.float32
+    assert_close(loss, cosent(cosines.float(), labels, scale=20), rtol=0, atol=0)
 
 
 def test_divergence_equals_scipy():

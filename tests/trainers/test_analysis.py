@@ -83,6 +83,9 @@ def test_the_confusion_matrix_is_that_of_scikit_learn(classes):
         for number, name in enumerate(("a", "b", "2"))
     ]
     assert found["calibration"]["accuracy"] == pytest.approx((predictions == labels).mean())
+    # of what it says, not of what is right
+    said = find_probabilities("classification", logits).max(axis=1)
+    assert found["calibration"]["confidence"] == pytest.approx(said.mean())
 
 
 def test_a_class_that_nobody_saw_has_its_row():

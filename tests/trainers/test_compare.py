@@ -15,6 +15,7 @@ from trainers import (
     read_scored_rows,
     write_predictions,
 )
+from trainers.experiments.compare import _judge
 from trainers.experiments.scored_rows import ScoredRows
 from trainers.metrics.answers import FoundAnswers, write_answers
 from trainers.metrics.scores import METRIC_SCORES
@@ -66,6 +67,16 @@ def test_p_of_an_accuracy_agrees_with_the_test_of_the_rows_that_differ(better):
     left, right = (run.predictions == run.labels for run in (first, second))
     wins, losses = int((right & ~left).sum()), int((left & ~right).sum())
     assert found.p_value == pytest.approx(stats.binomtest(wins, wins + losses).pvalue, abs=0.04)
+
+
+def test_a_tie_of_sums_counts_on_both_sides():
+    tie = (281 / 400 - 280 / 400 + 239 / 400 - 240 / 400) / 2
+    assert tie > 0
+    drawn = np.array([tie, -0.1, *[0.1] * 7])
+
+    found = _judge("all", "mean", 400, 0.5, 0.5, drawn)
+
+    assert found.p_value == pytest.approx(2 * (2 + 1) / (9 + 1))
 
 
 def test_a_correlation_is_resampled_with_its_labels():

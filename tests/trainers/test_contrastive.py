@@ -197,3 +197,10 @@ def test_early_stopping_follows_the_one_metric_of_single_sentences(tmp_path):
 def test_what_single_sentences_do_not_have_cannot_be_the_best(tmp_path, name):
     with pytest.raises(ValueError, match=r"expected one of near_uniformity, near_loss$"):
         make_trainer(tmp_path, 1, metric_for_best_model=name, eval_strategy="epoch")
+
+
+def test_losses_that_compare_rows_see_those_of_all_processes(tmp_path):
+    trainer = make_trainer(tmp_path, 2)
+
+    assert [head.gathers for head in trainer.model.heads.values()] == [True, True]
+    assert not make_model(2).heads["near"].gathers  # who trains by himself asks for it

@@ -5,11 +5,11 @@ from itertools import pairwise
 
 import pytest
 import torch
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainingArguments
 
 from tests.trainers.test_contrastive import make_trainer as make_contrastive
-from tests.trainers.tiny import make_model
-from trainers import MethodArguments, TaskTraining
+from tests.trainers.tiny import PROBLEM_TYPES, make_model
+from trainers import MethodArguments, MultiTaskTrainer, TaskTraining
 from trainers.runs.arguments import FinetuneArguments
 
 SMART = {"weight": 0.5, "bregman_weight": 0.5, "epsilon": 0.1}
@@ -252,6 +252,17 @@ def test_tasks_that_a_regulariser_leaves_out_are_named(tmp_path, caplog):
 def test_regularisers_do_not_go_with_compilation(make_trainer):
     with pytest.raises(ValueError, match="torch_compile does not follow"):
         build(make_trainer, {"r_drop": 1.0}, torch_compile=True, model=make_model())
+
+
+def test_smart_needs_a_process_for_each_gpu(tmp_path):
+    args = TrainingArguments(str(tmp_path / "run"), use_cpu=True)
+    args._n_gpu = 2
+    methods = MethodArguments(smart=SMART)
+
+    with pytest.raises(ValueError, match="each of the 2 GPUs; start it with `accelerate launch"):
+        MultiTaskTrainer(make_model(), args, problem_types=PROBLEM_TYPES, methods=methods)
+    args._n_gpu = 1
+    MultiTaskTrainer(make_model(), args, problem_types=PROBLEM_TYPES, methods=methods)
 
 
 def test_what_was_best_needs_its_average(make_trainer):

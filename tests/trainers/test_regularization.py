@@ -101,6 +101,34 @@ def test_smart_adds_a_divergence(
         assert 0 < found.facts["smart_change"] < 1
 
 
+def test_smart_changes_both_sentences_of_a_pair(model: MinBertForMultiTask) -> None:
+    inputs, seen = make_inputs("scores", packed=True), []
+    model.bert.encoder.register_forward_pre_hook(lambda _, args: seen.append(args[0].detach()))
+    torch.manual_seed(5)
+
+    run(model, inputs, smart=Smart())
+
+    moved = (seen[-1] - seen[0]).view(-1, 16).abs().amax(dim=1)  # with the same dropout masks
+    assert len(moved) == 20
+    assert all(part.max() > 0 for part in moved.split([6, 4, 6, 4]))
+
+
+@pytest.mark.parametrize("mode", ["paper", "mtdnn"])
+@pytest.mark.parametrize("task", list(TASKS))
+def test_a_padded_batch_is_smoothed_as_a_packed_one(
+    model: MinBertForMultiTask, task: str, mode: Any
+) -> None:
+    smart = Smart(mode=mode, epsilon=0.2, step_size=0.2)
+    found = [
+        run(model.eval(), make_inputs(task, packed=packed), smart=smart).facts
+        for packed in (False, True)
+    ]
+
+    assert found[0]["smart_divergence"] > 0
+    for name, value in found[0].items():
+        torch.testing.assert_close(found[1][name], value, rtol=1e-3, atol=1e-6)
+
+
 def test_the_search_finds_a_worse_change_than_noise(model: MinBertForMultiTask) -> None:
     inputs = make_inputs("moods")
     searched, random = [], []

@@ -65,6 +65,13 @@ PROBABILITIES = {
 }  # fmt: skip
 
 
+def test_temperature_and_cap_count_batches():
+    sampler = make("temperature", batches={"a": 2, "b": 4, "c": 5})
+
+    shares = np.array([150 / 2, 100 / 4, 25 / 5]) ** (1 / 3)
+    assert sampler.order.probabilities(0, 1) == pytest.approx(shares / shares.sum())
+
+
 @pytest.mark.parametrize("strategy", PROBABILITIES)
 def test_tasks_are_drawn_with_their_probabilities(strategy):
     sampler = make(strategy, stop=20_000)

@@ -14,6 +14,8 @@ from .scored_rows import ScoredRows
 LEVEL = 0.95
 # Elements of the arrays that a part of the resamples makes.
 ELEMENTS = 4_000_000
+# Decimals of a drawn difference that count: sums of floats miss a tie by less.
+DIGITS = 12
 
 
 @dataclass(kw_only=True)
@@ -149,6 +151,7 @@ def _judge(
     second: float,
     drawn: NDArray[np.float64],
 ) -> Difference:
+    drawn = drawn.round(DIGITS)  # p counts ties on both sides
     outside = (1 - LEVEL) / 2
     low, high = np.quantile(drawn, [outside, 1 - outside]).tolist()
     # the difference itself counts as a draw, so that p is never 0

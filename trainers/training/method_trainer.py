@@ -62,11 +62,7 @@ class MethodsTrainer(TaskEvaluationTrainer):
                 "load_best_model_at_end could not load what was best; leave one of them out"
             )
         if rdrop is not None or smart is not None:
-            if args.torch_compile:
-                raise ValueError(
-                    "r_drop and smart compute a batch several times with hooks, which "
-                    "torch_compile does not follow; leave one of them out"
-                )
+            _check_passes(args, is_smart=smart is not None)
             # a second pass would write to buffers that the first still needs
             args.ddp_broadcast_buffers = False
             self._regularizer = Regularizer(
@@ -228,6 +224,20 @@ class MethodsTrainer(TaskEvaluationTrainer):
             return super().evaluate(*args, **kwargs)
         with self._average.applied():
             return super().evaluate(*args, **kwargs)
+
+
+def _check_passes(args: TrainingArguments, *, is_smart: bool) -> None:
+    """Refuse what does not let a batch be computed several times."""
+    if args.torch_compile:
+        raise ValueError(
+            "r_drop and smart compute a batch several times with hooks, which torch_compile does "
+            "not follow; leave one of them out"
+        )
+    if is_smart and args.n_gpu > 1:
+        raise ValueError(
+            f"smart needs a process for each of the {args.n_gpu} GPUs; start it with `accelerate "
+            "launch --multi_gpu`, or show it one with CUDA_VISIBLE_DEVICES"
+        )
 
 
 class _AfterStep(TrainerCallback):

@@ -162,6 +162,8 @@ class MultiTaskTrainer(MixedStepsTrainer):
             **kwargs,
         )
         self.model_accepts_loss_kwargs = False
+        if callable(gather_rows := getattr(model, "gather_rows", None)):
+            gather_rows()
         # a loss that teaches no border leaves it to the trainer
         self._borderless = [
             task

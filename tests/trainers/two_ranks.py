@@ -1,0 +1,58 @@
+"""One of two processes: a loss that compares rows, and gradients that get in each other's way.
+
+Started by ``test_two_ranks.py``.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+from torch import distributed
+
+from modeling_minbert.head_minbert import MinBertTaskHead
+from tests.trainers.test_gradient_surgery import merge
+from tests.trainers.tiny import make_config
+
+PAIR = {"pair_encoding": "separate", "head": "cosine"}
+TASKS = {
+    "near": {"problem_type": "contrastive", "num_sentences": 3, "symmetric": True},
+    "same": PAIR | {"problem_type": "paraphrase", "loss": "multiple_negatives_ranking"},
+    "order": PAIR | {"problem_type": "similarity", "score_range": [0, 5], "loss": "cosent"},
+}
+ROWS = 7
+# Rows of each process, of unequal numbers.
+PARTS = (slice(3), slice(3, ROWS))
+GRADIENTS = torch.tensor([[[1.0, 0], [-1, 1]], [[1, 0], [3, 1]]])
+
+
+def compare(task, part=slice(ROWS)):
+    """Compute the loss of a part of the rows, and the gradient of its vectors."""
+    config = make_config(TASKS)
+    head = MinBertTaskHead(config, config.task(task))
+    head.gathers = True
+    generator = torch.Generator().manual_seed(0)
+    shape = (ROWS, 3 if task == "near" else 2)
+    vectors = torch.randn(*shape, 12, generator=generator)[part].requires_grad_()
+    keys = torch.arange(shape[0] * shape[1]).view(shape)
+    keys[5, 0], keys[6, 1] = keys[0, 0], keys[2, 1]  # texts of the other process
+    labels = torch.tensor([1.0, 0, 1, 1, -100, 1, 0])
+    scores = head.score(vectors)
+    loss = head.loss(vectors, scores, labels[part], None if task == "order" else keys[part])
+    loss.backward()
+    return loss.detach(), vectors.grad
+
+
+def main():
+    folder, rank = Path(sys.argv[1]), int(sys.argv[2])
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder / 'meeting'}", rank=rank, world_size=2
+    )
+    found = {task: compare(task, PARTS[rank]) for task in TASKS}
+    merged, *_ = merge("pcgrad", GRADIENTS[rank])
+    torch.save({"found": found, "merged": merged}, folder / f"rank-{rank}.pt")
+    distributed.barrier()  # destroying a gloo group while the other rank works can abort
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
