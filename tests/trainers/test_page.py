@@ -185,6 +185,19 @@ def test_the_confusion_matrix_is_that_of_the_predictions(write, found, encoded):
     assert evidence["analyses"]["moods"]["confusion"] == expected.tolist()
 
 
+def test_the_calibration_error_is_that_of_the_predictions(write, found, encoded):
+    outputs = found[2]["moods", "validation"]
+    said = torch.softmax(torch.as_tensor(outputs.logits), dim=1).amax(dim=1).double().numpy()
+    is_right = outputs.predictions == np.asarray(encoded["moods"]["validation"]["labels"])
+    bins = np.ceil(said * 10)  # (0, 0.1], (0.1, 0.2], ...
+    parts = [bins == number for number in np.unique(bins)]
+    error = sum(abs(is_right[part].mean() - said[part].mean()) * part.mean() for part in parts)
+
+    texts = [text for text in read(write()).texts["p"] if "calibration error" in text]
+
+    assert f"error {error:.3f}: mean confidence {said.mean():.3f}, accuracy" in texts[0]
+
+
 def test_the_worst_errors_are_quoted_with_the_texts_of_their_rows(write, found, encoded):
     folder = write(examples=3)
 
