@@ -191,7 +191,7 @@ def test_the_picture_is_drawn_at_the_end(recipe, monkeypatch):
     written = []
 
     class Table:
-        def __init__(self, *_):
+        def __init__(self, *_, **__):
             pass
 
         def write(self, _, *, picture=True):
