@@ -249,6 +249,25 @@ def test_tasks_that_a_regulariser_leaves_out_are_named(tmp_path, caplog):
     assert "near learn without r_drop and smart" in caplog.text
 
 
+def test_a_task_that_is_not_regularised_takes_plain_steps(make_trainer, caplog):
+    off = TaskTraining(regularize=False)
+
+    def train(methods, tasks):
+        own = {"task_training": dict.fromkeys(tasks, off)}
+        trainer = build(make_trainer, methods, max_steps=1, dropout=0.1, own=own)
+        trainer.train()
+        return trainer
+
+    plain = train({}, ())
+    others = train({"r_drop": 1.0}, ("moods",))  # of which the first step is
+    torch.testing.assert_close(others.model.state_dict(), plain.model.state_dict(), rtol=0, atol=0)
+    assert "moods learn without r_drop and smart" in caplog.text
+    assert "rdrop_divergence_moods" not in others.state.log_history[0]
+
+    with pytest.raises(ValueError, match=r"with regularize: true; moods, .* are none of these"):
+        train({"r_drop": 1.0}, PROBLEM_TYPES)
+
+
 def test_regularisers_do_not_go_with_compilation(make_trainer):
     with pytest.raises(ValueError, match="torch_compile does not follow"):
         build(make_trainer, {"r_drop": 1.0}, torch_compile=True, model=make_model())

@@ -26,6 +26,8 @@ def test_defaults_leave_a_task_as_it_is():
         {"loss_weight": float("nan")},
         {"loss_weight": "1"},
         {"loss_weight": True},
+        {"auxiliary": 1},
+        {"regularize": "no"},
     ],
 )
 def test_bad_values_are_refused_by_name(values):

@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class TaskTraining:
-    """Batch size and weight of one task.
+    """Batch size and weight of one task, and whether it is regularised.
 
     Args:
         batch_size: Rows per device and step; None takes the default of the run.
@@ -18,6 +18,8 @@ class TaskTraining:
             without it, ``loss`` and ``train_loss`` with it.
         auxiliary: Whether it is there to help the others: it is trained and measured, and does not
             count in the aggregates of all tasks.
+        regularize: Whether ``r_drop`` and ``smart`` are of this task, too; without them a step of
+            it is a plain one and costs as much.
 
     Raises:
         ValueError: If a value is of the wrong type or out of range, or both sizes are given.
@@ -27,6 +29,7 @@ class TaskTraining:
     max_tokens_per_batch: int | None = None
     loss_weight: float = 1.0
     auxiliary: bool = False
+    regularize: bool = True
 
     def __post_init__(self) -> None:
         for name, unit in (("batch_size", "rows"), ("max_tokens_per_batch", "tokens")):
@@ -44,9 +47,10 @@ class TaskTraining:
                 f"batch_size={self.batch_size} and max_tokens_per_batch="
                 f"{self.max_tokens_per_batch}; give one of them"
             )
-        auxiliary: Any = self.auxiliary
-        if auxiliary is not True and auxiliary is not False:
-            raise ValueError(f"auxiliary={auxiliary!r}; expected true or false")
+        for name in ("auxiliary", "regularize"):
+            flag: Any = getattr(self, name)
+            if flag is not True and flag is not False:
+                raise ValueError(f"{name}={flag!r}; expected true or false")
         weight: Any = self.loss_weight
         is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
         if not is_number or not math.isfinite(weight) or weight <= 0:

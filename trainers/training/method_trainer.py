@@ -101,7 +101,8 @@ class MethodsTrainer(TaskEvaluationTrainer):
         if len(without) == len(self.problem_types):
             raise ValueError(
                 "r_drop and smart compare predictions of classification, paraphrase and similarity "
-                f"tasks; {', '.join(without)} are none of these: leave r_drop and smart out"
+                f"tasks with regularize: true; {', '.join(without)} are none of these: leave "
+                "r_drop and smart out"
             )
         if without:
             logger.warning("%s learn without r_drop and smart", ", ".join(without))

@@ -70,7 +70,7 @@ class MultiTaskTrainer(MixedStepsTrainer):
         problem_types: Problem type of each task: classification, paraphrase, similarity,
             contrastive, token_classification, masked_lm, next_sentence or pretraining.
         masking: What chooses the tokens that the tasks masked_lm and pretraining predict, by task.
-        task_training: Batch size and loss weight where a task differs from the default.
+        task_training: Batch size, loss weight and the like where a task differs from the default.
         stop: When an epoch ends; see ``TaskBatchSampler``.
         sampling: How the task of a step is chosen; None for one after the other.
         max_tokens_per_batch: Tokens per process and step of the tasks that do not say it
@@ -266,6 +266,10 @@ class MultiTaskTrainer(MixedStepsTrainer):
             self._loss_sums[name] = self._loss_sums[name] + value.detach().mean()
         loss = found.loss * self.task_training[task].loss_weight
         return (loss, found.outputs) if return_outputs else loss
+
+    def regularizes(self, task: str) -> bool:
+        """Tell whether the outputs of a task can be compared, and are to be."""
+        return super().regularizes(task) and self.task_training[task].regularize
 
     def _logged(self, task: str) -> list[str]:
         """Name what is logged of the steps of a task."""
