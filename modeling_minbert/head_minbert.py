@@ -122,6 +122,7 @@ class MinBertTaskHead(nn.Module):
         if real.any():  # not so of a model that has diverged, which keeps what it has
             cosines = logits[real].squeeze(-1).double() / self.cosine_scale + self.threshold
             self.task.threshold = best_border(cosines, labels[real] > 0)
+            self.task.threshold_fitted = self.task.lacks_border
         return self.threshold
 
     def loss(

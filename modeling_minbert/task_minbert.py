@@ -123,6 +123,8 @@ class MinBertTask:
         threshold: Cosine, in [-1, 1], above which a pair counts as a paraphrase; 0.5. Losses that
             teach no border (`multiple_negatives_ranking`, `cosine_embedding`) leave it None, which
             is 0.5 until `fit_threshold` chooses it.
+        threshold_fitted: Whether `fit_threshold` has chosen it for such a loss, so that training on
+            chooses it anew.
         symmetric: Whether `multiple_negatives_ranking` is the mean of two directions: also the
             first sentence of a pair is to be found among all first sentences.
         positive_score: Lowest score, in the unit of the labels, of a pair that belongs together for
@@ -161,6 +163,7 @@ class MinBertTask:
     margin: float | int = 0.0
     cosine_scale: float | int | None = None
     threshold: float | int | None = None
+    threshold_fitted: bool = False
     symmetric: bool = False
     positive_score: float | int | None = None
     projection: Literal["training", "always"] | None = None
@@ -305,6 +308,11 @@ class MinBertTask:
         low_high = self.score_range or []
         if len(low_high) != 2 or not -math.inf < low_high[0] < low_high[1] < math.inf:
             raise ValueError(f"score_range={self.score_range} must be [low, high] with low < high")
+        if low_high[0] <= -100 <= low_high[1]:
+            raise ValueError(
+                f"score_range={self.score_range} holds -100, which says that a row has no label: "
+                "rescale the scores"
+            )
 
     def validate_head(self) -> None:
         """Check that head and loss fit the problem and the pair encoding."""

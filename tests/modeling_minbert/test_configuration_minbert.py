@@ -71,6 +71,7 @@ def test_defaults_follow_the_problem(fields, pooling, head, loss, pair_encoding)
         (SCORES | {"score_range": [0, 1, 2]}, "low < high"),
         (SCORES | {"score_range": [0, float("nan")]}, "low < high"),
         (SCORES | {"score_range": [0, float("inf")]}, "low < high"),
+        (SCORES | {"score_range": [-100, 100]}, r"holds -100, which .* no label: rescale"),
         (CLASSES | {"head": "cosine"}, "use one of linear, mlp, or pair_encoding 'separate'"),
         (SAME | {"head": "concat"}, "use one of linear, mlp, or pair_encoding 'separate'"),
         (SAME | SEPARATE | {"head": "mlp"}, "use one of concat, cosine"),
@@ -200,6 +201,7 @@ def test_a_task_of_pre_training_comes_back_from_its_file_without_choices(
         "margin",
         "cosine_scale",
         "threshold",
+        "threshold_fitted",
         "symmetric",
         "pooling_layer",
     }

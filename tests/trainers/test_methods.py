@@ -3,12 +3,14 @@
 from functools import partial
 from itertools import pairwise
 
+import datasets
 import pytest
 import torch
 from transformers import TrainerCallback, TrainingArguments
 
+from modeling_minbert import MinBertForMultiTask
 from tests.trainers.test_contrastive import make_trainer as make_contrastive
-from tests.trainers.tiny import PROBLEM_TYPES, make_model
+from tests.trainers.tiny import PROBLEM_TYPES, make_config, make_model
 from trainers import MethodArguments, MultiTaskTrainer, TaskTraining
 from trainers.runs.arguments import FinetuneArguments
 
@@ -236,6 +238,53 @@ def test_flags_are_checked(keys, message):
 def test_more_frozen_layers_than_there_are_are_refused(make_trainer, tmp_path):
     with pytest.raises(ValueError, match="freeze_layers=12, but the model has 2 layers"):
         build(make_trainer, {"freeze_layers": 12})
+    assert not (tmp_path / "run").exists()
+
+
+COSINE = {
+    "problem_type": "similarity",
+    "score_range": [0, 1],
+    "pair_encoding": "separate",
+    "head": "cosine",
+}
+
+
+@pytest.mark.parametrize(
+    ("methods", "task", "is_refused"),
+    [
+        ({"unfreeze_layer_every": 1.0}, {}, True),
+        ({"unfreeze_layer_every": 1.0}, {"head": "concat"}, False),
+        ({"unfreeze_layer_every": 1.0}, {"pooling": "pooler"}, False),
+        ({"unfreeze_layer_every": 1.0}, {"projection": "always", "loss": "cosent"}, False),
+        ({"freeze_layers": 2}, {}, True),
+        ({"freeze_layers": 1}, {}, False),
+        ({"freeze_layers": 1}, {"pooling_layer": 1}, True),
+        ({"freeze_layers": 1}, {"pooling_layer": -2}, True),
+    ],
+)
+def test_a_task_without_anything_to_learn_is_refused(tmp_path, methods, task, is_refused):
+    model = MinBertForMultiTask(make_config({"scores": COSINE | task}))
+    rows = [[[2, 7, 3], [2, 8, 3]]] * 8
+    columns = {"input_ids": rows, "token_type_ids": [[[0] * 3, [0] * 3]] * 8}
+    data = datasets.Dataset.from_dict(columns | {"labels": [0.0, 1.0] * 4, "length": [3] * 8})
+    arguments = TrainingArguments(str(tmp_path / "run"), use_cpu=True, max_steps=1, report_to=[])
+
+    def train():
+        trainer = MultiTaskTrainer(
+            model,
+            arguments,
+            problem_types={"scores": "similarity"},
+            train_dataset={"scores": data},
+            methods=MethodArguments(**methods),
+        )
+        trainer.train()
+
+    if not is_refused:
+        train()
+        return
+    name = next(iter(methods))
+    with pytest.raises(ValueError, match=f"'scores' has nothing to learn under {name}: a cosine"):
+        train()
     assert not (tmp_path / "run").exists()
 
 

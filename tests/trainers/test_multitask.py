@@ -183,6 +183,24 @@ def test_an_auxiliary_task_is_measured_and_does_not_count(make_trainer):
     assert metrics["eval_mean"] == pytest.approx((metrics["eval_pairs_accuracy"] + pearson) / 2)
 
 
+@pytest.mark.parametrize(
+    ("task", "label", "allowed"),
+    [("moods", 9.0, "0 to"), ("pairs", 7.0, "0 to 1"), ("scores", 50.0, "0 to")],
+)
+def test_labels_out_of_range_are_named(make_trainer, task, label, allowed):
+    good = {name: make_rows(name, 6) for name in PROBLEM_TYPES}
+    labels = good[task]["labels"][:]
+    labels[4] = type(labels[4])(label)
+    feature = good[task].features["labels"]
+    bad = good[task].remove_columns("labels").add_column("labels", labels, feature=feature)
+
+    message = (
+        f"training set of task '{task}', row 4: the label {label:g} is out of range; .*{allowed}"
+    )
+    with pytest.raises(ValueError, match=message):
+        make_trainer(own={"train_dataset": good | {task: bad}})
+
+
 def test_not_all_tasks_are_auxiliary(make_trainer):
     own = {"task_training": {task: TaskTraining(auxiliary=True) for task in PROBLEM_TYPES}}
 

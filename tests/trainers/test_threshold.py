@@ -44,7 +44,8 @@ def make_trainer(folder, **settings):
     }
     own |= {name: settings.pop(name) for name in ("methods",) if name in settings}
     arguments = {"max_steps": 4} | settings
-    return tiny.make_trainer(folder, model=MinBertForMultiTask(config), own=own, **arguments)
+    model = arguments.pop("model", None) or MinBertForMultiTask(config)
+    return tiny.make_trainer(folder, model=model, own=own, **arguments)
 
 
 def cosines(trainer, rows):
@@ -101,6 +102,23 @@ def test_an_evaluation_in_training_has_the_border_of_then(tmp_path, averaging):
     ]
     assert len(logged) == 2
     assert trainer.evaluate()["eval_pairs_accuracy"] == logged[-1]
+
+
+def test_training_on_chooses_it_anew(tmp_path):
+    first = make_trainer(tmp_path)
+    first.train()
+    first.model.save_pretrained(tmp_path / "saved")
+    before = first.model.config.task("pairs").threshold
+
+    loaded = MinBertForMultiTask.from_pretrained(tmp_path / "saved")
+    trainer = make_trainer(tmp_path / "again", model=loaded, learning_rate=0.05, max_steps=12)
+    trainer.train()
+
+    threshold = trainer.model.config.task("pairs").threshold
+    rows = make_pairs(24, seed=0)
+    values, labels = torch.tensor(cosines(trainer, rows)), torch.tensor(rows["labels"]) > 0
+    assert threshold == pytest.approx(best_border(values, labels), abs=1e-5)
+    assert abs(threshold - before) > 1e-3
 
 
 def test_a_border_that_was_given_stays(tmp_path):

@@ -156,6 +156,31 @@ class GradualUnfreezing(TrainerCallback):
             value.requires_grad = True
 
 
+def check_learning(model: nn.Module, layer: int, name: str) -> None:
+    """Check that every task has something to learn if only the layers from this one on do.
+
+    Args:
+        model: A model with BERT's names; only ``MinBertForMultiTask`` has tasks to check.
+        layer: As that of `freeze_below`.
+        name: The argument that freezes the others.
+
+    Raises:
+        ValueError: If all that a task reads is frozen, and its head has no weights.
+    """
+    count = count_layers(model, name)
+    heads = getattr(model, "heads", None)
+    for task, head in heads.items() if isinstance(heads, nn.ModuleDict) else ():
+        spec = getattr(head, "task", None)
+        if spec is None or spec.pooling == "pooler" or any(True for _ in head.parameters()):
+            continue
+        above = spec.pooling_layer
+        if layer >= (above if above >= 0 else count + 1 + above):
+            raise ValueError(
+                f"task {task!r} has nothing to learn under {name}: a cosine has no weights; give "
+                "it head: concat or projection: always, or leave the key out"
+            )
+
+
 def freeze_below(model: nn.Module, layer: int) -> None:
     """Let only the layers from this one on learn.
 

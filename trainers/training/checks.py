@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from transformers import TrainingArguments
 
 from trainers.data.masking import Masking
@@ -95,6 +96,48 @@ def _check_maskable(where: str, kind: str, rows: Rows) -> None:
             f"{where} cannot be masked: masks need rows with input_ids and token_type_ids, one "
             "sequence each, of a dataset without a format or transform (see with_format(None))"
         )
+
+
+def check_labels(
+    problem_types: Mapping[str, str],
+    given: Mapping[str, Mapping[str, Rows] | None],
+    described: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """Check that numbers are in the range of their task, where a loss would take any for one.
+
+    Args:
+        problem_types: Problem type of each task.
+        given: Data of each task by what it is for; None where there is none.
+        described: The tasks of the model's configuration.
+
+    Raises:
+        ValueError: If a label is out of range.
+    """
+    for what, tasks in given.items():
+        for task, rows in (tasks or {}).items():
+            allowed = _label_range(problem_types[task], described.get(task, {}))
+            if allowed is None or isinstance(rows, TextSource) or rows.format["type"] is not None:
+                continue
+            labels = np.asarray(rows["labels"][:], dtype=float)
+            fits = (labels >= allowed[0]) & (labels <= allowed[1]) | (labels == -100)
+            if not fits.all():
+                row = int(np.flatnonzero(~fits)[0])
+                raise ValueError(
+                    f"the {what} set of task {task!r}, row {row}: the label {labels[row]:g} is out "
+                    f"of range; allowed are {allowed[0]:g} to {allowed[1]:g}, and -100 for none"
+                )
+
+
+def _label_range(kind: str, described: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Find the least and the largest label; None if there are none, or nobody says it."""
+    if kind == "paraphrase":
+        return 0, 1
+    if kind == "similarity" and described.get("score_range"):
+        low, high = described["score_range"]
+        return low, high
+    if kind == "classification" and described.get("labels"):
+        return 0, len(described["labels"]) - 1
+    return None
 
 
 def has_labels(rows: Rows) -> bool:

@@ -12,6 +12,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from trainers.methods.averaging import WeightAverage, first_step
 from trainers.methods.layers import (
     GradualUnfreezing,
+    check_learning,
+    count_layers,
     describe_learning_rates,
     freeze_below,
     learning_rate_factors,
@@ -72,6 +74,10 @@ class MethodsTrainer(TaskEvaluationTrainer):
             self._factors(model)  # refuses a model without layers
         if self.methods.freeze_layers is not None:
             freeze_below(model, self.methods.freeze_layers)
+            check_learning(model, self.methods.freeze_layers, "freeze_layers")
+        if self.methods.unfreeze_layer_every is not None:
+            name = "unfreeze_layer_every"
+            check_learning(model, count_layers(model, name), name)
         super().__init__(model, args, **kwargs)
         self._check_sharding()
         if self._regularizer is not None:

@@ -31,7 +31,7 @@ from trainers.data.text import MASKED
 from trainers.methods.gradient_surgery import Method, check_surgery
 
 from .acceleration import reused_gradients, static_shapes
-from .checks import check_arguments, check_mixed, check_tasks, find_texts
+from .checks import check_arguments, check_labels, check_mixed, check_tasks, find_texts
 from .mixed_trainer import MixedStepsTrainer
 
 logger = logging.getLogger(__name__)
@@ -113,6 +113,7 @@ class MultiTaskTrainer(MixedStepsTrainer):
         given = {"training": train_dataset, "evaluation": eval_dataset}
         check_tasks(problem_types, given, task_training or {})
         described: Mapping[str, Any] = getattr(getattr(model, "config", None), "tasks", None) or {}
+        check_labels(problem_types, given, described)
         single = [
             task
             for task, kind in problem_types.items()
@@ -167,8 +168,9 @@ class MultiTaskTrainer(MixedStepsTrainer):
         # a loss that teaches no border leaves it to the trainer
         self._borderless = [
             task
-            for task, kind in problem_types.items()
-            if kind == "paraphrase" and described.get(task, {}).get("threshold", 0.5) is None
+            for task, spec in described.items()
+            if problem_types.get(task) == "paraphrase"
+            and (spec.get("threshold", 0.5) is None or spec.get("threshold_fitted"))
         ]
         names = [name for task in problem_types for name in self._logged(task)]
         self._loss_sums = dict.fromkeys(names, torch.zeros((), device=self.args.device))
@@ -287,9 +289,10 @@ class MultiTaskTrainer(MixedStepsTrainer):
         """Count the predicted tokens of each task of tokens, by batch and rank.
 
         Batches and ranks have different numbers of them: the mean of their means is not that over
-        all tokens of the step. Nothing is counted where there is one batch alone.
+        all tokens of the step. Nothing is counted where there is one batch alone, nor where one
+        process has several GPUs: DataParallel cannot deal out a number.
         """
-        if len(samples) * self.args.world_size == 1:
+        if len(samples) * self.args.world_size == 1 or self.args.n_gpu > 1:
             return {}
         counts: dict[str, list[Tensor]] = {}
         for batch in (batch for inputs in samples for batch in list_batches(inputs)):
