@@ -40,6 +40,7 @@ from datasets_scripts import LoadedTask, load_task
 from modeling_minbert import MinBertConfig
 from trainers import (
     INPUT_ERRORS,
+    START,
     TEXT_TYPES,
     Campaign,
     ComparisonArguments,
@@ -57,6 +58,7 @@ from trainers import (
     compare_runs,
     describe_differences,
     describe_settings,
+    digest_weights,
     drop_needless,
     fill_arguments,
     find_state,
@@ -147,16 +149,18 @@ def _stand_in(task: recipe_tasks.RecipeTask) -> LoadedTask:
     if labels is None and data.problem_type == "classification":
         # those that the rows will tell
         labels = tuple(map(str, range(len(weights) if isinstance(weights, list) else 2)))
+    if labels is None and data.problem_type == "token_classification":
+        labels = ("O", "B-X")
     numbers = list(range(len(labels or ())))
     columns = [f"sentence{number}" for number, _ in enumerate(data.text_columns or (), start=1)]
-    rows = Dataset.from_dict({column: list(map(str, numbers)) for column in columns})
-    rows = rows.add_column("label", numbers)
+    texts = {column: list(map(str, numbers)) for column in columns}
+    rows = Dataset.from_dict(texts | {"label": numbers})
     kind, splits = str(data.problem_type), {"train": rows}
     return LoadedTask(data.name, kind, labels, data.score_range, splits, [], {}, "")
 
 
 def read_fingerprints(settings: Mapping[str, Any], known: dict[str, str]) -> dict[str, str]:
-    """Read what tells the rows of tasks with labels, as they are today, from any others.
+    """Read what tells labelled rows and weights to begin with, as they are today, from others.
 
     Args:
         settings: Those of a run.
@@ -168,7 +172,10 @@ def read_fingerprints(settings: Mapping[str, Any], known: dict[str, str]) -> dic
         if description not in known:
             known[description] = load_task(task.data).fingerprint
         found[name] = known[description]
-    return found
+    path = settings["model_name_or_path"] or ""
+    if path not in known:
+        known[path] = digest_weights(path)
+    return found | ({START: known[path]} if known[path] else {})
 
 
 def list_labelled(settings: Mapping[str, Any]) -> dict[str, recipe_tasks.RecipeTask]:
@@ -205,7 +212,12 @@ def prepare(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], Campai
             run,
             found,
             overwrite=overwrite or not run.chosen,
-            read_data=partial(read_fingerprints, found, fingerprints),
+            # weights that are trained anew for it need not be the same to the last bit
+            read_data=partial(
+                read_fingerprints,
+                found if run.after is None else {**found, "model_name_or_path": None},
+                fingerprints,
+            ),
         )
         for run, found in zip(runs, settings, strict=True)
     }

@@ -241,12 +241,16 @@ def prepare_run(
             processing_class=tokenizer,
             callbacks=callbacks,
         )
+    quotes = arguments.count_examples(args) > 0  # the results may be published
     facts = RunFacts(
         command=describe_command("finetune.py", argv),
         recipe=describe_recipe(str(recipe_path)),
         model_name_or_path=arguments.model_name_or_path,
         data={name: task.source for name, task in (recipe | recipe_texts).items()},
-        bad_rows={name: [str(row) for row in task.bad_rows] for name, task in tasks.items()}
+        bad_rows={
+            name: [row.describe(quotes=quotes) for row in task.bad_rows]
+            for name, task in tasks.items()
+        }
         | {name: text.problems for name, text in texts.items()},
         text={name: text.facts for name, text in texts.items()},
         splits={name: task.facts for name, task in tasks.items()},

@@ -286,6 +286,8 @@ def find(model: Any, args: argparse.Namespace, stack: ExitStack) -> Iterator[Row
     if args.query is not None:
         if args.corpus is None:
             raise ValueError("--query needs --corpus, the file to be searched")
+        if args.texts or args.file:
+            raise ValueError("--query says what to search for; leave out texts and --file")
         return search(model, args, check_texts(args.query))
     texts = read_texts(args, stack)
     if args.corpus is not None:
@@ -309,7 +311,11 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"embed={str(args.embed)!r}: name a file that ends in .npy or .jsonl")
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     model: Any = load_encoder(args.checkpoint)
-    model.to(device)
+    try:
+        model.to(device)
+    except (AssertionError, RuntimeError) as error:  # torch has no class of errors for it
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device={device!r} cannot be used: {reason}; try --device cpu") from None
     with ExitStack() as stack:
         if args.embed is not None:
             write_vectors(model, args, list(read_texts(args, stack)))

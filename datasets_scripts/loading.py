@@ -41,6 +41,11 @@ class BadRow:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.reason}"
 
+    def describe(self, *, quotes: bool) -> str:
+        """Say where it stands, and if values may be quoted why it cannot be used."""
+        place = f"{self.file}:{self.line}"
+        return str(self) if quotes else f"{place}: the log of the run says why"
+
 
 @dataclass(frozen=True)
 class LoadedTask:

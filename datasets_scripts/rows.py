@@ -12,6 +12,7 @@ from .readers import PLAIN_FORMAT, Record, read_records
 from .task import is_test
 
 MAX_LABELS_SHOWN = 10
+MAX_SHOWN = 40  # characters of a value in a message
 UNDECIDED = "undecided"  # the problem of a row on which the annotators did not agree
 
 
@@ -100,19 +101,20 @@ class RowFormat:
             return None, "no label"
         if self.problem_type == "classification":
             return self._parse_class(raw)
+        shown = _shorten(raw)
         try:
             value = float({"true": "1", "false": "0"}.get(raw.lower(), raw))
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            return None, f"label {raw!r} is not a number"
+            return None, f"label {shown!r} is not a number"
         if self.problem_type == "paraphrase":
             if value not in {0.0, 1.0}:
-                return None, f"label {raw!r} is out of range; allowed are 0 and 1"
+                return None, f"label {shown!r} is out of range; allowed are 0 and 1"
             return int(value), ""
         low, high = self.score_range or (-math.inf, math.inf)
         if not low <= value <= high:
-            return None, f"label {raw!r} is out of range; allowed is {low:g} to {high:g}"
+            return None, f"label {shown!r} is out of range; allowed is {low:g} to {high:g}"
         return value, ""
 
     def _parse_class(self, raw: str) -> tuple[int | None, str]:
@@ -126,7 +128,11 @@ class RowFormat:
         shown = ", ".join(map(repr, labels[:MAX_LABELS_SHOWN]))
         shown += ", ..." if len(labels) > MAX_LABELS_SHOWN else ""
         extra = f" or their numbers 0 to {len(labels) - 1}" if numbers else ""
-        return None, f"label {raw!r} is not among the labels {shown}{extra}"
+        return None, f"label {_shorten(raw)!r} is not among the labels {shown}{extra}"
+
+
+def _shorten(text: str) -> str:
+    return f"{text[:MAX_SHOWN]}..." if len(text) > MAX_SHOWN else text
 
 
 def to_text(value: Any) -> str:

@@ -100,6 +100,18 @@ def test_what_the_programs_take_is_accepted(recipe, overrides):
     assert len(check({"a": {"overrides": overrides}}, recipe)) == 1
 
 
+@pytest.mark.parametrize("own", [{"dataset": "conll2003"}, {"labels": ["O", "B-X"]}])
+def test_tags_are_accepted(recipe, tmp_path, own):
+    for name in ("eng.train", "eng.testa"):
+        (tmp_path / name).write_text("Ann B-X\n\n")
+    files = {"train_file": "eng.train", "validation_file": "eng.testa"}
+    kind = {"problem_type": "token_classification"}
+    task = own if "dataset" in own else own | files | kind
+    tasks = {"overrides": {"tasks": {"ner": task}, "data_dir": str(tmp_path)}}
+
+    assert len(check({"a": tasks}, recipe)) == 1
+
+
 def test_settings_are_those_that_a_run_notes(recipe):
     (settings,) = check({"a": {"overrides": {"tasks.moods.pooling": "cls"}}}, recipe)
 
@@ -183,6 +195,17 @@ def test_rows_are_read_once_and_have_the_fingerprints_of_today(recipe, monkeypat
     path.write_text("\n".join(lines[:-1]) + "\n")
     changed = experiments.read_fingerprints(settings[0], {})
     assert {name for name in first if first[name] != changed[name]} == {"pairs"}
+
+
+def test_weights_to_begin_with_are_told_too(recipe, tmp_path):
+    (settings,) = check({"a": {}}, recipe)
+    settings |= {"model_name_or_path": str(tmp_path)}
+    (tmp_path / "model.safetensors").write_text("a")
+    first = experiments.read_fingerprints(settings, {})
+    (tmp_path / "model.safetensors").write_text("b")
+    second = experiments.read_fingerprints(settings, {})
+
+    assert {name for name in first if first[name] != second[name]} == {"model_name_or_path"}
 
 
 def test_the_picture_is_drawn_at_the_end(recipe, monkeypatch):

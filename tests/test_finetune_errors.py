@@ -78,6 +78,8 @@ def read_tree(folder):
         ({"max_length": 0}, "max_length=0 must be from 8 to the 32 positions"),
         ({"max_length": 33}, "max_length=33 must be from 8 to the 32 positions"),
         ({"per_device_train_batch_size": 0}, "batch"),
+        ({"per_device_eval_batch_size": 0}, "per_device_eval_batch_size=0; expected 1 or more"),
+        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps=0; expected 1 or more"),
         ({"stop": "banana"}, "stop='banana'; expected 'shortest', 'longest' or a number"),
         ({"stop": 0}, "stop=0; expected 'shortest', 'longest' or a number"),
         ({"metric_for_best_model": "nonsense"}, "metric_for_best_model='nonsense'; expected one"),

@@ -195,6 +195,7 @@ def test_an_output_file_is_whole_or_not_there(run, capsys, tmp_path):
         (["--task", "same"], b"a\t ", "row 1 has 2 text(s)"),
         (["--embed", "out.txt", "a"], b"", "name a file that ends in .npy or .jsonl"),
         (["--query", "a"], b"", "--query needs --corpus"),
+        (["--query", "a", "--corpus", "x", "b"], b"", "leave out texts and --file"),
         (["--corpus", "missing.txt", "a"], b"", "No such file or directory: 'missing.txt'"),
         (["--pairs", 1, "a"], b"", "at least two are needed"),
         (["--clusters", "kmeans", "a"], b"", "needs --num_clusters"),

@@ -63,9 +63,11 @@ from .runs.arguments import (
 from .runs.launch import Program
 from .runs.recipes import check_types, deal_keys, fill_arguments, parse_recipe, split_argv
 from .runs.run_folder import (
+    START,
     describe_command,
     describe_recipe,
     describe_settings,
+    digest_weights,
     read_settings,
     sole_writer,
 )
@@ -78,6 +80,7 @@ from .training.pretrained import load_pretrained
 __all__ = [
     "INPUT_ERRORS",
     "PRIMARY_METRIC",
+    "START",
     "TEXT_TYPES",
     "AggregateEarlyStopping",
     "AnswerSearch",
@@ -122,6 +125,7 @@ __all__ = [
     "describe_differences",
     "describe_recipe",
     "describe_settings",
+    "digest_weights",
     "drop_needless",
     "evaluate_run",
     "fill_arguments",

@@ -235,6 +235,18 @@ def test_a_row_that_cannot_be_used_is_named_and_left_out(tmp_path, caplog):
     assert "train.tsv:5: no label" in caplog.text
 
 
+def test_a_row_that_cannot_be_used_is_named_without_what_it_holds(tmp_path):
+    rows = delimited(
+        [*GOOD, ("text", "a long sentence of somebody that stands in the wrong column")]
+    )
+    (bad,) = load_tsv(tmp_path, rows, max_bad_rows=0.25, labels=["up", "down"]).bad_rows
+
+    assert "label 'a long sentence of somebody that stands ...' is not among" in str(bad)
+    place = f"{tmp_path / 'train.tsv'}:5"
+    assert bad.describe(quotes=True) == str(bad)
+    assert bad.describe(quotes=False) == f"{place}: the log of the run says why"
+
+
 def test_cached_rows_still_report_what_is_bad(tmp_path):
     rows = delimited([*GOOD, ("text", "")])
     first = load_tsv(tmp_path, rows, max_bad_rows=0.5)

@@ -73,6 +73,16 @@ def test_distances_of_vectors_have_a_plot_of_their_own():
     }
 
 
+def test_thresholds_are_not_among_the_metrics():
+    names = ("loss", "exact_match", "f1", "best_f1", "best_f1_threshold")
+    history = [{"step": 3} | {f"eval_quiz_{name}": 0.5 for name in names}]
+
+    _, metrics = task_curves(history, "quiz", "question_answering")
+
+    shown = [one["name"] for one in metrics["series"]]
+    assert shown == ["f1", "exact_match", "best_f1"]
+
+
 def test_a_long_series_is_thinned_and_says_so():
     history = [{"step": step, "loss_moods": 1 / step} for step in range(1, 5001)]
 

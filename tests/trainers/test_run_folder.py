@@ -17,6 +17,7 @@ from trainers.runs.run_folder import (
     describe_command,
     describe_recipe,
     describe_settings,
+    digest_weights,
     find_checkpoint,
     finish_run,
     read_code,
@@ -48,6 +49,47 @@ def test_an_empty_folder_is_free(tmp_path):
     check(tmp_path)
 
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_kill_at_the_start_leaves_is_free(folder):
+    with sole_writer(folder):
+        (folder / ".run-123.json").touch()
+
+    check(folder)
+
+
+def test_after_a_kill_while_old_files_go_nobody_goes_on_from_them(folder, monkeypatch):
+    start_run(folder, SETTINGS, resume=False)
+    (folder / "checkpoint-4").mkdir()
+
+    def kill(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_folder.shutil, "rmtree", kill)
+    other = SETTINGS | {"seed": 2}
+    with pytest.raises(KeyboardInterrupt):
+        start_run(folder, other, resume=False)
+
+    with pytest.raises(ValueError, match="holds files that are no run"):
+        check(folder, other, resume=True)
+    monkeypatch.undo()
+    start_run(folder, other, resume=False)
+    check(folder, other, resume=True)
+    assert not (folder / "checkpoint-4").exists()
+
+
+def test_weights_are_told_by_what_is_in_their_files(tmp_path):
+    for name in ("config.json", "model.safetensors", "README.md"):
+        (tmp_path / name).write_text("a")
+    first = digest_weights(str(tmp_path))
+
+    (tmp_path / "README.md").write_text("b")
+    same = digest_weights(str(tmp_path))
+    (tmp_path / "model.safetensors").write_text("b")
+
+    assert same == first
+    assert digest_weights(str(tmp_path)) not in ("", first)
+    assert digest_weights("owner/name") == digest_weights(None) == ""
 
 
 def test_an_equal_run_that_has_finished_may_be_repeated(folder):

@@ -97,6 +97,16 @@ def test_an_aggregate_of_a_reference_that_is_not_that_of_its_numbers_is_said(mak
     assert cells(text)[2][7] == "0.5000"
 
 
+def test_aggregates_of_other_tasks_are_said(make):
+    table = make()
+    assert "cannot be compared" not in table.markdown()
+    for run in table.rows[1].runs.values():
+        run.recipe["tasks"]["sst"]["auxiliary"] = True
+
+    said = "these rows have others than sst, sts or another metric, so that they cannot be compared"
+    assert f"{said} with the first: better." in table.markdown()
+
+
 def test_a_row_without_results_has_its_reference(make, monkeypatch):
     monkeypatch.setitem(FOUND, "plain", {})
 

@@ -18,6 +18,7 @@ from trainers.runs.run_folder import (
     check_data,
     check_output_dir,
     is_finished,
+    is_free,
     read_fingerprints,
 )
 
@@ -94,7 +95,7 @@ def find_state(
         if not overwrite:
             raise ValueError(f"{run.name}: {reason_of(error)}") from None
         return "new"
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if is_free(folder):
         return "new"
     try:
         read_metrics(folder)

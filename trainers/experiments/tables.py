@@ -118,7 +118,8 @@ class ExperimentTable:
                 if column in referenced:
                     line.append("" if cell.reference is None else f"{cell.reference:.4f}")
             lines.append(line)
-        notes = [NOTE, *self._explain_picture(), *self._doubt_references(), *self._doubt_code()]
+        notes = [NOTE, *self._explain_picture(), *self._doubt_aggregates()]
+        notes += [*self._doubt_references(), *self._doubt_code()]
         notes += [*self._list_left_out(), *self._list_failures()]
         return "\n\n".join([markdown_table(lines, text_columns=1), *notes]) + "\n"
 
@@ -203,6 +204,29 @@ class ExperimentTable:
             return row.reference
         numbers = {task: (str(kind), row.reference[task]) for task, kind in tasks.items()}
         return row.reference | aggregates(numbers)
+
+    def _doubt_aggregates(self) -> list[str]:
+        """Say which rows have aggregates of other tasks than the first row that is done."""
+        counted = {}
+        for row in self.rows:
+            done = [self.found[run.folder] for run in row.runs.values() if run.folder in self.found]
+            if done and any(name in _validation(done[0]) for name in AGGREGATES):
+                (run, *_) = row.runs.values()
+                counted[row.name] = {
+                    (task, str(keys.get("metric")))
+                    for task, keys in run.recipe["tasks"].items()
+                    if task in done[0]["tasks"] and not keys.get("auxiliary")
+                }
+        first = next(iter(counted.values()), set())
+        others = [name for name, tasks in counted.items() if tasks != first]
+        if not others:
+            return []
+        shown = ", ".join(sorted(task for task, _ in first))
+        return [
+            f"The {' and '.join(name for name in AGGREGATES if name in self.columns)} of a row are "
+            f"of its own tasks, and these rows have others than {shown} or another metric, so that "
+            f"they cannot be compared with the first: {'; '.join(others)}."
+        ]
 
     def _doubt_references(self) -> list[str]:
         """Say which aggregates of a reference are not those of its own numbers."""

@@ -45,7 +45,9 @@ def task_curves(
         title = loss.removesuffix("_loss").upper() + " loss" if is_text else "Loss"
         trained = "_".join(filter(None, ("loss", task, part)))
         plots[title] = {"training": trained, "held out": f"eval_{task}_{loss}"}
-    shown = [name for name in names if not name.endswith("_loss") and name != "perplexity"]
+    # neither a share: the table has them
+    others = ("_loss", "_threshold", "perplexity")
+    shown = [name for name in names if not name.endswith(others)]
     for title, lower in (("Metrics on held-out rows", False), ("Lower is better", True)):
         chosen = [name for name in shown if (name in LOWER_IS_BETTER) == lower]
         plots[title] = {name: f"eval_{task}_{name}" for name in chosen}

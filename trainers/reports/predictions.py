@@ -89,7 +89,8 @@ def read_predictions(path: str | os.PathLike[str]) -> tuple[list[str], NDArray[n
         ValueError: If a line is none of ``id , prediction``; the message has its number.
     """
     ids, values = [], []
-    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    # splitlines would part ids at characters that end no line of a file
+    lines = Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
     for number, line in enumerate(lines[1:], start=2):
         name, comma, text = line.rpartition(" , ")
         try:

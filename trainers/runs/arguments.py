@@ -48,6 +48,9 @@ class FastTrainingArguments(TrainingArguments):
     )
 
     def __post_init__(self) -> None:
+        for name in ("per_device_train_batch_size", "per_device_eval_batch_size"):
+            _check_count(name, getattr(self, name))
+        _check_count("gradient_accumulation_steps", self.gradient_accumulation_steps)
         cuda = torch.cuda.is_available() and not self.use_cpu
         if self.bf16 is None:
             launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
@@ -58,6 +61,11 @@ class FastTrainingArguments(TrainingArguments):
         if cuda and (config is None or isinstance(config, dict)):
             self.accelerator_config = {"non_blocking": True, **(config or {})}
         super().__post_init__()
+
+
+def _check_count(name: str, count: int) -> None:
+    if count < 1:
+        raise ValueError(f"{name}={count}; expected 1 or more")
 
 
 @dataclass(kw_only=True)

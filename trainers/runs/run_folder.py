@@ -29,6 +29,9 @@ LOCK_FILE = "_run.lock"
 # What a run leaves in its folder, beside its weights; the last is that of a chain.
 OLD_FOLDERS = ("checkpoint-*", "predictions", "glue", "finetuned")
 OLD_FILES = ("README.md", "metrics.json", "history.png", "report.json", "report.html")
+# What a checkpoint is made of, and the name under which a run notes that with which it began.
+WEIGHTS = ("*.safetensors", "*.bin", "config.json", "tokenizer*.json", "vocab.txt", "*_config.json")
+START = "model_name_or_path"
 # Settings that do not change what a run computes.
 FREE_SETTINGS = {
     "resume_from_checkpoint",
@@ -177,8 +180,16 @@ def check_output_dir(
     folder = Path(output_dir)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"output_dir={str(folder)!r} is a file; name a folder")
-    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
+    if not is_free(folder) and not overwrite:
         _check_same_run(folder, settings, resume=resume)
+
+
+def is_free(folder: Path) -> bool:
+    """Say whether nothing is in a folder, or what a run leaves that was killed at its start."""
+    # write_text begins with a hidden file
+    hidden = f".{Path(RUN_FILE).stem}-"
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return all(name == LOCK_FILE or name.startswith(hidden) for name in names)
 
 
 def check_data(
@@ -256,6 +267,24 @@ def digest_code() -> str:
     return digest.hexdigest()[:16]
 
 
+def digest_weights(model_name_or_path: str | None) -> str:
+    """Tell a local checkpoint from any other by its files; empty if there is none.
+
+    Args:
+        model_name_or_path: A folder; the Hub notes itself what has changed there.
+    """
+    folder = Path(model_name_or_path or "")
+    if not model_name_or_path or not folder.is_dir():
+        return ""
+    paths = [path for name in WEIGHTS for path in folder.glob(name)]
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        with path.open("rb") as file:
+            digest.update(f"{path.name}\0".encode())
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16] if paths else ""
+
+
 def _name_code(before: Mapping[str, Any] | None) -> str:
     """Name this code, and before it all others that a run which is resumed was made by."""
     code = digest_code()
@@ -301,13 +330,15 @@ def start_run(
     folder.mkdir(parents=True, exist_ok=True)
     run = _read_run(folder) if resume else None
     content = {"settings": settings, "data": fingerprints or {}, "code": _name_code(run)}
-    _write_run(folder, content, finished=False)
     if not resume:
+        # until all is gone, what is left is of no run: nobody goes on from another one's checkpoint
+        (folder / RUN_FILE).unlink(missing_ok=True)
         for old in (path for name in OLD_FOLDERS for path in folder.glob(name)):
             if old.is_dir():
                 shutil.rmtree(old)
         for name in OLD_FILES:
             (folder / name).unlink(missing_ok=True)
+    _write_run(folder, content, finished=False)
 
 
 def finish_run(output_dir: str | os.PathLike[str]) -> None:
