@@ -29,8 +29,9 @@ LOCK_FILE = "_run.lock"
 # What a run leaves in its folder, beside its weights; the last is that of a chain.
 OLD_FOLDERS = ("checkpoint-*", "predictions", "glue", "finetuned")
 OLD_FILES = ("README.md", "metrics.json", "history.png", "report.json", "report.html")
-# What a checkpoint is made of, and the name under which a run notes that with which it began.
-WEIGHTS = ("*.safetensors", "*.bin", "config.json", "tokenizer*.json", "vocab.txt", "*_config.json")
+# What a checkpoint is made of, but for files that say where they were loaded from; and the name
+# under which a run notes that with which it began.
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "config.json", "tokenizer.json", "vocab.txt")
 START = "model_name_or_path"
 # Settings that do not change what a run computes.
 FREE_SETTINGS = {
