@@ -40,7 +40,6 @@ from datasets_scripts import LoadedTask, load_task
 from modeling_minbert import MinBertConfig
 from trainers import (
     INPUT_ERRORS,
-    START,
     TEXT_TYPES,
     Campaign,
     ComparisonArguments,
@@ -58,10 +57,10 @@ from trainers import (
     compare_runs,
     describe_differences,
     describe_settings,
-    digest_weights,
     drop_needless,
     fill_arguments,
     find_state,
+    fingerprint_start,
     leave_out,
     order_runs,
     parse_experiments,
@@ -172,10 +171,11 @@ def read_fingerprints(settings: Mapping[str, Any], known: dict[str, str]) -> dic
         if description not in known:
             known[description] = load_task(task.data).fingerprint
         found[name] = known[description]
-    path = settings["model_name_or_path"] or ""
-    if path not in known:
-        known[path] = digest_weights(path)
-    return found | ({START: known[path]} if known[path] else {})
+    path = settings["model_name_or_path"]
+    start = f"model_name_or_path={path!r}"
+    if start not in known:
+        known[start] = fingerprint_start(path).get("model_name_or_path", "")
+    return found | ({"model_name_or_path": known[start]} if known[start] else {})
 
 
 def list_labelled(settings: Mapping[str, Any]) -> dict[str, recipe_tasks.RecipeTask]:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from sentencex import segment
 
 from .compression import find_suffix, is_compressed, open_bytes
-from .readers import Record, check_file, check_header, parse_json, read_records
+from .readers import Record, check_file, check_header, parse_json, read_records, shorten
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,6 @@ LANGUAGES = (
     "am, ar, bg, bn, ca, da, de, el, en, es, fi, fr, gu, he, hi, hy, it, ja, kk, kn, ml, mr, my, "
     "nl, pa, pl, pt, ru, sk, ta, te, uk, ur, zh"
 )
-MAX_SHOWN = 40  # characters of a value in a message
 
 
 class Document(NamedTuple):
@@ -143,9 +142,7 @@ class FileShard:
 def to_document(position: int, value: Any, column: str) -> Document:
     """Make a document of a value, which has to be text."""
     if not isinstance(value, str):
-        shown = repr(value)
-        shown = f"{shown[:MAX_SHOWN]}..." if len(shown) > MAX_SHOWN else shown
-        return Document(position, "", f"column {column!r} holds {shown}, not text")
+        return Document(position, "", f"column {column!r} holds {shorten(repr(value))}, not text")
     try:
         value.encode()
     except UnicodeEncodeError as error:  # half a character, which JSON can write

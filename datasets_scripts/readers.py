@@ -17,6 +17,7 @@ from .task import FILE_SUFFIXES
 
 LARGEST_FIELD = 100_000_000  # characters of a field; the standard of csv, 131,072, is too few
 PLAIN_FORMAT = FileFormat()
+MAX_SHOWN = 40  # characters of a value in a message
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 
 
@@ -214,3 +215,8 @@ def _read_parquet(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
     check_header(path, header, columns)
     for line, values in enumerate(rows, start=1):
         yield Record(line, values)
+
+
+def shorten(text: str) -> str:
+    """Cut a value for a message."""
+    return f"{text[:MAX_SHOWN]}..." if len(text) > MAX_SHOWN else text

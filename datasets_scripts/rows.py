@@ -8,11 +8,10 @@ from typing import Any
 import datasets
 
 from .catalog import FileFormat
-from .readers import PLAIN_FORMAT, Record, read_records
+from .readers import PLAIN_FORMAT, Record, read_records, shorten
 from .task import is_test
 
 MAX_LABELS_SHOWN = 10
-MAX_SHOWN = 40  # characters of a value in a message
 UNDECIDED = "undecided"  # the problem of a row on which the annotators did not agree
 
 
@@ -101,7 +100,7 @@ class RowFormat:
             return None, "no label"
         if self.problem_type == "classification":
             return self._parse_class(raw)
-        shown = _shorten(raw)
+        shown = shorten(raw)
         try:
             value = float({"true": "1", "false": "0"}.get(raw.lower(), raw))
         except ValueError:
@@ -128,11 +127,7 @@ class RowFormat:
         shown = ", ".join(map(repr, labels[:MAX_LABELS_SHOWN]))
         shown += ", ..." if len(labels) > MAX_LABELS_SHOWN else ""
         extra = f" or their numbers 0 to {len(labels) - 1}" if numbers else ""
-        return None, f"label {_shorten(raw)!r} is not among the labels {shown}{extra}"
-
-
-def _shorten(text: str) -> str:
-    return f"{text[:MAX_SHOWN]}..." if len(text) > MAX_SHOWN else text
+        return None, f"label {shorten(raw)!r} is not among the labels {shown}{extra}"
 
 
 def to_text(value: Any) -> str:

@@ -115,6 +115,7 @@ def assert_matches(line, message):
             {"colour": 1},
             "task 'moods': unknown key 'colour'; known keys: auxiliary, batch_size",
         ),
+        ("moods", {"threshold_fitted": True}, "task 'moods': unknown key 'threshold_fitted'"),
         ("moods", {"batch_size": 0}, "task 'moods': batch_size=0; expected a whole number"),
         ("moods", {"loss_weight": -1}, "task 'moods': loss_weight=-1; expected a number > 0"),
         ("moods", {"head": "cosine"}, "task 'moods': head='cosine' does not fit"),

@@ -215,6 +215,15 @@ def test_a_mistake_is_one_line(run, capsys, argv, stdin, message):
     assert message in line
 
 
+def test_a_device_that_is_not_there_is_one_line(checkpoint, capsys):
+    with pytest.raises(SystemExit):
+        predict.main([str(checkpoint), "a cat", "--device", "nonsense"])
+
+    (line,) = capsys.readouterr().err.strip().split("\n")
+    assert line.startswith("predict.py: error: device='nonsense' cannot be used: ")
+    assert line.endswith("; try --device cpu")
+
+
 def test_an_encoder_without_tasks_says_what_it_can_do(model, capsys, tmp_path):
     model.save_as_sentence_transformers(tmp_path)
 

@@ -63,11 +63,10 @@ from .runs.arguments import (
 from .runs.launch import Program
 from .runs.recipes import check_types, deal_keys, fill_arguments, parse_recipe, split_argv
 from .runs.run_folder import (
-    START,
     describe_command,
     describe_recipe,
     describe_settings,
-    digest_weights,
+    fingerprint_start,
     read_settings,
     sole_writer,
 )
@@ -80,7 +79,6 @@ from .training.pretrained import load_pretrained
 __all__ = [
     "INPUT_ERRORS",
     "PRIMARY_METRIC",
-    "START",
     "TEXT_TYPES",
     "AggregateEarlyStopping",
     "AnswerSearch",
@@ -125,11 +123,11 @@ __all__ = [
     "describe_differences",
     "describe_recipe",
     "describe_settings",
-    "digest_weights",
     "drop_needless",
     "evaluate_run",
     "fill_arguments",
     "find_state",
+    "fingerprint_start",
     "glue_score",
     "last_complete_checkpoint",
     "leave_out",

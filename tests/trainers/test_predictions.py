@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from trainers import write_predictions
+from trainers.reports.predictions import read_predictions
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,16 @@ def test_the_bytes_are_those_of_the_course(tmp_path, problem_type, predictions, 
 
     assert path.read_bytes() == expected
     assert [entry.name for entry in path.parent.iterdir()] == ["dev.csv"]
+
+
+def test_ids_with_odd_characters_are_read_back(tmp_path):
+    ids = ["r1\x85x", "r2\u2028x", "r3 , x"]
+    write_predictions(tmp_path / "dev.csv", ids, [0.5, 1.0, 2.0], "similarity")
+
+    names, values = read_predictions(tmp_path / "dev.csv")
+
+    assert names == ids
+    assert values.tolist() == [0.5, 1.0, 2.0]
 
 
 @pytest.mark.parametrize(

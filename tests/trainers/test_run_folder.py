@@ -17,8 +17,8 @@ from trainers.runs.run_folder import (
     describe_command,
     describe_recipe,
     describe_settings,
-    digest_weights,
     find_checkpoint,
+    fingerprint_start,
     finish_run,
     read_code,
     sole_writer,
@@ -55,7 +55,10 @@ def test_what_a_kill_at_the_start_leaves_is_free(folder):
     with sole_writer(folder):
         (folder / ".run-123.json").touch()
 
-    check(folder)
+    check(folder)  # raises nothing
+    (folder / "notes.txt").touch()
+    with pytest.raises(ValueError, match="holds files that are no run"):
+        check(folder)
 
 
 def test_after_a_kill_while_old_files_go_nobody_goes_on_from_them(folder, monkeypatch):
@@ -79,17 +82,19 @@ def test_after_a_kill_while_old_files_go_nobody_goes_on_from_them(folder, monkey
 
 
 def test_weights_are_told_by_what_is_in_their_files(tmp_path):
-    for name in ("config.json", "model.safetensors", "README.md"):
+    for name in ("config.json", "model.safetensors", "README.md", "training_args.bin"):
         (tmp_path / name).write_text("a")
-    first = digest_weights(str(tmp_path))
+    first = fingerprint_start(str(tmp_path))
 
     (tmp_path / "README.md").write_text("b")
-    same = digest_weights(str(tmp_path))
+    (tmp_path / "training_args.bin").write_text("b")
+    same = fingerprint_start(str(tmp_path))
     (tmp_path / "model.safetensors").write_text("b")
 
+    assert list(first) == ["model_name_or_path"]
     assert same == first
-    assert digest_weights(str(tmp_path)) not in ("", first)
-    assert digest_weights("owner/name") == digest_weights(None) == ""
+    assert fingerprint_start(str(tmp_path)) != first
+    assert fingerprint_start("owner/name") == fingerprint_start(None) == {}
 
 
 def test_an_equal_run_that_has_finished_may_be_repeated(folder):

@@ -17,13 +17,12 @@ from trainers.training.multitask import MultiTaskTrainer
 from .arguments import FastTrainingArguments
 from .recipes import parse_recipe
 from .run_folder import (
-    START,
     asks_to_resume,
     check_data,
     check_output_dir,
     describe_settings,
-    digest_weights,
     find_checkpoint,
+    fingerprint_start,
     finish_run,
     sole_writer,
     speak_once,
@@ -102,9 +101,8 @@ class Program:
                 )
                 checkpoint = find_checkpoint(output_dir, asked, training_arguments.world_size)
                 run: Run = self.prepare(arguments, training_arguments, list(argv), checkpoint)
-                data, overwrite = dict(run.facts.fingerprints), arguments.overwrite_output_dir
-                if weights := digest_weights(arguments.model_name_or_path):
-                    data[START] = weights
+                overwrite = arguments.overwrite_output_dir
+                data = run.facts.fingerprints | fingerprint_start(arguments.model_name_or_path)
                 check_data(output_dir, data, resume=resume, overwrite=overwrite)
                 if run.trainer.is_world_process_zero():
                     stack.enter_context(sole_writer(output_dir))

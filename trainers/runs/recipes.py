@@ -122,7 +122,10 @@ def deal_keys(where: str, keys: Any, kinds: Sequence[type]) -> tuple[dict[str, A
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
             f"{where}: expected keys and values, as in {{dataset: sst}}, found {keys!r}"
         )
-    names = [{field.name for field in fields(kind)} - {"name"} for kind in kinds]
+    # a recipe does not say what training finds out
+    names = [
+        {field.name for field in fields(kind)} - {"name", "threshold_fitted"} for kind in kinds
+    ]
     known = sorted(set().union(*names))
     for key in keys:
         if key not in known:

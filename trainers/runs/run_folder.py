@@ -29,10 +29,8 @@ LOCK_FILE = "_run.lock"
 # What a run leaves in its folder, beside its weights; the last is that of a chain.
 OLD_FOLDERS = ("checkpoint-*", "predictions", "glue", "finetuned")
 OLD_FILES = ("README.md", "metrics.json", "history.png", "report.json", "report.html")
-# What a checkpoint is made of, but for files that say where they were loaded from; and the name
-# under which a run notes that with which it began.
+# What a checkpoint is made of, but for files that say where they were loaded from.
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "config.json", "tokenizer.json", "vocab.txt")
-START = "model_name_or_path"
 # Settings that do not change what a run computes.
 FREE_SETTINGS = {
     "resume_from_checkpoint",
@@ -268,22 +266,24 @@ def digest_code() -> str:
     return digest.hexdigest()[:16]
 
 
-def digest_weights(model_name_or_path: str | None) -> str:
-    """Tell a local checkpoint from any other by its files; empty if there is none.
+def fingerprint_start(model_name_or_path: str | None) -> dict[str, str]:
+    """Tell a local checkpoint to begin with from any other, by its files.
 
     Args:
-        model_name_or_path: A folder; the Hub notes itself what has changed there.
+        model_name_or_path: A folder, a name on the Hub, or None.
+
+    Returns:
+        Its hash under ``model_name_or_path``; nothing if it is no local checkpoint.
     """
     folder = Path(model_name_or_path or "")
     if not model_name_or_path or not folder.is_dir():
-        return ""
-    paths = [path for name in WEIGHTS for path in folder.glob(name)]
+        return {}
     digest = hashlib.sha256()
-    for path in sorted(paths):
+    for path in sorted(path for name in WEIGHTS for path in folder.glob(name)):
         with path.open("rb") as file:
             digest.update(f"{path.name}\0".encode())
             digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:16] if paths else ""
+    return {"model_name_or_path": digest.hexdigest()[:16]}
 
 
 def _name_code(before: Mapping[str, Any] | None) -> str:

@@ -73,8 +73,8 @@ class MethodsTrainer(TaskEvaluationTrainer):
         if self.methods.layerwise_lr_decay is not None:
             self._factors(model)  # refuses a model without layers
         if self.methods.freeze_layers is not None:
-            freeze_below(model, self.methods.freeze_layers)
             check_learning(model, self.methods.freeze_layers, "freeze_layers")
+            freeze_below(model, self.methods.freeze_layers)
         if self.methods.unfreeze_layer_every is not None:
             name = "unfreeze_layer_every"
             check_learning(model, count_layers(model, name), name)
