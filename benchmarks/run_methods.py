@@ -58,6 +58,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "SMART (proximal)": {"smart": {"weight": 1.0, "bregman_weight": 1.0}},
     "average (ema)": {"weight_averaging": "ema"},
     "average (swa)": {"weight_averaging": "swa"},
+    "bfloat16 (autocast)": {"bf16": True},
     "rates by layer": {"layerwise_lr_decay": 0.95},
     "half the layers frozen": {"freeze_layers": 3},
     "LoRA": {"lora": {"r": 8}},
@@ -150,7 +151,7 @@ def train_block(method: str, size: str, steps: int, threads: int) -> dict[str, f
     args = FastTrainingArguments(
         output_dir=tempfile.gettempdir(), max_steps=(WARMUP + steps) // per_step, use_cpu=True,
         per_device_train_batch_size=ROWS, save_strategy="no", disable_tqdm=True,
-        learning_rate=2e-5, report_to="none", logging_strategy="no",
+        learning_rate=2e-5, report_to="none", logging_strategy="no", bf16=keys.pop("bf16", False),
     )  # fmt: skip
     kinds = {task: str(head["problem_type"]) for task, head in heads.items()}
     trainer = MultiTaskTrainer(
@@ -267,8 +268,8 @@ def write(
 
     {command}
 
-{datetime.now(UTC).date().isoformat()}, {machine["cpu"]}, {args.threads} thread(s), float32;
-{versions}.
+{datetime.now(UTC).date().isoformat()}, {machine["cpu"]}, {args.threads} thread(s), float32 where
+nothing else is named; {versions}.
 
 A model of the size of `{args.size}` with random weights; batches of {ROWS} rows of {tokens} tokens.
 Time is of a batch of one task, also in a mixed step, which has three: median of {args.rounds}
