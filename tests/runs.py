@@ -179,7 +179,7 @@ def finetune(recipe, output_dir, *flags, processes=1, moment=None):
         the files ``rank-<rank>.log`` and ``rank-<rank>.jsonl`` beside the output folder.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["finetune"])
+    context.set_forkserver_preload(["minbert_cli.finetune"])
     program = "pretrain" if recipe.stem.startswith("pretraining") else "finetune"
     argv = [str(recipe), "--output_dir", str(output_dir), *flags]
     port = free_port()
@@ -228,7 +228,7 @@ def run_rank(program, argv, folder, rank, processes, port, moment):
     # else a worker of a data loader is a child of another fork server and survives the kill
     multiprocessing.set_start_method("fork", force=True)
     watch(folder / f"rank-{rank}.jsonl", moment if rank == 0 else None)
-    importlib.import_module(program).main(argv)
+    importlib.import_module(f"minbert_cli.{program}").main(argv)
     if processes > 1:
         import torch
 

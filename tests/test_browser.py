@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import finetune
+from minbert_cli import finetune
 from tests import browser, small_run
 from trainers import write_report
 

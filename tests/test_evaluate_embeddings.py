@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import BertTokenizer
 
-import evaluate_embeddings
 from benchmarks import run_pairs
 from datasets_scripts import load_task
 from datasets_scripts.task import TaskData
+from minbert_cli import embeddings as evaluate_embeddings
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 
 GOOD, BAD = ("fine", "warm", "lovely"), ("dull", "cold", "bleak")

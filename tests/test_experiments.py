@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import experiments
+from minbert_cli.experiments import program as experiments
 from tests import small_run
 from tests.glue_files import write_glue
 from trainers import Campaign, ExperimentArguments, order_runs, parse_experiments, plan_rows

@@ -10,7 +10,7 @@ import torch
 import yaml
 from transformers import AutoModel, AutoTokenizer, BertModel, BertTokenizer
 
-import export
+from minbert_cli import export
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMultiTask,

@@ -12,7 +12,7 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer, TrainingArguments
 
-import finetune
+from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask, MinBertModel
 from tests import small_run
 from trainers import FinetuneArguments, parse_recipe

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
-import finetune
-import recipe_tasks
 from datasets_scripts import load_task
+from minbert_cli import finetune
+from minbert_cli import tasks as recipe_tasks
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 

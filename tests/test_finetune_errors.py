@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel, RobertaConfig, RobertaModel
 
-import finetune
+from minbert_cli import finetune
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests import small_run
 from trainers import FastTrainingArguments, FinetuneArguments, parse_recipe

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import experiments
-import finetune
+from minbert_cli import finetune
+from minbert_cli.experiments import program as experiments
 from tests import small_run
 from tests.glue_files import NLI, write_glue
 

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-import finetune
 from datasets_scripts import TaskData, load_task
+from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 

@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub import ModelCard
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
-import finetune
+from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import ModelCard
 
-import finetune
+from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask
 from tests import loopback_hub, small_run
 from tests.same_predictions import assert_same_predictions

@@ -10,7 +10,7 @@ import torch
 from torch.testing import assert_close
 from transformers import BertTokenizer
 
-import predict
+from minbert_cli import predict
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 
 WORDS = ["a", "bird", "cat", "dog", "is", "mat", "ran", "sat", "the", "tree"]

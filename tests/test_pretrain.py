@@ -20,9 +20,8 @@ from transformers import (
     pipeline,
 )
 
-import finetune
-import pretrain
 from datasets_scripts import ChainedTexts
+from minbert_cli import finetune, pretrain
 from modeling_minbert import MinBertForPreTraining
 from tests import small_run
 from tests.runs import WORDS, write_pretraining

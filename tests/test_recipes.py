@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from transformers import TrainingArguments
 
-import finetune
-import pretrain
-import recipe_tasks
 from datasets_scripts import DATASETS, load_task
+from minbert_cli import finetune, pretrain
+from minbert_cli import tasks as recipe_tasks
 from modeling_minbert import MinBertConfig
 from tests.glue_files import write_glue
 from tests.nli_files import write_snli

@@ -16,25 +16,6 @@ from .data.task_sampling import SamplingArguments
 from .data.tasks import TaskTraining
 from .data.text import TEXT_TYPES
 from .errors import INPUT_ERRORS, named_errors, readable_errors, reason_of
-from .experiments.campaign import (
-    Campaign,
-    Failure,
-    drop_needless,
-    find_state,
-    leave_out,
-    order_runs,
-    program_command,
-)
-from .experiments.compare import (
-    ComparisonArguments,
-    compare_glue,
-    compare_runs,
-    describe_differences,
-)
-from .experiments.experiment_arguments import ExperimentArguments, parse_experiments
-from .experiments.planning import PlannedRun, Row, plan_rows
-from .experiments.scored_rows import ScoredRows, read_scored_rows
-from .experiments.tables import ExperimentTable
 from .files import replaced_when_done, write_text
 from .methods.adapters import add_lora, merge_lora
 from .methods.method_arguments import MethodArguments
@@ -82,11 +63,6 @@ __all__ = [
     "TEXT_TYPES",
     "AggregateEarlyStopping",
     "AnswerSearch",
-    "Campaign",
-    "ComparisonArguments",
-    "ExperimentArguments",
-    "ExperimentTable",
-    "Failure",
     "FastTrainingArguments",
     "FinetuneArguments",
     "GlueFile",
@@ -94,15 +70,12 @@ __all__ = [
     "MethodArguments",
     "MultiTaskTrainer",
     "Outputs",
-    "PlannedRun",
     "PretrainArguments",
     "Program",
     "Results",
-    "Row",
     "RunArguments",
     "RunFacts",
     "SamplingArguments",
-    "ScoredRows",
     "SomeRows",
     "TaskBatchSampler",
     "TaskCollator",
@@ -116,34 +89,23 @@ __all__ = [
     "check_arguments",
     "check_metric",
     "check_types",
-    "compare_glue",
-    "compare_runs",
     "deal_keys",
     "describe_command",
-    "describe_differences",
     "describe_recipe",
     "describe_settings",
-    "drop_needless",
     "evaluate_run",
     "fill_arguments",
-    "find_state",
     "fingerprint_start",
     "glue_score",
     "last_complete_checkpoint",
-    "leave_out",
     "load_pretrained",
     "measure_answers",
     "merge_lora",
     "missing_files",
     "named_errors",
-    "order_runs",
-    "parse_experiments",
     "parse_recipe",
-    "plan_rows",
     "plot_history",
-    "program_command",
     "read_predictions",
-    "read_scored_rows",
     "read_settings",
     "readable_errors",
     "reason_of",

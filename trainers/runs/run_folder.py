@@ -23,7 +23,7 @@ from trainers.training.checkpoints import checkpoint_problem, last_complete_chec
 
 RUN_FILE = "run.json"
 # What computes a run: these, and the programs beside them.
-PACKAGES = ("datasets_scripts", "modeling_minbert", "trainers")
+PACKAGES = ("datasets_scripts", "minbert_cli", "modeling_minbert", "trainers")
 # The Trainer does not push what begins with an underscore.
 LOCK_FILE = "_run.lock"
 # What a run leaves in its folder, beside its weights; the last is that of a chain.

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from minbert_cli.experiments import tables
+from minbert_cli.experiments.table_plot import Summary, plot_table
 from trainers import ExperimentArguments, ExperimentTable, Failure, plan_rows
-from trainers.experiments import tables
-from trainers.experiments.table_plot import Summary, plot_table
 
 KINDS = {"sst": "classification", "sts": "similarity"}
 SEEDS = (1, 2, 3)

@@ -3,7 +3,7 @@
 import pytest
 from scipy import stats
 
-from trainers.experiments.search import RandomSearch, grid_points
+from minbert_cli.experiments.search import RandomSearch, grid_points
 
 
 def test_a_grid_has_every_combination_once_and_the_last_field_varies_fastest():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from minbert_cli.experiments.campaign import program_command
 from trainers import (
     Campaign,
     ExperimentArguments,
@@ -19,7 +20,6 @@ from trainers import (
     order_runs,
     plan_rows,
 )
-from trainers.experiments.campaign import program_command
 from trainers.runs.run_folder import RUN_FILE
 
 # Stands for finetune.py and pretrain.py: notes that it was called, and does what its recipe says.

@@ -8,6 +8,8 @@ import pytest
 from scipy import stats
 from seqeval.metrics import f1_score
 
+from minbert_cli.experiments.compare import _judge
+from minbert_cli.experiments.scored_rows import ScoredRows
 from trainers import (
     compare_glue,
     compare_runs,
@@ -15,8 +17,6 @@ from trainers import (
     read_scored_rows,
     write_predictions,
 )
-from trainers.experiments.compare import _judge
-from trainers.experiments.scored_rows import ScoredRows
 from trainers.metrics.answers import FoundAnswers, write_answers
 from trainers.metrics.scores import METRIC_SCORES
 from trainers.metrics.tagging import Tagged

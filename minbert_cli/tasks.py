@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
-from compose import parse_corpus
 from datasets_scripts import (
     DATASETS,
     CorpusData,
@@ -22,6 +21,7 @@ from datasets_scripts import (
     encode_rows,
     encode_tagged,
 )
+from minbert_cli.texts import parse_corpus
 from modeling_minbert import MinBertTask
 from trainers import (
     TEXT_TYPES,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainers.experiments.overrides import check_disjoint, override
+from minbert_cli.experiments.overrides import check_disjoint, override
 
 RECIPE = {
     "tasks": {"sst": {"dataset": "sst"}, "sts": {"dataset": "sts", "loss": "bce"}},

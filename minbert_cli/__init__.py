@@ -1,0 +1,1 @@
+"""The programs of minBERT: fine-tuning, pre-training, prediction, export and experiments."""
