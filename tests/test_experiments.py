@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from minbert_cli.experiments import program as experiments
+from minbert_cli.experiments.campaign import Campaign, order_runs
+from minbert_cli.experiments.experiment_arguments import ExperimentArguments, parse_experiments
+from minbert_cli.experiments.planning import plan_rows
 from tests import small_run
 from tests.glue_files import write_glue
-from trainers import Campaign, ExperimentArguments, order_runs, parse_experiments, plan_rows
 
 ROOT = Path(__file__).parents[1]
 FILES = [

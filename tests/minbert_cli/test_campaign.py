@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from minbert_cli.experiments.campaign import program_command
-from trainers import (
+from minbert_cli.experiments.campaign import (
     Campaign,
-    ExperimentArguments,
     drop_needless,
     find_state,
     leave_out,
     order_runs,
-    plan_rows,
+    program_command,
 )
+from minbert_cli.experiments.experiment_arguments import ExperimentArguments
+from minbert_cli.experiments.planning import plan_rows
 from trainers.runs.run_folder import RUN_FILE
 
 # Stands for finetune.py and pretrain.py: notes that it was called, and does what its recipe says.
@@ -318,7 +318,7 @@ def test_ctrl_c_ends_the_run_and_the_campaign(folder):
     text = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
-        "from tests.trainers.test_campaign import do, make_campaign\n"
+        "from tests.minbert_cli.test_campaign import do, make_campaign\n"
         "do(make_campaign(Path.cwd(), {'a': {'overrides': {'hang': True}}}, seeds=[1]))\n"
     )
     os.mkfifo("begun")

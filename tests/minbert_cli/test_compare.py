@@ -8,15 +8,9 @@ import pytest
 from scipy import stats
 from seqeval.metrics import f1_score
 
-from minbert_cli.experiments.compare import _judge
-from minbert_cli.experiments.scored_rows import ScoredRows
-from trainers import (
-    compare_glue,
-    compare_runs,
-    describe_differences,
-    read_scored_rows,
-    write_predictions,
-)
+from minbert_cli.experiments.compare import _judge, compare_glue, compare_runs, describe_differences
+from minbert_cli.experiments.scored_rows import ScoredRows, read_scored_rows
+from trainers import write_predictions
 from trainers.metrics.answers import FoundAnswers, write_answers
 from trainers.metrics.scores import METRIC_SCORES
 from trainers.metrics.tagging import Tagged

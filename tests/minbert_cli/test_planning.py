@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trainers import ExperimentArguments, parse_experiments, plan_rows
+from minbert_cli.experiments.experiment_arguments import ExperimentArguments, parse_experiments
+from minbert_cli.experiments.planning import plan_rows
 
 FINETUNING = {
     "tasks": {"sst": {"dataset": "sst"}, "sts": {"dataset": "sts", "loss": "bce"}},
