@@ -26,7 +26,7 @@ from transformers.utils import logging  # noqa: E402
 
 from benchmarks.machine import describe_machine  # noqa: E402
 from datasets_scripts import TaskData, load_task  # noqa: E402
-from minbert_cli.texts import load_encoder  # noqa: E402
+from minbert_cli.checkpoints import load_encoder  # noqa: E402
 from modeling_minbert import MinBertForMultiTask  # noqa: E402
 from sentence_vectors import most_similar_pair  # noqa: E402
 from trainers import readable_errors  # noqa: E402

@@ -1,189 +1,50 @@
-"""What the vectors of checkpoints are worth, untrained: similarity (STS) and transfer (SentEval).
+"""Evaluate sentence embeddings without fine-tuning: similarity (STS) and transfer (SentEval).
 
-    python evaluate_embeddings.py CHECKPOINT ... --data_dir senteval --sts sts --sts_dir folder
+    minbert embeddings CHECKPOINT ... --data_dir senteval --sts sts --sts_dir FOLDER
 
-STS: Spearman's and Pearson's correlation of cosines with the judgements of people. Transfer: a
-logistic regression on frozen vectors, with SentEval's files, folds and choice of C; tasks whose
-files are not there are named and skipped. `--peer sentence-transformers` measures the same vectors
-of that library, too. It writes table.md, table.csv and table.png.
+STS: Spearman's and Pearson's correlation of cosines with human judgments. Transfer: a logistic
+regression on frozen embeddings, with SentEval's files, folds and choice of C; tasks without files
+are listed and skipped. `--peer sentence-transformers` also measures the same embeddings with that
+library. The results are table.md, table.csv and table.png.
 """
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import torch
-from transformers.utils import logging
-
-from datasets_scripts import TaskData, load_task
-from minbert_cli.texts import load_encoder
-from sentence_vectors import as_vectors
-from sentence_vectors.senteval import SOURCES, TransferTask, load_transfer_task, missing_files
-from sentence_vectors.tables import MEAN, add_mean, plot, to_csv, to_markdown
-from sentence_vectors.transfer import Embedder, evaluate_similarity, evaluate_transfer
-from trainers import readable_errors, replaced_when_done, write_text
-
-PROGRAM = "evaluate_embeddings.py"
+PROGRAM = "minbert embeddings"
 PEER = "sentence-transformers"
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("checkpoints", nargs="+", help="folders or Hub ids, a row of the table each")
+    add("checkpoints", nargs="+", help="folders or Hub ids, one row of the table each")
     add("--data_dir", type=Path, help="folder with the folders of SentEval's tasks")
-    add("--tasks", help=f"some of {','.join(SOURCES)}; all whose files are there")
+    add("--tasks", help="some of MR,CR,SUBJ,MPQA,SST2,SST5,TREC,MRPC (default: all with files)")
     add("--sts", help="dataset of pairs with scores: sts or stsb")
-    add("--sts_dir", help="folder with its official files; without it, it comes from the Hub")
-    add("--peer", choices=(PEER,), help="the same vectors by another library, too")
-    add("--task", help="task of the checkpoints whose vectors are measured")
-    add("--pooling", choices=("cls", "mean", "max"), help="in the place of the checkpoint's own")
-    add("--folds", type=int, default=10, help="folds of a cross-validation (10)")
-    add("--jobs", type=int, default=-1, help="processes that learn at the same time (all cores)")
-    add("--device", help="cpu or cuda; by default what there is")
-    add("--output_dir", type=Path, default=Path("embeddings"), help="folder of the table")
+    add("--sts_dir", help="folder with its official files (default: from the Hub)")
+    add("--peer", choices=(PEER,), help="measure the embeddings of another library, too")
+    add("--task", help="task of the checkpoints whose embeddings to measure")
+    add("--pooling", choices=("cls", "mean", "max"), help="overrides the pooling of the checkpoint")
+    add("--folds", type=int, default=10, help="folds of the cross-validation (10)")
+    add("--jobs", type=int, default=-1, help="parallel processes (default: all cores)")
+    add("--device", help="cpu or cuda (default: cuda if available)")
+    add("--output_dir", type=Path, default=Path("embeddings"), help="output folder")
     return parser.parse_args(argv)
 
 
-class Similarity:
-    """Pairs of sentences with scores.
-
-    Args:
-        name: Name of the column.
-        rows: With sentence1, sentence2 and label.
-    """
-
-    def __init__(self, name: str, rows: Any) -> None:
-        self.name = name
-        self.pairs = list(zip(rows["sentence1"][:], rows["sentence2"][:], strict=True))
-        self.scores: list[float] = rows["label"][:]
-
-
-def load_transfer(args: argparse.Namespace) -> list[TransferTask]:
-    """Read the transfer tasks whose files are there, and name the others.
-
-    Raises:
-        ValueError: If none is there, or a task that was asked for is not known.
-    """
-    if args.data_dir is None:
-        if args.tasks:
-            raise ValueError("--tasks needs --data_dir, the folder with SentEval's tasks")
-        return []
-    names = args.tasks.split(",") if args.tasks else list(SOURCES)
-    missing = {name: missing_files(name, args.data_dir) for name in names}
-    for name, files in missing.items():
-        if files:
-            print(f"{name}: skipped, there is no {args.data_dir / files[0]}", file=sys.stderr)
-    found = [load_transfer_task(name, args.data_dir) for name in names if not missing[name]]
-    if not found:
-        raise ValueError(f"data_dir={str(args.data_dir)!r} has the files of none of {names}")
-    return found
-
-
-def load_similarity(args: argparse.Namespace) -> list[Similarity]:
-    """Read the held-out parts of a dataset of pairs that have scores.
-
-    Raises:
-        ValueError: If it cannot be read, or has no scores.
-    """
-    if args.sts is None:
-        if args.sts_dir:
-            raise ValueError("--sts_dir needs --sts, the name of the dataset")
-        return []
-    task = load_task(TaskData.from_recipe(args.sts, {"dataset": args.sts}, args.sts_dir))
-    if task.problem_type != "similarity":
-        raise ValueError(f"sts={args.sts!r} is a {task.problem_type}; expected pairs with scores")
-    return [
-        Similarity(f"{args.sts} {split}", rows)
-        for split, rows in task.splits.items()
-        if split != "train" and "label" in rows.column_names
-    ]
-
-
-def load_peer(model: Any, args: argparse.Namespace, device: str) -> Embedder:
-    """Open the same vectors with sentence-transformers.
-
-    Raises:
-        ValueError: If it is not installed.
-    """
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError as error:
-        raise ValueError(f"--peer needs {PEER}: pip install sentence-transformers") from error
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_as_sentence_transformers(folder, task=args.task, pooling=args.pooling)
-        peer = SentenceTransformer(folder, device=device)
-    return lambda texts: peer.encode(list(texts), show_progress_bar=False)
-
-
-def load_embedders(args: argparse.Namespace) -> dict[str, Embedder]:
-    """Load every checkpoint, and its peer if asked for; by name of the row."""
-    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    embedders: dict[str, Embedder] = {}
-    for path in args.checkpoints:
-        model: Any = load_encoder(path)
-        model.to(device)
-        embedders[path] = lambda texts, model=model: model.encode(  # type: ignore[misc]
-            texts, task=args.task, pooling=args.pooling, show_progress=False
-        )
-        as_vectors(embedders[path](["Does it embed?"]))  # what cannot fails before the others work
-        if args.peer:
-            embedders[f"{path} ({PEER})"] = load_peer(model, args, device)
-    return embedders
-
-
-def measure(
-    embed: Embedder,
-    similarities: Sequence[Similarity],
-    tasks: Sequence[TransferTask],
-    args: argparse.Namespace,
-) -> dict[str, float]:
-    """Measure vectors on everything, in percent."""
-    row: dict[str, float] = {}
-    for part in similarities:
-        found = evaluate_similarity(part.pairs, part.scores, embed)
-        row |= {f"{part.name} {metric}": value for metric, value in found.items()}
-    for task in tasks:
-        score = evaluate_transfer(task, embed, folds=args.folds, jobs=args.jobs)
-        row[task.name] = score.accuracy
-        row |= {} if score.f1 is None else {f"{task.name} F1": score.f1}
-    return add_mean(row, [task.name for task in tasks])
-
-
-def run(args: argparse.Namespace) -> None:
-    """Measure every checkpoint, and write the table after each.
-
-    Raises:
-        ValueError: If anything that was given is refused.
-    """
-    if not sys.stderr.isatty():
-        logging.disable_progress_bar()
-    if args.data_dir is None and args.sts is None:
-        raise ValueError("nothing to measure: give --data_dir, --sts, or both")
-    if args.folds < 2:
-        raise ValueError(f"folds={args.folds} must be at least 2")
-    tasks, similarities = load_transfer(args), load_similarity(args)
-    rows: dict[str, dict[str, float]] = {}
-    for name, embed in load_embedders(args).items():
-        rows[name] = measure(embed, similarities, tasks, args)
-        write_text(args.output_dir / "table.md", to_markdown(rows))
-        write_text(args.output_dir / "table.csv", to_csv(rows))
-        with replaced_when_done(args.output_dir / "table.png") as path:
-            plot(rows, path)
-    print(to_markdown(rows), end="")
-    print(f"\n{MEAN}: of the accuracies of the transfer tasks")
-    print(f"{args.output_dir}: table.md, table.csv, table.png")
-
-
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure checkpoints; a mistake of the user is one line and exit status 2."""
+    """Evaluate checkpoints; a user's mistake is one line and exit status 2."""
     args = parse(sys.argv[1:] if argv is None else argv)
+    # imported here, so that --help does not wait for torch
+    from minbert_cli.embedding_evaluation import run
+    from trainers import readable_errors
+
     with readable_errors(PROGRAM):
         run(args)
 

@@ -1,184 +1,42 @@
-"""Give a checkpoint another form: a plain BERT, a sentence encoder, ONNX, or a Space.
+"""Export a checkpoint: a plain BERT, a sentence encoder, ONNX, or a Space.
 
-    python export.py <checkpoint> --format bert|sentence-transformers|onnx|space
-        --output_dir <folder> [--task <name>]
+    minbert export CHECKPOINT --format bert|sentence-transformers|onnx|space
+        --output_dir FOLDER [--task NAME]
 
-The checkpoint is a folder or an id on the Hub.
+CHECKPOINT is a folder or a Hub id.
 """
 
 import argparse
-import shutil
 import sys
-import tempfile
-from collections.abc import Callable
-from importlib.util import find_spec
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
-from transformers import AutoTokenizer, PreTrainedConfig
-
-from minbert_cli.texts import load_tokenizer
-from modeling_minbert import MinBertConfig, MinBertForMultiTask, export_onnx
-from modeling_minbert.modeling_minbert import AUTO_MODELS
-from trainers import load_pretrained, readable_errors
-
-HERE = Path(__file__).parents[1]
-SPACE = HERE / "space"
-TOLERANCE = 1e-4
-# Rows and tokens of the batches on which an ONNX file is compared.
-SHAPES = ((1, 1), (2, 5), (3, 16))
+PROGRAM = "minbert export"
+FORMATS = ("bert", "sentence-transformers", "onnx", "space")
 
 
-def load_model(checkpoint: str) -> Any:
-    """Load a checkpoint as the class that it was saved from.
-
-    Raises:
-        ValueError: If it cannot be read, or is none of minBERT or BERT.
-    """
-    config = load_pretrained(MinBertConfig, checkpoint, flag="checkpoint")
-    saved = (config.architectures or ["BertModel"])[0].removeprefix("Min").removeprefix("Bert")
-    classes = {model.__name__: model for model in (*AUTO_MODELS, MinBertForMultiTask)}
-    saved = {"ForNextSentencePrediction": "ForNSP"}.get(saved, saved)
-    if f"MinBert{saved}" not in classes:
-        raise ValueError(
-            f"checkpoint={checkpoint!r} is a {config.architectures[0]}; known: "
-            f"{', '.join(sorted(classes))} and the same of BERT"
-        )
-    return load_pretrained(classes[f"MinBert{saved}"], checkpoint, flag="checkpoint").eval()
-
-
-def save_tokenizer(checkpoint: str, folder: Path) -> None:
-    """Write the tokenizer of a checkpoint beside what was exported."""
-    load_pretrained(AutoTokenizer, checkpoint, flag="checkpoint").save_pretrained(folder)
-
-
-def to_bert(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
-    """Write a plain BERT; of a multi-task model its encoder."""
-    if task is not None:
-        raise ValueError(f"--task {task}: BERT has no class for the heads of tasks; leave it out")
-    model.save_as_bert(folder)
-    save_tokenizer(checkpoint, folder)
-    return f"{type(model).__name__} as a plain bert"
-
-
-def to_sentence_transformers(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
-    """Write what `SentenceTransformer` opens: the vectors of a task, or those of the encoder."""
-    is_multi_task = isinstance(model, MinBertForMultiTask)
-    if task is not None and not is_multi_task:
-        raise ValueError(f"--task {task}: the checkpoint has no tasks; leave it out")
-    encoder = model if is_multi_task else model.base_model
-    encoder.tokenizer = load_tokenizer(checkpoint, "checkpoint")
-    encoder.save_as_sentence_transformers(folder, task=task)
-    return "sentence-transformers open it without trust"
-
-
-def to_onnx(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
-    """Write a model, or one or all tasks of it, as ONNX, and compare where ONNX Runtime is."""
-    names: list[str | None] = [task]
-    if isinstance(model, MinBertForMultiTask) and task is None:
-        names += list(model.config.tasks or {})
-    lines = []
-    for name in names:
-        path = export_onnx(model, folder, task=name)
-        lines.append(f"{path.name}: {compare(path, model, name)}")
-    model.config.save_pretrained(folder)
-    save_tokenizer(checkpoint, folder)
-    return "\n".join(lines)
-
-
-def compare(path: Path, model: Any, task: str | None) -> str:
-    """Compare an ONNX file with the model it was made of.
-
-    Raises:
-        ValueError: If outputs differ by more than `TOLERANCE`.
-    """
-    if find_spec("onnxruntime") is None:
-        return "not compared, onnxruntime is not installed"
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    sentences = None
-    if isinstance(model, MinBertForMultiTask):
-        sentences = None if task is None else model.config.task(task).num_sequences
-        model = model.bert if task is None else model
-    largest = 0.0
-    for rows, length in SHAPES:
-        shape = (rows, length) if sentences is None else (rows, sentences, length)
-        ids = torch.randint(1, model.config.vocab_size, shape)
-        inputs = {
-            "input_ids": ids,
-            "attention_mask": torch.ones_like(ids),
-            "token_type_ids": torch.zeros_like(ids),
-        }
-        found = session.run(None, {name: value.numpy() for name, value in inputs.items()})
-        with torch.no_grad():
-            expected = model(**inputs, **({} if task is None else {"task": task}))
-        for output, values in zip(session.get_outputs(), found, strict=True):
-            difference = np.abs(values - expected[output.name].numpy()).max()
-            largest = max(largest, float(difference))
-    if largest > TOLERANCE:
-        raise ValueError(f"{path.name} differs from the model by {largest:.1e}: nothing is written")
-    return f"equals the model within {largest:.0e} in ONNX Runtime"
-
-
-def to_space(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
-    """Write a Space; the weights go along if they are of this machine, or were no minBERT's."""
-    if task is not None:
-        raise ValueError(f"--task {task}: a Space shows every head; leave it out")
-    # the page asks the configuration of a minBERT which class its code has
-    kind = PreTrainedConfig.get_config_dict(checkpoint)[0].get("model_type")
-    local = Path(checkpoint).exists() or kind != MinBertConfig.model_type
-    name = "model" if local else checkpoint
-    page = (SPACE / "app.py").read_text(encoding="utf-8")
-    page = page.replace('os.environ.get("MODEL", "model")', f'os.environ.get("MODEL", "{name}")')
-    header = (SPACE / "README.md").read_text(encoding="utf-8")
-    if not local:
-        header = header.replace("pinned: false\n", f"pinned: false\nmodels: [{checkpoint}]\n")
-    (folder / "app.py").write_text(page, encoding="utf-8")
-    (folder / "README.md").write_text(header, encoding="utf-8")
-    shutil.copyfile(SPACE / "requirements.txt", folder / "requirements.txt")
-    if local:
-        model.save_pretrained(folder / "model")
-        save_tokenizer(checkpoint, folder / "model")
-    return "a Space; try it: python app.py"
-
-
-FORMATS: dict[str, Callable[[Any, str, Path, str | None], str]] = {
-    "bert": to_bert,
-    "sentence-transformers": to_sentence_transformers,
-    "onnx": to_onnx,
-    "space": to_space,
-}
-
-
-def main(argv: list[str] | None = None) -> None:
-    """Read a checkpoint and write it in another form."""
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
-        description=str(__doc__).split("\n\n", 1)[0], allow_abbrev=False
+        PROGRAM, description=str(__doc__).split("\n\n", 1)[0], allow_abbrev=False
     )
-    parser.add_argument("checkpoint", help="a folder, or an id on the Hub")
-    parser.add_argument("--format", required=True, choices=FORMATS, help="the form")
-    parser.add_argument("--output_dir", required=True, help="a new or empty folder")
-    parser.add_argument("--task", help="one task of a multi-task model; onnx: by default all")
-    given = parser.parse_args(sys.argv[1:] if argv is None else argv)
-    with readable_errors("export.py"):
-        folder = Path(given.output_dir)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ValueError(f"--output_dir {folder} is not empty; name a new or an empty folder")
-        model = load_model(given.checkpoint)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        # what fails half-way leaves nothing
-        with tempfile.TemporaryDirectory(dir=folder.parent) as partial:
-            whole = Path(partial) / "whole"
-            whole.mkdir()
-            try:
-                said = FORMATS[given.format](model, given.checkpoint, whole, given.task)
-            except ImportError as error:
-                raise ValueError(str(error)) from error
-            shutil.copytree(whole, folder, dirs_exist_ok=True)
-    print(f"{folder}: {said}")
+    parser.add_argument("checkpoint", help="folder or Hub id")
+    parser.add_argument("--format", required=True, choices=FORMATS, help="format to write")
+    parser.add_argument("--output_dir", required=True, type=Path, help="a new or empty folder")
+    parser.add_argument("--task", help="one task of a multi-task model (default for onnx: all)")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Export a checkpoint; a user's mistake is one line and exit status 2."""
+    args = parse(sys.argv[1:] if argv is None else argv)
+    # imported here, so that --help does not wait for torch
+    from minbert_cli.export_formats import export
+    from trainers import readable_errors
+
+    with readable_errors(PROGRAM):
+        summary = export(args.checkpoint, args.format, args.output_dir, args.task)
+    print(f"{args.output_dir}: {summary}")
 
 
 if __name__ == "__main__":

@@ -1,30 +1,27 @@
-"""Fine-tune one MinBert on several tasks.
+"""Fine-tune one MinBert on one or several tasks.
 
-    accelerate launch finetune.py [recipe.yaml] [--flag value ...]
+    minbert finetune [RECIPE] [--flag value ...]
+    accelerate launch -m minbert_cli.finetune [RECIPE] [--flag value ...]
 
-Without arguments it is the quickstart. Flags are the fields of `FinetuneArguments` and of
-`TrainingArguments`, whose defaults suit the device; they win over the recipe.
+RECIPE is a YAML file or the name of a packaged recipe, such as glue/cola; the default is the
+quickstart. Flags are the fields of `FinetuneArguments` and of `TrainingArguments`, whose defaults
+suit the device; they override the recipe.
 """
 
 import sys
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, TrainingArguments
 
-from datasets_scripts import (
-    ChainedTexts,
-    LoadedTask,
-    corpus_texts,
-    load_task,
-    train_wordpiece,
-)
+from datasets_scripts import ChainedTexts, LoadedTask, corpus_texts, load_task, train_wordpiece
+from minbert_cli.checkpoints import fit_together, load_tokenizer, new_config, share
+from minbert_cli.resources import RECIPES
 from minbert_cli.tasks import (
+    RecipeTask,
     RecipeText,
     answer_search,
     encode_task,
@@ -34,14 +31,14 @@ from minbert_cli.tasks import (
     find_metrics,
     parse_tasks,
 )
-from minbert_cli.texts import (
-    Text,
-    describe_card,
-    fit_together,
-    load_text,
-    load_tokenizer,
-    new_config,
-    share,
+from minbert_cli.texts import Text, load_text
+from minbert_cli.training_run import (
+    check_start,
+    data_seed,
+    describe_start,
+    hub_errors,
+    report_training,
+    run_program,
 )
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import (
@@ -51,36 +48,68 @@ from trainers import (
     Program,
     RunFacts,
     add_lora,
-    describe_command,
-    describe_recipe,
-    evaluate_run,
     load_pretrained,
     missing_files,
-    named_errors,
-    report_run,
-    split_argv,
     spread,
     spread_questions,
-    write_card,
-    write_results,
     write_submission,
 )
 
-HERE = Path(__file__).parents[1]
-QUICKSTART = HERE / "recipes" / "quickstart.yaml"
+QUICKSTART = RECIPES / "quickstart.yaml"
+
+
+@dataclass(frozen=True)
+class RecipeData:
+    """Tasks of a recipe, and the rows of those with labels.
+
+    Args:
+        tasks: Tasks with labels.
+        texts: Tasks that learn from text without labels.
+        loaded: Rows of the tasks with labels.
+    """
+
+    tasks: dict[str, RecipeTask]
+    texts: dict[str, RecipeText]
+    loaded: dict[str, LoadedTask]
+
+    @property
+    def all_tasks(self) -> dict[str, RecipeTask | RecipeText]:
+        """Tasks with labels, then those without."""
+        return {**self.tasks, **self.texts}
+
+    def training_texts(self) -> Iterator[str]:
+        """Yield the training texts of the tasks with labels: sentences first, then tagged words."""
+        train = [task.splits["train"] for task in self.loaded.values()]
+        for rows in train:
+            for name in rows.column_names:
+                if "sentence" in name:
+                    yield from rows[name]
+        for rows in train:
+            if "words" in rows.column_names:
+                yield from map(" ".join, rows["words"])
+
+    def describe_heads(self, max_length: int) -> dict[str, dict[str, Any]]:
+        """Describe the head of every task, as the configuration of the model takes it."""
+        heads = {
+            name: task.describe_head(self.loaded[name], max_length)
+            for name, task in self.tasks.items()
+        }
+        return heads | {
+            name: {"problem_type": text.problem_type} for name, text in self.texts.items()
+        }
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run is made of.
+    """A run that is ready to be trained.
 
     Args:
         trainer: The trainer, with model and tokenizer.
-        encoded: By task and split, the rows.
-        facts: What one must know to repeat it.
-        arguments: Those of the program.
-        texts: The validation rows of the tasks with labels before they were encoded.
-        glue_files: By task and split, what the server of GLUE calls their predictions.
+        encoded: By task and split, the encoded rows.
+        facts: How to repeat the run.
+        arguments: Arguments of the program.
+        texts: Validation rows of the tasks with labels, before they were encoded.
+        glue_files: By task and split, the names of the prediction files for the GLUE server.
     """
 
     trainer: MultiTaskTrainer
@@ -91,43 +120,35 @@ class Run:
     glue_files: dict[tuple[str, str], GlueFile]
 
     def rows_to_evaluate(self) -> dict[str, dict[str, Any]]:
-        """Choose the held-out rows, and if asked for as many training rows of each task."""
-        chosen = {}
+        """Select the held-out rows and, if asked for, as many training rows of each task."""
+        selected = {}
         for task, splits in self.encoded.items():
             rows = {split: found for split, found in splits.items() if split != "train"}
             if self.arguments.evaluate_train:
-                # they show how much was learnt by heart
+                # they show overfitting
                 is_question = self.trainer.problem_types[task] == "question_answering"
                 choose = spread_questions if is_question else spread
                 rows["train"] = choose(splits["train"], len(splits["validation"]))
-            chosen[task] = rows
-        return chosen
+            selected[task] = rows
+        return selected
 
 
 def find_tokenizer(
-    arguments: FinetuneArguments,
-    tasks: Mapping[str, LoadedTask],
-    recipe_texts: Mapping[str, RecipeText],
-    checkpoint: str | None,
+    arguments: FinetuneArguments, data: RecipeData, checkpoint: str | None
 ) -> PreTrainedTokenizerBase:
     """Load the tokenizer of the checkpoint, or train one on the training texts of a new model.
 
     Args:
         arguments: The arguments.
-        tasks: The tasks with labels.
-        recipe_texts: The tasks that learn from text.
-        checkpoint: That with which a run goes on; its vocabulary is that of its weights.
+        data: The tasks.
+        checkpoint: Checkpoint to resume from, whose weights belong to its vocabulary.
     """
     if arguments.model_name_or_path is not None:
         return load_tokenizer(arguments.model_name_or_path)
     if checkpoint is not None:
         return load_tokenizer(checkpoint, "resume_from_checkpoint")
-    train = [task.splits["train"] for task in tasks.values()]
-    columns = [rows[name] for rows in train for name in rows.column_names if "sentence" in name]
-    texts = [text for column in columns for text in column]
-    tagged = [rows["words"] for rows in train if "words" in rows.column_names]
-    texts += [" ".join(words) for column in tagged for words in column]
-    corpora = [data for text in recipe_texts.values() for data in text.corpora.values()]
+    texts = list(data.training_texts())
+    corpora = [corpus for text in data.texts.values() for corpus in text.corpora.values()]
     parts = (texts, corpus_texts(corpora)) if corpora else (texts,)
     return train_wordpiece(ChainedTexts(parts), new_config(arguments.model_config).vocab_size)
 
@@ -135,15 +156,15 @@ def find_tokenizer(
 def load_model(
     arguments: FinetuneArguments, heads: dict[str, Any], tokenizer: PreTrainedTokenizerBase
 ) -> MinBertForMultiTask:
-    """Load the encoder of a checkpoint, or make a new one, with a head for every task.
+    """Load the encoder of a checkpoint or create a new one, with a head for every task.
 
     Raises:
-        ValueError: If sizes, checkpoint and tokenizer do not fit together.
+        ValueError: If sizes, checkpoint and tokenizer do not match.
     """
     path = arguments.model_name_or_path
     described = MinBertConfig(tasks=heads)
     reads_pooler = any(described.task(name).pooling == "pooler" for name in heads)
-    # a frozen pooler has to be one that was trained
+    # a frozen pooler must have been trained
     keep_pooler = arguments.mode == "frozen" and reads_pooler
     if path is None:
         config = new_config(arguments.model_config, vocab_size=len(tokenizer), tasks=heads)
@@ -166,10 +187,10 @@ def load_model(
 
 
 def freeze_encoder(model: MinBertForMultiTask) -> None:
-    """Leave only the heads to be trained.
+    """Freeze everything but the heads.
 
     Raises:
-        ValueError: If a head has no weights.
+        ValueError: If a head has no weights to train.
     """
     model.bert.requires_grad_(requires_grad=False)
     for name, head in model.heads.items():
@@ -180,134 +201,135 @@ def freeze_encoder(model: MinBertForMultiTask) -> None:
             )
 
 
-def prepare_run(
+def encode_texts(
     arguments: FinetuneArguments,
-    training_arguments: TrainingArguments,
-    argv: list[str],
-    checkpoint: str | None,
-) -> Run:
-    """Load everything that a run needs; nothing is written to its folder."""
-    args = training_arguments
-    recipe_path, _ = split_argv(argv, QUICKSTART)
-    recipe, recipe_texts = parse_tasks(arguments)
-    callbacks = arguments.make_callbacks(args)
-    if arguments.model_name_or_path is not None:
-        load_pretrained(MinBertConfig, arguments.model_name_or_path)  # a wrong one fails at once
-    set_seed(args.seed)  # new heads are drawn before the Trainer sets it
-    with args.main_process_first(desc="load the data"):
-        tasks = {name: load_task(task.data) for name, task in recipe.items()}
-    tokenizer = share(args, lambda: find_tokenizer(arguments, tasks, recipe_texts, checkpoint))
-    heads = {
-        name: task.describe_head(tasks[name], arguments.max_length) for name, task in recipe.items()
+    args: TrainingArguments,
+    texts: dict[str, RecipeText],
+    tokenizer: PreTrainedTokenizerBase,
+) -> dict[str, Text]:
+    """Tokenize the tasks that learn from text."""
+    return {
+        name: load_text(
+            text.corpora,
+            text.arguments,
+            tokenizer,
+            problem_type=text.problem_type,
+            max_length=arguments.max_length,
+            seed=data_seed(args),
+        )
+        for name, text in texts.items()
     }
-    heads |= {name: {"problem_type": text.problem_type} for name, text in recipe_texts.items()}
-    model = load_model(arguments, heads, tokenizer)
+
+
+def prepare_run(
+    arguments: FinetuneArguments, args: TrainingArguments, argv: list[str], checkpoint: str | None
+) -> Run:
+    """Load everything a run needs, without writing to its folder."""
+    tasks, text_tasks = parse_tasks(arguments)
+    callbacks = arguments.make_callbacks(args)
+    check_start(arguments, args)
+    with args.main_process_first(desc="load the data"):
+        loaded = {name: load_task(task.data) for name, task in tasks.items()}
+    data = RecipeData(tasks, text_tasks, loaded)
+    tokenizer = share(args, lambda: find_tokenizer(arguments, data, checkpoint))
+    model = load_model(arguments, data.describe_heads(arguments.max_length), tokenizer)
     with args.main_process_first(desc="encode the data"):
         encoded: dict[str, dict[str, Any]] = {
-            name: encode_task(
-                arguments, task, recipe[name].data, model.config.task(name), tokenizer
-            )
-            for name, task in tasks.items()
+            name: encode_task(arguments, task, tasks[name].data, model.config.task(name), tokenizer)
+            for name, task in loaded.items()
         }
-        texts = {
-            name: encode_text(arguments, args, text, tokenizer)
-            for name, text in recipe_texts.items()
-        }
+        texts = encode_texts(arguments, args, text_tasks, tokenizer)
     encoded |= {name: text.splits for name, text in texts.items()}
-    order = list(arguments.tasks)  # that of the round robin
-    advice = "check the network, log in with `hf auth login`, or train without it"
-    with named_errors("push_to_hub", advice) if args.push_to_hub else nullcontext():
-        trainer = MultiTaskTrainer(
+    options = {"processing_class": tokenizer, "callbacks": callbacks}
+    trainer = make_trainer(arguments, args, model, data, encoded, texts, **options)
+    facts = describe_run(arguments, args, argv, data, texts)
+    validation = {name: task.splits["validation"] for name, task in loaded.items()}
+    glue_files = find_glue_files(tasks, loaded)
+    return Run(trainer, encoded, facts, arguments, validation, glue_files)
+
+
+def make_trainer(
+    arguments: FinetuneArguments,
+    args: TrainingArguments,
+    model: MinBertForMultiTask,
+    data: RecipeData,
+    encoded: dict[str, dict[str, Any]],
+    texts: dict[str, Text],
+    **options: Any,
+) -> MultiTaskTrainer:
+    """Create the trainer; the order of the recipe's tasks is that of the round robin."""
+    heads = {name: model.config.task(name) for name in arguments.tasks}
+    with hub_errors(args):
+        return MultiTaskTrainer(
             model,
             args,
-            problem_types={name: model.config.task(name).problem_type for name in order},
-            train_dataset={name: encoded[name]["train"] for name in order},
-            eval_dataset={name: encoded[name]["validation"] for name in order},
-            task_training={name: task.training for name, task in (recipe | recipe_texts).items()},
+            problem_types={name: head.problem_type for name, head in heads.items()},
+            train_dataset={name: encoded[name]["train"] for name in heads},
+            eval_dataset={name: encoded[name]["validation"] for name in heads},
+            task_training={name: task.training for name, task in data.all_tasks.items()},
             answer_search={
-                name: answer_search(model.config.task(name))
-                for name, task in tasks.items()
+                name: answer_search(heads[name])
+                for name, task in data.loaded.items()
                 if task.problem_type == "question_answering"
             },
             masking={name: text.masking for name, text in texts.items() if text.masking},
             stop=arguments.parse_stop(),
             sampling=arguments,
-            metrics=find_metrics(recipe),
-            glue_tasks=find_glue(recipe),
+            metrics=find_metrics(data.tasks),
+            glue_tasks=find_glue(data.tasks),
             gradient_surgery=arguments.gradient_surgery,
             max_tokens_per_batch=arguments.max_tokens_per_batch,
             exponential_lr_gamma=arguments.exponential_lr_gamma,
             methods=arguments,
-            processing_class=tokenizer,
-            callbacks=callbacks,
+            **options,
         )
-    quotes = arguments.count_examples(args) > 0  # the results may be published
-    facts = RunFacts(
-        command=describe_command("finetune.py", argv),
-        recipe=describe_recipe(str(recipe_path)),
-        model_name_or_path=arguments.model_name_or_path,
-        data={name: task.source for name, task in (recipe | recipe_texts).items()},
-        bad_rows={
-            name: [row.describe(quotes=quotes) for row in task.bad_rows]
-            for name, task in tasks.items()
-        }
-        | {name: text.problems for name, text in texts.items()},
-        text={name: text.facts for name, text in texts.items()},
-        splits={name: task.facts for name, task in tasks.items()},
-        fingerprints={name: found.fingerprint for name, found in (tasks | texts).items()},
-        card=describe_card(arguments, find_hub_datasets(recipe, recipe_texts)),
-    )
-    read = {name: task.splits["validation"] for name, task in tasks.items()}
-    return Run(trainer, encoded, facts, arguments, read, find_glue_files(recipe, tasks))
 
 
-def encode_text(
+def describe_run(
     arguments: FinetuneArguments,
     args: TrainingArguments,
-    text: RecipeText,
-    tokenizer: PreTrainedTokenizerBase,
-) -> Text:
-    """Tokenize the text of a task."""
-    return load_text(
-        text.corpora,
-        text.arguments,
-        tokenizer,
-        problem_type=text.problem_type,
-        max_length=arguments.max_length,
-        seed=args.seed if args.data_seed is None else args.data_seed,
+    argv: list[str],
+    data: RecipeData,
+    texts: dict[str, Text],
+) -> RunFacts:
+    """Describe the data and the start of a run."""
+    quotes = arguments.count_examples(args) > 0  # the results may be published
+    skipped = {
+        name: [row.describe(quotes=quotes) for row in task.bad_rows]
+        for name, task in data.loaded.items()
+    }
+    return RunFacts(
+        **describe_start(PROGRAM, arguments, argv, find_hub_datasets(data.tasks, data.texts)),
+        data={name: task.source for name, task in data.all_tasks.items()},
+        bad_rows=skipped | {name: text.problems for name, text in texts.items()},
+        text={name: text.facts for name, text in texts.items()},
+        splits={name: task.facts for name, task in data.loaded.items()},
+        fingerprints={name: task.fingerprint for name, task in data.loaded.items()}
+        | {name: text.fingerprint for name, text in texts.items()},
     )
 
 
 def report(run: Run) -> None:
-    """Evaluate the trained model, print the tables, and write results, model card and report."""
-    rows = run.rows_to_evaluate()
-    splits = list({split for found in rows.values() for split in found})
-    results, outputs = evaluate_run(run.trainer, rows, splits)
-    if not run.trainer.is_world_process_zero():
-        return
-    write_results(run.trainer, run.encoded, results, outputs, run.facts)
-    write_card(HERE / "model_card.md", run.trainer, run.encoded, results, run.facts)
+    """Evaluate the trained model, report the results, and write the files for the GLUE server."""
     quoted = run.arguments.count_examples(run.trainer.args)
-    page = report_run(run.trainer, run.encoded, outputs, run.texts, quoted)
-    for split, found in results.items():
-        print(f"\n{split}\n{found.table(run.trainer.problem_types, run.trainer.metrics)}")
-        if found.types:
-            print(f"\n{found.type_table()}")
+    outputs = report_training(
+        run.trainer, run.facts, run.encoded, run.rows_to_evaluate(), run.texts, quoted
+    )
+    if outputs is None:
+        return
     output_dir = str(run.trainer.args.output_dir)
     archive = write_submission(output_dir, run.glue_files, run.encoded, outputs)
     if archive is not None:
         missing = ", ".join(missing_files(archive))
-        print(f"\nGLUE server: {archive}" + (f"; it also wants {missing}" if missing else ""))
-    if page is not None:
-        print(f"\nreport: {page}")
+        print(f"\nGLUE server: {archive}" + (f"; it also needs {missing}" if missing else ""))
 
 
-PROGRAM = Program("finetune.py", FinetuneArguments, QUICKSTART, prepare_run, report)
+PROGRAM = Program("minbert finetune", FinetuneArguments, QUICKSTART, prepare_run, report)
 
 
 def main(argv: list[str] | None = None) -> None:
     """Fine-tune, evaluate, predict, save and, if asked for, push."""
-    PROGRAM.main(sys.argv[1:] if argv is None else argv)
+    run_program(PROGRAM, sys.argv[1:] if argv is None else argv)
 
 
 if __name__ == "__main__":

@@ -1,37 +1,38 @@
 """Pre-train a MinBert on text: masked tokens, next sentences, or both.
 
-    accelerate launch pretrain.py [recipe.yaml] [--flag value ...]
+    minbert pretrain [RECIPE] [--flag value ...]
+    accelerate launch -m minbert_cli.pretrain [RECIPE] [--flag value ...]
 
-Without arguments it is the quickstart. Flags are the fields of `PretrainArguments` and of
-`TrainingArguments`, whose defaults suit the device; they win over the recipe.
+RECIPE is a YAML file or the name of a packaged recipe, such as mlm; the default is a quickstart.
+Flags are the fields of `PretrainArguments` and of `TrainingArguments`, whose defaults suit the
+device; they override the recipe.
 """
 
 import json
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, TrainingArguments
 from transformers.utils import logging
 
 from datasets_scripts import CorpusData, corpus_texts, train_wordpiece
+from minbert_cli import finetune
+from minbert_cli.checkpoints import fit_together, load_tokenizer, new_config, share
+from minbert_cli.resources import RECIPES, with_recipe
 from minbert_cli.tasks import parse_tasks
-from minbert_cli.texts import (
-    Text,
-    describe_card,
-    fit_together,
-    load_text,
-    load_tokenizer,
-    new_config,
-    parse_corpus,
-    share,
+from minbert_cli.texts import Text, load_text, parse_corpus
+from minbert_cli.training_run import (
+    check_start,
+    data_seed,
+    describe_start,
+    hub_errors,
+    report_training,
+    run_program,
 )
 from modeling_minbert import (
-    MinBertConfig,
     MinBertForMaskedLM,
     MinBertForNSP,
     MinBertForPreTraining,
@@ -44,30 +45,21 @@ from trainers import (
     PretrainArguments,
     Program,
     RunFacts,
-    describe_command,
-    describe_recipe,
-    evaluate_run,
     load_pretrained,
-    named_errors,
     parse_recipe,
-    report_run,
-    split_argv,
     spread,
-    write_card,
-    write_results,
 )
 
-HERE = Path(__file__).parents[1]
-QUICKSTART = HERE / "recipes" / "pretrain_quickstart.yaml"
-VOCABULARY = 30522  # that of bert-base-uncased
-TASK = "text"  # the only one, under whose name everything is logged
+QUICKSTART = RECIPES / "pretrain_quickstart.yaml"
+VOCABULARY = 30522  # as bert-base-uncased
+TASK = "text"  # name of the only task in logs and results
 MODELS: dict[str, Any] = {
     "masked_lm": MinBertForMaskedLM,
     "next_sentence": MinBertForNSP,
     "pretraining": MinBertForPreTraining,
 }
-# Layers and width; one head for 64 of it. Source: Turc et al. 2019, table 1; base and large are
-# those of Devlin et al. 2019, section 3.
+# Layers and hidden size, with a head for every 64 units. Source: Turc et al. 2019, table 1; for
+# base and large Devlin et al. 2019, section 3.
 SIZES = {
     "tiny": (2, 128),
     "mini": (4, 256),
@@ -80,13 +72,13 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Run:
-    """What a run is made of.
+    """A run that is ready to be trained.
 
     Args:
         trainer: The trainer, with model and tokenizer.
-        text: What it learns from.
-        facts: What one must know to repeat it.
-        evaluate_train: Whether some training rows are evaluated, too.
+        text: The text it learns from.
+        facts: How to repeat the run.
+        evaluate_train: Whether to evaluate training rows, too.
     """
 
     trainer: MultiTaskTrainer
@@ -103,7 +95,7 @@ def find_tokenizer(
     Args:
         arguments: The arguments.
         corpora: The texts.
-        checkpoint: That with which a run goes on; its vocabulary is that of its weights.
+        checkpoint: Checkpoint to resume from, whose weights belong to its vocabulary.
     """
     for flag, path in (
         ("model_name_or_path", arguments.model_name_or_path),
@@ -117,11 +109,23 @@ def find_tokenizer(
     return train_wordpiece(texts, size, lowercase=not arguments.cased)
 
 
+def choose_sizes(arguments: PretrainArguments) -> dict[str, Any]:
+    """Return the configuration fields of a new model."""
+    layers, width = SIZES[arguments.model_size or "base"]
+    return {
+        "num_hidden_layers": layers,
+        "hidden_size": width,
+        "num_attention_heads": width // 64,
+        "intermediate_size": 4 * width,
+        **(arguments.model_config or {}),
+    }
+
+
 def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase) -> Any:
-    """Load the encoder of a checkpoint with its heads of pre-training, or make a new one.
+    """Load a checkpoint with its pre-training heads, or create a new model.
 
     Raises:
-        ValueError: If sizes, checkpoint and tokenizer do not fit together.
+        ValueError: If sizes, checkpoint and tokenizer do not match.
     """
     kind = MODELS[arguments.problem_type]
     path, dropout = arguments.model_name_or_path, arguments.dropout
@@ -129,19 +133,12 @@ def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase)
     if dropout is not None:
         changes = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
     if path is None:
-        layers, width = SIZES[arguments.model_size or "base"]
-        sizes = {
-            "num_hidden_layers": layers,
-            "hidden_size": width,
-            "num_attention_heads": width // 64,
-            "intermediate_size": 4 * width,
-            **(arguments.model_config or {}),
-        }
         if tokenizer.pad_token_id is not None:
-            changes["pad_token_id"] = tokenizer.pad_token_id  # whose vector stays zero
+            changes["pad_token_id"] = tokenizer.pad_token_id  # its embedding stays zero
+        sizes = choose_sizes(arguments)
         model = kind(new_config(sizes, vocab_size=len(tokenizer), **changes))
     else:
-        # An encoder may come without these heads, or with those of tasks.
+        # The checkpoint may lack these heads, or have heads of tasks.
         replaceable = ("cls.", "bert.pooler.")
         changes |= {"tasks": None, "dtype": torch.float32}
         model = load_pretrained(kind, path, replaceable=replaceable, **changes)
@@ -151,38 +148,31 @@ def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase)
 
 
 def keep_pooler(model: Any, path: str) -> None:
-    """Give a model of masked tokens alone the pooler of its checkpoint, if that has one.
+    """Keep the pooler of the checkpoint, if it has one, where the objective does not use it.
 
-    It does not learn, and is saved again: many tasks read it when the model is fine-tuned.
+    It is frozen and saved again, since many tasks use it when the model is fine-tuned.
     """
     if model.bert.pooler is not None:
         return
     verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # what lacks here is no loss
+    logging.set_verbosity_error()  # unused weights are expected here
     try:
         encoder = load_pretrained(MinBertModel, path, tasks=None, dtype=torch.float32)
     except ValueError:
-        return  # it has no pooler
+        return  # the checkpoint has no pooler
     finally:
         logging.set_verbosity(verbosity)
     model.bert.pooler = encoder.pooler.requires_grad_(requires_grad=False)
 
 
 def prepare_run(
-    arguments: PretrainArguments,
-    training_arguments: TrainingArguments,
-    argv: list[str],
-    checkpoint: str | None,
+    arguments: PretrainArguments, args: TrainingArguments, argv: list[str], checkpoint: str | None
 ) -> Run:
-    """Load everything that a run needs; nothing is written to its folder."""
-    args = training_arguments
+    """Load everything a run needs, without writing to its folder."""
     check_finetuning(arguments, args)
-    recipe_path, _ = split_argv(argv, QUICKSTART)
     corpora = parse_corpus("corpus", arguments.corpus, arguments.data_dir)
     callbacks = arguments.make_callbacks(args)
-    if arguments.model_name_or_path is not None:
-        load_pretrained(MinBertConfig, arguments.model_name_or_path)  # a wrong one fails at once
-    set_seed(args.seed)  # new weights are drawn before the Trainer sets it
+    check_start(arguments, args)
     tokenizer = share(args, lambda: find_tokenizer(arguments, corpora, checkpoint))
     model = load_model(arguments, tokenizer)
     with args.main_process_first(desc="tokenize the text"):
@@ -192,11 +182,10 @@ def prepare_run(
             tokenizer,
             problem_type=arguments.problem_type,
             max_length=arguments.max_length,
-            seed=args.seed if args.data_seed is None else args.data_seed,
+            seed=data_seed(args),
             num_proc=arguments.preprocessing_num_workers,
         )
-    advice = "check the network, log in with `hf auth login`, or train without it"
-    with named_errors("push_to_hub", advice) if args.push_to_hub else nullcontext():
+    with hub_errors(args):
         trainer = MultiTaskTrainer(
             model,
             args,
@@ -209,47 +198,38 @@ def prepare_run(
             processing_class=tokenizer,
             callbacks=callbacks,
         )
+    hub_datasets = [data.hub_dataset for data in corpora.values()]
     facts = RunFacts(
-        command=describe_command("pretrain.py", argv),
-        recipe=describe_recipe(str(recipe_path)),
-        model_name_or_path=arguments.model_name_or_path,
+        **describe_start(PROGRAM, arguments, argv, hub_datasets),
         data={TASK: " + ".join(corpora)},
         bad_rows={TASK: text.problems},
         text=text.facts,
         fingerprints={TASK: text.fingerprint},
-        card=describe_card(arguments, [data.hub_dataset for data in corpora.values()]),
     )
     return Run(trainer, text, facts, arguments.evaluate_train)
 
 
 def report(run: Run) -> None:
-    """Evaluate the trained model, print the tables, and write results, model card and report."""
+    """Evaluate the trained model and report the results."""
     rows = {"validation": run.text.splits["validation"]}
     if run.evaluate_train:
-        # as many rows of the training text show how much of it was learnt by heart
+        # as many training rows show overfitting
         rows = {"train": spread(run.text.splits["train"], len(rows["validation"])), **rows}
-    encoded = {TASK: rows}
-    results, outputs = evaluate_run(run.trainer, encoded, splits=list(rows))
-    if not run.trainer.is_world_process_zero():
-        return
-    write_results(run.trainer, encoded, results, outputs, run.facts)
-    write_card(HERE / "model_card.md", run.trainer, encoded, results, run.facts)
-    page = report_run(run.trainer, encoded, outputs)
-    for split, found in results.items():
-        print(f"\n{split}\n{found.table(run.trainer.problem_types)}")
-    if page is not None:
-        print(f"\nreport: {page}")
+    report_training(run.trainer, run.facts, {TASK: rows}, {TASK: rows})
 
 
-PROGRAM = Program("pretrain.py", PretrainArguments, QUICKSTART, prepare_run, report)
+PROGRAM = Program("minbert pretrain", PretrainArguments, QUICKSTART, prepare_run, report)
 
 
-def describe_finetuning(arguments: PretrainArguments, args: TrainingArguments) -> list[str]:
-    """Write the command line of the run that goes on with the trained model.
+def finetuning_argv(arguments: PretrainArguments, args: TrainingArguments) -> list[str]:
+    """Return the command line that fine-tunes the trained model.
 
     Args:
-        arguments: Arguments of the pre-training.
-        args: Those of its Trainer.
+        arguments: Arguments of the pre-training, with ``finetune``.
+        args: Arguments of its Trainer.
+
+    Raises:
+        FileNotFoundError: If the recipe does not exist.
     """
     keys: dict[str, Any] = arguments.finetune or {}
     flags = {
@@ -257,41 +237,39 @@ def describe_finetuning(arguments: PretrainArguments, args: TrainingArguments) -
         "seed": args.seed,
         "use_cpu": args.use_cpu,
         **{key: value for key, value in keys.items() if key != "recipe"},
-        "model_config": {},  # the checkpoint brings its sizes
+        "model_config": {},  # the checkpoint has its own sizes
         "model_name_or_path": args.output_dir,
         "output_dir": f"{args.output_dir}/finetuned",
     }
-    words = [str(keys["recipe"])]
+    argv = with_recipe([str(keys["recipe"])])
     for key, value in flags.items():
         if value is not None:
-            words += [f"--{key}", value if isinstance(value, str) else json.dumps(value)]
-    return words
+            argv += [f"--{key}", value if isinstance(value, str) else json.dumps(value)]
+    return argv
 
 
 def check_finetuning(arguments: PretrainArguments, args: TrainingArguments) -> None:
     """Check the recipe of the fine-tuning before the pre-training.
 
     Raises:
-        ValueError: If it is refused.
-        FileNotFoundError: If it is not there.
+        ValueError: If it is invalid.
+        FileNotFoundError: If it does not exist.
     """
     if arguments.finetune is None:
         return
-    words = describe_finetuning(arguments, args)
-    found, _ = parse_recipe((FinetuneArguments, FastTrainingArguments), words)
-    parse_tasks(found)
+    argv = finetuning_argv(arguments, args)
+    parsed, _ = parse_recipe((FinetuneArguments, FastTrainingArguments), argv)
+    parse_tasks(parsed)
 
 
 def main(argv: list[str] | None = None) -> None:
     """Pre-train, evaluate, save and, if asked for, push and fine-tune."""
-    done = PROGRAM.main(sys.argv[1:] if argv is None else argv)
+    done = run_program(PROGRAM, sys.argv[1:] if argv is None else argv)
     if done.arguments.finetune is not None:
-        from minbert_cli import finetune
-
-        words = describe_finetuning(done.arguments, done.training_arguments)
-        # what was fine-tuned before counts only if it began with these weights
-        words += ["--overwrite_output_dir"] if done.trained else ["--resume_from_checkpoint=true"]
-        finetune.main(words)
+        argv = finetuning_argv(done.arguments, done.training_arguments)
+        # an earlier fine-tuning counts only if it started from these weights
+        argv += ["--overwrite_output_dir"] if done.trained else ["--resume_from_checkpoint=true"]
+        finetune.main(argv)
 
 
 if __name__ == "__main__":

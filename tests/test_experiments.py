@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from minbert_cli.experiments import checks, compare_command
 from minbert_cli.experiments import program as experiments
 from minbert_cli.experiments.campaign import Campaign, order_runs
 from minbert_cli.experiments.experiment_arguments import ExperimentArguments, parse_experiments
@@ -31,7 +32,7 @@ def recipe(tmp_path, monkeypatch):
 
 def check(rows, recipe):
     arguments = ExperimentArguments(rows=rows, output_dir="out", base=recipe)
-    return experiments.check_runs(order_runs(plan_rows(arguments)), 1)
+    return checks.check_runs(order_runs(plan_rows(arguments)), 1)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_a_run_that_was_not_chosen_may_be_wrong(recipe):
     arguments = ExperimentArguments(rows={"a": {}}, output_dir="out", base=recipe)
     of_file = {"a": {}, "b": {"overrides": {"learning_rte": 1}}}
 
-    _, settings = experiments.check_runs(order_runs(plan_rows(arguments, of_file=of_file)), 1)
+    _, settings = checks.check_runs(order_runs(plan_rows(arguments, of_file=of_file)), 1)
 
     assert settings == {"processes": 1}
 
@@ -136,7 +137,7 @@ def test_every_experiments_file_is_accepted(path, tmp_path, monkeypatch):
     write_glue(tmp_path)
 
     rows = plan_rows(*parse_experiments([str(path), *where]))
-    settings = experiments.check_runs(order_runs(rows), 1)
+    settings = checks.check_runs(order_runs(rows), 1)
 
     assert first.startswith("# ")
     assert first.endswith(".")
@@ -161,13 +162,13 @@ def test_both_sets_of_mnli_count_in_the_score_of_glue(tmp_path):
     content = {"finished": True, "settings": {"tasks": tasks, "data_dir": str(tmp_path)}}
     (tmp_path / "run.json").write_text(json.dumps(content))
 
-    labels = experiments.load_labels(tmp_path)
+    labels = compare_command.load_labels(tmp_path)
 
     assert {split: sorted(found) for split, found in labels.items()} == {
         "validation": ["mnli", "rte"],
         "validation_mismatched": ["mnli"],
     }
-    sets = experiments.sets_of_glue(tmp_path, labels)
+    sets = compare_command.sets_of_glue(tmp_path, labels)
     assert {name: len(found) for name, found in sets.items()} == {"mnli": 2, "rte": 1}
 
 
@@ -182,11 +183,11 @@ def test_rows_are_read_once_and_have_the_fingerprints_of_today(recipe, monkeypat
     row = {"overrides": {"tasks.moods.max_train_rows": 3, "learning_rate": 1.0}}
     settings = check({"a": {"seeds": [1, 2]}, "b": row}, recipe)
     read = []
-    load = experiments.load_task
-    monkeypatch.setattr(experiments, "load_task", lambda data: read.append(data.name) or load(data))
+    load = checks.load_task
+    monkeypatch.setattr(checks, "load_task", lambda data: read.append(data.name) or load(data))
     known = {}
 
-    first, other, second = (experiments.read_fingerprints(found, known) for found in settings)
+    first, other, second = (checks.read_fingerprints(found, known) for found in settings)
 
     assert list(first) == ["moods", "pairs", "scores"]
     assert sorted(read) == ["moods", "moods", "pairs", "scores"]
@@ -195,7 +196,7 @@ def test_rows_are_read_once_and_have_the_fingerprints_of_today(recipe, monkeypat
     path = Path(settings[0]["tasks"]["pairs"]["train_file"])
     lines = path.read_text().splitlines()
     path.write_text("\n".join(lines[:-1]) + "\n")
-    changed = experiments.read_fingerprints(settings[0], {})
+    changed = checks.read_fingerprints(settings[0], {})
     assert {name for name in first if first[name] != changed[name]} == {"pairs"}
 
 
@@ -203,9 +204,9 @@ def test_weights_to_begin_with_are_told_too(recipe, tmp_path):
     (settings,) = check({"a": {}}, recipe)
     settings |= {"model_name_or_path": str(tmp_path)}
     (tmp_path / "model.safetensors").write_text("a")
-    first = experiments.read_fingerprints(settings, {})
+    first = checks.read_fingerprints(settings, {})
     (tmp_path / "model.safetensors").write_text("b")
-    second = experiments.read_fingerprints(settings, {})
+    second = checks.read_fingerprints(settings, {})
 
     assert {name for name in first if first[name] != second[name]} == {"model_name_or_path"}
 

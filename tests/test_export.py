@@ -73,7 +73,7 @@ def test_sentence_transformers_get_the_vectors_of_a_task(checkpoint, tmp_path, c
     expected = model.encode(["the garden is warm"], task="near")
     torch.testing.assert_close(found, expected)
     assert (tmp_path / "st" / "modules.json").exists()
-    assert "open it without trust" in capsys.readouterr().out
+    assert "opens it without trust_remote_code" in capsys.readouterr().out
 
 
 def test_a_space_brings_the_checkpoint_and_names_it(checkpoint, tmp_path):
@@ -163,7 +163,7 @@ def test_what_cannot_be_done_is_one_line(checkpoint, tmp_path, capsys, flags, me
     with pytest.raises(SystemExit) as stopped:
         export.main([str(checkpoint), "--output_dir", str(tmp_path / "out"), *flags])
 
-    (line,) = [x for x in capsys.readouterr().err.splitlines() if x.startswith("export.py: ")]
+    (line,) = [x for x in capsys.readouterr().err.splitlines() if x.startswith("minbert export: ")]
     assert stopped.value.code == 2
     assert message in line
     assert not (tmp_path / "out").exists()

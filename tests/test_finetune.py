@@ -93,7 +93,7 @@ def test_metrics_say_what_the_run_was(metrics):
     assert metrics["seed"] == 42
     assert metrics["steps"] == 6
     assert metrics["data"]["moods"] == "moods-train.tsv"
-    assert metrics["command"].startswith("accelerate launch finetune.py ")
+    assert metrics["command"].startswith("accelerate launch -m minbert_cli.finetune ")
     assert metrics["tasks"]["scores"]["score_range"] == [0, 5]
     assert metrics["bad_rows"] == {task: [] for task in TASKS}
     assert metrics["splits"]["scores"]["train"] == {"rows": 20, "usable_rows": 24}

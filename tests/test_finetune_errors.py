@@ -48,7 +48,7 @@ def refused(tmp_path, recipe, capsys):
 def only_error(text):
     """Return the one line that is an error; it is the last one and there is no traceback."""
     lines = text.strip().splitlines()
-    assert lines[-1].startswith("finetune.py: error: ")
+    assert lines[-1].startswith("minbert finetune: error: ")
     assert sum("error" in line.lower() for line in lines) == 1
     assert "Traceback" not in text
     return lines[-1]
@@ -424,7 +424,9 @@ def test_a_hub_that_refuses_the_connection(tmp_path, recipe, flags, message):
 def test_the_line_is_there_under_accelerate_launch(tmp_path, recipe):
     done = run_alone(tmp_path, recipe | {"max_length": 1}, launch=True)
 
-    lines = [line for line in done.stderr.splitlines() if line.startswith("finetune.py: error: ")]
+    lines = [
+        line for line in done.stderr.splitlines() if line.startswith("minbert finetune: error: ")
+    ]
     assert done.returncode != 0
     assert len(lines) == 1
     assert "max_length=1 must be from 8 to" in lines[0]

@@ -242,7 +242,7 @@ def test_a_run_that_cannot_be_pushed_says_so_before_it_begins_or_is_whole(hub, t
     late = run_with(hub, tmp_path, script, path, *flags, "user/late", status=2)
     hub.refused = {}
 
-    assert "finetune.py: error: push_to_hub: 403 " in denied
+    assert "minbert finetune: error: push_to_hub: 403 " in denied
     assert "do not have the rights" in denied
     assert "Private repository storage limit reached" in late.splitlines()[-1]
     assert "the run is whole; push it with `hf upload user/late " in late

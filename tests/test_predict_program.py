@@ -211,7 +211,7 @@ def test_an_output_file_is_whole_or_not_there(run, capsys, tmp_path):
 def test_a_mistake_is_one_line(run, capsys, argv, stdin, message):
     line = fail(run, capsys, *argv, stdin=stdin)
 
-    assert line.startswith("predict.py: error: ")
+    assert line.startswith("minbert predict: error: ")
     assert message in line
 
 
@@ -220,7 +220,7 @@ def test_a_device_that_is_not_there_is_one_line(checkpoint, capsys):
         predict.main([str(checkpoint), "a cat", "--device", "nonsense"])
 
     (line,) = capsys.readouterr().err.strip().split("\n")
-    assert line.startswith("predict.py: error: device='nonsense' cannot be used: ")
+    assert line.startswith("minbert predict: error: device='nonsense' cannot be used: ")
     assert line.endswith("; try --device cpu")
 
 

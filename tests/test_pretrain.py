@@ -72,7 +72,7 @@ def test_held_out_and_training_text_are_measured(metrics):
 
 
 def test_metrics_say_what_the_text_was(metrics):
-    assert metrics["command"].startswith("accelerate launch pretrain.py ")
+    assert metrics["command"].startswith("accelerate launch -m minbert_cli.pretrain ")
     assert metrics["data"] == {"text": "own"}
     facts = metrics["text"]
     assert facts["train"]["documents"] + facts["validation"]["documents"] == 30
@@ -288,7 +288,7 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(tmp_path, capsys, chan
 
     lines = capsys.readouterr().err.strip().splitlines()
     assert exited.value.code == 2
-    assert lines[-1].startswith("pretrain.py: error: ")
+    assert lines[-1].startswith("minbert pretrain: error: ")
     assert "Traceback" not in "".join(lines)
     assert re.search(message, lines[-1]), lines[-1]
     assert not (tmp_path / "run").exists()
@@ -341,7 +341,7 @@ def test_a_wrong_key_of_a_text_task_is_named(tmp_path, capsys, change, message):
         finetune.main([small_run.write_recipe(tmp_path, recipe)])
 
     line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert line.startswith("finetune.py: error: task 'words': ")
+    assert line.startswith("minbert finetune: error: task 'words': ")
     assert message in line
 
 

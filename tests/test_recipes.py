@@ -9,6 +9,7 @@ from transformers import TrainingArguments
 from datasets_scripts import DATASETS, load_task
 from minbert_cli import finetune, pretrain
 from minbert_cli import tasks as recipe_tasks
+from minbert_cli.resources import find_recipe
 from modeling_minbert import MinBertConfig
 from tests.glue_files import write_glue
 from tests.nli_files import write_snli
@@ -79,7 +80,7 @@ def test_a_recipe_of_pre_training_has_a_text_and_a_metric(recipe):
 
     assert corpora.keys() == arguments.corpus.keys()
     if arguments.finetune is not None:
-        assert (ROOT / arguments.finetune["recipe"]) in FINETUNING
+        assert find_recipe(arguments.finetune["recipe"]) in FINETUNING
 
 
 def test_every_task_has_a_metric_that_can_choose_the_best_checkpoint(recipe):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from minbert_cli.resources import HOME, IS_INSTALLED
 from trainers.errors import INPUT_ERRORS, reason_of
 from trainers.files import write_text
 from trainers.reports.results import read_metrics
@@ -25,16 +26,16 @@ from trainers.runs.run_folder import (
 from .planning import PlannedRun, Row
 
 State = Literal["new", "unfinished", "done"]
-TAIL = 5  # lines of a log that are shown
+TAIL = 5  # shown lines of a log
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why there are no results of a run.
+    """Why a run has no results.
 
     Args:
-        reason: How it ended.
-        log: Its log; None if it was not begun.
+        reason: How the run ended.
+        log: Its log; None if it was not started.
         tail: The last lines of the log.
     """
 
@@ -43,24 +44,24 @@ class Failure:
     tail: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """Write it as lines for people."""
+        """Return the message."""
         lines = [self.reason, *(f"    {line}" for line in self.tail)]
         if self.log is not None:
-            lines.append(f"    the whole log: {self.log}")
+            lines.append(f"    full log: {self.log}")
         return "\n".join(lines)
 
 
 def order_runs(rows: Sequence[Row]) -> list[PlannedRun]:
-    """Put runs in an order in which every row has its first seed before any has its second.
+    """Order runs so that every row has its first seed before any row has its second.
 
-    A run of pre-training comes once, right before the first run that begins with its weights; none
-    comes for a run that was not chosen.
+    A pre-training comes once, right before the first run that starts from its weights, and only if
+    that run was selected.
     """
     most = max((len(row.runs) for row in rows), default=0)
     ordered: dict[Path, PlannedRun] = {}
-    for place in range(most):
+    for index in range(most):
         for row in rows:
-            for run in list(row.runs.values())[place : place + 1]:
+            for run in list(row.runs.values())[index : index + 1]:
                 if run.after is not None and run.chosen:
                     ordered.setdefault(run.after.folder, run.after)
                 ordered.setdefault(run.folder, run)
@@ -74,17 +75,17 @@ def find_state(
     overwrite: bool,
     read_data: Callable[[], Mapping[str, str]] = dict,
 ) -> State:
-    """Look what is in the folder of a run.
+    """Return the state of a run by its folder.
 
     Args:
         run: The run.
-        settings: What it is made from, as in its ``run.json``.
+        settings: Its settings, as in its ``run.json``.
         overwrite: Whether a run with other settings or data may be overwritten.
-        read_data: Gives the fingerprints of tasks as their data are today; of the others nothing is
-            known before the run. Called if the folder has some.
+        read_data: Returns the current fingerprints of tasks with labels. Called only if the folder
+            has noted some.
 
     Raises:
-        ValueError: If the folder holds a run with other settings or data, or files of no run.
+        ValueError: If the folder has a run with other settings or data, or files of no run.
     """
     folder = run.folder
     try:
@@ -105,7 +106,7 @@ def find_state(
 
 
 def drop_needless(runs: Sequence[PlannedRun], states: Mapping[Path, State]) -> list[PlannedRun]:
-    """Leave out pre-training that was deleted or not finished, if all that need it are done."""
+    """Leave out missing or unfinished pre-trainings that no remaining run needs."""
     needed = {
         run.after.folder for run in runs if run.after is not None and states[run.folder] != "done"
     }
@@ -117,10 +118,10 @@ def drop_needless(runs: Sequence[PlannedRun], states: Mapping[Path, State]) -> l
 def leave_out(
     rows: Sequence[Row], states: Mapping[Path, State]
 ) -> tuple[list[Row], list[PlannedRun]]:
-    """Leave out runs that were neither chosen nor done, and rows without any other.
+    """Leave out runs that were neither selected nor done, and rows without any other.
 
     Returns:
-        The rows, and the runs that were left out: finished ones of other settings or data.
+        The rows, and the runs that were left out: finished ones with other settings or data.
     """
     kept, left_out = [], []
     for row in rows:
@@ -140,13 +141,13 @@ class Campaign:
     """Runs that are done one after the other.
 
     Args:
-        runs: The runs, in their order.
-        states: What is in their folders, by folder.
+        runs: The runs, in order.
+        states: Their states, by folder.
         programs: By name of a program, the command that starts it.
         overwrite: Whether folders may lose runs with other settings or data.
         keep_checkpoints: Whether a finished run keeps its checkpoints.
-        left_out: Finished runs of other settings or data than the file has today. They were not
-            chosen, and stay as they are.
+        left_out: Finished runs whose settings or data differ from those of the file. They were not
+            selected, and stay as they are.
     """
 
     runs: Sequence[PlannedRun]
@@ -157,8 +158,8 @@ class Campaign:
     left_out: Sequence[PlannedRun] = ()
 
     def describe(self) -> str:
-        """List the runs with their states."""
-        words = {"new": "to do", "unfinished": "goes on", "done": "done"}
+        """Return the list of runs with their states."""
+        words = {"new": "to do", "unfinished": "resumes", "done": "done"}
         lines = [(words[self.states[run.folder]], run.name) for run in self.runs]
         lines += [("changed", f"{run.name} (not in the table)") for run in self.left_out]
         width = max(map(len, words.values()))
@@ -167,20 +168,20 @@ class Campaign:
     def do(
         self, tell: Callable[[PlannedRun], None] = lambda _: None
     ) -> Iterator[tuple[PlannedRun, Failure | None]]:
-        """Do what is not done; a run that fails leaves the others alone.
+        """Do what is not done; a failure does not stop the other runs.
 
         Args:
-            tell: Called with every run that is begun.
+            tell: Called with every run that is started.
 
         Yields:
-            Every run when it is done, or was found done, with its failure, if it failed.
+            Every run once it is done, with its failure, if it failed.
         """
         failed: dict[Path, Failure] = {}
         for run in self.runs:
             failure = None
             if self.states[run.folder] != "done":
                 if run.after is not None and run.after.folder in failed:
-                    failure = Failure(f"not begun: {run.after.name} failed")
+                    failure = Failure(f"not started: {run.after.name} failed")
                 else:
                     tell(run)
                     failure = self._start(run)
@@ -192,7 +193,7 @@ class Campaign:
             yield run, failure
 
     def _start(self, run: PlannedRun) -> Failure | None:
-        """Start the program and wait for its end."""
+        """Run the program to its end."""
         recipe, log = (run.folder.with_name(f"{run.folder.name}.{end}") for end in ("yaml", "log"))
         write_text(recipe, f"# {run.name}\n{format_recipe(run.recipe)}")
         command = [*self.programs[run.program], str(recipe), "--disable_tqdm", "true"]
@@ -202,13 +203,13 @@ class Campaign:
             command += ["--overwrite_output_dir", "true"]
         before = log.stat().st_size if log.exists() else 0
         with log.open("ab") as file:
-            # what it wrote up to a crash is to be in the log
+            # unbuffered, so that the log has everything up to a crash
             status = subprocess.run(  # noqa: S603  our own program
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"},
+                env=program_environment(),
                 check=False,
             ).returncode
         if status == 0 and is_finished(run.folder):
@@ -218,19 +219,19 @@ class Campaign:
 
 def _explain(status: int) -> str:
     if status == 0:
-        return "failed: it ended without an error, and without results"
+        return "failed: it ended without an error, but without results"
     if status > 0:
         return f"failed: exit status {status}"
     try:
         name = signal.Signals(-status).name
     except ValueError:
         name = f"signal {-status}"
-    often = " (often for want of memory)" if name == "SIGKILL" else ""
+    often = " (often out of memory)" if name == "SIGKILL" else ""
     return f"failed: ended by {name}{often}"
 
 
 def _tail(log: Path, before: int) -> tuple[str, ...]:
-    """Read the last lines that were written after so many bytes; bars overwrite their line."""
+    """Return the last lines after so many bytes; progress bars overwrite their line."""
     with log.open("rb") as file:
         file.seek(before)
         text = file.read().decode("utf-8", errors="replace")
@@ -238,9 +239,20 @@ def _tail(log: Path, before: int) -> tuple[str, ...]:
     return tuple(line for line in lines if line)[-TAIL:]
 
 
-def program_command(path: Path, processes: int) -> list[str]:
-    """Write the command that starts a program in so many processes."""
+def program_command(module: str, processes: int) -> list[str]:
+    """Return the command that starts the module of a program."""
     if processes == 1:
-        return [sys.executable, str(path)]
+        return [sys.executable, "-m", module]
     launcher = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu"]
-    return [*launcher, "--num_processes", str(processes), str(path)]
+    return [*launcher, "--num_processes", str(processes), "-m", module]
+
+
+def program_environment() -> dict[str, str]:
+    """Return the environment in which ``-m`` finds this code, and not files of the current folder.
+
+    An installed package is found anyway; its folder must not come before the standard library.
+    """
+    own = [] if IS_INSTALLED else [str(HOME)]
+    paths = [*own, *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
+    return environment | ({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})

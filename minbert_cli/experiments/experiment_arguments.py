@@ -12,7 +12,7 @@ from trainers.runs.arguments import check_names
 from trainers.runs.recipe_files import read_recipe, read_value
 from trainers.runs.recipes import parse_recipe, split_argv
 
-EXAMPLE = "{plain: {base: recipes/sst.yaml}}"
+EXAMPLE = "{plain: {base: sst}}"
 LARGEST_SEED = 2**32 - 1  # of numpy
 
 

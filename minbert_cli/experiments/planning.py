@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minbert_cli.resources import find_recipe
 from trainers.errors import INPUT_ERRORS
 from trainers.metrics.task_metrics import AGGREGATES
 from trainers.runs.recipe_files import read_recipe
@@ -232,12 +233,11 @@ def _first(path: Any) -> str:
 
 
 def _read_base(where: str, base: str) -> dict[str, Any]:
-    if not Path(base).is_file():
-        raise FileNotFoundError(
-            f"{where}: base={base!r} is not a file; give the path of a recipe, from the folder "
-            "where the command is called"
-        )
-    return {key: value for key, value in read_recipe(Path(base)).items() if key not in FIXED}
+    try:
+        path = find_recipe(base)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{where}: base: {error}") from None
+    return {key: value for key, value in read_recipe(path).items() if key not in FIXED}
 
 
 def _part(overrides: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

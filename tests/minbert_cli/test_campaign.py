@@ -198,11 +198,11 @@ def test_a_run_that_was_killed_goes_on(folder):
 
     assert list(failures) == ["a, seed 1"]
     failure = failures["a, seed 1"]
-    assert failure.reason == "failed: ended by SIGKILL (often for want of memory)"
+    assert failure.reason == "failed: ended by SIGKILL (often out of memory)"
     assert failure.tail == ("about to die",)
     (folder / "alive").touch()
     campaign = make_campaign(folder, rows, seeds=[1])
-    assert campaign.describe().splitlines()[0] == "goes on  a, seed 1"
+    assert campaign.describe().splitlines()[0] == "resumes  a, seed 1"
     assert do(campaign) == {}
     assert calls(folder)[-1] == [
         "out/a/seed-1",
@@ -219,7 +219,7 @@ def test_a_run_whose_results_are_broken_is_done_again(folder):
 
     campaign = make_campaign(folder, {"a": {}}, seeds=[1])
 
-    assert campaign.describe() == "goes on  a, seed 1"
+    assert campaign.describe() == "resumes  a, seed 1"
 
 
 def test_a_failure_has_the_last_lines_of_its_log_and_the_others_go_on(folder):
@@ -233,7 +233,7 @@ def test_a_failure_has_the_last_lines_of_its_log_and_the_others_go_on(folder):
             "failed: exit status 2",
             "    loading 3",
             "    stub: error: no such loss",
-            f"    the whole log: {Path('out/a/seed-1.log')}",
+            f"    full log: {Path('out/a/seed-1.log')}",
         ]
     )
     assert [call[0] for call in calls(folder)][1::2] == ["out/b/seed-1", "out/b/seed-2"]
@@ -255,7 +255,7 @@ def test_a_program_that_ends_without_results_has_failed(folder):
         make_campaign(folder, {"a": {"overrides": {"forget": True}}}, seeds=[1])
     ).values()
 
-    assert failure.reason == "failed: it ended without an error, and without results"
+    assert failure.reason == "failed: it ended without an error, but without results"
 
 
 def test_shared_pre_training_runs_once_and_right_before_it_is_needed(folder):
@@ -276,7 +276,7 @@ def test_after_a_failed_pre_training_its_rows_are_not_begun(folder):
     (first, second) = failures
     assert first.startswith("pre-training text-")
     assert second == "a, seed 1"
-    assert failures[second].describe() == f"not begun: {first} failed"
+    assert failures[second].describe() == f"not started: {first} failed"
     assert len(calls(folder)) == 2
 
 
@@ -330,19 +330,21 @@ def test_ctrl_c_ends_the_run_and_the_campaign(folder):
 
     assert errors.rstrip().endswith(b"KeyboardInterrupt")
     campaign = make_campaign(folder, {"a": {"overrides": {"hang": True}}}, seeds=[1])
-    assert campaign.describe() == "goes on  a, seed 1"
+    assert campaign.describe() == "resumes  a, seed 1"
 
 
-def test_several_processes_are_launched_by_accelerate(folder):
-    assert program_command(folder / "finetune.py", 1) == [
+def test_several_processes_are_launched_by_accelerate():
+    assert program_command("minbert_cli.finetune", 1) == [
         sys.executable,
-        str(folder / "finetune.py"),
+        "-m",
+        "minbert_cli.finetune",
     ]
-    assert program_command(folder / "finetune.py", 2)[1:] == [
+    assert program_command("minbert_cli.finetune", 2)[1:] == [
         "-m",
         "accelerate.commands.launch",
         "--multi_gpu",
         "--num_processes",
         "2",
-        str(folder / "finetune.py"),
+        "-m",
+        "minbert_cli.finetune",
     ]

@@ -280,7 +280,7 @@ def test_a_row_that_is_wrong_is_refused(plan, rows, message):
 
 
 def test_a_recipe_that_is_missing_is_named(plan):
-    with pytest.raises(FileNotFoundError, match=r"row 'a': base='no.yaml' is not a file"):
+    with pytest.raises(FileNotFoundError, match=r"row 'a': base: recipe 'no.yaml' is not a file"):
         plan({"a": {"base": "no.yaml"}})
     with pytest.raises(FileNotFoundError, match=r"row 'a': pretrain: base='no.yaml'"):
         plan({"a": {"pretrain": {"base": "no.yaml"}}})

@@ -182,7 +182,7 @@ def test_failures_are_under_the_table(make):
     text = make(failed=[("better", 2)]).markdown()
 
     assert "better, seed 2 failed: exit status 1\n    ValueError: x\n" in text
-    assert "the whole log: out/better/seed-2.log" in text
+    assert "full log: out/better/seed-2.log" in text
     assert "The same command begins failed runs again" in text
 
 

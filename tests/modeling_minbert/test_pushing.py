@@ -58,7 +58,7 @@ def test_the_examples_of_a_card_load_from_the_hub_and_its_command_stays():
     card = """Auto.from_pretrained("runs/a", trust_remote_code=True)
 path = "runs/a"
 `pipeline("minbert-multi-task", model="runs/a", trust_remote_code=True)`
-`accelerate launch finetune.py <recipe> --model_name_or_path runs/a` goes on with tasks.
+`minbert finetune <recipe> --model_name_or_path runs/a` fine-tunes it on tasks.
 Command: `accelerate launch finetune.py a.yaml --model_name_or_path owner/bert`
 """
 

@@ -109,7 +109,7 @@ def test_an_equal_run_that_has_finished_may_be_repeated(folder):
 def test_the_code_is_any_source_of_it(tmp_path, monkeypatch):
     monkeypatch.setattr(run_folder, "__file__", str(tmp_path / "trainers/runs/run_folder.py"))
     found = [run_folder.digest_code()]
-    for name in ("finetune.py", "trainers/a.py", "datasets_scripts/b/c.py"):
+    for name in ("minbert_cli/finetune.py", "trainers/a.py", "datasets_scripts/b/c.py"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         for text in ("", "1"):
@@ -287,14 +287,14 @@ def test_the_token_of_the_hub_is_shown_to_nobody(tmp_path):
     recipe.write_text("seed: 1\nhub_token: hf_secret\nmax_length: 8\n")
 
     separate = describe_command(
-        "finetune.py", ["a.yaml", "--hub_token", "hf_secret", "--seed", "1"]
+        "minbert_cli.finetune", ["a.yaml", "--hub_token", "hf_secret", "--seed", "1"]
     )
-    joined = describe_command("finetune.py", ["--hub_token=hf_secret"])
+    joined = describe_command("minbert_cli.finetune", ["--hub_token=hf_secret"])
 
     for text in (separate, joined, describe_recipe(recipe)):
         assert "hf_secret" not in text
         assert "HUB_TOKEN" in text
-    assert separate.startswith("accelerate launch finetune.py a.yaml --hub_token")
+    assert separate.startswith("accelerate launch -m minbert_cli.finetune a.yaml --hub_token")
     assert "max_length: 8" in describe_recipe(recipe)
 
 

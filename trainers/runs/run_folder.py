@@ -22,7 +22,7 @@ from trainers.files import write_text
 from trainers.training.checkpoints import checkpoint_problem, last_complete_checkpoint
 
 RUN_FILE = "run.json"
-# What computes a run: these, and the programs beside them.
+# The code that computes a run.
 PACKAGES = ("datasets_scripts", "minbert_cli", "modeling_minbert", "trainers")
 # The Trainer does not push what begins with an underscore.
 LOCK_FILE = "_run.lock"
@@ -103,13 +103,13 @@ def describe_settings(args: TrainingArguments, own: Mapping[str, Any]) -> dict[s
     return settings
 
 
-def describe_command(program: str, argv: Sequence[str]) -> str:
-    """Write the command of a run as others may see it: without the token of the Hub."""
+def describe_command(module: str, argv: Sequence[str]) -> str:
+    """Return the command that repeats a run of a program's module, without the Hub's token."""
     shown = [re.sub(r"^(--hub[_-]token=).*", r"\1<HUB_TOKEN>", word) for word in argv]
     for index, word in enumerate(argv[:-1]):
         if word in ("--hub_token", "--hub-token"):
             shown[index + 1] = "<HUB_TOKEN>"
-    return shlex.join(["accelerate", "launch", program, *shown])
+    return shlex.join(["accelerate", "launch", "-m", module, *shown])
 
 
 def describe_recipe(path: str | os.PathLike[str]) -> str:
@@ -255,10 +255,7 @@ def read_code(output_dir: str | os.PathLike[str]) -> tuple[float, str | None]:
 def digest_code() -> str:
     """Tell this code from any other: a hash of its sources."""
     root = Path(__file__).resolve().parents[2]
-    paths = [
-        *root.glob("*.py"),
-        *(path for name in PACKAGES for path in (root / name).rglob("*.py")),
-    ]
+    paths = [path for name in PACKAGES for path in (root / name).rglob("*.py")]
     digest = hashlib.sha256()
     for path in sorted(paths):
         digest.update(f"{path.relative_to(root).as_posix()}\0".encode())

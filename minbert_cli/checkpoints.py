@@ -1,0 +1,106 @@
+"""Tokenizers, encoders and configurations of checkpoints."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from accelerate.utils import broadcast_object_list
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArguments
+
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
+from trainers import load_pretrained
+
+Made = TypeVar("Made")
+
+
+def load_tokenizer(path: str, flag: str = "model_name_or_path") -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a checkpoint, without padding and truncation of its own.
+
+    Args:
+        path: Folder or Hub id.
+        flag: Flag that named the checkpoint, for messages.
+
+    Raises:
+        ValueError: If the checkpoint has no fast tokenizer.
+    """
+    tokenizer = load_pretrained(AutoTokenizer, path, flag=flag)
+    # Without files, AutoTokenizer returns a tokenizer that has special tokens alone.
+    if len(tokenizer) <= len(tokenizer.all_special_ids) or not tokenizer.is_fast:
+        raise ValueError(f"{flag}={path!r} has no tokenizer; add its tokenizer.json or vocab.txt")
+    # Checkpoints of sentence-transformers store both in tokenizer.json.
+    tokenizer.backend_tokenizer.no_padding()
+    tokenizer.backend_tokenizer.no_truncation()
+    return tokenizer
+
+
+def load_encoder(path: str) -> MinBertModel | MinBertForMultiTask:
+    """Load an encoder of sentences in evaluation mode, with its task heads if it has any.
+
+    Args:
+        path: Folder or Hub id of a minBERT, BERT or sentence-transformers checkpoint.
+
+    Raises:
+        ValueError: If it cannot be loaded or has no tokenizer.
+    """
+    config = load_pretrained(MinBertConfig, path, flag="checkpoint")
+    # The configuration of an encoder that was saved alone still lists the tasks.
+    saved = (config.architectures or [MinBertForMultiTask.__name__])[0]
+    has_heads = bool(config.tasks) and saved == MinBertForMultiTask.__name__
+    kind = MinBertForMultiTask if has_heads else MinBertModel
+    # Many plain encoders come without a pooler, which embedding does not need.
+    replaceable = () if has_heads else ("pooler.",)
+    model: Any = load_pretrained(kind, path, flag="checkpoint", replaceable=replaceable)
+    model.tokenizer = load_tokenizer(path, "checkpoint")
+    return model.eval()
+
+
+def new_config(sizes: Mapping[str, Any] | None, **changes: Any) -> MinBertConfig:
+    """Create the configuration of a new model.
+
+    Args:
+        sizes: ``model_config`` of the recipe.
+        changes: Further fields, which win.
+
+    Raises:
+        ValueError: If a field is unknown or a value is invalid.
+    """
+    given = {**(sizes or {}), **changes}
+    known = {entry.name for entry in fields(MinBertConfig)}
+    if unknown := sorted(set(given) - known):
+        raise ValueError(f"model_config: unknown keys {unknown}; known: {sorted(known)}")
+    return MinBertConfig(**given)
+
+
+def fit_together(
+    model: Any, tokenizer: PreTrainedTokenizerBase, path: str | None, max_length: int
+) -> None:
+    """Check that model, tokenizer and row length match; limit the tokenizer to the positions.
+
+    Raises:
+        ValueError: If they do not match.
+    """
+    positions = model.config.max_position_embeddings
+    tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
+    if len(tokenizer) > model.config.vocab_size:
+        raise ValueError(
+            f"model_name_or_path={path!r}: the tokenizer has {len(tokenizer)} tokens, but the "
+            f"model only {model.config.vocab_size}; take the tokenizer of this model"
+        )
+    if not 8 <= max_length <= positions:
+        raise ValueError(
+            f"max_length={max_length} must be from 8 to the {positions} positions of the model"
+        )
+
+
+def share(args: TrainingArguments, make: Callable[[], Made]) -> Made:
+    """Create an object on the first process and broadcast it to the others.
+
+    Args:
+        args: Arguments of the Trainer.
+        make: Creates the object, which must be picklable.
+    """
+    if args.world_size == 1:
+        return make()
+    shared = [make() if args.process_index == 0 else None]
+    made: Any = broadcast_object_list(shared)[0]
+    return made

@@ -1,0 +1,150 @@
+"""What ``minbert embeddings`` measures."""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers.utils import logging
+
+from datasets_scripts import TaskData, load_task
+from minbert_cli.checkpoints import load_encoder
+from minbert_cli.embeddings import PEER
+from sentence_vectors import as_vectors
+from sentence_vectors.senteval import SOURCES, TransferTask, load_transfer_task, missing_files
+from sentence_vectors.tables import MEAN, add_mean, plot, to_csv, to_markdown
+from sentence_vectors.transfer import Embedder, evaluate_similarity, evaluate_transfer
+from trainers import replaced_when_done, write_text
+
+
+class Similarity:
+    """Pairs of sentences with similarity scores.
+
+    Args:
+        name: Name of the column in the table.
+        rows: Rows with sentence1, sentence2 and label.
+    """
+
+    def __init__(self, name: str, rows: Any) -> None:
+        self.name = name
+        self.pairs = list(zip(rows["sentence1"][:], rows["sentence2"][:], strict=True))
+        self.scores: list[float] = rows["label"][:]
+
+
+def load_transfer(args: argparse.Namespace) -> list[TransferTask]:
+    """Load the transfer tasks whose files exist, and list the others.
+
+    Raises:
+        ValueError: If no task has files, or a task is unknown.
+    """
+    if args.data_dir is None:
+        if args.tasks:
+            raise ValueError("--tasks needs --data_dir, the folder with SentEval's tasks")
+        return []
+    names = args.tasks.split(",") if args.tasks else list(SOURCES)
+    missing = {name: missing_files(name, args.data_dir) for name in names}
+    for name, files in missing.items():
+        if files:
+            print(f"{name}: skipped, there is no {args.data_dir / files[0]}", file=sys.stderr)
+    tasks = [load_transfer_task(name, args.data_dir) for name in names if not missing[name]]
+    if not tasks:
+        raise ValueError(f"data_dir={str(args.data_dir)!r} has the files of none of {names}")
+    return tasks
+
+
+def load_similarity(args: argparse.Namespace) -> list[Similarity]:
+    """Load the held-out splits of a dataset of scored pairs.
+
+    Raises:
+        ValueError: If it cannot be read or has no scores.
+    """
+    if args.sts is None:
+        if args.sts_dir:
+            raise ValueError("--sts_dir needs --sts, the name of the dataset")
+        return []
+    task = load_task(TaskData.from_recipe(args.sts, {"dataset": args.sts}, args.sts_dir))
+    if task.problem_type != "similarity":
+        raise ValueError(f"sts={args.sts!r} is a {task.problem_type}; expected pairs with scores")
+    return [
+        Similarity(f"{args.sts} {split}", rows)
+        for split, rows in task.splits.items()
+        if split != "train" and "label" in rows.column_names
+    ]
+
+
+def load_peer(model: Any, args: argparse.Namespace, device: str) -> Embedder:
+    """Load the same embeddings with sentence-transformers.
+
+    Raises:
+        ValueError: If it is not installed.
+    """
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise ValueError(f"--peer needs {PEER}: pip install sentence-transformers") from error
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_as_sentence_transformers(folder, task=args.task, pooling=args.pooling)
+        peer = SentenceTransformer(folder, device=device)
+    return lambda texts: peer.encode(list(texts), show_progress_bar=False)
+
+
+def load_embedders(args: argparse.Namespace) -> dict[str, Embedder]:
+    """Load every checkpoint, and its peer if asked for, by name of the row."""
+    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    embedders: dict[str, Embedder] = {}
+    for path in args.checkpoints:
+        model: Any = load_encoder(path)
+        model.to(device)
+        embedders[path] = lambda texts, model=model: model.encode(  # type: ignore[misc]
+            texts, task=args.task, pooling=args.pooling, show_progress=False
+        )
+        # fail before any checkpoint is measured
+        as_vectors(embedders[path](["Does it embed?"]))
+        if args.peer:
+            embedders[f"{path} ({PEER})"] = load_peer(model, args, device)
+    return embedders
+
+
+def measure(
+    embed: Embedder,
+    similarities: Sequence[Similarity],
+    tasks: Sequence[TransferTask],
+    args: argparse.Namespace,
+) -> dict[str, float]:
+    """Measure embeddings on all tasks, in percent."""
+    row: dict[str, float] = {}
+    for part in similarities:
+        found = evaluate_similarity(part.pairs, part.scores, embed)
+        row |= {f"{part.name} {metric}": value for metric, value in found.items()}
+    for task in tasks:
+        score = evaluate_transfer(task, embed, folds=args.folds, jobs=args.jobs)
+        row[task.name] = score.accuracy
+        row |= {} if score.f1 is None else {f"{task.name} F1": score.f1}
+    return add_mean(row, [task.name for task in tasks])
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measure every checkpoint, and write the table after each.
+
+    Raises:
+        ValueError: If an argument or a file is invalid.
+    """
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()
+    if args.data_dir is None and args.sts is None:
+        raise ValueError("nothing to measure: give --data_dir, --sts, or both")
+    if args.folds < 2:
+        raise ValueError(f"folds={args.folds} must be at least 2")
+    tasks, similarities = load_transfer(args), load_similarity(args)
+    rows: dict[str, dict[str, float]] = {}
+    for name, embed in load_embedders(args).items():
+        rows[name] = measure(embed, similarities, tasks, args)
+        write_text(args.output_dir / "table.md", to_markdown(rows))
+        write_text(args.output_dir / "table.csv", to_csv(rows))
+        with replaced_when_done(args.output_dir / "table.png") as path:
+            plot(rows, path)
+    print(to_markdown(rows), end="")
+    print(f"\n{MEAN}: mean accuracy of the transfer tasks")
+    print(f"{args.output_dir}: table.md, table.csv, table.png")

@@ -1,0 +1,138 @@
+"""Checks of planned runs before any of them starts, and fingerprints of their data."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+
+from datasets_scripts import LoadedTask, load_task
+from minbert_cli import finetune, pretrain
+from minbert_cli import tasks as recipe_tasks
+from minbert_cli.texts import parse_corpus
+from modeling_minbert import MinBertConfig
+from trainers import (
+    INPUT_ERRORS,
+    TEXT_TYPES,
+    FastTrainingArguments,
+    FinetuneArguments,
+    PretrainArguments,
+    check_arguments,
+    describe_settings,
+    fill_arguments,
+    fingerprint_start,
+    reason_of,
+)
+
+from .planning import PlannedRun
+
+PROGRAMS = {"finetune": finetune.PROGRAM, "pretrain": pretrain.PROGRAM}
+
+
+def check_runs(runs: Sequence[PlannedRun], processes: int) -> list[dict[str, Any]]:
+    """Check recipes as their programs will, before any of them starts.
+
+    Args:
+        runs: The runs.
+        processes: Processes of each run.
+
+    Returns:
+        The settings of each run, as in its ``run.json``.
+
+    Raises:
+        ValueError: If the recipe of a selected run is invalid; the message names the run.
+    """
+    settings: list[dict[str, Any]] = []
+    for run in runs:
+        try:
+            checked = _check_recipe(run)
+        except INPUT_ERRORS as error:
+            if not run.chosen:
+                settings.append({"processes": processes})  # equal to no run: it is not shown
+                continue
+            reason = reason_of(error)
+            message = reason if reason.startswith(run.name) else f"{run.name}: {reason}"
+            raise ValueError(message) from None
+        settings.append(checked | {"processes": processes})
+    return settings
+
+
+def _check_recipe(run: PlannedRun) -> dict[str, Any]:
+    kinds = (PROGRAMS[run.program].arguments, FastTrainingArguments)
+    arguments, args = fill_arguments(kinds, run.recipe, where=run.name)
+    if pushed := [name for name in ("push_to_hub", "hub_model_id") if getattr(args, name)]:
+        raise ValueError(
+            f"{pushed[0]} would send every row and seed to one repository; turn it off with "
+            f"`--{pushed[0]} null`, and push the run you choose with model.push_to_hub"
+        )
+    if isinstance(arguments, PretrainArguments):
+        parse_corpus("corpus", arguments.corpus, arguments.data_dir)
+        check_arguments(args, {pretrain.TASK: arguments.problem_type})
+    else:
+        tasks, problem_types = _check_tasks(arguments)
+        metrics, glue = recipe_tasks.find_metrics(tasks), recipe_tasks.find_glue(tasks)
+        check_arguments(args, problem_types, metrics, glue)
+    arguments.make_callbacks(args)
+    return describe_settings(args, asdict(arguments))
+
+
+def _check_tasks(
+    arguments: FinetuneArguments,
+) -> tuple[dict[str, recipe_tasks.RecipeTask], dict[str, str]]:
+    """Check data, heads and losses of all tasks; return those with labels, and problem types."""
+    tasks, texts = recipe_tasks.parse_tasks(arguments)
+    for name, task in tasks.items():
+        if missing := [file for file in task.data.files.values() if not Path(file).is_file()]:
+            raise FileNotFoundError(f"task {name!r}: {missing[0]!r} is not a file")
+    heads = {name: task.describe_head(_stand_in(task)) for name, task in tasks.items()}
+    heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
+    config = MinBertConfig(tasks=heads)
+    return tasks, {name: config.task(name).problem_type for name in arguments.tasks}
+
+
+def _stand_in(task: recipe_tasks.RecipeTask) -> LoadedTask:
+    """Stand in for the rows of a task that its head depends on: one row of every class."""
+    data, weights = task.data, task.head.get("class_weights")
+    labels = data.labels
+    if labels is None and data.problem_type == "classification":
+        # the rows will tell their number
+        labels = tuple(map(str, range(len(weights) if isinstance(weights, list) else 2)))
+    if labels is None and data.problem_type == "token_classification":
+        labels = ("O", "B-X")
+    numbers = list(range(len(labels or ())))
+    columns = [f"sentence{number}" for number, _ in enumerate(data.text_columns or (), start=1)]
+    texts = {column: list(map(str, numbers)) for column in columns}
+    rows = Dataset.from_dict(texts | {"label": numbers})
+    kind, splits = str(data.problem_type), {"train": rows}
+    return LoadedTask(data.name, kind, labels, data.score_range, splits, [], {}, "")
+
+
+def read_fingerprints(settings: Mapping[str, Any], known: dict[str, str]) -> dict[str, str]:
+    """Return the current fingerprints of labelled rows and of the initial weights of a run.
+
+    Args:
+        settings: Settings of the run.
+        known: Cache of fingerprints by description of the data.
+    """
+    fingerprints = {}
+    for name, task in list_labelled(settings).items():
+        description = repr(task.data)
+        if description not in known:
+            known[description] = load_task(task.data).fingerprint
+        fingerprints[name] = known[description]
+    path = settings["model_name_or_path"]
+    start = f"model_name_or_path={path!r}"
+    if start not in known:
+        known[start] = fingerprint_start(path).get("model_name_or_path", "")
+    return fingerprints | ({"model_name_or_path": known[start]} if known[start] else {})
+
+
+def list_labelled(settings: Mapping[str, Any]) -> dict[str, recipe_tasks.RecipeTask]:
+    """Return the tasks of a run that have labels, in their order."""
+    tasks: dict[str, Any] = settings.get("tasks") or {}
+    return {
+        name: recipe_tasks.RecipeTask.from_recipe(name, tasks[name], settings["data_dir"])
+        for name in settings.get("task_order", tasks)  # JSON sorts the tasks
+        if tasks[name].get("problem_type") not in TEXT_TYPES
+    }

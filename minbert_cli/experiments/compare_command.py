@@ -1,0 +1,109 @@
+"""``minbert experiments compare``: two runs on the same validation rows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from numpy.typing import NDArray
+
+from datasets_scripts import LoadedTask, load_task
+from minbert_cli import tasks as recipe_tasks
+from trainers import parse_recipe, read_settings
+
+from .checks import list_labelled
+from .compare import ComparisonArguments, compare_glue, compare_runs, describe_differences
+from .scored_rows import ScoredRows, read_scored_rows
+
+Labels = dict[str, tuple[list[str], NDArray[Any]]]
+
+
+def load_labels(folder: Path) -> dict[str, Labels]:
+    """Load ids and labels of the validation rows of a run, without auxiliary tasks.
+
+    Returns:
+        By split and task; besides ``validation``, MNLI has a second split. The labels of a question
+        are its list of answers, those of a tagged sentence its list of tags.
+
+    Raises:
+        ValueError: If the folder has no fine-tuning run.
+    """
+    settings = read_settings(folder)
+    found: dict[str, Labels] = {"validation": {}}
+    for name, described in list_labelled(settings).items():
+        if described.training.auxiliary:
+            continue
+        task = load_task(described.data)
+        # further splits count only in the GLUE score
+        others = [split for split in task.splits if split.startswith("validation_")]
+        for split in ["validation", *(others if described.data.submission else [])]:
+            rows = task.splits[split]
+            labels = read_labels(task, rows)
+            if labels is not None:
+                found.setdefault(split, {})[name] = (list(rows["id"]), labels)
+    if not found["validation"]:
+        raise ValueError(
+            f"{str(folder)!r} has no task with labels; expected runs of minbert finetune"
+        )
+    return found
+
+
+def sets_of_glue(
+    folder: Path, scored: Mapping[str, Mapping[str, ScoredRows]]
+) -> dict[str, list[ScoredRows]]:
+    """Return the validation splits that count in the GLUE score of a run, by task."""
+    names = recipe_tasks.find_glue(list_labelled(read_settings(folder)))
+    return {name: [rows[name] for rows in scored.values() if name in rows] for name in names}
+
+
+def read_labels(task: LoadedTask, rows: Dataset) -> NDArray[Any] | None:
+    """Return the labels of rows, (N,), as they are compared; None if there are none."""
+    if task.problem_type == "question_answering":
+        return np.fromiter(rows["answers"][:], dtype=object)
+    if task.problem_type == "token_classification":
+        names = task.labels or ()
+        return np.fromiter(([names[tag] for tag in tags] for tags in rows["tags"][:]), dtype=object)
+    if "label" not in rows.column_names:
+        return None
+    return np.asarray(rows["label"], dtype=np.float64)
+
+
+def read_run(folder: Path) -> dict[str, dict[str, ScoredRows]]:
+    """Read labels and predictions of a run, by split and task."""
+    return {
+        split: read_scored_rows(folder, labels, split)
+        for split, labels in load_labels(folder).items()
+    }
+
+
+def count_sets(sets: Mapping[str, Sequence[ScoredRows]]) -> dict[str, int]:
+    """Count the validation splits of each task."""
+    return {task: len(rows) for task, rows in sets.items()}
+
+
+def compare(argv: Sequence[str]) -> str:
+    """Compare the predictions of two runs of the same validation rows.
+
+    Args:
+        argv: ``FIRST_RUN SECOND_RUN [--flag value ...]``.
+
+    Raises:
+        ValueError: If two runs are not given, or they cannot be compared.
+    """
+    folders = [Path(word) for word in argv[:2] if not word.startswith("--")]
+    if len(folders) != 2:
+        raise ValueError("expected two folders of runs: compare FIRST_RUN SECOND_RUN")
+    (arguments,) = parse_recipe((ComparisonArguments,), list(argv[2:]))
+    options = asdict(arguments)
+    first, second = map(read_run, folders)
+    differences = compare_runs(first["validation"], second["validation"], **options)
+    left, right = sets_of_glue(folders[0], first), sets_of_glue(folders[1], second)
+    if left and count_sets(left) == count_sets(right):
+        differences.append(compare_glue(left, right, **options))
+    return (
+        f"first: {folders[0]}\nsecond: {folders[1]}\n\n{describe_differences(differences)}\n\n"
+        f"Difference of the second to the first on the same validation rows, with interval and p "
+        f"of a paired bootstrap ({arguments.resamples:,} resamples). It does not cover other seeds."
+    )

@@ -1,0 +1,184 @@
+"""The formats of ``minbert export``."""
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoTokenizer, PreTrainedConfig
+
+from minbert_cli.checkpoints import load_tokenizer
+from minbert_cli.resources import SPACE
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, export_onnx
+from modeling_minbert.modeling_minbert import AUTO_MODELS
+from trainers import load_pretrained
+
+TOLERANCE = 1e-4
+# Rows and tokens of the batches on which an ONNX file is compared.
+SHAPES = ((1, 1), (2, 5), (3, 16))
+
+
+def load_model(checkpoint: str) -> Any:
+    """Load a checkpoint as the class that it was saved from.
+
+    Raises:
+        ValueError: If it cannot be read, or is neither minBERT nor BERT.
+    """
+    config = load_pretrained(MinBertConfig, checkpoint, flag="checkpoint")
+    saved = (config.architectures or ["BertModel"])[0].removeprefix("Min").removeprefix("Bert")
+    classes = {model.__name__: model for model in (*AUTO_MODELS, MinBertForMultiTask)}
+    saved = {"ForNextSentencePrediction": "ForNSP"}.get(saved, saved)
+    if f"MinBert{saved}" not in classes:
+        raise ValueError(
+            f"checkpoint={checkpoint!r} is a {config.architectures[0]}; known: "
+            f"{', '.join(sorted(classes))} and the same of BERT"
+        )
+    return load_pretrained(classes[f"MinBert{saved}"], checkpoint, flag="checkpoint").eval()
+
+
+def save_tokenizer(checkpoint: str, folder: Path) -> None:
+    """Write the tokenizer of a checkpoint to the exported folder."""
+    load_pretrained(AutoTokenizer, checkpoint, flag="checkpoint").save_pretrained(folder)
+
+
+def to_bert(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
+    """Write a plain BERT; a multi-task model exports its encoder."""
+    if task is not None:
+        raise ValueError(f"--task {task}: BERT has no class for the heads of tasks; leave it out")
+    model.save_as_bert(folder)
+    save_tokenizer(checkpoint, folder)
+    return f"{type(model).__name__} as a plain bert"
+
+
+def to_sentence_transformers(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
+    """Write a folder for `SentenceTransformer`: the embeddings of a task, or of the encoder."""
+    is_multi_task = isinstance(model, MinBertForMultiTask)
+    if task is not None and not is_multi_task:
+        raise ValueError(f"--task {task}: the checkpoint has no tasks; leave it out")
+    encoder = model if is_multi_task else model.base_model
+    encoder.tokenizer = load_tokenizer(checkpoint, "checkpoint")
+    encoder.save_as_sentence_transformers(folder, task=task)
+    return "sentence-transformers opens it without trust_remote_code"
+
+
+def to_onnx(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
+    """Write a model, or one or all of its tasks, as ONNX; compare if ONNX Runtime is installed."""
+    names: list[str | None] = [task]
+    if isinstance(model, MinBertForMultiTask) and task is None:
+        names += list(model.config.tasks or {})
+    lines = []
+    for name in names:
+        path = export_onnx(model, folder, task=name)
+        lines.append(f"{path.name}: {compare(path, model, name)}")
+    model.config.save_pretrained(folder)
+    save_tokenizer(checkpoint, folder)
+    return "\n".join(lines)
+
+
+def compare(path: Path, model: Any, task: str | None) -> str:
+    """Compare an ONNX file with its model on batches of random tokens.
+
+    Raises:
+        ValueError: If outputs differ by more than `TOLERANCE`.
+    """
+    if find_spec("onnxruntime") is None:
+        return "not compared, onnxruntime is not installed"
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    sequences = None
+    if isinstance(model, MinBertForMultiTask):
+        sequences = None if task is None else model.config.task(task).num_sequences
+        model = model.bert if task is None else model
+    options = {} if task is None else {"task": task}
+    largest = max(
+        largest_difference(session, model, (rows, length), sequences, options)
+        for rows, length in SHAPES
+    )
+    if largest > TOLERANCE:
+        raise ValueError(f"{path.name} differs from the model by {largest:.1e}: nothing is written")
+    return f"equals the model within {largest:.0e} in ONNX Runtime"
+
+
+def largest_difference(
+    session: Any,
+    model: Any,
+    shape: tuple[int, int],
+    sequences: int | None,
+    options: dict[str, str],
+) -> float:
+    """Return the largest difference of outputs on a batch of (rows, tokens)."""
+    rows, length = shape
+    size = shape if sequences is None else (rows, sequences, length)
+    ids = torch.randint(1, model.config.vocab_size, size)
+    inputs = {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "token_type_ids": torch.zeros_like(ids),
+    }
+    outputs = session.run(None, {name: value.numpy() for name, value in inputs.items()})
+    with torch.no_grad():
+        expected = model(**inputs, **options)
+    return max(
+        float(np.abs(values - expected[output.name].numpy()).max())
+        for output, values in zip(session.get_outputs(), outputs, strict=True)
+    )
+
+
+def to_space(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
+    """Write a Space; weights are copied if they are local or not in minBERT's format."""
+    if task is not None:
+        raise ValueError(f"--task {task}: a Space shows every head; leave it out")
+    # the page finds the class of a model in the configuration of a minBERT checkpoint
+    kind = PreTrainedConfig.get_config_dict(checkpoint)[0].get("model_type")
+    local = Path(checkpoint).exists() or kind != MinBertConfig.model_type
+    name = "model" if local else checkpoint
+    page = (SPACE / "app.py").read_text(encoding="utf-8")
+    page = page.replace('os.environ.get("MODEL", "model")', f'os.environ.get("MODEL", "{name}")')
+    header = (SPACE / "README.md").read_text(encoding="utf-8")
+    if not local:
+        header = header.replace("pinned: false\n", f"pinned: false\nmodels: [{checkpoint}]\n")
+    (folder / "app.py").write_text(page, encoding="utf-8")
+    (folder / "README.md").write_text(header, encoding="utf-8")
+    shutil.copyfile(SPACE / "requirements.txt", folder / "requirements.txt")
+    if local:
+        model.save_pretrained(folder / "model")
+        save_tokenizer(checkpoint, folder / "model")
+    return "a Space; try it: python app.py"
+
+
+FORMATS: dict[str, Callable[[Any, str, Path, str | None], str]] = {
+    "bert": to_bert,
+    "sentence-transformers": to_sentence_transformers,
+    "onnx": to_onnx,
+    "space": to_space,
+}
+
+
+def export(checkpoint: str, export_format: str, folder: Path, task: str | None) -> str:
+    """Write a checkpoint in another format, completely or not at all.
+
+    Returns:
+        A line about the result.
+
+    Raises:
+        ValueError: If the folder is in use, the checkpoint cannot be exported, or a package is
+            missing.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"--output_dir {folder} is not empty; name a new or an empty folder")
+    model = load_model(checkpoint)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as partial:
+        whole = Path(partial) / "whole"
+        whole.mkdir()
+        try:
+            summary = FORMATS[export_format](model, checkpoint, whole, task)
+        except ImportError as error:
+            raise ValueError(str(error)) from error
+        shutil.copytree(whole, folder, dirs_exist_ok=True)
+    return summary

@@ -1,0 +1,67 @@
+"""Files the programs need beside their code: recipes, the model card's template, the Space.
+
+A clone has them at its top level; an installed wheel carries them inside this package.
+"""
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+IS_INSTALLED = (PACKAGE / "recipes").is_dir()
+HOME = PACKAGE if IS_INSTALLED else PACKAGE.parent
+RECIPES = HOME / "recipes"
+MODEL_CARD = HOME / "model_card.md"
+SPACE = HOME / "space"
+
+
+def list_recipes() -> list[str]:
+    """Return the names of the packaged recipes, such as ``cs224n`` and ``glue/cola``."""
+    return sorted(_name(path) for path in RECIPES.rglob("*.yaml"))
+
+
+def find_recipe(recipe: str) -> Path:
+    """Find a recipe by its path, or else by its name.
+
+    Args:
+        recipe: Path of a file, or the name of a packaged recipe.
+
+    Raises:
+        FileNotFoundError: If there is neither.
+    """
+    if Path(recipe).is_file():
+        return Path(recipe)
+    names = list_recipes()
+    if recipe in names:
+        return RECIPES / f"{recipe}.yaml"
+    stem = recipe.removesuffix(".yaml").removesuffix(".yml").removeprefix("recipes/")
+    similar = difflib.get_close_matches(stem, names, n=2)
+    hint = (
+        f"did you mean {' or '.join(map(repr, similar))}?"
+        if similar
+        else f"names: {', '.join(names)}"
+    )
+    raise FileNotFoundError(
+        f"recipe {recipe!r} is not a file, and no packaged recipe has this name; {hint}"
+    )
+
+
+def with_recipe(argv: Sequence[str]) -> list[str]:
+    """Replace the name of a recipe at the start of a command line by its path.
+
+    Raises:
+        FileNotFoundError: If there is no such recipe.
+    """
+    if not argv or argv[0].startswith("-"):
+        return list(argv)
+    return [str(find_recipe(argv[0])), *argv[1:]]
+
+
+def with_recipe_name(argv: Sequence[str]) -> list[str]:
+    """Undo `with_recipe`: a command shows the name, which works on every machine."""
+    is_packaged = bool(argv) and Path(argv[0]).is_absolute() and RECIPES in Path(argv[0]).parents
+    return [_name(Path(argv[0])), *argv[1:]] if is_packaged else list(argv)
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(RECIPES).with_suffix("").as_posix()

@@ -1,0 +1,113 @@
+"""The installed wheel works far from any clone."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RECIPES = {path.relative_to(ROOT / "recipes") for path in (ROOT / "recipes").rglob("*.yaml")}
+BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+# Parses every recipe by its name with the program that reads it.
+PARSE = """
+import json
+from minbert_cli import finetune, pretrain, resources
+from minbert_cli.experiments.experiment_arguments import parse_experiments
+from minbert_cli.experiments.planning import plan_rows
+from trainers import FastTrainingArguments, parse_recipe
+
+runs = 0
+for name in resources.list_recipes():
+    argv = [*resources.with_recipe([name]), "--use_cpu", "true"]
+    text = resources.find_recipe(name).read_text(encoding="utf-8")
+    if "python experiments.py" in text:
+        runs += sum(len(row.runs) for row in plan_rows(*parse_experiments(argv[:1])))
+        continue
+    program = (pretrain if "launch pretrain.py" in text else finetune).PROGRAM
+    if "--model_name_or_path" in text:
+        argv += ["--model_name_or_path", "weights"]
+    parse_recipe((program.arguments, FastTrainingArguments), argv)
+found = {
+    "file": resources.__file__,
+    "recipes": resources.list_recipes(),
+    "runs": runs,
+    "quickstarts": [program.PROGRAM.recipe.is_file() for program in (finetune, pretrain)],
+    "card": resources.MODEL_CARD.read_text(encoding="utf-8"),
+    "space": sorted(path.name for path in resources.SPACE.iterdir()),
+}
+print(json.dumps(found))
+"""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Build the wheel from a copy of the sources, and return the folder it is unpacked to."""
+    pytest.importorskip("setuptools")
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "tests", "benchmarks", "runs", "build")
+    shutil.copytree(ROOT, source, ignore=ignored)
+    subprocess.run([sys.executable, "-c", BUILD, str(folder)], cwd=source, check=True)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "installed")
+    shutil.rmtree(source)
+    return folder / "installed"
+
+
+@pytest.fixture
+def run(installed, tmp_path):
+    """Return a function that runs Python with the wheel, in an empty folder, without a network."""
+
+    def run(*words, status=0):
+        environment = os.environ | {"PYTHONPATH": str(installed), "HF_HUB_OFFLINE": "1"}
+        done = subprocess.run(
+            [sys.executable, *words],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == status, done.stderr
+        return done
+
+    return run
+
+
+def test_every_recipe_is_found_by_name(run, installed):
+    found = json.loads(run("-c", PARSE).stdout.splitlines()[-1])
+
+    assert Path(found["file"]).is_relative_to(installed)
+    assert set(found["recipes"]) == {path.with_suffix("").as_posix() for path in RECIPES}
+    assert found["runs"] > 100  # the grid of GLUE has 12 for each task
+    assert found["quickstarts"] == [True, True]
+    assert found["card"] == (ROOT / "model_card.md").read_text(encoding="utf-8")
+    assert found["space"] == ["README.md", "app.py", "requirements.txt"]
+
+
+def test_the_chain_of_two_programs_runs(run, tmp_path):
+    flags = ["--max_steps", "2", "--use_cpu", "--output_dir", "out", "--eval_strategy", "no"]
+    flags += ["--save_strategy", "no", "--load_best_model_at_end", "false"]
+    steps = "{recipe: quickstart, max_steps: 2, load_best_model_at_end: false}"
+
+    run("-m", "minbert_cli", "pretrain", "chain", *flags, "--finetune", steps)
+
+    command = json.loads((tmp_path / "out/metrics.json").read_text())["command"]
+    assert command.startswith("accelerate launch -m minbert_cli.pretrain chain --max_steps 2")
+    assert (tmp_path / "out/finetuned/README.md").is_file()
+
+
+def test_experiments_start_their_runs(run, tmp_path):
+    flags = ["--rows", "plain", "--seeds", "1", "--max_steps", "2", "--use_cpu", "true"]
+
+    run("-m", "minbert_cli", "experiments", "experiments/quickstart", *flags)
+
+    assert "| plain" in (tmp_path / "runs/experiments/table.md").read_text()
