@@ -1,7 +1,7 @@
-# Two commands for everybody: `make quickstart` and `make test`. Both make .venv first.
+# Start with `make quickstart` and `make test`. Both create .venv first.
 #
-# On a machine with a GPU: `make TORCH=torch quickstart` installs the newest torch build for it
-# instead of the tested version.
+# With a GPU: `make TORCH=torch quickstart` installs the newest torch build instead of the tested
+# version.
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
@@ -11,7 +11,7 @@ INSTALLED := .venv/.installed
 ifeq ($(TORCH),torch==2.13.0)
 CONSTRAINTS := constraints.txt
 else
-# another torch decides about itself; everything else stays as tested
+# another torch resolves its own dependencies; everything else stays as tested
 CONSTRAINTS := .venv/constraints.txt
 endif
 
@@ -21,22 +21,22 @@ endif
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
 
-$(INSTALLED): setup.cfg pyproject.toml constraints.txt
+$(INSTALLED): setup.cfg setup.py pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	grep -v '^torch==' constraints.txt > .venv/constraints.txt
 	$(BIN)/python -m pip install -c $(CONSTRAINTS) "$(TORCH)"
 	$(BIN)/python -m pip install -c $(CONSTRAINTS) -e ".[dev]"
 	touch $@
 
-install: $(INSTALLED)  ## make .venv and install the project with the tested versions
+install: $(INSTALLED)  ## create .venv and install the project with the tested versions
 
 quickstart: $(INSTALLED)  ## train on the built-in sample, about a minute on two cores; writes ./minbert
-	$(BIN)/accelerate launch finetune.py
+	$(BIN)/minbert finetune
 
-test: $(INSTALLED)  ## run the tests, a process for every core; no network but for the installation
+test: $(INSTALLED)  ## run the tests, one process per core; no network after the installation
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-test-slow: $(INSTALLED)  ## run the tests that take longer, too
+test-slow: $(INSTALLED)  ## also run the slow tests
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not cuda and not realdata and not conformance"
 
 check: $(INSTALLED)  ## format, lint, types, import contracts, conventions of transformers
@@ -46,7 +46,7 @@ check: $(INSTALLED)  ## format, lint, types, import contracts, conventions of tr
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/modeling_minbert/test_conventions.py
 
-format: $(INSTALLED)  ## write the format and the fixes that ruff knows
+format: $(INSTALLED)  ## apply the format and the fixes of ruff
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

@@ -11,12 +11,13 @@ from transformers.utils import logging
 
 from datasets_scripts import TaskData, load_task
 from minbert_cli.checkpoints import load_encoder
-from minbert_cli.embeddings import PEER
 from sentence_vectors import as_vectors
 from sentence_vectors.senteval import SOURCES, TransferTask, load_transfer_task, missing_files
 from sentence_vectors.tables import MEAN, add_mean, plot, to_csv, to_markdown
 from sentence_vectors.transfer import Embedder, evaluate_similarity, evaluate_transfer
 from trainers import replaced_when_done, write_text
+
+PEER = "sentence-transformers"
 
 
 class Similarity:

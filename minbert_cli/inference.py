@@ -169,14 +169,15 @@ def run(args: argparse.Namespace) -> None:
     if args.embed is not None and args.embed.suffix not in (".npy", ".jsonl"):
         raise ValueError(f"embed={str(args.embed)!r}: name a file that ends in .npy or .jsonl")
     model = load_model(args)
+    suffix = "" if args.output is None else args.output.suffix
+    output_format = args.format or ("jsonl" if suffix == ".jsonl" else "tsv")
     with ExitStack() as stack:
         if args.embed is not None:
             write_vectors(model, args, list(read_texts(args, stack)))
             return
-        is_jsonl = args.output is not None and args.output.suffix == ".jsonl"
-        output_format = args.format or ("jsonl" if is_jsonl else "tsv")
         rows = find(model, args, stack)
-        rows = split_tags(rows) if output_format == "tsv" else rows
+        if output_format == "tsv":
+            rows = split_tags(rows)
         if args.output is None:
             write_rows(rows, sys.stdout, output_format)
             return

@@ -1,4 +1,4 @@
-"""An experiments file: rows of a table, each a recipe with changes, a search and seeds."""
+"""Keys of an experiments file: rows, each a recipe with overrides, a search and seeds."""
 
 import os
 from collections.abc import Sequence
@@ -18,38 +18,38 @@ LARGEST_SEED = 2**32 - 1  # of numpy
 
 @dataclass(kw_only=True)
 class ExperimentArguments:
-    """Keys of an experiments file, and flags of ``experiments.py``.
+    """Keys of an experiments file, and flags of ``minbert experiments``.
 
     Raises:
-        ValueError: If there are no rows, or a number is none.
+        ValueError: If there are no rows, or a value is invalid.
     """
 
     rows: dict[str, Any] = field(
         metadata={
-            "help": "Row to its keys; as a flag also names of rows of the file, which are done. "
-            "The table has the others, too, as far as they are done."
+            "help": "Row to its keys; as a flag also the names of rows to run. The table includes "
+            "other rows that are done."
         }
     )
-    output_dir: str = field(metadata={"help": "Folder of all runs and of the table."})
-    base: str | None = field(default=None, metadata={"help": "Recipe of rows that name none."})
+    output_dir: str = field(metadata={"help": "Folder of the runs and the table."})
+    base: str | None = field(default=None, metadata={"help": "Default recipe of the rows."})
     overrides: dict[str, Any] | None = field(
-        default=None, metadata={"help": "Changes of all recipes, by dotted paths."}
+        default=None, metadata={"help": "Changes to all recipes, by dotted paths."}
     )
     seeds: list[int] = field(
         default_factory=lambda: [42],
         metadata={
-            "help": "Seeds of rows that name none; the table has others, too, that are done."
+            "help": "Seeds of rows without their own; the table includes others that are done."
         },
     )
-    processes: int = field(default=1, metadata={"help": "Processes of a run."})
+    processes: int = field(default=1, metadata={"help": "Processes per run."})
     keep_checkpoints: bool = field(
-        default=True, metadata={"help": "Whether a finished run keeps its checkpoints."}
+        default=True, metadata={"help": "Whether finished runs keep their checkpoints."}
     )
     overwrite_output_dir: bool = field(
         default=False,
         metadata={"help": "Whether folders may lose runs with other settings or data."},
     )
-    dry_run: bool = field(default=False, metadata={"help": "Check and list the runs, no more."})
+    dry_run: bool = field(default=False, metadata={"help": "Check and list the runs, and stop."})
 
     def __post_init__(self) -> None:
         check_names("rows", self.rows, EXAMPLE)
@@ -65,16 +65,16 @@ class RowKeys:
     """Keys of a row.
 
     Args:
-        base: Recipe of ``finetune.py``.
+        base: Recipe of ``minbert finetune``.
         overrides: Changes, by dotted paths as in ``tasks.sts.loss``; see ``override``.
         seeds: Seeds of the fine-tuning; one run each.
-        pretrain: ``base`` and ``overrides`` of a run of ``pretrain.py`` with whose weights the
-            fine-tuning begins. Rows and seeds with equal pre-training share one run, so that the
-            spread over the seeds is that of the fine-tuning.
+        pretrain: ``base`` and ``overrides`` of a pre-training whose weights the fine-tuning starts
+            from. Rows and seeds with the same pre-training share one run, so the variation over
+            the seeds is that of the fine-tuning.
         grid: Field to list of values; the row becomes one row for each combination. A field of the
             pre-training is written ``pretrain.<path>``.
-        random: ``draws``, ``seed`` and ``fields`` of a ``RandomSearch``, in the place of a grid.
-        reference: Numbers of somebody else for tasks, ``mean`` and ``leaderboard``.
+        random: ``draws``, ``seed`` and ``fields`` of a ``RandomSearch``, instead of a grid.
+        reference: Published numbers for tasks, ``mean`` and ``leaderboard``.
     """
 
     base: str | None = None
@@ -91,7 +91,7 @@ class PretrainKeys:
     """Keys of the pre-training of a row.
 
     Args:
-        base: Recipe of ``pretrain.py``.
+        base: Recipe of ``minbert pretrain``.
         overrides: Changes, by dotted paths.
     """
 
@@ -105,17 +105,16 @@ def parse_experiments(
     """Read an experiments file and flags.
 
     Args:
-        argv: ``[experiments.yaml] [--flag value ...]``. A flag that is none of
-            ``ExperimentArguments`` is a dotted path and overrides a
-            field in all recipes; without a value it is true.
-        default: File to take if ``argv`` does not begin with one.
+        argv: ``[FILE] [--flag value ...]``. A flag that is not a field of ``ExperimentArguments``
+            is a dotted path and overrides a field in all recipes; without a value it is true.
+        default: Default file.
 
     Returns:
-        The arguments, the overrides among the flags, and all rows of the file if ``--rows`` chose
-        some of them, else those of the arguments.
+        The arguments, the overrides among the flags, and all rows of the file if ``--rows``
+        selects some of them, else the rows of the arguments.
 
     Raises:
-        FileNotFoundError: If the file is not there.
+        FileNotFoundError: If the file does not exist.
         ValueError: As in ``parse_recipe``, or if a flag has several values.
     """
     path, flags = split_argv(argv, default)
@@ -148,7 +147,7 @@ def _rows_of_file(path: str | os.PathLike[str] | None, chosen: dict[str, Any]) -
 
 
 def _group(flags: Sequence[str]) -> list[list[str]]:
-    """Part a command line into flags with their values."""
+    """Group a command line into flags with their values."""
     groups: list[list[str]] = []
     for word in flags:
         if word.startswith("--") or not groups:
@@ -158,14 +157,14 @@ def _group(flags: Sequence[str]) -> list[list[str]]:
 
 
 def check_seeds(where: str, seeds: Any) -> None:
-    """Check that seeds are different whole numbers.
+    """Check that seeds are distinct integers.
 
     Raises:
         ValueError: If they are not.
     """
     if not seeds or any(type(seed) is not int or not 0 <= seed <= LARGEST_SEED for seed in seeds):
         raise ValueError(
-            f"{where}={seeds!r}; expected whole numbers >= 0 and < 2**32, as in [1, 2, 3]"
+            f"{where}={seeds!r}; expected integers from 0 to 2**32 - 1, as in [1, 2, 3]"
         )
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"{where}={seeds!r}; give each seed once")

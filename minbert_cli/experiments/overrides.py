@@ -1,4 +1,4 @@
-"""Changes of a recipe by dotted paths, as in ``tasks.sts.loss``."""
+"""Overrides of a recipe by dotted paths, as in ``tasks.sts.loss``."""
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,22 +9,21 @@ def override(where: str, recipe: Mapping[str, Any], overrides: Mapping[str, Any]
     """Change fields of a recipe.
 
     Args:
-        where: Begins the message of an error.
-        recipe: The recipe, which stays as it is.
-        overrides: Dotted path to value, one after the other. A mapping or a list is replaced as a
-            whole; null takes back what the recipe says, so that ``tasks.sts: null`` leaves a task
-            out.
+        where: Prefix of error messages.
+        recipe: The recipe, which is not modified.
+        overrides: Dotted path to value, applied in order. Mappings and lists are replaced as a
+            whole; null removes a key, so ``tasks.sts: null`` removes a task.
 
     Returns:
         The changed recipe.
 
     Raises:
-        ValueError: If a path is none, or leads through what is no mapping or not there.
+        ValueError: If a path is invalid, or goes through something missing or not a mapping.
     """
     changed = copy.deepcopy(dict(recipe))
     for path, value in overrides.items():
         if not all(str(path).split(".")):
-            raise ValueError(f"{where}: {path!r} is no field; expected one as tasks.sts.loss")
+            raise ValueError(f"{where}: {path!r} is not a path; expected one like tasks.sts.loss")
         *parents, last = str(path).split(".")
         place = _descend(where, path, changed, parents)
         if value is None:
@@ -37,12 +36,12 @@ def override(where: str, recipe: Mapping[str, Any], overrides: Mapping[str, Any]
 def _descend(
     where: str, path: str, recipe: dict[str, Any], parents: Sequence[str]
 ) -> dict[str, Any]:
-    """Find the mapping that holds a field."""
+    """Return the mapping that contains the last key of a path."""
     place = recipe
     for depth, name in enumerate(parents):
         reached = ".".join(parents[: depth + 1])
         if depth == 0 and place.get(name) is None:
-            place[name] = {}  # a mapping that the recipe leaves out, such as model_config
+            place[name] = {}  # such as model_config, which a recipe may omit
         if name not in place:
             raise ValueError(
                 f"{where}: {path}: the recipe has no {reached}; it has "
@@ -50,24 +49,24 @@ def _descend(
             )
         if not isinstance(place[name], dict):
             raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
-                f"{where}: {path}: {reached} is {place[name]!r}, no mapping; give {reached} as a "
-                "whole"
+                f"{where}: {path}: {reached} is {place[name]!r}, not a mapping; give {reached} "
+                "as a whole"
             )
         place = place[name]
     return place
 
 
 def check_disjoint(where: str, left: Iterable[str], right: Iterable[str], how: str) -> None:
-    """Refuse two values for one field, of which one would be lost.
+    """Reject two values for one field.
 
     Args:
-        where: Begins the message of an error.
+        where: Prefix of error messages.
         left: Paths.
         right: Other paths.
-        how: Where the first and the second ones are set.
+        how: Where both are set, for the message.
 
     Raises:
-        ValueError: If two are equal, or one leads into the other.
+        ValueError: If two paths are equal, or one contains the other.
     """
     right = list(right)
     for path in left:

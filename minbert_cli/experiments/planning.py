@@ -1,4 +1,4 @@
-"""From an experiments file to the runs of its table."""
+"""Plan the runs of an experiments file."""
 
 import hashlib
 import json
@@ -21,13 +21,13 @@ from .overrides import check_disjoint, override
 from .search import RandomSearch, grid_points
 
 PRETRAIN = "pretrain."
-# What the folder of an experiments file has beside the folders of its rows.
+# Names in the output folder that are not folders of rows.
 RESERVED = ("table.md", "table.csv", "table.png", "runs.csv", "pretrained", LOCK_FILE)
-# What is decided for every run.
+# Set for every run.
 FIXED = ("output_dir", "overwrite_output_dir", "resume_from_checkpoint")
-# What a fine-tuning has from its pre-training.
+# Set by the pre-training of a row.
 FROM_PRETRAINING = ("model_name_or_path", "model_config")
-# What is said of all rows and holds for pre-training, too: where and on what they run.
+# Overrides of all rows that apply to their pre-training, too.
 SHARED = ("model_name_or_path", "data_dir", "use_cpu", "bf16", "fp16")
 
 
@@ -37,11 +37,11 @@ class PlannedRun:
 
     Args:
         program: ``finetune`` or ``pretrain``.
-        name: What people read.
-        folder: Its output folder.
-        recipe: Its whole recipe.
-        after: The run whose weights it begins with.
-        chosen: Whether it is to be done; else the table has it if it is done already.
+        name: Name in messages and logs.
+        folder: Output folder.
+        recipe: The complete recipe.
+        after: Pre-training whose weights it starts from.
+        chosen: Whether it was selected; other runs are in the table if they are done.
     """
 
     program: str
@@ -57,10 +57,10 @@ class Row:
     """A row of the table.
 
     Args:
-        name: What people read; the values of a search are in it.
-        changes: What was overridden for it, by dotted paths.
-        reference: Numbers of somebody else.
-        runs: By seed.
+        name: Name, with the values of a search.
+        changes: Its overrides, by dotted paths.
+        reference: Published numbers, for comparison.
+        runs: Runs by seed.
     """
 
     name: str
@@ -76,27 +76,27 @@ def plan_rows(
 ) -> list[Row]:
     """Expand the rows of an experiments file to rows of the table with their runs.
 
-    Runs that are finished in their folders are there, too, if their row or their seed was not
-    chosen: a part of the table must not take the place of the whole.
+    Finished runs whose row or seed was not selected are included, so that a partial run of the file
+    does not replace the complete table.
 
     Args:
-        arguments: What the file says.
-        flags: Overrides from the command line. They win over those that the file gives for all
-            rows, and may not touch what a row sets for itself.
-        of_file: All rows of the file, of which ``arguments`` has those that were chosen.
+        arguments: Contents of the file.
+        flags: Overrides from the command line. They win over the overrides of all rows, and must
+            not change what a row sets itself.
+        of_file: All rows of the file; ``arguments`` has the selected ones.
 
     Returns:
         The rows, in the order of the file.
 
     Raises:
-        FileNotFoundError: If a recipe is not there.
-        ValueError: If a key is unknown, a value is wrong, or two rows have one folder.
+        FileNotFoundError: If a recipe does not exist.
+        ValueError: If a key is unknown, a value is invalid, or two rows share a folder.
     """
     flags = flags or {}
     rows: list[Row] = []
     for name, keys in {**(of_file or {}), **arguments.rows}.items():
         is_chosen = name in arguments.rows
-        # what is wrong with a row is the matter of who chooses it
+        # an invalid row matters only if it was selected
         with nullcontext() if is_chosen else suppress(*INPUT_ERRORS):
             planned = _plan_row(arguments, flags, name, keys, chosen=is_chosen)
             rows += [row for row in planned if row.runs]
@@ -119,13 +119,8 @@ def _plan_row(
     row: RowKeys = _fill(where, RowKeys, {} if keys is None else keys)
     seeds = arguments.seeds if row.seeds is None else row.seeds
     check_seeds(f"{where}: seeds", seeds)
-    points = _find_points(where, row)
-    own = dict(row.overrides or {})
     step = None if row.pretrain is None else _fill(f"{where}: pretrain", PretrainKeys, row.pretrain)
-    if step is not None:
-        own |= {f"{PRETRAIN}{path}": value for path, value in (step.overrides or {}).items()}
-    check_disjoint(where, own, points[0], "in the overrides and in the search")
-    check_disjoint(where, flags, own | points[0], "on the command line and in the row")
+    own, points = _find_changes(where, row, step, flags)
     base = row.base or arguments.base
     if base is None or (step is not None and step.base is None):
         raise ValueError(f"{where}: base is missing, as in {EXAMPLE}")
@@ -140,7 +135,7 @@ def _plan_row(
             recipe, after = _make_chain(where, base, step, general, own | point, root)
         folder = root / _slug(full_name)
         if folder.name in RESERVED:
-            raise ValueError(f"{where}: {str(folder)!r} is no row's; rename the row")
+            raise ValueError(f"{where}: the folder {str(folder)!r} is reserved; rename the row")
         runs = {
             seed: _plan_run(folder, full_name, recipe, seed, after, chosen=is_chosen)
             for seed, is_chosen in _list_seeds(folder, seeds if chosen else ()).items()
@@ -150,8 +145,21 @@ def _plan_row(
     return planned
 
 
+def _find_changes(
+    where: str, row: RowKeys, step: PretrainKeys | None, flags: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the overrides of a row and the points of its search, without conflicts."""
+    points = _find_points(where, row)
+    own = dict(row.overrides or {})
+    if step is not None:
+        own |= {f"{PRETRAIN}{path}": value for path, value in (step.overrides or {}).items()}
+    check_disjoint(where, own, points[0], "in the overrides and in the search")
+    check_disjoint(where, flags, own | points[0], "on the command line and in the row")
+    return own, points
+
+
 def _fill(where: str, kind: type, keys: Any) -> Any:
-    """Fill a dataclass with the keys of a mapping out of YAML."""
+    """Fill a dataclass from a YAML mapping."""
     (given,) = deal_keys(where, keys, (kind,))
     check_types(where, kind, given)
     try:
@@ -161,9 +169,9 @@ def _fill(where: str, kind: type, keys: Any) -> Any:
 
 
 def _find_points(where: str, row: RowKeys) -> list[dict[str, Any]]:
-    """List the points of the search of a row; without one a point without fields."""
+    """Return the points of the search of a row; one empty point without a search."""
     if row.grid is not None and row.random is not None:
-        raise ValueError(f"{where}: give grid or random, or make two rows of it")
+        raise ValueError(f"{where}: give either grid or random, or make two rows")
     if row.grid is not None:
         return grid_points(where, row.grid)
     if row.random is None:
@@ -178,14 +186,14 @@ def _find_points(where: str, row: RowKeys) -> list[dict[str, Any]]:
 def _make_recipe(
     where: str, base: str, general: Mapping[str, Any], changes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Apply the overrides of all rows and then those of a row to its recipe."""
-    ours, _ = _part(general)
-    own, of_pretraining = _part(changes)
+    """Apply the overrides of all rows, then those of the row, to its recipe."""
+    ours, _ = _split(general)
+    own, of_pretraining = _split(changes)
     if of_pretraining:
         path = next(iter(of_pretraining))
-        raise ValueError(f"{where}: {PRETRAIN}{path} means nothing without pretrain")
+        raise ValueError(f"{where}: {PRETRAIN}{path} has no effect without pretrain")
     if any(_first(path) == "seed" for path in ours | own):
-        raise ValueError(f"{where}: leave seed out; give seeds, as in [1, 2, 3]")
+        raise ValueError(f"{where}: leave out seed; give seeds, as in [1, 2, 3]")
     return _override(where, _override(where, _read_base(where, base), ours), own)
 
 
@@ -197,12 +205,12 @@ def _make_chain(
     changes: Mapping[str, Any],
     root: Path,
 ) -> tuple[dict[str, Any], PlannedRun]:
-    """Apply the overrides to the recipe of a row and to that of its pre-training."""
-    ours, theirs = _part(general)
-    own, of_pretraining = _part(changes)
+    """Apply the overrides to the recipes of a row and of its pre-training."""
+    ours, theirs = _split(general)
+    own, of_pretraining = _split(changes)
     if fixed := [path for path in own if _first(path) in FROM_PRETRAINING]:
         raise ValueError(
-            f"{where}: {fixed[0]} is that of its pre-training; write {PRETRAIN}{fixed[0]}"
+            f"{where}: {fixed[0]} is set by its pre-training; write {PRETRAIN}{fixed[0]}"
         )
     recipe = _make_recipe(where, base, ours, own)
     for path in FROM_PRETRAINING:
@@ -211,7 +219,7 @@ def _make_chain(
     shared = {path: value for path, value in ours.items() if path in SHARED}
     pretraining = _override(where, _read_base(where, str(step.base)), shared | theirs)
     pretraining = _override(where, pretraining, of_pretraining)
-    pretraining.pop("finetune", None)  # what goes on with its weights is said by the row
+    pretraining.pop("finetune", None)  # the row is the fine-tuning
     text = json.dumps({key: pretraining[key] for key in sorted(pretraining)}, default=str)
     name = f"{_slug(Path(str(step.base)).stem)}-{_digest(text)}"
     folder = root / "pretrained" / name
@@ -223,12 +231,12 @@ def _override(
     where: str, recipe: Mapping[str, Any], overrides: Mapping[str, Any]
 ) -> dict[str, Any]:
     if fixed := [path for path in overrides if _first(path) in FIXED]:
-        raise ValueError(f"{where}: leave {fixed[0]} out; it is decided for every run")
+        raise ValueError(f"{where}: leave out {fixed[0]}; it is set for every run")
     return override(where, recipe, overrides)
 
 
 def _first(path: Any) -> str:
-    """Take the key of the recipe that a path leads into."""
+    """Return the top-level key of a path."""
     return str(path).partition(".")[0]
 
 
@@ -240,8 +248,8 @@ def _read_base(where: str, base: str) -> dict[str, Any]:
     return {key: value for key, value in read_recipe(path).items() if key not in FIXED}
 
 
-def _part(overrides: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Part the paths of the fine-tuning from those of the pre-training."""
+def _split(overrides: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split overrides into those of the fine-tuning and those of the pre-training."""
     ours, theirs = {}, {}
     for path, value in overrides.items():
         if str(path).startswith(PRETRAIN):
@@ -252,7 +260,7 @@ def _part(overrides: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
 
 
 def _list_seeds(folder: Path, chosen: Sequence[int]) -> dict[int, bool]:
-    """List the seeds that were chosen, and others whose runs are finished: whether chosen."""
+    """Return the selected seeds and others with finished runs: whether each was selected."""
     numbers = [path.name.removeprefix("seed-") for path in folder.glob("seed-*")]
     found = sorted({int(number) for number in numbers if number.isdecimal()} - {*chosen})
     others = [seed for seed in found if is_finished(folder / f"seed-{seed}")]
@@ -295,7 +303,7 @@ def _show(value: Any) -> str:
 
 
 def _slug(name: str) -> str:
-    """Make a name of a folder; a long one ends with a part of its hash."""
+    """Return a folder name; a long one ends with a part of its hash."""
     slug = re.sub(r"[^\w.+=-]+", "-", name).strip("-.")
     if len(slug) <= 100 and slug:
         return slug

@@ -7,24 +7,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# A draw is rounded to as many significant digits, so that it can be repeated from a table.
+# Significant digits of a draw, so that it can be copied from a table.
 DIGITS = 4
 
 Point = dict[str, Any]
 
 
 def grid_points(where: str, grid: Mapping[str, Any]) -> list[Point]:
-    """List the points of a grid; the last field varies fastest.
+    """Return the points of a grid; the last field varies fastest.
 
     Args:
-        where: Begins the message of an error.
-        grid: Field to the list of its values.
+        where: Prefix of error messages.
+        grid: Field to list of values.
 
     Returns:
-        Field to value, once for every combination.
+        Field to value, for every combination.
 
     Raises:
-        ValueError: If there is no field, or a field has no list of different values.
+        ValueError: If there is no field, or a field has no list of distinct values.
     """
     if not grid:
         raise ValueError(f"{where}: grid is empty; expected as in {{learning_rate: [1e-5, 3e-5]}}")
@@ -40,19 +40,19 @@ def grid_points(where: str, grid: Mapping[str, Any]) -> list[Point]:
 
 @dataclass(frozen=True, kw_only=True)
 class RandomSearch:
-    """Draws from distributions.
+    """Random search over fields of a recipe.
 
-    The value of a field is a function of (seed, attempt, field), so that more draws or more fields
-    leave the others as they are.
+    A value is a function of (seed, attempt, field), so more draws or fields do not change the
+    others.
 
     Args:
         draws: Number of points.
-        seed: Of the draws.
+        seed: Seed of the draws.
         fields: Field to one of ``{choice: [a, b, ...]}``, ``{uniform: [low, high]}`` and
-            ``{loguniform: [low, high]}``, of whose values the logarithm is uniform.
+            ``{loguniform: [low, high]}``.
 
     Raises:
-        ValueError: If there is no draw or no field, or a distribution is none.
+        ValueError: If there are no draws or fields, or a distribution is invalid.
     """
 
     draws: int = 0
@@ -61,7 +61,7 @@ class RandomSearch:
 
     def __post_init__(self) -> None:
         if self.draws < 1:
-            raise ValueError(f"draws={self.draws}; expected a whole number >= 1")
+            raise ValueError(f"draws={self.draws}; expected an integer >= 1")
         if not self.fields:
             raise ValueError(
                 "fields is empty; expected as in {learning_rate: {loguniform: [1e-5, 1e-3]}}"
@@ -70,13 +70,13 @@ class RandomSearch:
             _check_distribution(name, distribution)
 
     def points(self) -> list[Point]:
-        """Draw the points; one that was drawn before is drawn again.
+        """Draw distinct points.
 
         Returns:
-            Field to value, once for every draw.
+            Field to value, for every draw.
 
         Raises:
-            ValueError: If there are fewer different points than draws.
+            ValueError: If there are fewer distinct points than draws.
         """
         points: list[Point] = []
         for attempt in range(100 * self.draws):
@@ -89,33 +89,37 @@ class RandomSearch:
             if len(points) == self.draws:
                 return points
         raise ValueError(
-            f"draws={self.draws}, but only {len(points)} different points were found; ask for "
-            "fewer, or use a grid"
+            f"draws={self.draws}, but only {len(points)} distinct points were found; "
+            "reduce draws, or use a grid"
         )
 
 
 def _check_distribution(name: str, distribution: Any) -> None:
-    kind: Any = None
-    values: Any = None
-    if isinstance(distribution, dict) and len(distribution) == 1:
-        ((kind, values),) = distribution.items()
-    if kind not in ("choice", "uniform", "loguniform"):
+    is_single = isinstance(distribution, dict) and len(distribution) == 1
+    ((kind, values),) = distribution.items() if is_single else [(None, None)]
+    if kind == "choice":
+        if not isinstance(values, list) or not values:
+            raise ValueError(f"fields: {name}: choice={values!r}; expected a list of values")
+    elif kind in ("uniform", "loguniform"):
+        lowest = 0.0 if kind == "loguniform" else -math.inf
+        if not _is_interval(values) or not lowest < values[0] < values[1] < math.inf:
+            above = " above 0" if kind == "loguniform" else ""
+            raise ValueError(
+                f"fields: {name}: {kind}={values!r}; expected [low, high]: two numbers{above}, the "
+                "lower one first"
+            )
+    else:
         raise ValueError(
             f"fields: {name}={distribution!r}; expected {{choice: [a, b]}}, {{uniform: [low, "
             "high]} or {loguniform: [low, high]}"
         )
-    if kind == "choice":
-        if not isinstance(values, list) or not values:
-            raise ValueError(f"fields: {name}: choice={values!r}; expected a list of values")
-        return
-    lowest = 0.0 if kind == "loguniform" else -math.inf
-    numbers = isinstance(values, list) and all(type(value) in (int, float) for value in values)
-    if not numbers or len(values) != 2 or not lowest < values[0] < values[1] < math.inf:
-        above = " above 0" if kind == "loguniform" else ""
-        raise ValueError(
-            f"fields: {name}: {kind}={values!r}; expected [low, high]: two numbers{above}, the "
-            "lower one first"
-        )
+
+
+def _is_interval(values: Any) -> bool:
+    """Return whether a value is a list of two numbers."""
+    if not isinstance(values, list) or len(values) != 2:
+        return False
+    return all(type(value) in (int, float) for value in values)
 
 
 def _draw(generator: random.Random, distribution: Mapping[str, Any]) -> Any:

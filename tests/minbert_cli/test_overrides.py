@@ -59,10 +59,13 @@ def test_the_recipe_and_the_value_stay_as_they_are():
             "tasks.stz.loss",
             "row: tasks.stz.loss: the recipe has no tasks.stz; it has sst, sts there",
         ),
-        ("tasks.sts.loss.x", "tasks.sts.loss is 'bce', no mapping; give tasks.sts.loss as a whole"),
-        ("report_to.0", r"report_to is \['none'\], no mapping; give report_to as a whole"),
-        ("tasks..loss", "'tasks..loss' is no field; expected one as tasks.sts.loss"),
-        ("", "'' is no field"),
+        (
+            "tasks.sts.loss.x",
+            "tasks.sts.loss is 'bce', not a mapping; give tasks.sts.loss as a whole",
+        ),
+        ("report_to.0", r"report_to is \['none'\], not a mapping; give report_to as a whole"),
+        ("tasks..loss", "'tasks..loss' is not a path; expected one like tasks.sts.loss"),
+        ("", "'' is not a path"),
     ],
 )
 def test_a_path_that_leads_nowhere_is_refused(path, message):

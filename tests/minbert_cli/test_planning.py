@@ -242,31 +242,31 @@ TEXT = {"base": "text.yaml"}
             {"a": {"random": {"draws": 2, "fields": {"x": {"choice": [1]}}}}},
             "row 'a': random: draws=2, but only 1",
         ),
-        ({"a": {"grid": {"x": [1]}, "random": {"draws": 2}}}, "give grid or random"),
+        ({"a": {"grid": {"x": [1]}, "random": {"draws": 2}}}, "give either grid or random"),
         ({"a": {"overrides": {"x": 1}, "grid": {"x": [2]}}}, "x is set in the overrides and in"),
-        ({"a": {"seeds": []}}, r"row 'a': seeds=\[\]; expected whole numbers"),
+        ({"a": {"seeds": []}}, r"row 'a': seeds=\[\]; expected integers"),
         ({"a": {"seeds": [1, 1]}}, "give each seed once"),
-        ({"a": {"seeds": [-1]}}, "expected whole numbers >= 0"),
-        ({"a": {"overrides": {"seed": 1}}}, "row 'a': leave seed out; give seeds"),
-        ({"a": {"seeds": [2**32]}}, r"seeds=\[4294967296\]; expected whole numbers"),
-        ({"a": {"overrides": {"seed.x": 1}}}, "row 'a': leave seed out; give seeds"),
-        ({"a": {"overrides": {"output_dir": "x"}}}, "row 'a': leave output_dir out"),
-        ({"a": {"overrides": {"output_dir.x": 1}}}, "row 'a': leave output_dir.x out"),
-        ({"a": {"grid": {"resume_from_checkpoint.x": [1]}}}, "leave resume_from_checkpoint.x out"),
+        ({"a": {"seeds": [-1]}}, "expected integers from 0"),
+        ({"a": {"overrides": {"seed": 1}}}, "row 'a': leave out seed; give seeds"),
+        ({"a": {"seeds": [2**32]}}, r"seeds=\[4294967296\]; expected integers"),
+        ({"a": {"overrides": {"seed.x": 1}}}, "row 'a': leave out seed; give seeds"),
+        ({"a": {"overrides": {"output_dir": "x"}}}, "row 'a': leave out output_dir"),
+        ({"a": {"overrides": {"output_dir.x": 1}}}, "row 'a': leave out output_dir.x"),
+        ({"a": {"grid": {"resume_from_checkpoint.x": [1]}}}, "leave out resume_from_checkpoint.x"),
         ({"a": {"overrides": {"tasks.x.loss": 1}}}, "the recipe has no tasks.x; it has sst, sts"),
         ({"a": {"reference": {"sts-b": 1}}}, "unknown 'sts-b'; expected one of sst, sts, mean"),
         ({"a": {"reference": {"sst": "52 %"}}}, "reference: sst='52 %'; expected a number"),
         ({"a": {"reference": {"sst": 52}}}, r"reference: sst=52; expected a number in \[-1, 1\]"),
         ({"a b": {}, "a-b": {}}, "rows 'a b' and 'a-b' have the same folder 'out/a-b'"),
-        ({"table.md": {}}, "row 'table.md': 'out/table.md' is no row's; rename the row"),
-        ({"Runs": {}, "runs.csv ": {}}, "row 'runs.csv ': 'out/runs.csv' is no row's"),
-        ({"pretrained": {}}, "row 'pretrained': 'out/pretrained' is no row's"),
+        ({"table.md": {}}, "row 'table.md': the folder 'out/table.md' is reserved; rename the row"),
+        ({"Runs": {}, "runs.csv ": {}}, "row 'runs.csv ': the folder 'out/runs.csv' is reserved"),
+        ({"pretrained": {}}, "row 'pretrained': the folder 'out/pretrained' is reserved"),
         ({"a": {"pretrain": {}}}, "row 'a': base is missing"),
         ({"a": {"pretrain": TEXT | {"seeds": [1]}}}, "row 'a': pretrain: unknown key 'seeds'"),
-        ({"a": {"overrides": {"pretrain.x": 1}}}, "pretrain.x means nothing without pretrain"),
+        ({"a": {"overrides": {"pretrain.x": 1}}}, "pretrain.x has no effect without pretrain"),
         (
             {"a": {"pretrain": TEXT, "overrides": {"model_name_or_path": "x"}}},
-            "that of its pre-training; write pretrain.model_name_or_path",
+            "is set by its pre-training; write pretrain.model_name_or_path",
         ),
         (
             {"a": {"pretrain": TEXT, "overrides": {"model_config.hidden_size": 1}}},
@@ -282,7 +282,7 @@ def test_a_row_that_is_wrong_is_refused(plan, rows, message):
 def test_a_recipe_that_is_missing_is_named(plan):
     with pytest.raises(FileNotFoundError, match=r"row 'a': base: recipe 'no.yaml' is not a file"):
         plan({"a": {"base": "no.yaml"}})
-    with pytest.raises(FileNotFoundError, match=r"row 'a': pretrain: base='no.yaml'"):
+    with pytest.raises(FileNotFoundError, match=r"row 'a': pretrain: base: recipe 'no.yaml'"):
         plan({"a": {"pretrain": {"base": "no.yaml"}}})
     with pytest.raises(ValueError, match="row 'a': base is missing"):
         plan({"a": {}}, base=None)
@@ -305,7 +305,7 @@ def test_duplicate_rows_are_refused(tmp_path):
         (["--processes", "0"], "processes=0; expected 1 or more"),
         (["--rows", "a,b"], "the recipe has no"),
         (["--output_dir="], "output_dir is empty; name a folder"),
-        (["--seeds", "4294967296"], "expected whole numbers >= 0 and < 2"),
+        (["--seeds", "4294967296"], "expected integers from 0 to 2"),
         (["stray"], "unexpected argument 'stray'"),
     ],
 )

@@ -87,14 +87,14 @@ def test_points_differ():
     values = draw({"choice": [1, 2, 3]}, draws=3)
 
     assert sorted(values) == [1, 2, 3]
-    with pytest.raises(ValueError, match="draws=4, but only 3 different points were found"):
+    with pytest.raises(ValueError, match="draws=4, but only 3 distinct points were found"):
         draw({"choice": [1, 2, 3]}, draws=4)
 
 
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"fields": {"x": {"uniform": [0, 1]}}}, "draws=0; expected a whole number >= 1"),
+        ({"fields": {"x": {"uniform": [0, 1]}}}, "draws=0; expected an integer >= 1"),
         ({"draws": 2}, "fields is empty"),
         ({"draws": 2, "fields": {"x": [0, 1]}}, r"x=\[0, 1\]; expected {choice:"),
         ({"draws": 2, "fields": {"x": {"normal": [0, 1]}}}, "'normal'.*; expected {choice:"),

@@ -12,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RECIPES = {path.relative_to(ROOT / "recipes") for path in (ROOT / "recipes").rglob("*.yaml")}
+PACKAGES = ("minbert_cli", "modeling_minbert", "trainers", "datasets_scripts", "sentence_vectors")
+FILES = ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "model_card.md")
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 # Parses every recipe by its name with the program that reads it.
 PARSE = """
@@ -52,8 +54,10 @@ def installed(tmp_path_factory):
     pytest.importorskip("setuptools")
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
-    ignored = shutil.ignore_patterns(".*", "__pycache__", "tests", "benchmarks", "runs", "build")
-    shutil.copytree(ROOT, source, ignore=ignored)
+    for name in (*PACKAGES, "recipes", "space"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in FILES:
+        shutil.copy(ROOT / name, source)
     subprocess.run([sys.executable, "-c", BUILD, str(folder)], cwd=source, check=True)
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
