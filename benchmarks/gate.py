@@ -1,4 +1,4 @@
-"""Do all peers compute the same? A speed counts only if they do.
+"""Check that all peers compute the same; a speed counts only if they do.
 
 Without dropout, in fp32, on a few rows of each batch: the first loss, the first gradients, and
 losses and weights over 20 steps of AdamW, each against BERT of transformers in a plain loop.
@@ -18,16 +18,16 @@ from .tasks import TASKS
 REFERENCE = "bare"
 LIMITS = {"first loss": 1e-5, "gradients": 1e-4, "losses": 1e-3, "weights": 1e-4}
 HALF_LIMIT = 1.2
-# A softmax does not change with the bias of its keys: the gradient is rounding noise around zero,
-# which AdamW scales up to whole steps.
+# Softmax is invariant to the bias of the keys: its gradient is rounding noise, which AdamW scales up
+# to full steps.
 UNDETERMINED = "attention.self.key.bias"
 
 
 class Recorder(Probe):
-    """Keeps what the gate compares.
+    """Records what the gate compares.
 
     Args:
-        peer: Whose gradients and weights.
+        peer: The peer to record.
     """
 
     def __init__(self, peer: Peer) -> None:
@@ -37,16 +37,16 @@ class Recorder(Probe):
         self.counts = {"tokens": 0, "sequences": 0, "masked": 0}
 
     def on_batch(self, inputs: Mapping[str, Any]) -> None:
-        """Count."""
+        """Count tokens, sequences and masked tokens."""
         for name, count in count_batch(inputs).items():
             self.counts[name] += count
 
     def on_loss(self, loss: Tensor) -> None:
-        """Keep."""
+        """Record the loss."""
         self.losses.append(loss.detach().double().cpu())
 
     def on_gradients(self) -> None:
-        """Keep those of the first step."""
+        """Record the gradients of the first step."""
         if not self.gradients:
             self.gradients = {
                 name: parameter.grad.detach().clone().cpu()
@@ -65,7 +65,7 @@ class Recorder(Probe):
 
 
 def count_batch(inputs: Mapping[str, Any]) -> dict[str, int]:
-    """Count the real tokens, sequences and masked tokens that a model is given.
+    """Count the tokens (without padding), sequences and masked tokens of a batch.
 
     Args:
         inputs: A padded batch (with attention masks, also of two sides) or a packed one.
@@ -89,7 +89,7 @@ def count_batch(inputs: Mapping[str, Any]) -> dict[str, int]:
 
 
 def flatten_names(inputs: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """List the tensors of a batch whose entries may be batches."""
+    """Return the tensors of a possibly nested batch by dotted names."""
     found = []
     for name, value in inputs.items():
         if isinstance(value, Mapping):
@@ -100,7 +100,7 @@ def flatten_names(inputs: Mapping[str, Any], prefix: str = "") -> list[tuple[str
 
 
 def count_job(job: Job) -> dict[str, int]:
-    """Count what a peer must have seen, from the files alone."""
+    """Return the expected counts, from the files alone."""
     counts = {"tokens": 0, "sequences": 0, "masked": 0}
     for name, rows in job.batches():
         data = job.data[name]
@@ -113,7 +113,7 @@ def count_job(job: Job) -> dict[str, int]:
 
 
 def record(name: str, job: Job, file: Path) -> None:
-    """Train a peer for the gate and write what it did."""
+    """Train a peer for the gate and write its record."""
     torch.manual_seed(0)
     peer = make_peer(name, job)
     recorder = Recorder(peer)
@@ -144,16 +144,16 @@ def compare(file: Path, reference: Path, job: Job) -> dict[str, Any]:
     ]
     for name, count in count_job(job).items():
         if int(own[f"count {name}"]) != count:
-            reasons.append(f"{name}: {int(own[f'count {name}'])} in the place of {count}")
+            reasons.append(f"{name}: {int(own[f'count {name}'])} instead of {count}")
     return {"errors": errors, "reason": "; ".join(reasons) or None}
 
 
 def worst_error(
     own: Mapping[str, Tensor], other: Mapping[str, Tensor], prefix: str
 ) -> tuple[float, str]:
-    """Find the largest relative error, in the 2-norm, over all parameters that have a gradient.
+    """Return the largest relative error (2-norm) of all parameters with a gradient.
 
-    The norm of a weight is taken for at least 0.01 an element: new biases are zero.
+    The norm of a weight counts as at least 0.01 per element, since new biases are zero.
     """
     worst, where = 0.0, ""
     for key in other:
@@ -182,7 +182,7 @@ def compare_half(file: Path, half: Path, reference: Path) -> dict[str, Any]:
         reference: Record of the reference in fp32.
 
     Returns:
-        The relative errors of all gradients together and of the losses, each over that of
+        The relative errors of all gradients and of the losses, each divided by that of
         transformers, and ``reason``.
     """
     exact = load_file(reference)
@@ -211,7 +211,7 @@ def _half_errors(own: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> dict
 
 
 def compare_encoders(name: str, job: Job) -> dict[str, Any]:
-    """Compare the vectors of an encoder with those of the reference."""
+    """Compare the embeddings of an encoder with those of the reference."""
     sentences = job.sentences()
     vectors = [
         torch.as_tensor(make_encoder(peer, job)(sentences)).double() for peer in (name, REFERENCE)

@@ -1,4 +1,4 @@
-"""What the machine is, and what else it does while something is measured."""
+"""Description of the machine, and its load from other processes."""
 
 import contextlib
 import os
@@ -17,14 +17,14 @@ IDLE = (3, 4)  # idle and waiting for input
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Processor times since the machine started, and of this process and its children.
+    """Processor times of the machine, and of this process and its children.
 
     Args:
-        wall: Clock, in seconds.
-        busy: Of all processors, in seconds.
-        steal: Taken by other guests of the host, in seconds.
-        own: Of this process and of children that have ended, in seconds.
-        load: Processes that run or wait, mean of the last minute.
+        wall: Wall clock, in seconds.
+        busy: Busy time of all processors, in seconds.
+        steal: Time taken by other guests of the host, in seconds.
+        own: Time of this process and of finished children, in seconds.
+        load: Load average of the last minute.
     """
 
     wall: float
@@ -35,7 +35,7 @@ class Snapshot:
 
     @classmethod
     def take(cls) -> "Snapshot":
-        """Read the clocks; on a machine without /proc others are taken for idle."""
+        """Read the clocks; without /proc, other processes count as idle."""
         own = sum(
             usage.ru_utime + usage.ru_stime
             for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
@@ -50,7 +50,7 @@ class Snapshot:
         return cls(time.perf_counter(), busy, steal, own, os.getloadavg()[0])
 
     def until(self, later: "Snapshot") -> dict[str, float]:
-        """Tell what happened meanwhile: processors that others used and that were stolen."""
+        """Return the processors that others used and stole until a later snapshot."""
         wall = later.wall - self.wall
         foreign = (later.busy - self.busy) - (later.own - self.own)
         return {
@@ -62,13 +62,13 @@ class Snapshot:
 
 
 def read_memory() -> dict[str, float]:
-    """Read the memory of this process, in MiB: now and at its peak."""
+    """Return the current and the peak memory of this process, in MiB."""
     status = Path("/proc/self/status")
     if not status.exists():
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         return {"now": peak, "peak": peak}
     fields = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
-    # ru_maxrss would begin with that of the process that started this one
+    # ru_maxrss includes the process that started this one
     return {
         "now": int(fields["VmRSS"].split()[0]) / 1024,
         "peak": int(fields["VmHWM"].split()[0]) / 1024,
@@ -76,15 +76,15 @@ def read_memory() -> dict[str, float]:
 
 
 class Memory:
-    """The memory of this process from here on."""
+    """Memory use of this process since the start of a measurement."""
 
     def __init__(self) -> None:
         self.before = read_memory()
-        with contextlib.suppress(OSError):  # where the system can, the peak begins anew
+        with contextlib.suppress(OSError):  # resets the peak where supported
             Path("/proc/self/clear_refs").write_text("5")
 
     def used(self) -> dict[str, float]:
-        """Return the peak since the process started, and what came on top of the start, in MiB."""
+        """Return the peak, and the increase since the start, in MiB."""
         peak = read_memory()["peak"]
         return {
             "peak_mib": max(peak, self.before["peak"]),
@@ -93,12 +93,12 @@ class Memory:
 
 
 def count_cores() -> int:
-    """Count the processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def describe_machine() -> dict[str, Any]:
-    """Name processor, system and versions."""
+    """Describe processor, system and versions."""
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():

@@ -84,7 +84,7 @@ def _describe_processes(settings: Settings) -> str:
 
 
 def show_command(script: str, argv: Sequence[str]) -> str:
-    """Show a command line with the names of files and folders in the place of their paths."""
+    """Show a command line with the names of files and folders instead of their paths."""
     return " ".join(["python", script, *(re.sub(r"[^=]*/", "", argument) for argument in argv)])
 
 

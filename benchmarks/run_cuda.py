@@ -153,7 +153,7 @@ def describe_use(log: Log, races: Sequence[Race], settings: Settings, ceilings: 
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

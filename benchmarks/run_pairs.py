@@ -1,11 +1,11 @@
-"""Measure the headline of Sentence-BERT: the most similar pair among 10,000 sentences, two ways.
+"""Find the most similar of 10,000 sentences in two ways: the headline of Sentence-BERT.
 
     python benchmarks/run_pairs.py --model <weights> --data_dir <folder with the course's files>
     python benchmarks/run_pairs.py --model <weights> --data_dir <folder> --sentences 100 --pairs 20
 
-The embedding way is measured in full: a vector of every sentence, and the cosines of all pairs. The
-joint way reads every pair with one encoder; some random pairs are measured, and their mean stands
-for all n (n - 1) / 2. Source: Reimers and Gurevych 2019, section 1.
+The embedding way is measured in full: all sentence vectors, and the cosines of all pairs. The joint
+way encodes both sentences of a pair together; random pairs are measured, and their mean is
+extrapolated to all n (n - 1) / 2. Source: Reimers and Gurevych 2019, section 1.
 """
 
 import argparse
@@ -32,29 +32,29 @@ from sentence_vectors import most_similar_pair  # noqa: E402
 from trainers import readable_errors  # noqa: E402
 
 SOURCES = ("quora", "sst", "sts")
-# The joint way with the smallest head there is: a number for a pair.
+# The joint way with the smallest head: one number per pair.
 JOINT = {"joint": {"problem_type": "paraphrase", "pair_encoding": "joint", "pooling": "cls"}}
 DAY = 86_400  # seconds
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser("run_pairs.py", description=__doc__)
     add = parser.add_argument
-    add("--model", required=True, help="weights of both ways: a folder or Hub id")
-    add("--data_dir", required=True, help="folder with the course's files, which give sentences")
-    add("--sentences", type=int, default=10_000, help="different sentences (10,000)")
-    add("--pairs", type=int, default=2_000, help="pairs of the joint way in a round (2,000)")
-    add("--rounds", type=int, default=3, help="how often each way is measured, in turn (3)")
+    add("--model", required=True, help="checkpoint of both ways: a folder or Hub id")
+    add("--data_dir", required=True, help="folder with the course's files")
+    add("--sentences", type=int, default=10_000, help="number of distinct sentences (10,000)")
+    add("--pairs", type=int, default=2_000, help="pairs of the joint way per round (2,000)")
+    add("--rounds", type=int, default=3, help="alternating measurements of each way (3)")
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu or cuda")
     return parser.parse_args(argv)
 
 
 def read_sentences(data_dir: str, count: int) -> list[str]:
-    """Draw different sentences of the training parts of the course's tasks.
+    """Draw distinct sentences from the training splits of the course's tasks.
 
     Raises:
-        ValueError: If there are not as many.
+        ValueError: If there are too few.
     """
     found: set[str] = set()
     for name in SOURCES:
@@ -63,14 +63,14 @@ def read_sentences(data_dir: str, count: int) -> list[str]:
             if column.startswith("sentence"):
                 found.update(rows[column][:])
     if not 2 <= count <= len(found):
-        raise ValueError(f"sentences={count}; {data_dir} has {len(found)} different ones")
+        raise ValueError(f"sentences={count}; {data_dir} has {len(found)} distinct sentences")
     texts = sorted(found)
     chosen = np.random.default_rng(0).choice(len(texts), count, replace=False)
     return [texts[place] for place in chosen]
 
 
 def measure(do: Callable[[], Any], device: str) -> tuple[float, Any]:
-    """Take the seconds of something, until the device has done it."""
+    """Return the seconds of a call, including work on the device, and its result."""
     start = time.perf_counter()
     found = do()
     if device.startswith("cuda"):
@@ -79,16 +79,16 @@ def measure(do: Callable[[], Any], device: str) -> tuple[float, Any]:
 
 
 def describe(name: str, seconds: Sequence[float]) -> str:
-    """Say mean and sample standard deviation over the rounds."""
+    """Format mean and sample standard deviation over the rounds."""
     spread = f" ± {stdev(seconds):.3g}" if len(seconds) > 1 else ""
     return f"{name}: {mean(seconds):.4g}{spread} s"
 
 
 def run(args: argparse.Namespace) -> None:
-    """Measure both ways in turn, and print the ratio.
+    """Measure both ways in alternation, and print the ratio.
 
     Raises:
-        ValueError: If a number, the model or the sentences are refused.
+        ValueError: If a number, the model or the sentences are invalid.
     """
     logging.disable_progress_bar()
     if args.rounds < 1 or args.pairs < 1:
@@ -143,7 +143,7 @@ def _print(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure; a mistake of the user is one line and exit status 2."""
+    """Measure; a user's mistake is one line and exit status 2."""
     args = parse(sys.argv[1:] if argv is None else argv)
     with readable_errors("run_pairs.py"):
         run(args)

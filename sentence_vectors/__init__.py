@@ -1,8 +1,8 @@
-"""What vectors of sentences are good for: search, similar pairs, clusters, transfer to other tasks.
+"""Use and evaluate sentence vectors: search, similar pairs, clusters, transfer to other tasks.
 
-It knows vectors, not models: whatever makes a vector of a sentence will do. The map: ``vectors``
-(what is taken), ``search``, ``pairs``, ``clusters``, ``senteval`` (the files of the transfer
-tasks), ``transfer`` (what a classifier learns from frozen vectors), ``tables`` (what was found).
+The package works on vectors of any origin and does not depend on a model. Modules: ``vectors``
+(accepted input), ``search``, ``pairs``, ``clusters``, ``senteval`` (files of the transfer tasks),
+``transfer`` (classifiers on frozen vectors) and ``tables`` (results).
 """
 
 from .clusters import agglomerative_clusters, community_detection, kmeans_clusters

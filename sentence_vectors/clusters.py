@@ -1,4 +1,4 @@
-"""Clusters of vectors: communities around a centre, k-means, and agglomerative clustering."""
+"""Clusters of vectors: communities around a center, k-means, agglomerative clustering."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from .search import MAX_SCORES
 from .vectors import unit_vectors
 
-# Cosines of equal vectors are 1 but for their last digits.
+# Rounding error of the cosine of equal vectors.
 ROUNDING = 1e-6
 
 
@@ -19,24 +19,24 @@ def community_detection(
     min_size: int = 10,
     max_scores: int = MAX_SCORES,
 ) -> list[list[int]]:
-    """Find groups of vectors that are all similar to the one in their centre.
+    """Find groups of vectors that are similar to a center.
 
-    Every vector with at least `min_size` others (itself among them) whose cosine reaches the
-    threshold is the centre of a community. The largest community takes its members, the next one
-    what is left, and so on. Vectors that are near nothing are in none.
+    A vector is the center of a community if at least `min_size` vectors, including itself, reach
+    the threshold. Communities take their members in order of size, the largest first. A vector
+    without enough similar ones belongs to none.
 
     Args:
-        vectors: (n, D); they are compared on the device where they are.
-        threshold: Lowest cosine with the centre, in [-1, 1].
-        min_size: Vectors of a community at least.
-        max_scores: Cosines that are in memory at a time, at most.
+        vectors: (n, D); compared on their device.
+        threshold: Lowest cosine with the center, in [-1, 1].
+        min_size: Smallest size of a community.
+        max_scores: Largest number of cosines in memory.
 
     Returns:
-        The communities, the largest first: the numbers of their vectors, the centre first, then by
-        falling cosine.
+        The communities, the largest first: indices of their vectors, the center first, then by
+        decreasing cosine.
 
     Raises:
-        ValueError: If there are no vectors, or a value is out of its range.
+        ValueError: If there are no vectors, or a value is out of range.
     """
     unit = unit_vectors(vectors)
     _check_threshold(threshold)
@@ -50,38 +50,38 @@ def community_detection(
         for row in (counts >= min_size).nonzero().flatten().tolist():
             members = cosines[row].topk(int(counts[row])).indices
             found.append((start + row, members.cpu()))
-    return _part(found, len(unit), min_size)
+    return _assign(found, len(unit), min_size)
 
 
-def _part(found: list[tuple[int, Tensor]], count: int, min_size: int) -> list[list[int]]:
-    """Give every vector to one community at most, to the largest first."""
+def _assign(found: list[tuple[int, Tensor]], count: int, min_size: int) -> list[list[int]]:
+    """Assign every vector to one community at most, the largest first."""
     free = torch.ones(count, dtype=torch.bool)
     communities = []
-    for centre, members in sorted(found, key=lambda community: -len(community[1])):
+    for center, members in sorted(found, key=lambda community: -len(community[1])):
         left = members[free[members]]
-        if not free[centre] or len(left) < min_size:
+        if not free[center] or len(left) < min_size:
             continue
-        community = [centre, *left[left != centre].tolist()]
+        community = [center, *left[left != center].tolist()]
         free[community] = False
         communities.append(community)
     return sorted(communities, key=len, reverse=True)
 
 
 def kmeans_clusters(vectors: Any, num_clusters: int, *, seed: int = 0) -> list[int]:
-    """Part vectors of length 1 into so many clusters by k-means (scikit-learn's).
+    """Cluster normalized vectors with scikit-learn's k-means.
 
     Args:
         vectors: (n, D).
         num_clusters: Number of clusters.
-        seed: Of the first centres; the best of ten choices is taken.
+        seed: Seed of the ten initializations, of which the best result is returned.
 
     Returns:
-        The number of the cluster of every vector; 0 is the largest one.
+        The cluster of every vector; 0 is the largest.
 
     Raises:
         ValueError: If there are fewer vectors than clusters.
     """
-    # importing it takes time that only those who cluster have to spend
+    # imported here, since it is slow
     from sklearn.cluster import KMeans
 
     unit = _check_clusters(vectors, num_clusters)
@@ -92,21 +92,21 @@ def kmeans_clusters(vectors: Any, num_clusters: int, *, seed: int = 0) -> list[i
 def agglomerative_clusters(
     vectors: Any, num_clusters: int | None = None, *, threshold: float | None = None
 ) -> list[int]:
-    """Join the nearest clusters, by the mean cosine of their vectors, again and again.
+    """Cluster vectors with scikit-learn's agglomerative clustering, by mean cosine.
 
-    It is scikit-learn's, and needs memory for n x n distances: 800 MB for 10,000 vectors.
+    It needs memory for n x n distances: 800 MB for 10,000 vectors.
 
     Args:
         vectors: (n, D).
-        num_clusters: How many clusters are to be left; None to go on down to the threshold.
-        threshold: Lowest mean cosine of two clusters that are joined, in [-1, 1].
+        num_clusters: Number of clusters; None to merge down to the threshold.
+        threshold: Lowest mean cosine of merged clusters, in [-1, 1].
 
     Returns:
-        The number of the cluster of every vector; 0 is the largest one.
+        The cluster of every vector; 0 is the largest.
 
     Raises:
-        ValueError: If not exactly one of `num_clusters` and `threshold` is given, or there are
-            fewer vectors than clusters, or the threshold is no cosine.
+        ValueError: If not exactly one of `num_clusters` and `threshold` is given, there are fewer
+            vectors than clusters, or the threshold is not a cosine.
     """
     from sklearn.cluster import AgglomerativeClustering
 
@@ -128,18 +128,18 @@ def agglomerative_clusters(
 
 def _check_threshold(threshold: float) -> None:
     if not -1 <= threshold <= 1:
-        raise ValueError(f"threshold={threshold} is a cosine, it must be in [-1, 1]")
+        raise ValueError(f"threshold={threshold} must be a cosine, in [-1, 1]")
 
 
 def _check_clusters(vectors: Any, num_clusters: int) -> Tensor:
     unit = unit_vectors(vectors)
     if not 1 <= num_clusters <= len(unit):
-        raise ValueError(f"num_clusters={num_clusters} must be in [1, {len(unit)}], the vectors")
+        raise ValueError(f"num_clusters={num_clusters} must be in [1, {len(unit)}]")
     return unit
 
 
 def _number_by_size(labels: list[int]) -> list[int]:
-    """Number clusters anew: the largest is 0, of equal ones that of the earlier vector."""
+    """Renumber clusters by decreasing size; ties by their first vector."""
     names = sorted(set(labels), key=lambda name: (-labels.count(name), labels.index(name)))
     numbers = {name: number for number, name in enumerate(names)}
     return [numbers[label] for label in labels]

@@ -1,4 +1,4 @@
-"""Paraphrase mining: the most similar pairs among many vectors, block by block."""
+"""Paraphrase mining: the most similar pairs of many vectors, in blocks."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -15,8 +15,8 @@ class Pairs(NamedTuple):
 
     Args:
         scores: Cosines in [-1, 1], (P,).
-        first: Number of the first vector of each pair, (P,).
-        second: Number of the second one, which is higher, (P,).
+        first: Index of the first vector of each pair, (P,).
+        second: Index of the second vector, which is higher, (P,).
     """
 
     scores: Tensor
@@ -29,15 +29,15 @@ def paraphrase_mining(
 ) -> Pairs:
     """Find the pairs with the highest cosines among all n (n - 1) / 2 pairs.
 
-    It is exact, and needs memory for `max_scores` cosines and `max_pairs` pairs, never for n x n.
+    The search is exact, with memory for `max_scores` cosines and `max_pairs` pairs, not for n x n.
 
     Args:
-        vectors: (n, D); they are compared on the device where they are.
-        max_pairs: How many are wanted.
-        max_scores: Cosines that are in memory at a time, at most.
+        vectors: (n, D); compared on their device.
+        max_pairs: Number of pairs to return.
+        max_scores: Largest number of cosines in memory.
 
     Returns:
-        On the CPU; of equal cosines the pair with the earlier vectors comes first.
+        The pairs, on the CPU; ties by the indices of their vectors.
 
     Raises:
         ValueError: If there are fewer than two vectors, or a number is below 1.
@@ -52,7 +52,7 @@ def paraphrase_mining(
     keys = torch.empty(0, dtype=torch.int64, device=unit.device)  # first * n + second
     for rows, columns in _blocks(count, max_scores):
         cosines = unit[rows] @ unit[columns].T
-        # what is not above the diagonal is no pair, or one that was seen
+        # only above the diagonal, to count every pair once
         first = torch.arange(count, device=unit.device)[rows].unsqueeze(1)
         second = torch.arange(count, device=unit.device)[columns]
         wanted = second > first
@@ -70,14 +70,14 @@ def most_similar_pair(vectors: Any) -> tuple[float, int, int]:
     """Find the pair with the highest cosine; see `paraphrase_mining`.
 
     Returns:
-        The cosine, and the numbers of the two vectors, the lower one first.
+        The cosine, and the indices of the two vectors, the lower one first.
     """
     pairs = paraphrase_mining(vectors, max_pairs=1)
     return float(pairs.scores[0]), int(pairs.first[0]), int(pairs.second[0])
 
 
 def _blocks(count: int, max_scores: int) -> Iterator[tuple[slice, slice]]:
-    """Part the upper triangle of n x n into blocks: rows, and the columns from the diagonal on."""
+    """Split the upper triangle of n x n into blocks of rows and columns."""
     size = max(1, min(1024, int(max_scores**0.5)))
     width = max(1, max_scores // size)
     for start in range(0, count, size):
@@ -86,9 +86,9 @@ def _blocks(count: int, max_scores: int) -> Iterator[tuple[slice, slice]]:
 
 
 def _best(scores: Tensor, keys: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Order pairs, and keep the best; of equal scores the lower key comes first."""
+    """Sort pairs and keep the best; ties by key."""
     if len(scores) > most:
-        # few of many: what is sorted below is what can be among them
+        # sort only the candidates
         kept = scores >= scores.topk(most).values[-1]
         scores, keys = scores[kept], keys[kept]
     by_key = keys.argsort()

@@ -1,4 +1,4 @@
-"""Semantic search: the nearest of many vectors, exactly, block by block."""
+"""Semantic search: the nearest of many vectors, exact, in blocks."""
 
 import importlib
 from typing import Any, Literal, NamedTuple
@@ -8,9 +8,9 @@ from torch import Tensor
 
 from .vectors import unit_vectors
 
-# Scores in memory at a time: 64 MB in float32.
+# Largest number of scores in memory: 64 MB in float32.
 MAX_SCORES = 16_777_216
-QUERIES = 256  # of a block at most
+QUERIES = 256  # largest number in a block
 
 
 class Hits(NamedTuple):
@@ -18,7 +18,7 @@ class Hits(NamedTuple):
 
     Args:
         scores: Cosines in [-1, 1], (Q, K).
-        indices: Their numbers in the corpus, (Q, K).
+        indices: Their indices in the corpus, (Q, K).
     """
 
     scores: Tensor
@@ -33,22 +33,22 @@ def semantic_search(
     backend: Literal["torch", "faiss"] = "torch",
     max_scores: int = MAX_SCORES,
 ) -> Hits:
-    """Find the vectors of a corpus that have the highest cosines with those of queries.
+    """Find the vectors of a corpus with the highest cosines for each query.
 
     Args:
         queries: (Q, D).
-        corpus: (n, D); it is searched on the device where it is.
-        top_k: How many are wanted for each query.
+        corpus: (n, D); searched on its device.
+        top_k: Number of results per query.
         backend: ``torch``, or ``faiss`` for its exact index on the CPU (``pip install faiss-cpu``).
-        max_scores: Cosines that are in memory at a time, at most.
+        max_scores: Largest number of cosines in memory.
 
     Returns:
-        On the CPU, K = min(top_k, n); of equal cosines the earlier vector comes first (which of
-        them faiss finds is its own choice).
+        The results, on the CPU, with K = min(top_k, n); ties by index (faiss may return others of
+        the vectors with equal cosines).
 
     Raises:
         ValueError: If there are no vectors, their sizes differ, or a number is below 1.
-        ImportError: If faiss is wanted, but not installed.
+        ImportError: If faiss is not installed.
     """
     known = unit_vectors(corpus, "corpus")
     asked = unit_vectors(queries, "queries").to(known.device, known.dtype)
@@ -67,7 +67,7 @@ def semantic_search(
 
 
 def _search_block(asked: Tensor, known: Tensor, top_k: int, size: int) -> Hits:
-    """Search for some queries, so many vectors of the corpus at a time."""
+    """Search for a block of queries, `size` vectors of the corpus at a time."""
     best: Hits | None = None
     for start in range(0, len(known), size):
         scores = asked @ known[start : start + size].T
@@ -82,9 +82,9 @@ def _search_block(asked: Tensor, known: Tensor, top_k: int, size: int) -> Hits:
 
 
 def _take_top(scores: Tensor, top_k: int) -> Hits:
-    """Take the highest scores of every row, (Q, n) -> (Q, K); of equal ones those that come first.
+    """Return the highest scores of every row, (Q, n) -> (Q, K); ties by index.
 
-    What `topk` takes of those that are as high as the last one is left to chance.
+    Among scores equal to the lowest one kept, `topk` chooses arbitrarily.
     """
     values, places = scores.topk(top_k, dim=1)
     reach = scores >= values[:, -1:]
@@ -96,7 +96,7 @@ def _take_top(scores: Tensor, top_k: int) -> Hits:
 
 
 def _order(found: Hits, top_k: int) -> Hits:
-    """Take the highest scores of every row; of equal ones the lower index comes first."""
+    """Return the highest scores of every row; ties by index."""
     by_index = found.indices.argsort(dim=1)
     scores, indices = (column.gather(1, by_index) for column in found)
     order = scores.argsort(dim=1, descending=True, stable=True)[:, :top_k]
@@ -108,7 +108,7 @@ def _search_faiss(asked: Tensor, known: Tensor, top_k: int) -> Hits:
         faiss: Any = importlib.import_module("faiss")
     except ImportError as error:
         raise ImportError(
-            "backend='faiss' needs the package faiss: pip install faiss-cpu, or leave it out"
+            "backend='faiss' needs the package faiss: pip install faiss-cpu, or use torch"
         ) from error
     index = faiss.IndexFlatIP(known.shape[1])
     index.add(known.float().cpu().numpy())

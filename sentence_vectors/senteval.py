@@ -1,10 +1,10 @@
-"""The files of the transfer tasks of SentEval, under their names there."""
+"""The files of SentEval's transfer tasks, under their original names."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-# Texts of a row, and its label as the file has it.
+# Texts of a row and its label, as in the file.
 Example = tuple[tuple[str, ...], str]
 
 
@@ -14,11 +14,10 @@ class TransferTask:
 
     Args:
         name: Name of the task.
-        texts: By split the texts of every row, one or two.
-        labels: By split the class of every row.
+        texts: By split, the one or two texts of every row.
+        labels: By split, the class of every row.
 
-    The splits are ``all`` where there are no official ones, else ``train`` and ``test``, and for
-    some ``dev``.
+    The splits are ``all``, or ``train`` and ``test``, and for some tasks ``dev``.
     """
 
     name: str
@@ -31,9 +30,9 @@ class _Source:
     """Where the rows of a task are.
 
     Args:
-        files: By split the files, whose place is the class where lines have none.
-        read: Reads a line, given its class and the place for a message.
-        header: Lines to leave out at the beginning.
+        files: By split, the files; their index is the class if lines have no label.
+        read: Parses a line, given the index of its file and its place for messages.
+        header: Number of header lines.
     """
 
     files: Mapping[str, tuple[str, ...]]
@@ -41,8 +40,8 @@ class _Source:
     header: int = 0
 
 
-def _read_plain(line: str, place: int, where: str) -> Example:  # noqa: ARG001  as the others
-    return (line.strip() or ".",), str(place)  # SentEval puts a full stop for no words
+def _read_plain(line: str, place: int, where: str) -> Example:  # noqa: ARG001  one signature
+    return (line.strip() or ".",), str(place)  # SentEval replaces empty lines by a period
 
 
 def _read_last_column(line: str, place: int, where: str) -> Example:  # noqa: ARG001
@@ -95,10 +94,10 @@ SOURCES: dict[str, _Source] = {
 
 
 def missing_files(name: str, folder: Path) -> list[str]:
-    """List the files of a task that are not in a folder.
+    """Return the files of a task that a folder lacks.
 
     Raises:
-        ValueError: If there is no such task.
+        ValueError: If the task is unknown.
     """
     if name not in SOURCES:
         raise ValueError(f"unknown task {name!r}; known tasks: {', '.join(SOURCES)}")
@@ -107,39 +106,38 @@ def missing_files(name: str, folder: Path) -> list[str]:
 
 
 def load_transfer_task(name: str, folder: Path) -> TransferTask:
-    """Read a task.
+    """Load a task.
 
     Args:
         name: A key of ``SOURCES``.
         folder: Folder with the folders of the tasks.
 
     Raises:
-        ValueError: If there is no such task, a file is not there, or a line is not as expected.
+        ValueError: If the task is unknown, a file is missing, or a line is malformed.
     """
     if missing := missing_files(name, folder):
-        raise ValueError(f"task {name}: {folder / missing[0]} is not there")
+        raise ValueError(f"task {name}: {folder / missing[0]} does not exist")
     source = SOURCES[name]
-    rows = {
-        split: [
-            source.read(line, place, f"{folder / file}:{number}")
-            for place, file in enumerate(files)
-            for number, line in enumerate(_read_lines(folder / file), start=1)
-            if number > source.header
-        ]
-        for split, files in source.files.items()
-    }
-    names = sorted({label for found in rows.values() for _, label in found})
+    rows = {split: list(_read_split(source, folder, split)) for split in source.files}
+    names = sorted({label for examples in rows.values() for _, label in examples})
     if len(names) < 2 or not all(rows.values()):
         raise ValueError(f"task {name}: {folder} has no rows of two classes in every split")
     return TransferTask(
         name,
-        {split: [texts for texts, _ in found] for split, found in rows.items()},
-        {split: [names.index(label) for _, label in found] for split, found in rows.items()},
+        {split: [texts for texts, _ in examples] for split, examples in rows.items()},
+        {split: [names.index(label) for _, label in examples] for split, examples in rows.items()},
     )
 
 
+def _read_split(source: _Source, folder: Path, split: str) -> Iterator[Example]:
+    for index, file in enumerate(source.files[split]):
+        for number, line in enumerate(_read_lines(folder / file), start=1):
+            if number > source.header:
+                yield source.read(line, index, f"{folder / file}:{number}")
+
+
 def _read_lines(path: Path) -> list[str]:
-    """Read lines; SentEval's own files are in Latin-1, copies of them in UTF-8."""
+    """Read lines; SentEval's files are in Latin-1, copies of them in UTF-8."""
     content = path.read_bytes()
     try:
         text = content.decode("utf-8-sig")

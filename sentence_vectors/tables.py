@@ -1,4 +1,4 @@
-"""A table of embedders and tasks: Markdown, CSV and a picture."""
+"""Tables of embedders and tasks: Markdown, CSV and a plot."""
 
 import csv
 import io
@@ -12,12 +12,12 @@ MEAN = "mean"
 
 
 def add_mean(row: Row, columns: list[str]) -> dict[str, float]:
-    """Add the mean over some columns, as SentEval does over the accuracies of its tasks."""
+    """Add the mean of some columns, as SentEval does for the accuracies of its tasks."""
     return {**row, MEAN: sum(row[name] for name in columns) / len(columns)} if columns else {**row}
 
 
 def to_markdown(rows: Mapping[str, Row]) -> str:
-    """Write rows by name as a table, in percent with two decimals."""
+    """Return a Markdown table of rows by name, in percent with two decimals."""
     columns = list(next(iter(rows.values())))
     lines = [["vectors of", *columns], ["---"] * (1 + len(columns))]
     lines += [[name, *(f"{row[column]:.2f}" for column in columns)] for name, row in rows.items()]
@@ -25,7 +25,7 @@ def to_markdown(rows: Mapping[str, Row]) -> str:
 
 
 def to_csv(rows: Mapping[str, Row]) -> str:
-    """Write rows by name as comma-separated values, with all digits."""
+    """Return a CSV table of rows by name, with all digits."""
     columns = list(next(iter(rows.values())))
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -35,8 +35,8 @@ def to_csv(rows: Mapping[str, Row]) -> str:
 
 
 def plot(rows: Mapping[str, Row], path: str | os.PathLike[str]) -> None:
-    """Draw a group of bars for each column, a bar for each row, into a PNG file."""
-    # importing it takes time that who wants no picture need not spend
+    """Write a PNG bar chart: a group per column, a bar per row."""
+    # imported here, since it is slow
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,7 +1,7 @@
-"""Transfer: what a logistic regression learns from frozen vectors, by the protocol of SentEval.
+"""Transfer: logistic regression on frozen vectors, by the protocol of SentEval.
 
-Source: Conneau and Kiela 2018, sections 3.1 and 4; folds, seed and choices of C are those of their
-code for scikit-learn's logistic regression.
+Source: Conneau and Kiela 2018, sections 3.1 and 4; folds, seed and values of C as in their code for
+scikit-learn's logistic regression.
 """
 
 import warnings
@@ -23,20 +23,20 @@ Floats = NDArray[np.float64]
 Classes = NDArray[np.int64]
 
 SEED = 1111
-# Inverse strengths of the regularisation that are tried, from strong to weak: by what there is
-# besides the test rows (folds of them, training rows alone, development rows).
+# Values of C, the inverse regularization strength, for tasks with nested folds, with training rows
+# only, and with development rows.
 NESTED_CHOICES = tuple(2.0**power for power in range(-2, 4))
 FOLD_CHOICES = tuple(2.0**power for power in range(-1, 6))
 DEV_CHOICES = NESTED_CHOICES
-ITERATIONS = 1000  # of the solver at most
+ITERATIONS = 1000  # limit of the solver
 
 
 @dataclass(frozen=True)
 class Score:
-    """What was found for a task, in percent.
+    """Result of a task, in percent.
 
     Args:
-        accuracy: Share of test rows, or of all rows by ten folds, that are right.
+        accuracy: Accuracy on the test rows, or by cross-validation on all rows.
         f1: F1 of class 1, for pairs.
     """
 
@@ -47,17 +47,16 @@ class Score:
 def evaluate_transfer(
     task: TransferTask, embed: Embedder, *, folds: int = 10, jobs: int = 1
 ) -> Score:
-    """Measure what a classifier learns from vectors.
+    """Measure a classifier on vectors.
 
-    Without official splits every row is a test row once (stratified folds), and C is chosen by
-    folds of the other rows; with a training part alone by folds of that; else on the development
-    rows. A pair is the vector (|u - v|, u * v).
+    Without official splits, nested stratified cross-validation chooses C; with a training split
+    only, cross-validation on it; else the development rows. A pair is the vector (|u - v|, u * v).
 
     Args:
         task: The task.
-        embed: Makes the vectors; each sentence is embedded once.
+        embed: Returns the vectors; each sentence is embedded once.
         folds: Number of folds.
-        jobs: Processes that learn at the same time; -1 for all cores.
+        jobs: Parallel processes; -1 for all cores.
     """
     features = _make_features(task, embed)
     labels = {split: np.asarray(found) for split, found in task.labels.items()}
@@ -79,12 +78,12 @@ def evaluate_transfer(
 def evaluate_similarity(
     pairs: Sequence[tuple[str, str]], scores: Sequence[float], embed: Embedder
 ) -> dict[str, float]:
-    """Compare cosines with the judgements of people, without any training.
+    """Correlate cosines with human judgments, without training.
 
     Args:
-        pairs: Sentences.
-        scores: How similar they are.
-        embed: Makes the vectors.
+        pairs: Pairs of sentences.
+        scores: Their similarities.
+        embed: Returns the vectors.
 
     Returns:
         ``spearman`` and ``pearson`` in percent; 0 with a warning if either side is constant.
@@ -133,7 +132,7 @@ def _cross_validate(features: Floats, labels: Classes, folds: int, jobs: int) ->
 def _score_fold(
     features: Floats, labels: Classes, train: Classes, test: Classes, folds: int
 ) -> float:
-    """Choose C on the rows of the other folds, and score this one; in percent."""
+    """Choose C on the other folds, and return the accuracy on this one, in percent."""
     choice = _choose(features[train], labels[train], NESTED_CHOICES, folds, jobs=1)
     (classes,) = _fit_all(features[train], labels[train], features[test], (choice,))
     return 100 * float((classes == labels[test]).mean())
@@ -142,7 +141,7 @@ def _score_fold(
 def _choose(
     features: Floats, labels: Classes, choices: Sequence[float], folds: int, jobs: int
 ) -> float:
-    """Choose the C with the best mean accuracy over folds; of equal ones the strongest."""
+    """Return the C with the best mean accuracy over folds; ties by stronger regularization."""
     from joblib import Parallel, delayed
 
     parts = _split(features, labels, folds)
@@ -167,7 +166,7 @@ def _split(features: Floats, labels: Classes, folds: int) -> list[tuple[Classes,
 def _fit_all(
     features: Floats, labels: Classes, asked: Floats, choices: Sequence[float]
 ) -> list[Classes]:
-    """Predict the classes of rows with every C, each fit going on from the one before."""
+    """Predict the classes of rows with every C, each fit starting from the previous one."""
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(warm_start=True, max_iter=ITERATIONS, random_state=SEED)
@@ -175,7 +174,7 @@ def _fit_all(
 
 
 def _f1(classes: Classes, labels: Classes) -> float:
-    """F1 of class 1 in percent; 0 if it is neither there nor predicted."""
+    """Return F1 of class 1 in percent; 0 if the class neither occurs nor is predicted."""
     right = int(((classes == 1) & (labels == 1)).sum())
     all_of_it = int((classes == 1).sum() + (labels == 1).sum())
     return 100 * 2 * right / all_of_it if all_of_it else 0.0

@@ -1,4 +1,4 @@
-"""Every head of a minBERT checkpoint in the browser: one tab each.
+"""A page with a tab for every head of a minBERT checkpoint.
 
 python app.py
 """
@@ -11,60 +11,60 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer
 
-# A folder beside this file, or the id of a model on the Hub.
+# A folder next to this file, or a Hub id.
 MODEL = os.environ.get("MODEL", "model")
 EMBEDDED = ("mean", "cls", "max", "pooler")
 FIRST, SECOND = "The garden is warm today.", "It is not cold in the garden."
 
 
 def load(auto_class: str) -> Any:
-    """Load a class of the checkpoint, in evaluation mode."""
+    """Load the checkpoint with an Auto class, in evaluation mode."""
     kind = getattr(transformers, auto_class)
     return kind.from_pretrained(MODEL, trust_remote_code=True).eval()
 
 
 def find_class(config: Any) -> str:
-    """Find the Auto class of the model that was saved."""
+    """Return the Auto class of the saved model."""
     saved = config.architectures[0]
-    for auto_class, place in config.auto_map.items():
-        if place.rpartition(".")[2] == saved:
+    for auto_class, path in config.auto_map.items():
+        if path.rpartition(".")[2] == saved:
             return auto_class
-    raise ValueError(f"{MODEL} is a {saved}, of which no class of transformers is known")
+    raise ValueError(f"{MODEL} is a {saved}, which has no Auto class")
 
 
 def to_label(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Make labels and probabilities what `gr.Label` shows."""
+    """Convert predictions for `gr.Label`."""
     return {str(row["label"]): float(row["score"]) for row in rows}
 
 
 def to_entity(row: dict[str, Any], key: str) -> dict[str, Any]:
-    """Make an entity what `gr.HighlightedText` shows."""
+    """Convert an entity for `gr.HighlightedText`."""
     return {"entity": row[key], "start": row["start"], "end": row["end"]}
 
 
 def sentence_tab(predict: Any) -> None:
-    """Show a text and the probabilities of its labels."""
+    """Show a text and its label probabilities."""
     text = gr.Textbox(FIRST, label="Text", lines=3)
     button = gr.Button("Predict", variant="primary")
     button.click(predict, text, gr.Label(label="Probabilities"))
 
 
 def pair_tab(predict: Any, output: Any) -> None:
-    """Show two texts, and what is said of them."""
+    """Show two texts and the prediction for them."""
     first, second = gr.Textbox(FIRST, label="First text"), gr.Textbox(SECOND, label="Second text")
     button = gr.Button("Compare", variant="primary")
     button.click(predict, [first, second], output.render())
 
 
 def tag_tab(tag: Any) -> None:
-    """Show a text with the entities that were found."""
+    """Show a text with its entities."""
     text = gr.Textbox("Ada Lovelace lived in London.", label="Text", lines=3)
     button = gr.Button("Tag", variant="primary")
     button.click(tag, text, gr.HighlightedText(label="Entities"))
 
 
 def answer_tab(answer: Any) -> None:
-    """Show a passage and a question, and the span that answers it."""
+    """Show a passage, a question and the answer span."""
     question = gr.Textbox("Where did Ada live?", label="Question")
     passage = gr.Textbox("Ada Lovelace lived in London.", label="Passage", lines=5)
     outputs = [gr.Textbox(label="Answer"), gr.Number(label="Probability")]
@@ -95,7 +95,7 @@ def task_tab(model: Any, name: str) -> None:
 
 
 def tagging_task_tab(model: Any, name: str) -> None:
-    """Show a task of tags: its entities, or the tag of each word."""
+    """Show a tagging task: entities, or the tag of each word."""
 
     def tag(text: str) -> Any:
         (found,) = model.predict(name, [text])
@@ -107,7 +107,7 @@ def tagging_task_tab(model: Any, name: str) -> None:
 
 
 def question_task_tab(model: Any, name: str) -> None:
-    """Show a task of questions about passages."""
+    """Show a question answering task."""
 
     def answer(question: str, passage: str) -> tuple[str, float]:
         (found,) = model.predict(name, [(question, passage)])
@@ -116,7 +116,7 @@ def question_task_tab(model: Any, name: str) -> None:
     answer_tab(answer)
 
 
-# problem type of a task of tokens -> its tab
+# Problem type of a token-level task -> its tab
 TOKEN_TABS: dict[str, Any] = {
     "token_classification": tagging_task_tab,
     "question_answering": question_task_tab,
@@ -124,27 +124,27 @@ TOKEN_TABS: dict[str, Any] = {
 
 
 def mask_tab(tokenizer: Any) -> None:
-    """Show a text with a masked word, and what could stand there."""
+    """Show a text with a masked word and predictions for it."""
     model = load("AutoModelForMaskedLM")
     mask = tokenizer.mask_token
 
     def fill(text: str) -> dict[str, float]:
         inputs = tokenizer(text, return_tensors="pt", truncation=True)
-        places = (inputs["input_ids"][0] == tokenizer.mask_token_id).nonzero()
-        if not len(places):
-            raise gr.Error(f"Put one {mask} into the text.")
+        positions = (inputs["input_ids"][0] == tokenizer.mask_token_id).nonzero()
+        if not len(positions):
+            raise gr.Error(f"The text needs one {mask}.")
         with torch.no_grad():
-            scores = model(**inputs).logits[0, places[0, 0]].softmax(-1)
+            scores = model(**inputs).logits[0, positions[0, 0]].softmax(-1)
         best = scores.topk(min(5, len(scores)))
-        words = tokenizer.convert_ids_to_tokens(best.indices.tolist())
-        return dict(zip(words, best.values.tolist(), strict=True))
+        tokens = tokenizer.convert_ids_to_tokens(best.indices.tolist())
+        return dict(zip(tokens, best.values.tolist(), strict=True))
 
     text = gr.Textbox(f"The garden is {mask} today.", label=f"Text with one {mask}", lines=3)
     gr.Button("Fill", variant="primary").click(fill, text, gr.Label(label="Words"))
 
 
 def next_sentence_tab(tokenizer: Any) -> None:
-    """Show two texts, and whether the second one follows."""
+    """Show two texts and whether the second follows the first."""
     model = load("AutoModelForNextSentencePrediction")
 
     def follows(first: str, second: str) -> dict[str, float]:
@@ -157,14 +157,14 @@ def next_sentence_tab(tokenizer: Any) -> None:
 
 
 def text_tab(tokenizer: Any) -> None:
-    """Show a text, and the probabilities of its classes."""
+    """Show a text and its class probabilities."""
     model = load("AutoModelForSequenceClassification")
     pipe = transformers.pipeline("text-classification", model, tokenizer=tokenizer)
     sentence_tab(lambda text: to_label(pipe(text, top_k=20)))
 
 
 def text_pair_tab(tokenizer: Any) -> None:
-    """Show two texts, and the probabilities of their classes."""
+    """Show two texts and their class probabilities."""
     model = load("AutoModelForSequenceClassification")
     pipe = transformers.pipeline("text-classification", model, tokenizer=tokenizer)
 
@@ -175,7 +175,7 @@ def text_pair_tab(tokenizer: Any) -> None:
 
 
 def token_tab(tokenizer: Any) -> None:
-    """Show a text with the entities that were found."""
+    """Show a text with its entities."""
     model = load("AutoModelForTokenClassification")
     pipe = transformers.pipeline(
         "token-classification", model, tokenizer=tokenizer, aggregation_strategy="simple"
@@ -188,7 +188,7 @@ def token_tab(tokenizer: Any) -> None:
 
 
 def question_tab(tokenizer: Any) -> None:
-    """Show a passage and a question, and the span that answers it."""
+    """Show a passage, a question and the answer span."""
     model = load("AutoModelForQuestionAnswering")
     model.tokenizer = tokenizer
 
@@ -200,7 +200,7 @@ def question_tab(tokenizer: Any) -> None:
 
 
 def embedding_tab(tokenizer: Any) -> None:
-    """Show two texts, and the cosine of their vectors."""
+    """Show two texts and the cosine of their vectors."""
     encoder = load("AutoModel")
 
     def compare(first: str, second: str, pooling: str) -> float:
@@ -234,7 +234,7 @@ TABS: dict[str, dict[str, Any]] = {
 
 
 def find_tabs(config: Any) -> dict[str, Any]:
-    """Find the tabs of a checkpoint: a name, and what fills it when it is given the tokenizer."""
+    """Return the tabs of a checkpoint: name -> function that fills it, given the tokenizer."""
     auto_class = find_class(config)
     if config.architectures[0] != "MinBertForMultiTask":
         return {**TABS.get(auto_class, {}), "Embeddings": embedding_tab}
@@ -253,12 +253,12 @@ def find_tabs(config: Any) -> dict[str, Any]:
 
 
 def build() -> gr.Blocks:
-    """Make the page."""
+    """Build the page."""
     config = AutoConfig.from_pretrained(MODEL, trust_remote_code=True)
     tokenizer = AutoTokenizer.from_pretrained(MODEL, trust_remote_code=True)
     tokenizer.model_max_length = config.max_position_embeddings
     with gr.Blocks(title="minBERT") as page:
-        gr.Markdown(f"# minBERT\nEvery head of `{MODEL}`, a tab each.")
+        gr.Markdown(f"# minBERT\nA tab for every head of `{MODEL}`.")
         for name, fill in find_tabs(config).items():
             with gr.Tab(name):
                 fill(tokenizer)

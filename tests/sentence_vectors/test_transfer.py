@@ -169,7 +169,7 @@ def test_a_constant_has_no_correlation():
         ("TREC", "TREC/TREC_10.label", "what is it", r"TREC_10\.label:1: expected COARSE:fine"),
         ("SST2", "SST/binary/sentiment-dev", "a film", "sentiment-dev:1: expected a sentence"),
         ("MRPC", "MRPC/msr_paraphrase_test.txt", "x\n1\ta", r"test\.txt:2: expected Quality"),
-        ("MR", "MR/rt-polarity.neg", None, r"rt-polarity\.neg is not there"),
+        ("MR", "MR/rt-polarity.neg", None, r"rt-polarity\.neg does not exist"),
         ("STS", "STS", "", "unknown task 'STS'; known tasks: MR, CR"),
     ],
 )

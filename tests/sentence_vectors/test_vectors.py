@@ -158,20 +158,20 @@ def test_equal_vectors_reach_the_highest_threshold():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: semantic_search([], draw(2)), "queries: there are none"),
-        (lambda: semantic_search(draw(2), torch.empty(0, 3)), "corpus: there are none"),
+        (lambda: semantic_search([], draw(2)), "queries is empty"),
+        (lambda: semantic_search(draw(2), torch.empty(0, 3)), "corpus is empty"),
         (lambda: semantic_search(draw(1, 3), draw(1, 4)), "size 3, the corpus has 4"),
         (lambda: semantic_search(draw(1), draw(1), top_k=0), "top_k=0 and .* at least 1"),
         (lambda: paraphrase_mining(draw(1)), "at least two are needed"),
         (lambda: paraphrase_mining(draw(2), max_pairs=0), "max_pairs=0 and .* at least 1"),
-        (lambda: community_detection(draw(3), threshold=2), "threshold=2 is a cosine"),
+        (lambda: community_detection(draw(3), threshold=2), "threshold=2 must be a cosine"),
         (lambda: community_detection(draw(3), min_size=0), "min_size=0 must be"),
         (lambda: kmeans_clusters(draw(3), 4), r"num_clusters=4 must be in \[1, 3\]"),
         (lambda: agglomerative_clusters(draw(3)), "exactly one of"),
-        (lambda: agglomerative_clusters(draw(3), threshold=2), "threshold=2 is a cosine"),
+        (lambda: agglomerative_clusters(draw(3), threshold=2), "threshold=2 must be a cosine"),
         (lambda: agglomerative_clusters(draw(3), 0), r"num_clusters=0 must be in \[1, 3\]"),
-        (lambda: as_vectors(draw(3)[0]), r"shape \(7,\); expected \(number, size\)"),
-        (lambda: as_vectors([[0.0], [float("nan")]]), "number 1 holds values that are not finite"),
+        (lambda: as_vectors(draw(3)[0]), r"shape \(7,\); expected \(n, D\)"),
+        (lambda: as_vectors([[0.0], [float("nan")]]), "vector 1 has values that are not finite"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(call, message):
