@@ -12,7 +12,7 @@ from typing import Any
 from trainers.errors import INPUT_ERRORS
 from trainers.metrics.task_metrics import AGGREGATES
 from trainers.runs.recipe_files import read_recipe
-from trainers.runs.recipes import check_types, deal_keys
+from trainers.runs.recipes import check_types, split_keys
 from trainers.runs.run_folder import LOCK_FILE, is_finished
 
 from .experiment_arguments import EXAMPLE, ExperimentArguments, PretrainKeys, RowKeys, check_seeds
@@ -151,7 +151,7 @@ def _plan_row(
 
 def _fill(where: str, kind: type, keys: Any) -> Any:
     """Fill a dataclass with the keys of a mapping out of YAML."""
-    (given,) = deal_keys(where, keys, (kind,))
+    (given,) = split_keys(where, keys, (kind,))
     check_types(where, kind, given)
     try:
         return kind(**given)
