@@ -22,7 +22,7 @@ class StepLoss:
         loss: The loss with the terms of all methods, a scalar.
         plain: The loss of the first forward pass, without these terms.
         outputs: Model outputs of the first forward pass.
-        facts: Scalars for the logs, by name.
+        facts: Detached scalars for the logs, by name.
     """
 
     loss: Tensor

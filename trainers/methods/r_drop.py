@@ -38,5 +38,5 @@ class RDrop(Regularizer):
         first, second = compute(), compute()
         divergence = diverge(self.model, inputs, first.outputs.logits, second.outputs.logits)
         loss = (first.loss + second.loss) / 2 + self.alpha / 2 * divergence
-        facts = first.facts | {"rdrop_divergence": divergence}
+        facts = first.facts | {"rdrop_divergence": divergence.detach()}
         return StepLoss(loss, first.plain, first.outputs, facts)

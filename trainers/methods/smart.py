@@ -91,6 +91,7 @@ class Smart(Regularizer):
             divergence = diverge(self.model, inputs, logits, averaged.logits)
             loss = loss + self.config.bregman_weight * divergence
             facts["bregman_divergence"] = divergence
+        facts = {name: fact.detach() for name, fact in facts.items()}
         return StepLoss(loss, step.plain, step.outputs, facts)
 
     def after_step(self, state: TrainerState) -> None:
