@@ -146,8 +146,9 @@ def train_block(method: str, size: str, steps: int, threads: int) -> dict[str, f
     if lora := keys.get("lora"):
         add_lora(model, lora, trained=("heads.", "cls."))
     per_step = len(TASKS) if keys.get("task_sampling") == "mixed" else 1
-    surgery = keys.pop("gradient_surgery", None)
-    sampling = SamplingArguments(task_sampling=keys.pop("task_sampling", "round_robin"))
+    sampling = SamplingArguments(
+        task_sampling=keys.pop("task_sampling", "round_robin")
+    ).make_sampling()
     args = FastTrainingArguments(
         output_dir=tempfile.gettempdir(), max_steps=(WARMUP + steps) // per_step, use_cpu=True,
         per_device_train_batch_size=ROWS, save_strategy="no", disable_tqdm=True,
@@ -159,7 +160,7 @@ def train_block(method: str, size: str, steps: int, threads: int) -> dict[str, f
         train_dataset={
             task: make_rows(task, head, ROWS * (WARMUP + steps)) for task, head in heads.items()
         },
-        sampling=sampling, gradient_surgery=surgery, methods=MethodArguments(**keys),
+        sampling=sampling, methods=MethodArguments(**keys).make_methods(),
     )  # fmt: skip
     clock = Clock()
     trainer.remove_callback(PrinterCallback)

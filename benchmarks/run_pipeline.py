@@ -128,7 +128,7 @@ def measure_corpus(file: Path, folder: Path) -> dict[str, Any]:
 def make_loader(rows: Any, tokenizer: Any, workers: int) -> DataLoader[Any]:
     """Load one pass of masked, packed batches, as the trainer does."""
     sampler = TaskBatchSampler(
-        {"text": len(rows)}, {"text": BATCH}, stop="longest", changing=["text"]
+        {"text": len(rows)}, {"text": BATCH}, steps_per_epoch="longest", changing=["text"]
     )
     texts = {"text": TextTask("pretraining", Masking.from_tokenizer(tokenizer))}
     collator = TaskCollator(tokenizer.pad_token_id, packed=True, texts=texts)

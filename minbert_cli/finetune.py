@@ -165,7 +165,7 @@ def load_model(
     described = MinBertConfig(tasks=heads)
     reads_pooler = any(described.task(name).pooling == "pooler" for name in heads)
     # a frozen pooler must have been trained
-    keep_pooler = arguments.mode == "frozen" and reads_pooler
+    keep_pooler = arguments.freeze_encoder and reads_pooler
     if path is None:
         config = new_config(arguments.model_config, vocab_size=len(tokenizer), tasks=heads)
         model = MinBertForMultiTask(config)
@@ -179,7 +179,7 @@ def load_model(
         )
     longest = [described.task(name).max_length or 0 for name in heads]
     fit_together(model, tokenizer, path, max(arguments.max_length, *longest))
-    if arguments.mode == "frozen":
+    if arguments.freeze_encoder:
         freeze_encoder(model)
     if arguments.lora is not None:
         add_lora(model, arguments.lora, trained=("heads.", "cls.", "bert.pooler."))
@@ -196,7 +196,7 @@ def freeze_encoder(model: MinBertForMultiTask) -> None:
     for name, head in model.heads.items():
         if not list(head.parameters()):
             raise ValueError(
-                f"task {name!r}: mode='frozen' trains heads only, and a cosine head has no "
+                f"task {name!r}: freeze_encoder trains only the heads, and a cosine head has no "
                 "weights; use head: concat"
             )
 
@@ -273,14 +273,12 @@ def make_trainer(
                 if task.problem_type == "question_answering"
             },
             masking={name: text.masking for name, text in texts.items() if text.masking},
-            stop=arguments.parse_stop(),
-            sampling=arguments,
+            steps_per_epoch=arguments.parse_steps_per_epoch(),
+            sampling=arguments.make_sampling(),
             metrics=find_metrics(data.tasks),
             glue_tasks=find_glue(data.tasks),
-            gradient_surgery=arguments.gradient_surgery,
             max_tokens_per_batch=arguments.max_tokens_per_batch,
-            exponential_lr_gamma=arguments.exponential_lr_gamma,
-            methods=arguments,
+            methods=arguments.make_methods(),
             **options,
         )
 

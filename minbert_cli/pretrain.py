@@ -193,7 +193,7 @@ def prepare_run(
             train_dataset={TASK: text.splits["train"]},
             eval_dataset={TASK: text.splits["validation"]},
             masking={TASK: text.masking} if text.masking else None,
-            stop="longest",
+            steps_per_epoch="longest",
             max_tokens_per_batch=arguments.max_tokens_per_batch,
             processing_class=tokenizer,
             callbacks=callbacks,

@@ -4,7 +4,7 @@ What `finetune.py` and `experiments.py` know of tasks before there is a model.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from trainers import (
     TextArguments,
     check_metric,
     check_types,
-    deal_keys,
+    split_keys,
 )
 
 
@@ -51,8 +51,10 @@ class RecipeTask:
         Raises:
             ValueError: If a key is unknown or a value is refused.
         """
-        kinds = (TaskData, MinBertTask, TaskTraining)
-        data, head, training = deal_keys(f"task {name!r}", keys, kinds)
+        # a recipe cannot set what training finds out
+        head_keys = {field.name for field in fields(MinBertTask)} - {"threshold_fitted"}
+        readers = (TaskData, head_keys, TaskTraining)
+        data, head, training = split_keys(f"task {name!r}", keys, readers)
         try:
             task_training = TaskTraining(**training)
         except ValueError as error:
@@ -162,7 +164,7 @@ class RecipeText:
         """
         where, kind = f"task {name!r}", keys["problem_type"]
         own = {key: value for key, value in keys.items() if key != "problem_type"}
-        text, training = deal_keys(where, own, (TextArguments, TaskTraining))
+        text, training = split_keys(where, own, (TextArguments, TaskTraining))
         check_types(where, TextArguments, text)
         try:
             arguments = TextArguments(**{"corpus": {}, **text})

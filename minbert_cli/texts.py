@@ -89,11 +89,11 @@ def load_text(
             max_length=max_length,
             seed=seed,
             short_seq_prob=arguments.short_seq_prob,
-            balanced=arguments.balanced,
+            balanced=arguments.balanced_pairs,
             name=f"{' + '.join(corpora)} ({split})",
         )
         for split, documents in encoded.splits.items()
     }
     facts = {split: rows.describe() for split, rows in splits.items()}  # type: ignore[attr-defined]
-    splits["validation"] = spread(splits["validation"], arguments.max_eval_rows)
+    splits["validation"] = spread(splits["validation"], arguments.max_eval_samples)
     return Text(splits, masking, facts, encoded.problems, encoded.fingerprint)

@@ -111,7 +111,7 @@ def write_recipe(folder, *, processes=1, dropout=0.1, model=None, **settings):
         "use_cpu": True,
         "disable_tqdm": True,
         "seed": 7,
-        "stop": 6,
+        "steps_per_epoch": 6,
         "num_train_epochs": 3,
         "learning_rate": 0.002,
         "warmup_steps": 2,

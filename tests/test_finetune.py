@@ -249,7 +249,7 @@ def test_frozen_trains_the_heads_only(run, files, recipe):
     folder = files / "frozen"
     # a cosine head has no weights
     tasks = recipe["tasks"] | {"scores": recipe["tasks"]["scores"] | {"head": "concat"}}
-    start = {"model_name_or_path": str(run[0]), "model_config": {}, "mode": "frozen"}
+    start = {"model_name_or_path": str(run[0]), "model_config": {}, "freeze_encoder": True}
 
     train(files, recipe | start | {"tasks": tasks}, "--output_dir", str(folder))
 
@@ -291,7 +291,7 @@ def test_a_task_has_its_own_batch_size_and_loss_weight(files, recipe):
 
 @pytest.mark.parametrize(("stop", "steps"), [("5", 5), ("shortest", 12), ("longest", 18)])
 def test_stop_ends_an_epoch(files, recipe, stop, steps):
-    trainer = prepare(files, recipe, "--stop", stop).trainer
+    trainer = prepare(files, recipe, "--steps_per_epoch", stop).trainer
 
     assert trainer.train_sampler.steps == steps
 
@@ -325,21 +325,24 @@ def test_stop_ends_an_epoch(files, recipe, stop, steps):
     ],
 )
 def test_flags_choose_the_sampling_of_tasks(files, recipe, flags, steps):
-    trainer = prepare(files, recipe, "--stop", "longest", *flags).trainer
+    trainer = prepare(files, recipe, "--steps_per_epoch", "longest", *flags).trainer
 
     assert trainer.train_sampler.steps == steps
     assert trainer.train_sampler.epochs == 2
-    assert trainer.gradient_surgery is None
-    assert f"--task_sampling {trainer.train_sampler.sampling.task_sampling}" in " ".join(flags)
+    assert [type(method).__name__ for method in trainer.methods] == [
+        "ExponentialDecay",
+        "ThresholdFitting",
+    ]
+    assert f"--task_sampling {trainer.train_sampler.sampling.name}" in " ".join(flags)
 
 
 def test_a_flag_asks_for_gradient_surgery(files, recipe):
     flags = ["--task_sampling", "mixed", "--gradient_surgery", "gradvac"]
 
-    surgery = prepare(files, recipe, *flags).trainer.gradient_surgery
+    surgery, *_ = prepare(files, recipe, *flags).trainer.methods
 
-    assert surgery.method == "gradvac"
-    assert list(surgery.groups) == [-1, 0, 1, 2]  # embeddings, two layers, pooler
+    assert surgery.rule == "gradvac"
+    assert list(surgery.merger.groups) == [-1, 0, 1, 2]  # embeddings, two layers, pooler
 
 
 def test_tasks_on_the_command_line_choose_from_the_recipe(files, recipe):

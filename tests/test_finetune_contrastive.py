@@ -31,7 +31,7 @@ def recipe(tmp_path):
         "alone": alike | {"text_columns": ["a"], "pooling": "cls", "projection": "training"},
         "near": alike | {"text_columns": ["a", "b", "c"], "symmetric": True},
     }
-    return recipe | {"stop": "2", "metric_for_best_model": "near_mrr"}
+    return recipe | {"steps_per_epoch": "2", "metric_for_best_model": "near_mrr"}
 
 
 SPLITS = {"train": "train", "validation": "dev", "test": "test"}

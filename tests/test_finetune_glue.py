@@ -29,7 +29,7 @@ def run(tmp_path_factory):
         "model_config": json.dumps(small_run.make_recipe(folder)["model_config"]),
         "max_length": 32,
         "output_dir": folder / "out",
-        "stop": 4,
+        "steps_per_epoch": 4,
         "num_train_epochs": 1,
         "learning_rate": 0.01,
         "per_device_train_batch_size": 6,

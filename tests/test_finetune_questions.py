@@ -51,7 +51,11 @@ def make_recipe(folder, *, impossible=False, **task):
     sizes = {"max_length": 28, "max_question_length": 8, "doc_stride": 9, "max_answer_length": 3}
     names = {"problem_type": "question_answering", **files, **sizes, **task}
     recipe["tasks"] = {"names": names, "moods": recipe["tasks"]["moods"]}
-    return recipe | {"stop": "8", "num_train_epochs": 1, "metric_for_best_model": "names_f1"}
+    return recipe | {
+        "steps_per_epoch": "8",
+        "num_train_epochs": 1,
+        "metric_for_best_model": "names_f1",
+    }
 
 
 def run(folder, recipe):
@@ -133,7 +137,7 @@ def test_more_held_out_questions_of_a_task_that_only_helps(tmp_path):
 def test_answers_are_learnt(tmp_path):
     recipe = make_recipe(tmp_path)
     del recipe["tasks"]["moods"]
-    recipe |= {"stop": "shortest", "num_train_epochs": 12, "eval_strategy": "no"}
+    recipe |= {"steps_per_epoch": "shortest", "num_train_epochs": 12, "eval_strategy": "no"}
 
     out = run(tmp_path, recipe | {"save_strategy": "no", "learning_rate": 0.02})
 

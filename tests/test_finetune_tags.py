@@ -52,7 +52,12 @@ def run(request, tmp_path_factory):
     recipe = small_run.make_recipe(folder)
     task = {"dataset": "conll2003", "data_dir": str(folder), "document_context": request.param}
     recipe["tasks"] = {"moods": recipe["tasks"]["moods"], "ner": task}
-    recipe |= {"stop": "40", "num_train_epochs": 3, "learning_rate": 0.01, "max_length": 14}
+    recipe |= {
+        "steps_per_epoch": "40",
+        "num_train_epochs": 3,
+        "learning_rate": 0.01,
+        "max_length": 14,
+    }
     recipe |= {"load_best_model_at_end": True, "metric_for_best_model": "ner_f1"}
     printed = StringIO()
     with redirect_stdout(printed):
@@ -120,7 +125,7 @@ def test_more_held_out_sentences_of_a_task_that_only_helps(tmp_path):
     task |= {"validation_file": "eng.testa", "extra_files": {"validation_hard": "eng.testa"}}
     task["extra_files"]["test_web"] = "eng.testb"
     recipe["tasks"] = {"moods": recipe["tasks"]["moods"], "ner": task}
-    recipe |= {"stop": "4", "num_train_epochs": 1}
+    recipe |= {"steps_per_epoch": "4", "num_train_epochs": 1}
 
     finetune.main([small_run.write_recipe(tmp_path, recipe)])
 

@@ -223,7 +223,7 @@ def test_text_is_a_task_beside_others(run, tmp_path):
     recipe = small_run.make_recipe(tmp_path)
     corpus = json.loads((run[0].parent / "pretraining-1.yaml").read_text())["corpus"]
     recipe["tasks"]["words"] = {"problem_type": "masked_lm", "corpus": corpus, "batch_size": 3}
-    recipe |= {"stop": "4", "num_train_epochs": 1}
+    recipe |= {"steps_per_epoch": "4", "num_train_epochs": 1}
 
     with redirect_stdout(StringIO()) as printed:
         finetune.main([small_run.write_recipe(tmp_path, recipe)])
@@ -258,20 +258,23 @@ def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys, flags):
         ({"objective": "mlm_nsp", "packing": "full_sentences"}, "has no next sentences"),
         ({"train_tokenizer": False}, "a new model needs one vocabulary"),
         ({"tokenizer_name_or_path": "a/b"}, "a new model needs one vocabulary"),
-        ({"model_name_or_path": "a/b", "model_config": None}, "brings its sizes and its tokenizer"),
+        ({"model_name_or_path": "a/b", "model_config": None}, "has its own sizes and tokenizer"),
         ({"mlm_probability": 0}, "mlm_probability=0"),
         ({"mask_replace_prob": 1.0}, "at most 1 together"),
         ({"short_seq_prob": 2}, "short_seq_prob=2"),
-        ({"max_eval_rows": 0}, "max_eval_rows=0 must be 1 or more"),
+        ({"max_eval_samples": 0}, "max_eval_samples=0 must be 1 or more"),
         ({"dropout": 1.0}, r"dropout=1.0 must be in \[0, 1\)"),
         ({"finetune": {"learning_rate": 1}}, "finetune: recipe is missing"),
         ({"finetune": {"recipe": "no.yaml"}}, "recipe 'no.yaml' is not a file"),
         ({"finetune": {"recipe": "a.yaml", "output_dir": "b"}}, "finetune: leave output_dir out"),
         ({"model_config": {"vocab_size": 9}}, "model_config: leave vocab_size out"),
-        ({"objective": "mlm", "balanced": True}, "balanced=True means nothing without packing"),
-        ({"objective": "nsp", "whole_word_mask": True}, "whole_word_mask=True means nothing"),
-        ({"objective": "nsp", "mlm_probability": 0.4}, "mlm_probability=0.4 means nothing"),
-        ({"objective": "mlm", "short_seq_prob": 0.5}, "short_seq_prob=0.5 means nothing without"),
+        (
+            {"objective": "mlm", "balanced_pairs": True},
+            "balanced_pairs=True has no effect without packing",
+        ),
+        ({"objective": "nsp", "whole_word_mask": True}, "whole_word_mask=True has no effect"),
+        ({"objective": "nsp", "mlm_probability": 0.4}, "mlm_probability=0.4 has no effect"),
+        ({"objective": "mlm", "short_seq_prob": 0.5}, "short_seq_prob=0.5 has no effect without"),
         ({"vocab_size": 9}, "vocab_size=9 is too small"),
         ({"max_length": 999}, "max_length=999 must be from 8 to the 32 positions"),
         ({"max_tokens_per_batch": 9}, "max_tokens_per_batch is 9; make it at least"),
@@ -323,10 +326,13 @@ def test_sentences_without_neighbours_make_no_pairs(tmp_path, capsys):
     ("change", "message"),
     [
         ({"corpus": "sst"}, "corpus='sst'; expected dict"),
-        ({"max_eval_rows": "10"}, "max_eval_rows='10'; expected int"),
+        ({"max_eval_samples": "10"}, "max_eval_samples='10'; expected int"),
         ({"packing": "lines"}, "packing='lines'; expected"),
         ({"corpus": {}}, "corpus is empty"),
-        ({"balanced": True}, "balanced=True means nothing without packing segment_pairs"),
+        (
+            {"balanced_pairs": True},
+            "balanced_pairs=True has no effect without packing segment_pairs",
+        ),
         ({"problem_type": "next_sentence", "whole_word_mask": True}, "nothing without masked"),
         ({"lr": 1}, "unknown key 'lr'"),
     ],

@@ -31,7 +31,7 @@ LOSS = 1e-5  # relative
 WEIGHTS = 1e-5  # absolute
 RUNS = {
     "plain": {},
-    "accumulation over two tasks": {"gradient_accumulation_steps": 2, "stop": 7},
+    "accumulation over two tasks": {"gradient_accumulation_steps": 2, "steps_per_epoch": 7},
     "activation checkpointing": {"activation_checkpointing": True},
     "methods": {
         "r_drop": 1.0,
@@ -40,16 +40,16 @@ RUNS = {
         "layerwise_lr_decay": 0.8,
         "unfreeze_layer_every": 0.4,
     },
-    "mixed": {"task_sampling": "mixed", "gradient_accumulation_steps": 2, "stop": 5},
+    "mixed": {"task_sampling": "mixed", "gradient_accumulation_steps": 2, "steps_per_epoch": 5},
     "pcgrad": {
         "task_sampling": "mixed",
         "gradient_surgery": "pcgrad",
         "gradient_accumulation_steps": 2,
-        "stop": 5,
+        "steps_per_epoch": 5,
     },
-    "gradvac": {"task_sampling": "mixed", "gradient_surgery": "gradvac", "stop": 4},
-    "drawn": {"task_sampling": "annealed", "stop": "longest"},
-    "by length": {"train_sampling_strategy": "group_by_length", "stop": "longest"},
+    "gradvac": {"task_sampling": "mixed", "gradient_surgery": "gradvac", "steps_per_epoch": 4},
+    "drawn": {"task_sampling": "annealed", "steps_per_epoch": "longest"},
+    "by length": {"train_sampling_strategy": "group_by_length", "steps_per_epoch": "longest"},
 }
 
 

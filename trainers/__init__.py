@@ -1,10 +1,8 @@
 """Multi-task training on top of the Hugging Face Trainer.
 
-The map, from below: ``files`` (whole files or nothing) and ``errors`` (for people), then rooms, of
-which each knows only those before it: ``data`` (rows to batches), ``metrics`` (what outputs are
-worth), ``methods`` (what changes a step), ``training`` (the trainer), ``reports`` (what a run
-leaves behind), ``runs`` (one run) and ``experiments`` (many). Whoever uses the package imports from
-here.
+From the bottom up: ``files`` (atomic writes) and ``errors`` (user errors); ``data`` (rows to
+batches), ``metrics``, ``methods`` (training methods), ``training`` (the trainer), ``reports`` and
+``runs`` (one run of a program). Each imports only from those before it. Users import from here.
 """
 
 from .data.collators import TaskCollator
@@ -18,7 +16,16 @@ from .data.text import TEXT_TYPES
 from .errors import INPUT_ERRORS, named_errors, readable_errors, reason_of
 from .files import replaced_when_done, write_text
 from .methods.adapters import add_lora, merge_lora
+from .methods.averaging import WeightAveraging
+from .methods.base import Method
+from .methods.freezing import FreezeLayers, GradualUnfreezing
+from .methods.gradient_surgery import GradientSurgery
+from .methods.layer_rates import LayerwiseLearningRates
+from .methods.lr_decay import ExponentialDecay
 from .methods.method_arguments import MethodArguments
+from .methods.perturbation import SmartConfig
+from .methods.r_drop import RDrop
+from .methods.smart import Smart
 from .metrics.answers import AnswerSearch, answer_questions, measure_answers, spread_questions
 from .metrics.task_metrics import (
     PRIMARY_METRIC,
@@ -34,15 +41,9 @@ from .reports.page import report_run, write_report
 from .reports.predictions import read_predictions, write_predictions
 from .reports.results import Outputs, Results, RunFacts, evaluate_run, write_results
 from .reports.run_card import write_card
-from .runs.arguments import (
-    FastTrainingArguments,
-    FinetuneArguments,
-    PretrainArguments,
-    RunArguments,
-    TextArguments,
-)
+from .runs.arguments import FastTrainingArguments, FinetuneArguments, RunArguments
 from .runs.launch import Program
-from .runs.recipes import check_types, deal_keys, fill_arguments, parse_recipe, split_argv
+from .runs.recipes import check_types, fill_arguments, parse_recipe, split_argv, split_keys
 from .runs.run_folder import (
     describe_command,
     describe_recipe,
@@ -51,6 +52,7 @@ from .runs.run_folder import (
     read_settings,
     sole_writer,
 )
+from .runs.text_arguments import PretrainArguments, TextArguments
 from .training.callbacks import AggregateEarlyStopping
 from .training.checkpoints import last_complete_checkpoint
 from .training.checks import check_arguments
@@ -63,19 +65,28 @@ __all__ = [
     "TEXT_TYPES",
     "AggregateEarlyStopping",
     "AnswerSearch",
+    "ExponentialDecay",
     "FastTrainingArguments",
     "FinetuneArguments",
+    "FreezeLayers",
     "GlueFile",
+    "GradientSurgery",
+    "GradualUnfreezing",
+    "LayerwiseLearningRates",
     "Masking",
+    "Method",
     "MethodArguments",
     "MultiTaskTrainer",
     "Outputs",
     "PretrainArguments",
     "Program",
+    "RDrop",
     "Results",
     "RunArguments",
     "RunFacts",
     "SamplingArguments",
+    "Smart",
+    "SmartConfig",
     "SomeRows",
     "TaskBatchSampler",
     "TaskCollator",
@@ -83,13 +94,13 @@ __all__ = [
     "TaskTraining",
     "TextArguments",
     "TextSource",
+    "WeightAveraging",
     "add_lora",
     "aggregates",
     "answer_questions",
     "check_arguments",
     "check_metric",
     "check_types",
-    "deal_keys",
     "describe_command",
     "describe_recipe",
     "describe_settings",
@@ -114,6 +125,7 @@ __all__ = [
     "results_table",
     "sole_writer",
     "split_argv",
+    "split_keys",
     "spread",
     "spread_questions",
     "standard_error",

@@ -13,7 +13,7 @@ from minbert_cli.resources import find_recipe
 from trainers.errors import INPUT_ERRORS
 from trainers.metrics.task_metrics import AGGREGATES
 from trainers.runs.recipe_files import read_recipe
-from trainers.runs.recipes import check_types, deal_keys
+from trainers.runs.recipes import check_types, split_keys
 from trainers.runs.run_folder import LOCK_FILE, is_finished
 
 from .experiment_arguments import EXAMPLE, ExperimentArguments, PretrainKeys, RowKeys, check_seeds
@@ -160,7 +160,7 @@ def _find_changes(
 
 def _fill(where: str, kind: type, keys: Any) -> Any:
     """Fill a dataclass from a YAML mapping."""
-    (given,) = deal_keys(where, keys, (kind,))
+    (given,) = split_keys(where, keys, (kind,))
     check_types(where, kind, given)
     try:
         return kind(**given)

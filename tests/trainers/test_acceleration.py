@@ -109,7 +109,9 @@ class Watch(TrainerCallback):
 def train(make_trainer, **options):
     watch = Watch()
     trainer = make_trainer(
-        dropout=0.2, callbacks=[watch], **({"own": {"stop": 9}, "num_train_epochs": 2} | options)
+        dropout=0.2,
+        callbacks=[watch],
+        **({"own": {"steps_per_epoch": 9}, "num_train_epochs": 2} | options),
     )
     trainer.train(resume_from_checkpoint=options.pop("resume", None))
     return trainer.model.state_dict(), watch.places

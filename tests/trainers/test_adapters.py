@@ -60,7 +60,7 @@ def test_a_merged_model_computes_the_same_under_its_old_names(
     ("keys", "message"),
     [
         ({"rank": 4}, "lora: .*rank"),
-        ({"modules_to_save": ["pooler"]}, "lora: modules_to_save=.*pooler learn anyway"),
+        ({"modules_to_save": ["pooler"]}, "lora: modules_to_save=.*pooler train anyway"),
         ({"r": 0}, "lora: .*r"),
         ({"target_modules": ["nothing"]}, "lora: .*nothing"),
     ],

@@ -20,19 +20,19 @@ TASKS = {"sst": {"dataset": "sst"}}
     ("arguments", "message"),
     [
         ({"tasks": {}}, "tasks is empty"),
-        ({"tasks": {1: {}}}, "tasks: 1 is no name; put it in quotes"),
+        ({"tasks": {1: {}}}, "tasks: 1 is not a name; put it in quotes"),
         (
             {"tasks": TASKS, "model_name_or_path": "a/b", "model_config": {"hidden_size": 12}},
-            "model_name_or_path='a/b' brings its own sizes",
+            "model_name_or_path='a/b' has sizes of its own",
         ),
         (
             {"tasks": TASKS, "max_tokens_per_batch": 0},
             "max_tokens_per_batch=0; expected 1 or more",
         ),
-        ({"tasks": TASKS, "sampling_cap": 9}, "sampling_cap=9 means nothing with task_sampling="),
+        ({"tasks": TASKS, "sampling_cap": 9}, "sampling_cap=9 has no effect with task_sampling="),
         (
             {"tasks": TASKS, "gradient_surgery": "pcgrad"},
-            "take task_sampling: mixed in the place of round_robin",
+            "use task_sampling: mixed instead of round_robin",
         ),
     ],
 )
@@ -47,9 +47,9 @@ def test_no_sizes_go_with_a_checkpoint():
     assert arguments.model_name_or_path == "a/b"
 
 
-@pytest.mark.parametrize(("stop", "expected"), [("longest", "longest"), ("300", 300)])
-def test_a_stop_policy_is_a_word_or_a_number(stop, expected):
-    assert FinetuneArguments(tasks=TASKS, stop=stop).parse_stop() == expected
+@pytest.mark.parametrize(("steps", "expected"), [("longest", "longest"), ("300", 300)])
+def test_an_epoch_has_a_policy_or_a_number_of_steps(steps, expected):
+    assert FinetuneArguments(tasks=TASKS, steps_per_epoch=steps).parse_steps_per_epoch() == expected
 
 
 def make_callbacks(tmp_path, patience, **arguments):
@@ -134,5 +134,5 @@ def test_rows_are_pairs_where_next_sentences_are_learnt(objective, packing):
 
 @pytest.mark.parametrize("given", ["model_size", "tokenizer_name_or_path"])
 def test_a_checkpoint_brings_sizes_and_tokenizer(given):
-    with pytest.raises(ValueError, match=f"brings its sizes and its tokenizer.*leave {given} out"):
+    with pytest.raises(ValueError, match=f"has its own sizes and tokenizer.*leave {given} out"):
         PretrainArguments(corpus=CORPUS, model_name_or_path="a/b", **{given: "tiny"})

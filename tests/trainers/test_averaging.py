@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from trainers.methods.averaging import Averaging, WeightAverage
+from trainers.methods.averaging import WeightAverage, WeightAveraging
 
 
 def move(model: nn.Module) -> None:
@@ -71,8 +71,8 @@ def test_a_file_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_settings_are_checked() -> None:
     with pytest.raises(ValueError, match="weight_averaging='mean'"):
-        Averaging("mean")  # type: ignore[arg-type]
+        WeightAveraging("mean")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"averaging_decay=1.0; expected in \[0, 1\)"):
-        Averaging("ema", decay=1.0)
+        WeightAveraging("ema", decay=1.0)
     with pytest.raises(ValueError, match="averaging_start=-1"):
-        Averaging("swa", start=-1)
+        WeightAveraging("swa", start=-1)

@@ -10,12 +10,13 @@ from torch import nn
 
 from tests.trainers.test_mixed import MIXED, WEIGHTS, run, weights
 from tests.trainers.tiny import SIZES, make_model
-from trainers import MethodArguments, SamplingArguments
+from trainers import GradientSurgery
 from trainers.data.collators import list_batches
-from trainers.methods.gradient_surgery import GradientSurgery, check_surgery
+from trainers.data.task_sampling import Mixed
+from trainers.methods.gradient_merging import GradientMerger
 
-PCGRAD = MIXED | {"gradient_surgery": "pcgrad"}
-GRADVAC = MIXED | {"gradient_surgery": "gradvac"}
+PCGRAD = MIXED | {"methods": {"gradient_surgery": "pcgrad"}}
+GRADVAC = MIXED | {"methods": {"gradient_surgery": "gradvac"}}
 
 
 class Encoder(nn.Module):
@@ -61,7 +62,7 @@ def merge(method, vectors, *, step=0, seed=0, surgery=None):
     plane = vectors[0].numel() == 2
     if surgery is None:
         model = Model(nn.Linear(1, 2, bias=False) if plane else None)
-        surgery = GradientSurgery(model, "abcd"[: len(vectors)], method, seed)
+        surgery = GradientMerger(model, "abcd"[: len(vectors)], method, seed)
         surgery.encoder = model.encoder
     for task, vector in zip("abcd", vectors, strict=False):
         set_gradient(surgery.encoder, torch.as_tensor(vector))
@@ -203,7 +204,7 @@ def test_a_gradient_out_of_range_is_left_to_the_scaler(method):
 
 def test_what_no_task_used_has_no_gradient():
     model = Model()
-    surgery = GradientSurgery(model, ["a", "b"], "pcgrad", seed=0)
+    surgery = GradientMerger(model, ["a", "b"], "pcgrad", seed=0)
 
     for task in "ab":
         model.encoder.embeddings.weight.grad = torch.ones(2, 1)
@@ -231,7 +232,7 @@ def test_gradients_that_are_forgotten_are_in_no_sum():
 
 def test_the_order_of_the_others_is_that_of_seed_and_step():
     surgery, same, other = (
-        GradientSurgery(Model(), "abcd", "pcgrad", seed=seed) for seed in (0, 0, 1)
+        GradientMerger(Model(), "abcd", "pcgrad", seed=seed) for seed in (0, 0, 1)
     )
 
     orders = [surgery.draw_orders(step) for step in range(20)]
@@ -240,6 +241,11 @@ def test_the_order_of_the_others_is_that_of_seed_and_step():
     assert orders != [other.draw_orders(step) for step in range(20)]
     assert len({tuple(order[0]) for order in orders}) == 6
     assert all(sorted(others) == [1, 2, 3] for others, *_ in orders)
+
+
+def merger_of(trainer):
+    (surgery,) = (method for method in trainer.methods if isinstance(method, GradientSurgery))
+    return surgery.merger
 
 
 def gradients_of_tasks(make_trainer, own):
@@ -273,7 +279,7 @@ def test_a_run_projects_the_encoder_and_leaves_the_heads(make_trainer):
         )
         for task in SIZES
     ]  # fmt: skip
-    expected, _ = naive(vectors, trainer.gradient_surgery.draw_orders(0), [slice(None)])
+    expected, _ = naive(vectors, merger_of(trainer).draw_orders(0), [slice(None)])
     actual = torch.cat([found[name].flatten() for name in shared])
     torch.testing.assert_close(actual.double(), expected, rtol=1e-4, atol=1e-6)
     for name in found.keys() - set(shared):
@@ -321,7 +327,11 @@ def test_a_gradient_that_is_reused_gives_the_same_training(make_trainer, monkeyp
         (PCGRAD, {}, (2, 6)),
         (GRADVAC, {}, (2, 4, 6)),
         (GRADVAC, {"gradient_accumulation_steps": 3, "num_train_epochs": 3}, (2, 4)),
-        (GRADVAC | {"methods": MethodArguments(unfreeze_layer_every=0.5)}, {}, (2, 6)),
+        (
+            MIXED | {"methods": {"gradient_surgery": "gradvac", "unfreeze_layer_every": 0.5}},
+            {},
+            (2, 6),
+        ),
     ],
     ids=["pcgrad", "gradvac", "accumulation", "unfreezing"],
 )
@@ -337,7 +347,7 @@ def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(
         resumed.train(resume_from_checkpoint=str(tmp_path / "run" / f"checkpoint-{step}"))
 
         torch.testing.assert_close(weights(resumed), weights(whole), rtol=0, atol=0)
-        targets = [trainer.gradient_surgery.targets for trainer in (resumed, whole)]
+        targets = [merger_of(trainer).targets for trainer in (resumed, whole)]
         assert np.array_equal(*targets)
         assert targets[0].any() == (own is not PCGRAD)
 
@@ -362,8 +372,12 @@ def freeze(model):
 @pytest.mark.parametrize(
     ("own", "arguments", "message"),
     [
-        ({"gradient_surgery": "pcgrad"}, {}, "take task_sampling: mixed in the place of round_rob"),
-        (MIXED | {"gradient_surgery": "magic"}, {}, "gradient_surgery='magic'; expected pcgrad"),
+        ({"methods": PCGRAD["methods"]}, {}, "use task_sampling: mixed instead of round_robin"),
+        (
+            {"methods": {"gradient_surgery": "magic"}},
+            {},
+            "gradient_surgery='magic'; expected pcgrad",
+        ),
         (PCGRAD, {"model": freeze(make_model())}, r"3 task\(s\) and 0 such parameters"),
         (PCGRAD, {"fsdp": True}, "needs the whole gradient of each task, and FSDP shards it"),
     ],
@@ -374,18 +388,17 @@ def test_what_it_cannot_do_is_refused(make_trainer, own, arguments, message):
 
 
 def test_a_launcher_that_shards_is_refused(monkeypatch):
-    mixed = SamplingArguments(task_sampling="mixed")
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
 
     with pytest.raises(ValueError, match="FSDP shards it"):
-        check_surgery("pcgrad", mixed)
+        GradientSurgery("pcgrad").check_sampling(Mixed())
 
 
 def test_one_task_alone_is_refused():
     with pytest.raises(ValueError, match=r"found 1 task\(s\) and 4 such parameters"):
-        GradientSurgery(Model(), ["a"], "pcgrad", seed=0)
+        GradientMerger(Model(), ["a"], "pcgrad", seed=0)
 
 
 def test_a_model_that_says_nothing_of_what_is_shared_is_refused():
     with pytest.raises(ValueError, match="and 0 such parameters in base_model; leave it out"):
-        GradientSurgery(nn.Linear(2, 2), "ab", "pcgrad", seed=0)
+        GradientMerger(nn.Linear(2, 2), "ab", "pcgrad", seed=0)

@@ -1,19 +1,14 @@
-"""Learning rates by layer, and layers that learn later."""
+"""Learning rates by layer, and gradual unfreezing."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
-from transformers import BertConfig, BertForSequenceClassification, TrainerControl, TrainerState
+from transformers import BertConfig, BertForSequenceClassification, TrainerState
 
-from trainers.methods.layers import (
-    EMBEDDINGS,
-    GradualUnfreezing,
-    describe_learning_rates,
-    freeze_below,
-    layer_of,
-    learning_rate_factors,
-    scale_learning_rates,
-)
+from trainers import GradualUnfreezing, LayerwiseLearningRates
+from trainers.methods.layers import EMBEDDINGS, freeze_below, layer_of
 
 
 @pytest.fixture
@@ -41,7 +36,7 @@ def test_layers_are_found_by_the_names_of_bert(name: str, layer: int) -> None:
 
 
 def test_every_layer_has_the_power_of_the_paper(model: nn.Module) -> None:
-    factors = learning_rate_factors(model, 0.5)
+    factors = LayerwiseLearningRates(0.5).factors(model)
 
     # eta of a layer is xi times that of the layer above: Sun et al. 2020, section 5.3.3
     expected = {"layer.2.": 1.0, "layer.1.": 0.5, "layer.0.": 0.25, "embeddings.": 0.125}
@@ -50,21 +45,21 @@ def test_every_layer_has_the_power_of_the_paper(model: nn.Module) -> None:
 
 
 def test_embeddings_can_keep_the_full_rate(model: nn.Module) -> None:
-    factors = learning_rate_factors(model, 0.5, decay_embeddings=False)
+    factors = LayerwiseLearningRates(0.5, decay_embeddings=False).factors(model)
 
     assert factors["bert.embeddings.word_embeddings.weight"] == 1
     assert factors["bert.encoder.layer.0.output.dense.bias"] == 0.25
 
 
 @pytest.mark.parametrize("decay", [0.0, -0.5, 1.5])
-def test_a_decay_out_of_range_is_refused(model: nn.Module, decay: float) -> None:
+def test_a_decay_out_of_range_is_refused(decay: float) -> None:
     with pytest.raises(ValueError, match=r"layerwise_lr_decay=.*expected in \(0, 1\]"):
-        learning_rate_factors(model, decay)
+        LayerwiseLearningRates(decay)
 
 
 def test_a_model_without_layers_is_refused() -> None:
-    with pytest.raises(ValueError, match="Linear names no num_hidden_layers"):
-        learning_rate_factors(nn.Linear(2, 2), 0.9)
+    with pytest.raises(ValueError, match="Linear has no num_hidden_layers"):
+        LayerwiseLearningRates(0.9).factors(nn.Linear(2, 2))
 
 
 def test_groups_keep_their_weight_decay_and_all_parameters(model: nn.Module) -> None:
@@ -73,7 +68,7 @@ def test_groups_keep_their_weight_decay_and_all_parameters(model: nn.Module) -> 
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=1.0)
 
-    scale_learning_rates(optimizer, model, learning_rate_factors(model, 0.5))
+    LayerwiseLearningRates(0.5).scale_optimizer(optimizer, model)
 
     rates = [group["lr"] for group in optimizer.param_groups]
     assert rates == sorted(rates, reverse=True)
@@ -88,7 +83,7 @@ def test_groups_keep_their_weight_decay_and_all_parameters(model: nn.Module) -> 
 
 def test_a_step_of_sgd_moves_layers_by_their_factors(model: nn.Module) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    scale_learning_rates(optimizer, model, learning_rate_factors(model, 0.5))
+    LayerwiseLearningRates(0.5).scale_optimizer(optimizer, model)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 0.1)
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
     for value in model.parameters():
@@ -97,12 +92,12 @@ def test_a_step_of_sgd_moves_layers_by_their_factors(model: nn.Module) -> None:
     schedule.step()
 
     moved = {name: before[name] - value for name, value in model.named_parameters()}
-    for name, factor in learning_rate_factors(model, 0.5).items():
+    for name, factor in LayerwiseLearningRates(0.5).factors(model).items():
         torch.testing.assert_close(moved[name], torch.full_like(moved[name], 0.1 * factor))
 
 
 def test_the_table_counts_every_parameter_once(model: nn.Module) -> None:
-    text = describe_learning_rates(model, learning_rate_factors(model, 0.5), 1e-3)
+    text = LayerwiseLearningRates(0.5).table(model, 1e-3)
 
     lines = text.splitlines()
     assert [line.split("  ")[0] for line in lines[1:]] == [
@@ -127,17 +122,17 @@ def test_frozen_layers_are_those_below(model: nn.Module) -> None:
 
 
 def test_unfreezing_goes_from_the_top_down(model: nn.Module) -> None:
-    callback = GradualUnfreezing(0.5)
+    method = GradualUnfreezing(0.5)
+    method.attach(SimpleNamespace(model=model))
     seen = []
     for epoch in (0.0, 0.49, 0.5, 1.0, 1.5, 2.0, 3.0):
-        state = TrainerState(epoch=epoch)
-        callback.on_step_begin(None, state, TrainerControl(), model=model)  # type: ignore[arg-type]
+        method.before_step(TrainerState(epoch=epoch))
         layers = {layer_of(n, 3) for n, v in model.named_parameters() if v.requires_grad}
         seen.append(min(layers))
 
     assert seen == [3, 3, 2, 1, 0, EMBEDDINGS, EMBEDDINGS]
     freeze_below(model, 3)
-    callback.on_train_end(None, TrainerState(), TrainerControl(), model=model)  # type: ignore[arg-type]
+    method.finish()
     assert all(value.requires_grad for value in model.parameters())
 
 

@@ -11,7 +11,7 @@ from transformers import TrainerCallback, TrainingArguments
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers.test_contrastive import make_trainer as make_contrastive
 from tests.trainers.tiny import PROBLEM_TYPES, make_config, make_model
-from trainers import MethodArguments, MultiTaskTrainer, TaskTraining
+from trainers import MethodArguments, MultiTaskTrainer, RDrop, TaskTraining
 from trainers.runs.arguments import FinetuneArguments
 
 SMART = {"weight": 0.5, "bregman_weight": 0.5, "epsilon": 0.1}
@@ -28,7 +28,7 @@ class Recorder(TrainerCallback):
 
 
 def build(make_trainer, methods, **arguments):
-    own = {"methods": MethodArguments(**methods)} | arguments.pop("own", {})
+    own = {"methods": methods} | arguments.pop("own", {})
     return make_trainer(own=own, **arguments)
 
 
@@ -123,7 +123,7 @@ def test_unfreezing_lets_one_layer_more_learn(make_trainer):
         make_trainer,
         methods,
         callbacks=[recorder],
-        own={"stop": 6},
+        own={"steps_per_epoch": 6},
         num_train_epochs=2,
         weight_decay=0.1,
     )
@@ -214,17 +214,23 @@ finetune_arguments = partial(FinetuneArguments, tasks={"sst": {}})
     ("keys", "message"),
     [
         ({"layerwise_lr_decay": 0.0}, r"layerwise_lr_decay=0.0; expected in \(0, 1\]"),
-        ({"layerwise_lr_decay_embeddings": False}, "means nothing without layerwise_lr_decay"),
+        ({"layerwise_lr_decay_embeddings": False}, "has no effect without layerwise_lr_decay"),
         ({"freeze_layers": -1}, "freeze_layers=-1; expected 0 or more"),
         ({"unfreeze_layer_every": 0}, "unfreeze_layer_every=0"),
-        ({"freeze_layers": 1, "lora": {"r": 2}}, "freeze_layers and lora say in two ways"),
-        ({"mode": "frozen", "lora": {"r": 2}}, "mode='frozen' trains the heads alone; leave lora"),
         (
-            {"mode": "frozen", "layerwise_lr_decay": 0.9},
-            "heads alone; leave layerwise_lr_decay out",
+            {"freeze_layers": 1, "lora": {"r": 2}},
+            "freeze_layers and lora both choose what to train",
         ),
-        ({"averaging_decay": 0.9}, "averaging_decay means nothing without weight_averaging"),
-        ({"weight_averaging": "swa", "averaging_decay": 0.9}, "averaging_decay is of ema"),
+        (
+            {"freeze_encoder": True, "lora": {"r": 2}},
+            "freeze_encoder trains only the heads; leave lora",
+        ),
+        (
+            {"freeze_encoder": True, "layerwise_lr_decay": 0.9},
+            "only the heads; leave layerwise_lr_decay out",
+        ),
+        ({"averaging_decay": 0.9}, "averaging_decay has no effect without weight_averaging"),
+        ({"weight_averaging": "swa", "averaging_decay": 0.9}, "averaging_decay is for ema"),
         ({"weight_averaging": "ema", "averaging_start": 1.0}, "averaging_start=1.0"),
         ({"r_drop": 0}, "r_drop: alpha=0; expected a number > 0"),
         ({"smart": {"eps": 1}}, "smart: unknown key 'eps'; known keys: weight, bregman_weight"),
@@ -275,7 +281,7 @@ def test_a_task_without_anything_to_learn_is_refused(tmp_path, methods, task, is
             arguments,
             problem_types={"scores": "similarity"},
             train_dataset={"scores": data},
-            methods=MethodArguments(**methods),
+            methods=MethodArguments(**methods).make_methods(),
         )
         trainer.train()
 
@@ -289,13 +295,13 @@ def test_a_task_without_anything_to_learn_is_refused(tmp_path, methods, task, is
 
 
 def test_tasks_that_a_regulariser_leaves_out_are_named(tmp_path, caplog):
-    near = partial(make_contrastive, tmp_path, 2, methods=MethodArguments(r_drop=1.0))
+    near = partial(make_contrastive, tmp_path, 2, methods=[RDrop()])
 
-    with pytest.raises(ValueError, match="near are none of these: leave r_drop and smart out"):
+    with pytest.raises(ValueError, match=r"which no task is \(near\); leave r_drop out"):
         near(tasks=("near",))
     near(tasks=("near", "moods"))
 
-    assert "near learn without r_drop and smart" in caplog.text
+    assert "near: trained without r_drop" in caplog.text
 
 
 def test_a_task_that_is_not_regularised_takes_plain_steps(make_trainer, caplog):
@@ -310,10 +316,10 @@ def test_a_task_that_is_not_regularised_takes_plain_steps(make_trainer, caplog):
     plain = train({}, ())
     others = train({"r_drop": 1.0}, ("moods",))  # of which the first step is
     torch.testing.assert_close(others.model.state_dict(), plain.model.state_dict(), rtol=0, atol=0)
-    assert "moods learn without r_drop and smart" in caplog.text
+    assert "moods: trained without r_drop" in caplog.text
     assert "rdrop_divergence_moods" not in others.state.log_history[0]
 
-    with pytest.raises(ValueError, match=r"with regularize: true; moods, .* are none of these"):
+    with pytest.raises(ValueError, match=r"with regularize: true, which no task is \(moods, "):
         train({"r_drop": 1.0}, PROBLEM_TYPES)
 
 
@@ -325,7 +331,7 @@ def test_regularisers_do_not_go_with_compilation(make_trainer):
 def test_smart_needs_a_process_for_each_gpu(tmp_path):
     args = TrainingArguments(str(tmp_path / "run"), use_cpu=True)
     args._n_gpu = 2
-    methods = MethodArguments(smart=SMART)
+    methods = MethodArguments(smart=SMART).make_methods()
 
     with pytest.raises(ValueError, match="each of the 2 GPUs; start it with `accelerate launch"):
         MultiTaskTrainer(make_model(), args, problem_types=PROBLEM_TYPES, methods=methods)

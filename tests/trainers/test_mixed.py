@@ -5,10 +5,11 @@ import torch
 from transformers import TrainerCallback
 
 from tests.trainers.tiny import SIZES, make_model
-from trainers import MethodArguments, SamplingArguments, TaskTraining
+from trainers import TaskTraining
 from trainers.data.collators import list_batches
+from trainers.data.task_sampling import Annealed, Mixed, Proportional
 
-MIXED = {"sampling": SamplingArguments(task_sampling="mixed"), "stop": 4}
+MIXED = {"sampling": Mixed(), "steps_per_epoch": 4}
 WEIGHTS = {"task_training": {"pairs": TaskTraining(loss_weight=3.0)}}
 
 
@@ -91,7 +92,7 @@ def test_tokens_of_all_tasks_are_counted(make_trainer):
         trainer.train()
         return trainer.state.num_input_tokens_seen, trainer.state.total_flos
 
-    assert count(MIXED, 2) == count({"stop": 6}, 6)
+    assert count(MIXED, 2) == count({"steps_per_epoch": 6}, 6)
 
 
 def test_the_collator_of_a_user_gets_one_task_at_a_time(make_trainer):
@@ -123,11 +124,22 @@ def weights(trainer):
         ({"own": MIXED, "gradient_accumulation_steps": 3}, (2,)),
         ({"own": MIXED, "max_steps": 11}, (10,)),
         ({"own": MIXED | {"max_tokens_per_batch": 60}, "dataloader_num_workers": 1}, (6,)),
-        ({"own": MIXED | {"methods": MethodArguments(r_drop=1.0, smart={})}}, (4,)),
-        ({"own": {"sampling": SamplingArguments(task_sampling="annealed"), "stop": 5}}, (4, 8)),
+        ({"own": MIXED | {"methods": {"r_drop": 1.0, "smart": {}}}}, (4,)),
         (
             {
-                "own": {"sampling": SamplingArguments(task_sampling="proportional"), "stop": 5},
+                "own": {
+                    "sampling": Annealed(),
+                    "steps_per_epoch": 5,
+                }
+            },
+            (4, 8),
+        ),
+        (
+            {
+                "own": {
+                    "sampling": Proportional(),
+                    "steps_per_epoch": 5,
+                },
                 "gradient_accumulation_steps": 2,
                 "max_steps": 9,
             },

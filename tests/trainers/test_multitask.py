@@ -7,7 +7,7 @@ from transformers import TrainerCallback
 
 from tests.trainers.tiny import CHECKPOINTING, PROBLEM_TYPES, SIZES, make_model, make_rows
 from trainers import AggregateEarlyStopping, TaskTraining, last_complete_checkpoint
-from trainers.training.multitask import exponential_factor
+from trainers.methods.lr_decay import exponential_factor
 
 
 class Spy(TrainerCallback):
@@ -81,7 +81,12 @@ def test_a_task_has_its_own_batch_size(make_trainer):
 
 def test_a_task_has_its_own_size_of_a_batch_or_that_of_the_run(make_trainer):
     own = {"moods": TaskTraining(batch_size=7), "pairs": TaskTraining(max_tokens_per_batch=50)}
-    own = {"task_training": own, "max_tokens_per_batch": 60, "stop": 9, "data_collator": list}
+    own = {
+        "task_training": own,
+        "max_tokens_per_batch": 60,
+        "steps_per_epoch": 9,
+        "data_collator": list,
+    }
     trainer = make_trainer(own=own)
 
     assert trainer.train_sampler.batch_sizes == {"moods": 7}
@@ -129,7 +134,9 @@ def test_the_log_has_the_mean_loss_of_each_task_since_the_last_log(make_trainer)
 
 
 def test_the_learning_rate_falls_by_gamma_after_every_epoch(make_trainer):
-    trainer = make_trainer(own={"exponential_lr_gamma": 0.5, "stop": 5}, num_train_epochs=3)
+    trainer = make_trainer(
+        own={"methods": {"exponential_lr_gamma": 0.5}, "steps_per_epoch": 5}, num_train_epochs=3
+    )
 
     trainer.train()
 
@@ -139,7 +146,7 @@ def test_the_learning_rate_falls_by_gamma_after_every_epoch(make_trainer):
 
 def test_gamma_counts_optimizer_steps(make_trainer):
     trainer = make_trainer(
-        own={"exponential_lr_gamma": 0.5, "stop": 5},
+        own={"methods": {"exponential_lr_gamma": 0.5}, "steps_per_epoch": 5},
         gradient_accumulation_steps=2,
         num_train_epochs=2,
     )
@@ -295,7 +302,7 @@ def test_early_stopping_follows_an_aggregate(make_trainer, caplog):
     stopping = Plateau(early_stopping_patience=2)
     trainer = make_trainer(
         callbacks=[stopping],
-        own={"stop": 3},
+        own={"steps_per_epoch": 3},
         learning_rate=0.0,
         num_train_epochs=9,
         eval_strategy="epoch",
@@ -314,7 +321,7 @@ def test_early_stopping_follows_an_aggregate(make_trainer, caplog):
 
 def test_the_best_model_is_loaded_at_the_end(make_trainer):
     trainer = make_trainer(
-        own={"stop": 6},
+        own={"steps_per_epoch": 6},
         num_train_epochs=4,
         eval_strategy="epoch",
         save_strategy="epoch",
@@ -334,7 +341,7 @@ def weights(trainer):
 
 RESUMABLE = {
     "dropout": 0.2,
-    "own": {"stop": 6, "exponential_lr_gamma": 0.9},
+    "own": {"steps_per_epoch": 6, "methods": {"exponential_lr_gamma": 0.9}},
     "save_strategy": "steps",
     "save_steps": 2,
 }
@@ -348,10 +355,13 @@ RESUMABLE = {
         ({"gradient_accumulation_steps": 4, "save_steps": 1}, (1, 2, 3)),
         ({"dataloader_num_workers": 1}, (8,)),
         ({"train_sampling_strategy": "group_by_length"}, (8,)),
-        ({"own": {"stop": 6, "max_tokens_per_batch": 60}}, (2, 6, 8)),
+        ({"own": {"steps_per_epoch": 6, "max_tokens_per_batch": 60}}, (2, 6, 8)),
         (
             {
-                "own": {"stop": 9, "max_tokens_per_batch": 400},  # several passes an epoch
+                "own": {
+                    "steps_per_epoch": 9,
+                    "max_tokens_per_batch": 400,
+                },  # several passes an epoch
                 "train_sampling_strategy": "group_by_length",
             },
             (8, 10, 18),
@@ -387,7 +397,7 @@ def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(
 def test_a_run_that_was_over_takes_no_step_more(make_trainer, tmp_path):
     options = RESUMABLE | {
         "max_steps": 4,
-        "own": {"stop": 6},
+        "own": {"steps_per_epoch": 6},
         "lr_scheduler_type": "constant",
     }
     whole = make_trainer(**options)
@@ -402,7 +412,7 @@ def test_a_run_that_was_over_takes_no_step_more(make_trainer, tmp_path):
 
 def test_early_stopping_remembers_over_a_restart(make_trainer, tmp_path):
     options = {
-        "own": {"stop": 3},
+        "own": {"steps_per_epoch": 3},
         "learning_rate": 0.0,
         "num_train_epochs": 9,
         "eval_strategy": "epoch",
@@ -445,9 +455,9 @@ def test_unused_heads_are_looked_for_unless_the_user_says_no(make_trainer):
         ({"eval_dataset": {"moods": make_rows("moods", 3)}}, "evaluation data is for moods; expec"),
         ({"problem_types": {"moods": "classification"}}, "training data is for moods, pairs, sco"),
         ({"task_training": {"nope": TaskTraining()}}, "task_training names nope; known tasks: moo"),
-        ({"exponential_lr_gamma": 0.0}, "exponential_lr_gamma=0.0; expected in"),
-        ({"exponential_lr_gamma": 1.5}, "exponential_lr_gamma=1.5; expected in"),
-        ({"stop": "never"}, "stop='never'"),
+        ({"methods": {"exponential_lr_gamma": 0.0}}, "exponential_lr_gamma=0.0; expected in"),
+        ({"methods": {"exponential_lr_gamma": 1.5}}, "exponential_lr_gamma=1.5; expected in"),
+        ({"steps_per_epoch": "never"}, "steps_per_epoch='never'"),
     ],
 )
 def test_tasks_and_settings_must_fit(make_trainer, own, message):

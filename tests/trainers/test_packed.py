@@ -61,7 +61,9 @@ def test_predictions_are_those_of_padded_batches(make_pair, way, task, labelled)
 @EACH_WAY
 @pytest.mark.parametrize("own", [{}, {"max_tokens_per_batch": 90}], ids=["rows", "tokens"])
 def test_training_is_that_of_padded_batches(make_pair, way, own):
-    padded, other = make_pair(way, own | {"stop": 9}, num_train_epochs=1, learning_rate=1e-3)
+    padded, other = make_pair(
+        way, own | {"steps_per_epoch": 9}, num_train_epochs=1, learning_rate=1e-3
+    )
 
     for trainer in (padded, other):
         trainer.train()

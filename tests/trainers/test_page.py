@@ -15,13 +15,13 @@ from tests.trainers import tiny
 from tests.trainers.pages import PageReader
 from trainers import (
     RunFacts,
-    SamplingArguments,
     evaluate_run,
     report_run,
     spread,
     write_report,
     write_results,
 )
+from trainers.data.task_sampling import Annealed
 from trainers.reports.evidence import MOST_CHARACTERS, write_evidence
 from trainers.reports.page import printable
 
@@ -318,8 +318,8 @@ def test_a_run_of_many_seeds_is_named_after_its_row(write, folder, name):
     [(3.0, "all 3 epochs", 90), (1.0, "the only epoch", 30), (2.5, "epoch 1 if it were whole", 30)],
 )
 def test_shares_that_change_are_those_of_the_run(tmp_path, encoded, epochs, title, steps):
-    sampling = SamplingArguments(task_sampling="annealed")
-    trainer = tiny.make_trainer(tmp_path, own={"sampling": sampling, "stop": 30})
+    sampling = Annealed()
+    trainer = tiny.make_trainer(tmp_path, own={"sampling": sampling, "steps_per_epoch": 30})
     trainer.state.epoch = epochs
 
     write_evidence(trainer, encoded, {})

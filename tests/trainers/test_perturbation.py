@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainers.methods.perturbation import SamePass, Smart, number_sequences, take_steps
+from trainers.methods.perturbation import DropoutReplay, SmartConfig, number_sequences, take_steps
 
 ROW = torch.zeros(1, dtype=torch.int64)  # one sequence of one token
 
@@ -17,7 +17,7 @@ def linear(weights: Tensor) -> tuple[Tensor, object]:
 
 def test_one_step_is_the_clipped_gradient_step() -> None:
     embeddings, gradient_at = linear(torch.tensor([1.0, -2.0, 0.5]))
-    smart = Smart(epsilon=0.05, noise=0.01, step_size=0.06)
+    smart = SmartConfig(epsilon=0.05, noise=0.01, step_size=0.06)
     noise = torch.tensor([[1.0, -1.0, 2.0]])
 
     change, gradient = take_steps(smart, embeddings, ROW, noise, gradient_at)
@@ -30,7 +30,7 @@ def test_one_step_is_the_clipped_gradient_step() -> None:
 def test_many_steps_reach_the_corner_of_the_ball() -> None:
     weights = torch.tensor([0.3, -2.0, 0.01, 5.0])
     embeddings, gradient_at = linear(weights)
-    smart = Smart(epsilon=0.05, noise=1e-3, step_size=0.05, steps=2000)
+    smart = SmartConfig(epsilon=0.05, noise=1e-3, step_size=0.05, steps=2000)
 
     change, _ = take_steps(smart, embeddings, ROW, torch.randn(1, 4), gradient_at)
 
@@ -41,7 +41,7 @@ def test_many_steps_reach_the_corner_of_the_ball() -> None:
 
 def test_sizes_are_in_units_of_the_embeddings() -> None:
     embeddings, gradient_at = linear(torch.tensor([1.0, 1.0]))
-    smart = Smart(epsilon=0.05, noise=1e-3, step_size=1.0)
+    smart = SmartConfig(epsilon=0.05, noise=1e-3, step_size=1.0)
 
     change, _ = take_steps(smart, 7 * embeddings, ROW, torch.ones(1, 2), gradient_at)
 
@@ -52,7 +52,7 @@ def test_the_gradient_is_scaled_by_the_largest_of_its_sequence() -> None:
     embeddings = torch.ones(3, 2)
     sequences = torch.tensor([0, 0, 1])
     gradient = torch.tensor([[4.0, 1.0], [2.0, 0.0], [1e-6, 0.0]])
-    smart = Smart(epsilon=1.0, noise=1e-12, step_size=0.1)
+    smart = SmartConfig(epsilon=1.0, noise=1e-12, step_size=0.1)
 
     change, _ = take_steps(smart, embeddings, sequences, torch.ones(3, 2), lambda _: gradient)
 
@@ -65,7 +65,7 @@ def test_padding_is_not_changed() -> None:
     sequences = torch.tensor([0, -1])
 
     for mode in ("paper", "mtdnn"):
-        smart = Smart(mode=mode, noise=0.5)  # type: ignore[arg-type]
+        smart = SmartConfig(mode=mode, noise=0.5)  # type: ignore[arg-type]
         change, _ = take_steps(smart, embeddings, sequences, torch.ones(2, 2), torch.ones_like)
         assert change[0].abs().min() > 0
         assert not change[1].any()
@@ -73,7 +73,7 @@ def test_padding_is_not_changed() -> None:
 
 def test_the_mode_of_the_code_has_no_ball() -> None:
     embeddings, gradient_at = linear(torch.tensor([1.0, -2.0]))
-    smart = Smart(mode="mtdnn", noise=1e-5, step_size=1e-3)
+    smart = SmartConfig(mode="mtdnn", noise=1e-5, step_size=1e-3)
     noise = torch.tensor([[1.0, 2.0]])
 
     change, _ = take_steps(smart, embeddings, ROW, noise, gradient_at)
@@ -95,7 +95,7 @@ def test_tokens_of_padded_and_packed_batches_are_numbered_alike() -> None:
 
 
 def test_the_same_pass_draws_alike_and_leaves_the_state() -> None:
-    same = SamePass(torch.device("cpu"))
+    same = DropoutReplay(torch.device("cpu"))
     first = torch.rand(3)
     with same.again():
         again = torch.rand(3)
@@ -122,4 +122,4 @@ def test_the_same_pass_draws_alike_and_leaves_the_state() -> None:
 )
 def test_settings_are_checked(keys: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Smart(**keys)  # type: ignore[arg-type]
+        SmartConfig(**keys)  # type: ignore[arg-type]

@@ -1,14 +1,17 @@
 """R-Drop and SMART on a small model: terms, gradients, and what they leave alone."""
 
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from transformers import TrainerState
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from trainers.methods.perturbation import Smart
-from trainers.methods.regularization import RDrop, Regularizer
+from trainers import RDrop, Smart, SmartConfig, TaskTraining
+from trainers.methods.base import Method, StepLoss
+from trainers.methods.smart import draw_noise
 
 TASKS = {
     "moods": {"problem_type": "classification", "labels": ["bad", "good", "odd"]},
@@ -52,16 +55,38 @@ def make_inputs(task: str, *, packed: bool = False) -> dict[str, Any]:
     return {"input_ids": ids.view(shape), "attention_mask": mask.view(shape), **labels}
 
 
-def run(model: MinBertForMultiTask, inputs: dict[str, Any], **methods: Any) -> Any:
-    """Compute a step with regularisers."""
-    found = {"rdrop": None, "smart": None} | methods
-    regularizer = Regularizer(**found, model=model, seed=3, rank=0)
+def start(model: Any, *methods: Method) -> None:
+    """Prepare methods as a trainer does."""
+    args = SimpleNamespace(torch_compile=False, n_gpu=1, seed=3, process_index=0)
+    trainer = SimpleNamespace(
+        is_fsdp_enabled=False,
+        is_deepspeed_enabled=False,
+        problem_types={task: spec["problem_type"] for task, spec in TASKS.items()},
+        task_training=dict.fromkeys(TASKS, TaskTraining()),
+        state=TrainerState(global_step=7),
+    )
+    for method in methods:
+        method.prepare(model, args)  # type: ignore[arg-type]
+        method.attach(trainer)
+        method.begin()
 
-    def compute() -> tuple[Tensor, Any]:
+
+def compute_loss(model: MinBertForMultiTask, inputs: dict[str, Any], *methods: Method) -> StepLoss:
+    """Compute the loss of a batch with methods that were started."""
+
+    def compute() -> StepLoss:
         outputs = model(**inputs)
-        return outputs.loss, outputs
+        return StepLoss(outputs.loss, outputs.loss, outputs)
 
-    return regularizer(compute, inputs, (7, 1))
+    for method in methods:
+        compute = partial(method.loss, compute, inputs["task"], inputs)
+    return compute()
+
+
+def run(model: MinBertForMultiTask, inputs: dict[str, Any], *methods: Method) -> StepLoss:
+    """Compute the loss of the first batch of a training."""
+    start(model, *methods)
+    return compute_loss(model, inputs, *methods)
 
 
 @pytest.mark.parametrize("task", list(TASKS))
@@ -70,7 +95,7 @@ def test_rdrop_is_the_mean_loss_and_half_of_the_divergence(
 ) -> None:
     inputs = make_inputs(task)
     torch.manual_seed(5)
-    found = run(model, inputs, rdrop=RDrop(alpha=0.7))
+    found = run(model, inputs, RDrop(alpha=0.7))
     torch.manual_seed(5)
     first, second = model(**inputs), model(**inputs)
 
@@ -90,7 +115,9 @@ def test_smart_adds_a_divergence(
 ) -> None:
     inputs = make_inputs(task, packed=packed)
     torch.manual_seed(5)
-    found = run(model, inputs, smart=Smart(weight=2.0, mode=mode, epsilon=0.2, step_size=0.2))
+    found = run(
+        model, inputs, Smart(SmartConfig(weight=2.0, mode=mode, epsilon=0.2, step_size=0.2))
+    )
 
     divergence = found.facts["smart_divergence"]
     assert divergence > 0
@@ -106,7 +133,7 @@ def test_smart_changes_both_sentences_of_a_pair(model: MinBertForMultiTask) -> N
     model.bert.encoder.register_forward_pre_hook(lambda _, args: seen.append(args[0].detach()))
     torch.manual_seed(5)
 
-    run(model, inputs, smart=Smart())
+    run(model, inputs, Smart())
 
     moved = (seen[-1] - seen[0]).view(-1, 16).abs().amax(dim=1)  # with the same dropout masks
     assert len(moved) == 20
@@ -118,10 +145,9 @@ def test_smart_changes_both_sentences_of_a_pair(model: MinBertForMultiTask) -> N
 def test_a_padded_batch_is_smoothed_as_a_packed_one(
     model: MinBertForMultiTask, task: str, mode: Any
 ) -> None:
-    smart = Smart(mode=mode, epsilon=0.2, step_size=0.2)
+    smart = Smart(SmartConfig(mode=mode, epsilon=0.2, step_size=0.2))
     found = [
-        run(model.eval(), make_inputs(task, packed=packed), smart=smart).facts
-        for packed in (False, True)
+        run(model.eval(), make_inputs(task, packed=packed), smart).facts for packed in (False, True)
     ]
 
     assert found[0]["smart_divergence"] > 0
@@ -134,12 +160,12 @@ def test_the_search_finds_a_worse_change_than_noise(model: MinBertForMultiTask) 
     searched, random = [], []
     for seed in range(5):
         torch.manual_seed(seed)
-        smart = Smart(epsilon=0.05, noise=1e-3, step_size=0.05, steps=3)
-        searched.append(run(model, inputs, smart=smart).facts["smart_divergence"])
+        smart = Smart(SmartConfig(epsilon=0.05, noise=1e-3, step_size=0.05, steps=3))
+        searched.append(run(model, inputs, smart).facts["smart_divergence"])
         torch.manual_seed(seed)
         # noise alone, cut to the same ball
-        smart = Smart(epsilon=0.05, noise=1e3, step_size=1e-9)
-        random.append(run(model, inputs, smart=smart).facts["smart_divergence"])
+        smart = Smart(SmartConfig(epsilon=0.05, noise=1e3, step_size=1e-9))
+        random.append(run(model, inputs, smart).facts["smart_divergence"])
 
     assert sum(searched) > 2 * sum(random)
 
@@ -149,15 +175,15 @@ def test_the_search_is_not_rounded_away_by_mixed_precision(
     model: MinBertForMultiTask, task: str
 ) -> None:
     """A change of 1e-5 is none in bfloat16; accelerate puts the forward into autocast."""
-    inputs, smart = make_inputs(task), Smart(noise=1e-5)
+    inputs, smart = make_inputs(task), Smart(SmartConfig(noise=1e-5))
     torch.manual_seed(1)
-    exact = run(model, inputs, smart=smart).facts
+    exact = run(model, inputs, smart).facts
     model._original_forward = model.forward
     model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)
     wrapped = model.forward
     torch.manual_seed(1)
 
-    rounded = run(model, inputs, smart=smart).facts
+    rounded = run(model, inputs, smart).facts
 
     assert model.forward is wrapped
     for name, value in exact.items():
@@ -165,8 +191,8 @@ def test_the_search_is_not_rounded_away_by_mixed_precision(
 
 
 def test_without_a_change_nothing_diverges(model: MinBertForMultiTask) -> None:
-    smart = Smart(epsilon=1e-30, noise=1e-30, step_size=1e-30)
-    found = run(model, make_inputs("moods"), smart=smart)
+    smart = Smart(SmartConfig(epsilon=1e-30, noise=1e-30, step_size=1e-30))
+    found = run(model, make_inputs("moods"), smart)
 
     assert model.config.hidden_dropout_prob > 0
     assert found.facts["smart_divergence"] == 0
@@ -178,7 +204,7 @@ def test_smart_draws_no_other_numbers_and_touches_no_gradients(model: MinBertFor
     plain = model(**inputs).loss
     after = torch.rand(1)
     torch.manual_seed(5)
-    found = run(model, inputs, smart=Smart(steps=2, bregman_weight=1.0))
+    found = run(model, inputs, Smart(SmartConfig(steps=2, bregman_weight=1.0)))
 
     assert torch.equal(torch.rand(1), after)
     assert torch.equal(found.plain, plain)
@@ -188,7 +214,7 @@ def test_smart_draws_no_other_numbers_and_touches_no_gradients(model: MinBertFor
 def test_the_gradient_goes_through_both_passes(model: MinBertForMultiTask) -> None:
     inputs = make_inputs("moods")
     torch.manual_seed(5)
-    found = run(model, inputs, smart=Smart(epsilon=0.5, step_size=0.5))
+    found = run(model, inputs, Smart(SmartConfig(epsilon=0.5, step_size=0.5)))
     (found.loss - found.plain).backward()
     both = model.heads["moods"].out.weight.grad.clone()
 
@@ -202,44 +228,50 @@ def test_the_gradient_goes_through_both_passes(model: MinBertForMultiTask) -> No
         with torch.no_grad():
             model.heads["moods"].out.weight.copy_(before + sign * step)
         torch.manual_seed(5)
-        values.append(run(model, inputs, smart=Smart(epsilon=0.5, step_size=0.5)))
+        values.append(run(model, inputs, Smart(SmartConfig(epsilon=0.5, step_size=0.5))))
     slope = (values[0].facts["smart_divergence"] - values[1].facts["smart_divergence"]) / 2e-2
     assert both[0, 0] == pytest.approx(float(slope), rel=0.2)
 
 
-def test_noise_is_a_function_of_the_step(model: MinBertForMultiTask) -> None:
-    regularizer = Regularizer(None, Smart(), model, seed=3, rank=0)
+def test_noise_is_a_function_of_the_step() -> None:
     embeddings = torch.zeros(2, 3)
 
-    same = regularizer._draw(embeddings, (7, 1))
-    assert torch.equal(same, regularizer._draw(embeddings, (7, 1)))
-    assert not torch.equal(same, regularizer._draw(embeddings, (7, 2)))
-    other = Regularizer(None, Smart(), model, seed=3, rank=1)
-    assert not torch.equal(same, other._draw(embeddings, (7, 1)))
+    same = draw_noise((3, 0, 7, 1), embeddings)
+    assert torch.equal(same, draw_noise((3, 0, 7, 1), embeddings))
+    assert not torch.equal(same, draw_noise((3, 0, 7, 2), embeddings))
+    assert not torch.equal(same, draw_noise((3, 1, 7, 1), embeddings))  # of another rank
+
+
+def test_both_terms_are_added_and_smart_perturbs_the_first_pass(model: MinBertForMultiTask) -> None:
+    inputs = make_inputs("moods")
+
+    def facts(*methods: Method) -> StepLoss:
+        torch.manual_seed(5)
+        return run(model, inputs, *methods)
+
+    rdrop, smart = facts(RDrop(0.7)), facts(Smart(SmartConfig(weight=2.0)))
+    both = facts(RDrop(0.7), Smart(SmartConfig(weight=2.0)))
+    assert both.facts == rdrop.facts | smart.facts
+    assert torch.equal(both.loss, rdrop.loss + 2 * smart.facts["smart_divergence"])
 
 
 def test_the_proximal_term_pulls_to_the_moving_average(model: MinBertForMultiTask) -> None:
     inputs = make_inputs("moods")
-    smart = Smart(weight=0, bregman_weight=1.0)
-    regularizer = Regularizer(None, smart, model, seed=0, rank=0)
+    smart = Smart(SmartConfig(weight=0, bregman_weight=1.0))
 
-    def compute() -> tuple[Tensor, Any]:
-        outputs = model(**inputs)
-        return outputs.loss, outputs
-
-    assert regularizer(compute, inputs, (0, 1)).facts["bregman_divergence"] == 0
-    start = model.heads["moods"].out.weight.detach().clone()
+    assert run(model, inputs, smart).facts["bregman_divergence"] == 0
+    before = model.heads["moods"].out.weight.detach().clone()
     with torch.no_grad():
         model.heads["moods"].out.weight.add_(1.0)
-    assert regularizer(compute, inputs, (1, 1)).facts["bregman_divergence"] > 0
-    regularizer.update(1, 100)
-    assert regularizer.average is not None
-    average = regularizer.average.averages["heads.moods.out.weight"]
-    torch.testing.assert_close(average, start + 0.01)  # beta = .99 at the beginning
-    regularizer.update(50, 100)
-    torch.testing.assert_close(average, 0.999 * (start + 0.01) + 0.001 * (start + 1))
+    assert compute_loss(model, inputs, smart).facts["bregman_divergence"] > 0
+    smart.after_step(TrainerState(global_step=1, max_steps=100))
+    assert smart.average is not None
+    average = smart.average.averages["heads.moods.out.weight"]
+    torch.testing.assert_close(average, before + 0.01)  # beta = .99 at the beginning
+    smart.after_step(TrainerState(global_step=50, max_steps=100))
+    torch.testing.assert_close(average, 0.999 * (before + 0.01) + 0.001 * (before + 1))
 
 
 def test_a_model_without_a_divergence_is_refused() -> None:
     with pytest.raises(ValueError, match="r_drop needs a model with divergence"):
-        Regularizer(RDrop(), None, torch.nn.Linear(1, 1), seed=0, rank=0)
+        start(torch.nn.Linear(1, 1), RDrop())

@@ -44,7 +44,7 @@ def test_the_tasks_take_turns():
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("stop", ["shortest", "longest", 11])
 def test_every_rank_sees_the_same_task_at_every_step(ranks, stop):
-    sampler = TaskBatchSampler(SIZES, BATCHES, num_replicas=ranks, stop=stop)
+    sampler = TaskBatchSampler(SIZES, BATCHES, num_replicas=ranks, steps_per_epoch=stop)
 
     tasks = [tasks_of(batches) for batches in deal(sampler, ranks)]
 
@@ -74,7 +74,7 @@ def test_two_ranks_see_the_rows_of_one_rank_with_twice_the_batch(by_length):
 
 
 def test_batches_are_always_full():
-    sampler = TaskBatchSampler(SIZES, {"a": 5, "b": 4, "c": 9}, stop="longest")
+    sampler = TaskBatchSampler(SIZES, {"a": 5, "b": 4, "c": 9}, steps_per_epoch="longest")
 
     sizes = {task: set() for task in SIZES}
     for batch in sampler:
@@ -127,7 +127,7 @@ def test_iterating_leaves_the_global_random_state_alone():
     ],
 )
 def test_shares_are_exact(stop, steps):
-    sampler = TaskBatchSampler(SIZES, BATCHES, num_replicas=2, stop=stop)
+    sampler = TaskBatchSampler(SIZES, BATCHES, num_replicas=2, steps_per_epoch=stop)
 
     shares = sampler.shares()
 
@@ -162,8 +162,8 @@ def test_describe_shows_a_line_per_task():
 
 def test_length_groups_keep_padding_low_and_order_random():
     lengths = np.random.default_rng(0).integers(5, 60, size=1000)
-    grouped = TaskBatchSampler({"a": 1000}, {"a": 8}, lengths={"a": lengths}, stop=400)
-    plain = TaskBatchSampler({"a": 1000}, {"a": 8}, stop=400)
+    grouped = TaskBatchSampler({"a": 1000}, {"a": 8}, lengths={"a": lengths}, steps_per_epoch=400)
+    plain = TaskBatchSampler({"a": 1000}, {"a": 8}, steps_per_epoch=400)
 
     def padding(batches):
         return sum(lengths[batch].max() * len(batch) - lengths[batch].sum() for batch in batches)
@@ -184,9 +184,9 @@ class Recorder(TaskBatchSampler):
 @pytest.mark.parametrize("resumed", [False, True])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_epoch_arrives_through_accelerate(ranks, resumed, train_rows):
-    dataset = TaskDataset(train_rows)
-    sampler = Recorder(dataset.sizes, dict.fromkeys(dataset.sizes, 2), num_replicas=ranks)
-    dataset.register_sampler(sampler)
+    sizes = {task: len(rows) for task, rows in train_rows.items()}
+    sampler = Recorder(sizes, dict.fromkeys(sizes, 2), num_replicas=ranks)
+    dataset = TaskDataset(train_rows, sampler)
     loader = prepare_data_loader(
         DataLoader(dataset, batch_sampler=sampler, collate_fn=list),
         num_processes=ranks,
@@ -210,9 +210,9 @@ def test_skipping_gives_the_rest_of_the_epoch_and_reads_no_skipped_row(ranks, tr
             read.append(list(indices))
             return super().__getitems__(indices)
 
-    dataset = Reader(train_rows)
-    sampler = TaskBatchSampler(dataset.sizes, dict.fromkeys(dataset.sizes, 2), num_replicas=ranks)
-    dataset.register_sampler(sampler)
+    sizes = {task: len(rows) for task, rows in train_rows.items()}
+    sampler = TaskBatchSampler(sizes, dict.fromkeys(sizes, 2), num_replicas=ranks)
+    dataset = Reader(train_rows, sampler)
     loader = prepare_data_loader(
         DataLoader(dataset, batch_sampler=sampler, collate_fn=list),
         num_processes=ranks,
@@ -236,9 +236,12 @@ def test_skipping_gives_the_rest_of_the_epoch_and_reads_no_skipped_row(ranks, tr
         ({"sizes": {"a": 0}}, "task 'a' has 0 training rows"),
         ({"batch_sizes": {"a": 0}}, "batch size of task 'a' is 0"),
         ({"batch_sizes": {}}, "batch size of task 'a' is None"),
-        ({"stop": "often"}, "stop='often'; expected 'shortest', 'longest' or a number of steps"),
-        ({"stop": 0}, "stop=0"),
-        ({"stop": True}, "stop=True"),
+        (
+            {"steps_per_epoch": "often"},
+            "steps_per_epoch='often'; expected 'shortest', 'longest' or a number",
+        ),
+        ({"steps_per_epoch": 0}, "steps_per_epoch=0"),
+        ({"steps_per_epoch": True}, "steps_per_epoch=True"),
         ({"num_replicas": 0}, "num_replicas=0"),
         ({"seed": -1}, "seed=-1"),
         ({"lengths": {"a": [1]}}, "task 'a' has 9 rows but 1 lengths"),

@@ -10,7 +10,7 @@ from transformers import TrainingArguments
 
 from trainers import SamplingArguments, TaskBatchSampler
 from trainers.data.batches import count_epochs
-from trainers.data.task_sampling import annealed_alpha
+from trainers.data.task_sampling import Annealed, Weighted
 
 SIZES = {"a": 400, "b": 100, "c": 25}
 STARTS = {"a": 0, "b": 400, "c": 500}
@@ -30,7 +30,7 @@ STRATEGIES = {
 
 def make(strategy, sizes=SIZES, batches=BATCHES, *, epochs=4, **options):
     arguments = SamplingArguments(task_sampling=strategy, **STRATEGIES[strategy])
-    sampler = TaskBatchSampler(sizes, batches, sampling=arguments, **options)
+    sampler = TaskBatchSampler(sizes, batches, sampling=arguments.make_sampling(), **options)
     sampler.epochs = epochs
     return sampler
 
@@ -74,21 +74,24 @@ def test_temperature_and_cap_count_batches():
 
 @pytest.mark.parametrize("strategy", PROBABILITIES)
 def test_tasks_are_drawn_with_their_probabilities(strategy):
-    sampler = make(strategy, stop=20_000)
+    sampler = make(strategy, steps_per_epoch=20_000)
     expected = np.asarray(PROBABILITIES[strategy])
 
     counts = np.bincount(sampler.order.tasks(0, 4).ravel())
 
     assert sampler.order.probabilities(0, 1) == pytest.approx(expected)
     assert chisquare(counts, 20_000 * expected).pvalue > 0.01
-    others = [make(strategy, stop=20_000, seed=seed).order.count(0, 4)[0] for seed in range(1, 9)]
+    others = [
+        make(strategy, steps_per_epoch=20_000, seed=seed).order.count(0, 4)[0]
+        for seed in range(1, 9)
+    ]
     # draws scatter: the standard deviation of a count is the square root of n p (1 - p)
     deviation = (20_000 * expected[0] * (1 - expected[0])) ** 0.5
     assert 0.3 * deviation < np.std([*others, counts[0]]) < 3 * deviation
 
 
 def test_draws_are_independent_of_the_step_before():
-    tasks = make("square_root", stop=20_000).order.tasks(0, 4).ravel()
+    tasks = make("square_root", steps_per_epoch=20_000).order.tasks(0, 4).ravel()
 
     pairs = 3 * tasks[::2] + tasks[1::2]
 
@@ -100,12 +103,12 @@ def test_draws_are_independent_of_the_step_before():
     ("epochs", "alphas"), [(1, [1.0]), (2, [1.0, 0.2]), (5, [1.0, 0.8, 0.6, 0.4, 0.2])]
 )
 def test_alpha_falls_to_a_fifth(epochs, alphas):
-    assert [annealed_alpha(epoch, epochs) for epoch in range(epochs)] == pytest.approx(alphas)
-    assert annealed_alpha(epochs + 3, epochs) == pytest.approx(alphas[-1])
+    assert [Annealed().alpha(epoch, epochs) for epoch in range(epochs)] == pytest.approx(alphas)
+    assert Annealed().alpha(epochs + 3, epochs) == pytest.approx(alphas[-1])
 
 
 def test_annealed_draws_follow_the_epoch():
-    sampler = make("annealed", epochs=5, stop=20_000)
+    sampler = make("annealed", epochs=5, steps_per_epoch=20_000)
 
     for epoch, alpha in enumerate([1.0, 0.8, 0.6, 0.4, 0.2]):
         powers = np.asarray([400.0, 100.0, 25.0]) ** alpha
@@ -114,7 +117,9 @@ def test_annealed_draws_follow_the_epoch():
 
 
 def test_the_round_robin_is_the_one_it_has_always_been():
-    sampler = TaskBatchSampler({"a": 5, "b": 7, "c": 3}, {"a": 2, "b": 2, "c": 1}, seed=3, stop=5)
+    sampler = TaskBatchSampler(
+        {"a": 5, "b": 7, "c": 3}, {"a": 2, "b": 2, "c": 1}, seed=3, steps_per_epoch=5
+    )
 
     assert [read(sampler, epoch) for epoch in range(3)] == [
         [[4, 2], [7, 6], [12], [1, 3], [9, 5]],
@@ -124,7 +129,9 @@ def test_the_round_robin_is_the_one_it_has_always_been():
 
 
 def test_a_mixed_step_has_what_the_round_robin_gives_in_a_round():
-    mixed, turns = (make(name, stop=stop) for name, stop in (("mixed", 6), ("round_robin", 18)))
+    mixed, turns = (
+        make(name, steps_per_epoch=stop) for name, stop in (("mixed", 6), ("round_robin", 18))
+    )
 
     for epoch in (0, 2):
         batches = read(turns, epoch)
@@ -144,16 +151,16 @@ def test_a_mixed_step_has_what_the_round_robin_gives_in_a_round():
         ("weighted", 25, 800),  # 6.25 / (2 / 8), 100 / (1 / 8)
     ],
 )
-def test_stop_sets_the_length_of_all_epochs(strategy, shortest, longest):
+def test_the_policy_sets_the_length_of_all_epochs(strategy, shortest, longest):
     for stop, steps in (("shortest", shortest), ("longest", longest), (77, 77)):
-        sampler = make(strategy, stop=stop)
+        sampler = make(strategy, steps_per_epoch=stop)
 
         assert sampler.steps == len(sampler) == steps
         assert {len(read(sampler, epoch)) for epoch in range(3)} == {steps}
 
 
 def test_proportional_shows_rows_of_large_and_small_batches_equally_often():
-    sampler = make("proportional", batches={"a": 8, "b": 1, "c": 5}, stop="longest")
+    sampler = make("proportional", batches={"a": 8, "b": 1, "c": 5}, steps_per_epoch="longest")
 
     assert sampler.steps == 50 + 100 + 5
     assert sampler.order.probabilities(0, 1) == pytest.approx([50 / 155, 100 / 155, 5 / 155])
@@ -161,7 +168,7 @@ def test_proportional_shows_rows_of_large_and_small_batches_equally_often():
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_rank_has_the_same_tasks_at_every_step(strategy):
-    sampler = make(strategy, num_replicas=3, stop=40)
+    sampler = make(strategy, num_replicas=3, steps_per_epoch=40)
 
     for epoch in (0, 3):
         sampler.set_epoch(epoch)
@@ -195,14 +202,14 @@ def test_rows_go_on_over_epochs_and_restarts(strategy, options):
     }[options]
     rows = {task: [] for task in SIZES}
     total = sum(SIZES.values())
-    sampler = make(strategy, epochs=30, stop=29, **more)
+    sampler = make(strategy, epochs=30, steps_per_epoch=29, **more)
 
     for epoch in range(30):
         for batch in read(sampler, epoch):
             for row in batch:
                 rows[task_of(row % total)].append(row)
     # a fresh sampler, as that of a resumed run, needs no earlier epoch
-    again = make(strategy, epochs=30, stop=29, **more)
+    again = make(strategy, epochs=30, steps_per_epoch=29, **more)
     again.set_epoch(17)
     assert list(SkipBatchSampler(again, 11)) == read(sampler, 17)[11:]
 
@@ -217,7 +224,7 @@ def test_rows_go_on_over_epochs_and_restarts(strategy, options):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_shares_are_those_of_the_epoch(strategy):
-    sampler = make(strategy, num_replicas=2, stop=50)
+    sampler = make(strategy, num_replicas=2, steps_per_epoch=50)
 
     for epoch in (0, 1, 3):
         counts = count_tasks(sampler, epoch)
@@ -229,7 +236,7 @@ def test_shares_are_those_of_the_epoch(strategy):
 
 @pytest.mark.parametrize("strategy", ["annealed", "proportional", "round_robin"])
 def test_shares_of_a_run_are_the_sums_of_its_epochs(strategy):
-    sampler = make(strategy, num_replicas=2, stop=50)
+    sampler = make(strategy, num_replicas=2, steps_per_epoch=50)
     counts = np.sum([count_tasks(sampler, epoch) for epoch in range(3)], axis=0)
 
     shares = sampler.shares(3).values()
@@ -240,7 +247,7 @@ def test_shares_of_a_run_are_the_sums_of_its_epochs(strategy):
 
 
 def test_a_late_epoch_costs_no_more_than_its_own_steps():
-    sampler = make("proportional", epochs=10_000, stop=100_000)
+    sampler = make("proportional", epochs=10_000, steps_per_epoch=100_000)
     sampler.set_epoch(5000)
 
     before = sampler.order.count_before(5000, 10_000)
@@ -251,7 +258,7 @@ def test_a_late_epoch_costs_no_more_than_its_own_steps():
 
 
 def test_the_table_says_which_epoch_was_drawn():
-    sampler = make("annealed", epochs=5, stop=1000)
+    sampler = make("annealed", epochs=5, steps_per_epoch=1000)
 
     first, header, *lines = sampler.describe().splitlines()
 
@@ -288,10 +295,10 @@ def test_epochs_of_a_run_are_counted(tmp_path, arguments, epochs):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"sampling_cap": 5}, "sampling_cap=5 means nothing with task_sampling='round_robin'"),
+        ({"sampling_cap": 5}, "sampling_cap=5 has no effect with task_sampling='round_robin'"),
         (
             {"task_sampling": "mixed", "sampling_weights": {"a": 1}},
-            "take task_sampling: weighted",
+            "use task_sampling: weighted",
         ),
         ({"task_sampling": "temperature"}, "sampling_temperature=None; task_sampling: temperature"),
         ({"task_sampling": "temperature", "sampling_temperature": 0.0}, "sampling_temperature=0.0"),
@@ -299,7 +306,7 @@ def test_epochs_of_a_run_are_counted(tmp_path, arguments, epochs):
             {"task_sampling": "temperature", "sampling_temperature": 2.0, "sampling_cap": 0},
             "sampling_cap=0; expected a number of rows",
         ),
-        ({"task_sampling": "weighted"}, "weighted needs sampling_weights, as in"),
+        ({"task_sampling": "weighted"}, "weighted needs sampling_weights, such as"),
         (
             {"task_sampling": "weighted", "sampling_weights": {"a": 1, "b": 0}},
             "sampling_weights: b=0; expected a number > 0",
@@ -316,7 +323,7 @@ def test_bad_settings_are_refused(arguments, message):
 
 
 def test_every_task_needs_a_weight():
-    sampling = SamplingArguments(task_sampling="weighted", sampling_weights={"a": 1, "x": 1})
+    sampling = Weighted({"a": 1, "x": 1})
 
     with pytest.raises(ValueError, match="names a, x; expected one weight for each of a, b, c"):
         TaskBatchSampler(SIZES, BATCHES, sampling=sampling)

@@ -63,7 +63,7 @@ def make_trainer(folder, masking, kind="pretraining", *, rows=50, model=None, **
         "train_dataset": {"text": Pairs(rows)},
         "eval_dataset": {"text": Pairs(9, seed=1)},
         "masking": {"text": masking},
-        "stop": "longest",
+        "steps_per_epoch": "longest",
     }
     return tiny.make_trainer(folder, model=model or make_model(kind), own=own, **arguments)
 
@@ -107,7 +107,7 @@ def test_the_sampler_tells_the_pass_of_changing_rows(budget):
             "token_budgets": {"text": budget},
             "tokens": {"text": source.count_tokens},
         }
-    sampler = TaskBatchSampler({"text": 10}, **sizes, changing=["text"], stop="longest")
+    sampler = TaskBatchSampler({"text": 10}, **sizes, changing=["text"], steps_per_epoch="longest")
     seen = []
     for epoch in range(3):
         sampler.set_epoch(epoch)
@@ -237,7 +237,7 @@ def test_a_tiny_model_learns_its_text_by_heart(tmp_path, masking, kind):
         "train_dataset": {"text": Same(8)},
         "eval_dataset": {"text": Same(8)},
         "masking": {"text": masking},
-        "stop": "longest",
+        "steps_per_epoch": "longest",
     }
     trainer = tiny.make_trainer(
         tmp_path / 'run', model=make_model(kind), own=own, num_train_epochs=150,

@@ -8,8 +8,7 @@ import torch
 from modeling_minbert import MinBertForMultiTask
 from modeling_minbert.head_minbert import best_border
 from tests.trainers import tiny
-from trainers.methods.method_arguments import MethodArguments
-from trainers.training import multitask
+from trainers.methods import threshold as fitting
 
 RANKED = {
     "problem_type": "paraphrase",
@@ -77,7 +76,7 @@ def test_training_rows_choose_the_border(tmp_path):
 
 
 def test_only_some_rows_are_asked(tmp_path, monkeypatch):
-    monkeypatch.setattr(multitask, "THRESHOLD_ROWS", 4)
+    monkeypatch.setattr(fitting, "THRESHOLD_ROWS", 4)
     trainer = make_trainer(tmp_path)
     rows = make_pairs(24, seed=0).select([0, 7, 15, 23])
 
@@ -90,7 +89,7 @@ def test_only_some_rows_are_asked(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("averaging", [None, "ema"])
 def test_an_evaluation_in_training_has_the_border_of_then(tmp_path, averaging):
-    methods = MethodArguments(weight_averaging=averaging)
+    methods = {"weight_averaging": averaging}
     trainer = make_trainer(tmp_path, eval_strategy="steps", eval_steps=2, methods=methods)
 
     trainer.train()
@@ -138,7 +137,7 @@ def test_choosing_it_leaves_the_weights_as_they_are(tmp_path):
 
 
 def test_to_evaluate_changes_no_step(tmp_path):
-    methods = MethodArguments(r_drop=1.0)
+    methods = {"r_drop": 1.0}
     plain = make_trainer(tmp_path, methods=methods)
     evaluated = make_trainer(tmp_path, methods=methods, eval_strategy="steps", eval_steps=1)
     for trainer in (plain, evaluated):

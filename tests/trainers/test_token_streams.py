@@ -45,7 +45,7 @@ def epochs(sampler, count, first=0):
 @BOTH
 @RANKS
 def test_no_rank_is_above_the_budget_and_all_have_the_same_rows_and_task(ranks, by_length):
-    sampler = make_sampler(ranks, by_length, stop="longest")
+    sampler = make_sampler(ranks, by_length, steps_per_epoch="longest")
     sampler.set_epoch(3)
 
     shards = [list(BatchSamplerShard(sampler, ranks, rank)) for rank in range(ranks)]
@@ -61,7 +61,7 @@ def test_no_rank_is_above_the_budget_and_all_have_the_same_rows_and_task(ranks, 
 @RANKS
 @pytest.mark.parametrize("task", ["a", "b"])
 def test_each_row_comes_once_per_pass(task, ranks, by_length):
-    sampler = make_sampler(ranks, by_length, stop=50)
+    sampler = make_sampler(ranks, by_length, steps_per_epoch=50)
     whole = -(-SIZES[task] // ranks) * ranks  # some rows come twice where ranks do not divide them
 
     rows = [row for batch in epochs(sampler, 12) for row in batch if task_of(row) == task]
@@ -76,10 +76,10 @@ def test_each_row_comes_once_per_pass(task, ranks, by_length):
 @RANKS
 @pytest.mark.parametrize("stop", ["shortest", "longest", 5, 47])
 def test_an_epoch_goes_on_where_the_one_before_ended(ranks, by_length, stop):
-    sampler = make_sampler(ranks, by_length, stop=stop)
+    sampler = make_sampler(ranks, by_length, steps_per_epoch=stop)
 
     one_after_the_other = epochs(sampler, 7)
-    resumed = epochs(make_sampler(ranks, by_length, stop=stop), 1, first=6)
+    resumed = epochs(make_sampler(ranks, by_length, steps_per_epoch=stop), 1, first=6)
 
     assert len(one_after_the_other) == 7 * len(sampler)
     assert resumed == one_after_the_other[-len(sampler) :]
@@ -87,7 +87,7 @@ def test_an_epoch_goes_on_where_the_one_before_ended(ranks, by_length, stop):
 
 
 def test_epochs_join_to_the_stream_of_a_longer_epoch():
-    short, long = make_sampler(stop=9), make_sampler(stop=36)
+    short, long = make_sampler(steps_per_epoch=9), make_sampler(steps_per_epoch=36)
 
     assert epochs(short, 8) == epochs(long, 2)
 
@@ -98,7 +98,7 @@ def test_another_seed_is_another_order():
 
 
 def test_longest_sees_every_row_in_the_first_epoch():
-    sampler = make_sampler(2, stop="longest")
+    sampler = make_sampler(2, steps_per_epoch="longest")
 
     seen = {row for batch in sampler for row in batch}
 
@@ -112,7 +112,7 @@ def test_ranks_come_close_to_the_budget(by_length):
         {"a": 4000},
         {},
         num_replicas=8,
-        stop="longest",
+        steps_per_epoch="longest",
         token_budgets={"a": 1000},
         tokens=tokens,
         lengths=tokens if by_length else None,
@@ -126,7 +126,7 @@ def test_ranks_come_close_to_the_budget(by_length):
 
 def test_length_groups_keep_padding_low_and_order_random():
     lengths = np.random.default_rng(0).integers(5, 60, size=3000)
-    options = {"token_budgets": {"a": 256}, "tokens": {"a": lengths}, "stop": "longest"}
+    options = {"token_budgets": {"a": 256}, "tokens": {"a": lengths}, "steps_per_epoch": "longest"}
     grouped = list(TaskBatchSampler({"a": 3000}, {}, lengths={"a": lengths}, **options))
     plain = list(TaskBatchSampler({"a": 3000}, {}, **options))
 
@@ -141,7 +141,7 @@ def test_length_groups_keep_padding_low_and_order_random():
 def test_without_length_groups_short_and_long_rows_meet():
     lengths = np.random.default_rng(0).integers(5, 60, size=3000)
     batches = TaskBatchSampler(
-        {"a": 3000}, {}, token_budgets={"a": 600}, tokens={"a": lengths}, stop="longest"
+        {"a": 3000}, {}, token_budgets={"a": 600}, tokens={"a": lengths}, steps_per_epoch="longest"
     )
 
     means = [lengths[batch].mean() for batch in batches]
@@ -152,7 +152,7 @@ def test_without_length_groups_short_and_long_rows_meet():
 
 @RANKS
 def test_shares_are_those_of_the_epoch(ranks):
-    sampler = make_sampler(ranks, stop=31)
+    sampler = make_sampler(ranks, steps_per_epoch=31)
 
     for epoch in (0, 4):
         batches = epochs(sampler, 1, first=epoch)
@@ -174,7 +174,7 @@ def test_describe_shows_the_budget():
         num_replicas=2,
         token_budgets={"b": 4096},
         tokens=tokens,
-        stop=8,
+        steps_per_epoch=8,
     )
 
     lines = sampler.describe().splitlines()
@@ -220,7 +220,12 @@ def test_parts_are_whole_and_within_the_budget():
 
 def test_fewer_rows_than_ranks_are_dealt_again():
     sampler = TaskBatchSampler(
-        {"a": 2}, {}, num_replicas=5, token_budgets={"a": 50}, tokens={"a": [4, 9]}, stop=3
+        {"a": 2},
+        {},
+        num_replicas=5,
+        token_budgets={"a": 50},
+        tokens={"a": [4, 9]},
+        steps_per_epoch=3,
     )
 
     batches = list(islice(sampler, 15))

@@ -14,7 +14,7 @@ from trainers import last_complete_checkpoint
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = {
-    "own": {"stop": 8},
+    "own": {"steps_per_epoch": 8},
     "gradient_accumulation_steps": 2,
     CHECKPOINTING: True,
     "save_strategy": "steps",
@@ -102,7 +102,7 @@ def test_a_resumed_run_of_two_ranks_is_bit_identical(ranks):
 def test_ranks_that_draw_other_noise_stay_equal(tmp_path):
     """SMART's search begins with noise; the weights, and what Bregman's term compares, are one."""
     methods = {"smart": {"bregman_weight": 0.5}, "weight_averaging": "swa"}
-    options = OPTIONS | {"own": {"stop": 8, "methods": methods}, "dropout": 0.1}
+    options = OPTIONS | {"own": {"steps_per_epoch": 8, "methods": methods}, "dropout": 0.1}
 
     _, (left, right) = run_ranks(tmp_path, options)
 

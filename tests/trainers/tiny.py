@@ -8,7 +8,7 @@ import torch
 from transformers import TrainingArguments
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from trainers import MultiTaskTrainer
+from trainers import MethodArguments, MultiTaskTrainer
 
 PROBLEM_TYPES = {"moods": "classification", "pairs": "paraphrase", "scores": "similarity"}
 SIZES = {"moods": 40, "pairs": 100, "scores": 30}
@@ -75,7 +75,7 @@ def make_rows(task, count, seed=0):
 
 
 def make_trainer(output_dir, *, dropout=0.0, model=None, callbacks=None, own=None, **arguments):
-    """Build a trainer; ``own`` are arguments of ours, the others are those of the library."""
+    """Build a trainer; ``own`` are arguments of ours, ``methods`` also as keys of a recipe."""
     defaults = {
         "output_dir": str(output_dir),
         "per_device_train_batch_size": 4,
@@ -91,9 +91,12 @@ def make_trainer(output_dir, *, dropout=0.0, model=None, callbacks=None, own=Non
         "eval_dataset": {task: make_rows(task, 11, seed=1) for task in SIZES},
         "problem_types": PROBLEM_TYPES,
     }
+    own = dict(own or {})
+    if isinstance(own.get("methods"), dict):  # methods have a state: every trainer has its own
+        own["methods"] = MethodArguments(**own["methods"]).make_methods()
     return MultiTaskTrainer(
         model or make_model(dropout),
         TrainingArguments(**(defaults | arguments)),
         callbacks=callbacks,
-        **(data | (own or {})),
+        **(data | own),
     )

@@ -12,7 +12,6 @@ import torch
 from transformers import TrainerCallback
 
 from tests.trainers.tiny import make_trainer
-from trainers import MethodArguments
 
 
 def run(folder, options, resume_from=None):
@@ -35,8 +34,6 @@ def run(folder, options, resume_from=None):
 
 def main():
     folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
-    if "methods" in options["own"]:
-        options["own"]["methods"] = MethodArguments(**options["own"]["methods"])
     trainer, tasks = run(folder, options)
     weights = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     metrics = trainer.evaluate()

@@ -12,7 +12,8 @@ from .samplers import TaskBatchSampler
 from .shapes import FixedShapes
 from .streams import counts_of
 from .task_dataset import Rows, read_lengths, token_counts
-from .task_sampling import SamplingArguments, Stop
+from .task_orders import StepsPerEpoch
+from .task_sampling import TaskSampling
 from .tasks import TaskTraining
 from .text import TextTask
 
@@ -21,10 +22,10 @@ def make_sampler(
     train_dataset: Mapping[str, Rows],
     args: TrainingArguments,
     task_training: Mapping[str, TaskTraining],
-    stop: Stop,
+    steps_per_epoch: StepsPerEpoch,
     max_tokens_per_batch: int | None,
     texts: Mapping[str, TextTask],
-    sampling: SamplingArguments | None = None,
+    sampling: TaskSampling | None = None,
 ) -> TaskBatchSampler:
     """Build the sampler of a run.
 
@@ -32,7 +33,7 @@ def make_sampler(
         train_dataset: Encoded rows of each task.
         args: Arguments of the Trainer.
         task_training: Settings of each task; what it says itself wins over the defaults.
-        stop: When an epoch ends.
+        steps_per_epoch: When an epoch ends.
         max_tokens_per_batch: Tokens per process and step of the tasks that say nothing; None takes
             ``per_device_train_batch_size`` rows.
         texts: The tasks that learn from text, whose rows or masks are other ones in every pass.
@@ -63,7 +64,7 @@ def make_sampler(
         batch_sizes,
         num_replicas=args.world_size,
         seed=args.seed if args.data_seed is None else args.data_seed,
-        stop=stop,
+        steps_per_epoch=steps_per_epoch,
         sampling=sampling,
         lengths=lengths,
         token_budgets=budgets,

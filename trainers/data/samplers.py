@@ -1,4 +1,4 @@
-"""Which task at which step, and which of its rows: a pure function of (seed, epoch)."""
+"""The task and the rows of every step: a pure function of (seed, epoch)."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
@@ -8,17 +8,18 @@ from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
 from .streams import Counts, RowStream, Seed, TaskStream, counts_of
-from .task_sampling import DrawnOrder, SamplingArguments, Stop, make_order
+from .task_orders import DrawnOrder, StepsPerEpoch
+from .task_sampling import RoundRobin, TaskSampling
 from .token_streams import TokenStream
 
 
 class TaskShare(NamedTuple):
-    """What one epoch gives to a task.
+    """The share of a task in an epoch.
 
     Args:
         steps: Batches per rank and epoch.
         rows: Rows per epoch, over all ranks.
-        passes: Times that an epoch goes through the data of the task.
+        passes: Passes over the data of the task per epoch.
         share: Share of all batches, in [0, 1].
     """
 
@@ -29,47 +30,47 @@ class TaskShare(NamedTuple):
 
 
 class TaskBatchSampler(Sampler[list[int]]):
-    """Deal batches of tasks, the same tasks to every rank at every step.
+    """Draw batches of tasks, with the same tasks on every rank at every step.
 
-    A step takes a batch of one task, or with ``mixed`` sampling of every task, one after the other;
-    which one is the matter of a `TaskOrder`.
+    A step has a batch of one task, or with ``mixed`` sampling of every task in turn, as a
+    `TaskOrder` determines.
 
     Each task has an endless stream of rows, one reshuffled permutation of its data after the other.
-    It goes on over the epochs, so that in the long run all rows are seen equally often, also those
-    of a task of which one epoch sees a small part. A step takes one global batch from the stream of
-    its task and yields it as ``num_replicas`` consecutive batches of equally many rows; accelerate
-    deals batch i to rank i modulo ``num_replicas``. Two ranks with batches of b rows therefore see
-    the rows of one rank with batches of 2b.
+    It continues over epochs, so that in the long run all rows are seen equally often, even if one
+    epoch sees a small part of a task. A step takes one global batch from the stream of its task and
+    yields it as ``num_replicas`` consecutive batches of equally many rows; accelerate sends batch i
+    to rank i modulo ``num_replicas``. Two ranks with batches of b rows therefore see the rows of
+    one rank with batches of 2b.
 
-    The batches of a task have a number of rows, or as many rows as fit into a budget of tokens (see
-    ``TokenStream``). Passes over the rows of the latter may differ by a few steps; the steps of an
-    epoch are those of the first pass in all epochs.
+    The batches of a task have a number of rows, or as many rows as fit into a token budget (see
+    ``TokenStream``). With a budget, passes may differ by a few steps; all epochs have the steps of
+    the first pass.
 
     Args:
         sizes: Rows of each task, in the order in which the tasks are concatenated.
         batch_sizes: Rows per rank and step of each task that has no budget.
         num_replicas: Number of ranks.
         seed: Seed of all orders, >= 0.
-        stop: End of an epoch: ``"shortest"`` when the next round would go beyond the data of some
-            task, ``"longest"`` when every task has seen all its data (smaller ones are reshuffled
-            and begin again), or a number of steps per rank (micro-steps, not optimizer steps). Of
-            tasks that are drawn these are expectations; see `DrawnOrder`.
+        steps_per_epoch: ``"shortest"``: an epoch ends when the next round would exceed the data of
+            some task; ``"longest"``: when every task has seen all its data (smaller ones are
+            reshuffled and start over); or a number of micro-steps per rank. For drawn tasks these
+            are expectations; see `DrawnOrder`.
         sampling: How the task of a step is chosen; None for one after the other.
         lengths: Tokens of every row of each task; if given, batches have rows of similar length.
         token_budgets: Tokens per rank and step of the tasks that have a budget.
-        tokens: Tokens that every row of such a task costs, of both sentences of a pair.
-        changing: Tasks whose rows are other ones in every pass: the index of a row has the number
-            of its pass, as `TaskDataset` reads it.
+        tokens: Tokens of every row of such a task, of both sentences of a pair.
+        changing: Tasks whose rows differ in every pass: the index of a row encodes its pass, as
+            `TaskDataset` expects.
 
     Attributes:
-        epochs: Epochs of the run, over which ``annealed`` sampling goes.
+        epochs: Epochs of the run, for ``annealed`` sampling.
 
     Raises:
-        ValueError: If a size, a batch size, a budget or ``stop`` is out of range, names do not
-            match, or a row is longer than the budget of its task.
+        ValueError: If a size, a batch size, a budget or ``steps_per_epoch`` is out of range, names
+            do not match, or a row is longer than the budget of its task.
     """
 
-    # accelerate's BatchSamplerShard fills up a last batch from other tasks if it knows the size
+    # with a size, accelerate's BatchSamplerShard would complete a last batch from other tasks
     batch_size: int | None = None
     drop_last: bool = False
 
@@ -80,8 +81,8 @@ class TaskBatchSampler(Sampler[list[int]]):
         *,
         num_replicas: int = 1,
         seed: int = 0,
-        stop: Stop = "shortest",
-        sampling: SamplingArguments | None = None,
+        steps_per_epoch: StepsPerEpoch = "shortest",
+        sampling: TaskSampling | None = None,
         lengths: Mapping[str, Counts] | None = None,
         token_budgets: Mapping[str, int] | None = None,
         tokens: Mapping[str, Counts] | None = None,
@@ -103,15 +104,15 @@ class TaskBatchSampler(Sampler[list[int]]):
         self.seed = seed
         self.epoch = 0
         self.epochs = 1
-        self.sampling = sampling or SamplingArguments()
+        self.sampling = sampling or RoundRobin()
         self._streams = [self._make_stream(task, lengths, tokens or {}) for task in sizes]
         passes = np.asarray([stream.pass_steps for stream in self._streams], dtype=np.float64)
         rows = np.asarray(list(sizes.values()))
-        self.order = make_order(self.sampling, list(sizes), passes, rows, stop, seed)
+        self.order = self.sampling.make_order(list(sizes), passes, rows, steps_per_epoch, seed)
         self.steps = self.order.steps
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next iteration gives."""
+        """Set the epoch of the next iteration."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -135,11 +136,11 @@ class TaskBatchSampler(Sampler[list[int]]):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether tasks are drawn, so that every epoch has other shares."""
+        """Whether tasks are drawn, so that shares differ between epochs."""
         return isinstance(self.order, DrawnOrder)
 
     def shares(self, first_epochs: int | None = None) -> dict[str, TaskShare]:
-        """Count what the epoch that was chosen gives to each task, or so many epochs together."""
+        """Compute the share of each task in the current epoch, or in the first epochs together."""
         if first_epochs is None:
             counts = self.order.count(self.epoch, self.epochs).tolist()
             before = self.order.count_before(self.epoch, self.epochs).tolist()
@@ -154,7 +155,7 @@ class TaskBatchSampler(Sampler[list[int]]):
         return shares
 
     def describe(self) -> str:
-        """Show the shares of the epoch that was chosen as a table, one line per task."""
+        """Show the shares of the current epoch as a table, one line per task."""
         header = ("task", "rows", "batch", "steps/epoch", "rows/epoch", "passes/epoch", "share")
         lines = [header]
         for stream, (task, share) in zip(self._streams, self.shares().items(), strict=True):
@@ -171,12 +172,12 @@ class TaskBatchSampler(Sampler[list[int]]):
         return "\n".join([*self._describe_draws(), *table])
 
     def _describe_draws(self) -> list[str]:
-        """Say which epoch the table is of, where tasks are drawn: every epoch has other shares."""
+        """Name the epoch of the table, if tasks are drawn."""
         order, last = self.order, self.epochs - 1
         if not isinstance(order, DrawnOrder):
             return []
-        line = f"{self.sampling.task_sampling} sampling, epoch {self.epoch + 1} of {self.epochs}"
-        if self.sampling.task_sampling != "annealed" or self.epoch >= last:
+        line = f"{self.sampling.name} sampling, epoch {self.epoch + 1} of {self.epochs}"
+        if not self.sampling.changes or self.epoch >= last:
             return [line]
         shares = ", ".join(f"{share:.1%}" for share in order.probabilities(last, self.epochs))
         return [f"{line}; the last one draws {shares}"]
@@ -184,7 +185,7 @@ class TaskBatchSampler(Sampler[list[int]]):
     def _make_stream(
         self, task: str, lengths: Mapping[str, Counts] | None, tokens: Mapping[str, Counts]
     ) -> TaskStream:
-        """Make the rows of a task into the batches of its steps."""
+        """Build the batches of a task."""
         seed = Seed(self.seed, list(self.sizes).index(task))
         own = None if lengths is None else lengths[task]
         ranks = self.num_replicas

@@ -54,13 +54,15 @@ class TaskDataset(Dataset[dict[str, Any]]):
         tasks: Encoded rows of each task; other columns than ``MODEL_COLUMNS`` are left out.
     """
 
-    def __init__(self, tasks: Mapping[str, Rows]) -> None:
+    def __init__(
+        self, tasks: Mapping[str, Rows], sampler: Sampler[list[int]] | None = None
+    ) -> None:
         self.sizes = {task: len(rows) for task, rows in tasks.items()}
         self._tasks = list(tasks)
         self._ends = list(accumulate(self.sizes.values()))
         self._datasets = [_select_columns(rows) for rows in tasks.values()]
         self._flat = [_read_flat(rows) for rows in self._datasets]
-        self._sampler: Sampler[list[int]] | None = None
+        self._sampler = sampler
 
     def __getstate__(self) -> dict[str, Any]:
         # a view of a mapped file would be copied to every worker that is not forked
@@ -69,10 +71,6 @@ class TaskDataset(Dataset[dict[str, Any]]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._flat = [_read_flat(rows) for rows in self._datasets]
-
-    def register_sampler(self, sampler: Sampler[list[int]]) -> None:
-        """Pass every later ``set_epoch`` on to ``sampler``."""
-        self._sampler = sampler
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the sampler the epoch.

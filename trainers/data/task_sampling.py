@@ -1,59 +1,273 @@
-"""Which task a step takes: the strategies, and the order of tasks that they give an epoch.
-
-Every order is a function of (seed, epoch, epochs of the run), the same on all ranks, and says how
-many batches of each task came before an epoch without going through them.
-"""
+"""Sampling strategies: how the task of a step is chosen."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-Stop = Literal["shortest", "longest"] | int
-# alpha of p ~ N^alpha
-ALPHAS = {"uniform": 0.0, "square_root": 0.5, "proportional": 1.0}
-# Keys beside `task_sampling`, and the strategy that reads each.
-READ_BY = {
-    "sampling_temperature": "temperature",
-    "sampling_cap": "temperature",
-    "sampling_weights": "weighted",
-}
-# What alpha loses between the first and the last epoch (Stickland and Murray 2019).
+from .task_orders import DrawnOrder, FixedOrder, StepsPerEpoch, TaskOrder
+
+# Decrease of alpha between the first and the last epoch (Stickland and Murray 2019).
 ANNEALED_BY = 0.8
+
+
+class TaskSampling(ABC):
+    """A sampling strategy."""
+
+    name: ClassVar[str]
+    """Value of ``task_sampling`` in a recipe."""
+    keys: ClassVar[dict[str, str]] = {}
+    """Recipe keys of the strategy, with the fields that they fill."""
+    mixes_tasks: ClassVar[bool] = False
+    """Whether every step has a batch of every task."""
+    changes: ClassVar[bool] = False
+    """Whether the probabilities change from epoch to epoch."""
+
+    @abstractmethod
+    def make_order(
+        self,
+        names: Sequence[str],
+        passes: NDArray[np.float64],
+        rows: NDArray[np.int64],
+        steps_per_epoch: StepsPerEpoch,
+        seed: int,
+    ) -> TaskOrder:
+        """Build the order of the tasks.
+
+        Args:
+            names: The tasks.
+            passes: Steps of a pass over each task, (T,).
+            rows: Rows of each task, (T,).
+            steps_per_epoch: End of an epoch.
+            seed: Seed of the run, >= 0.
+
+        Raises:
+            ValueError: If the strategy does not suit the tasks, or ``steps_per_epoch`` is invalid.
+        """
+
+
+class RoundRobin(TaskSampling):
+    """One task after the other."""
+
+    name = "round_robin"
+
+    def make_order(
+        self,
+        names: Sequence[str],
+        passes: NDArray[np.float64],
+        rows: NDArray[np.int64],  # noqa: ARG002
+        steps_per_epoch: StepsPerEpoch,
+        seed: int,  # noqa: ARG002
+    ) -> TaskOrder:
+        """Build an order with one task per step."""
+        return FixedOrder(np.arange(len(names))[:, None], passes, steps_per_epoch)
+
+
+class Mixed(TaskSampling):
+    """A batch of every task at every step; their weighted losses are summed."""
+
+    name = "mixed"
+    mixes_tasks = True
+
+    def make_order(
+        self,
+        names: Sequence[str],
+        passes: NDArray[np.float64],
+        rows: NDArray[np.int64],  # noqa: ARG002
+        steps_per_epoch: StepsPerEpoch,
+        seed: int,  # noqa: ARG002
+    ) -> TaskOrder:
+        """Build an order with all tasks at every step."""
+        return FixedOrder(np.arange(len(names))[None], passes, steps_per_epoch)
+
+
+class DrawnSampling(TaskSampling):
+    """The task of every step is drawn with p ~ N^alpha, independently of earlier steps.
+
+    N is the number of batches in a pass over the task: with equal batch sizes proportional to its
+    rows. In any case ``proportional`` shows every row of all tasks equally often.
+    """
+
+    power: ClassVar[float] = 1.0
+
+    def alpha(self, epoch: int, epochs: int) -> float:
+        """Return alpha of an epoch."""
+        del epoch, epochs
+        return self.power
+
+    def sizes(
+        self,
+        names: Sequence[str],
+        passes: NDArray[np.float64],
+        rows: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """Return N of each task, (T,)."""
+        del names, rows
+        return passes
+
+    def make_order(
+        self,
+        names: Sequence[str],
+        passes: NDArray[np.float64],
+        rows: NDArray[np.int64],
+        steps_per_epoch: StepsPerEpoch,
+        seed: int,
+    ) -> TaskOrder:
+        """Build an order of drawn tasks."""
+        sizes = self.sizes(names, passes, rows)
+        return DrawnOrder(sizes, self.alpha, passes, steps_per_epoch, seed)
+
+
+class Proportional(DrawnSampling):
+    """p ~ N."""
+
+    name = "proportional"
+
+
+class SquareRoot(DrawnSampling):
+    """p ~ N^(1/2)."""
+
+    name = "square_root"
+    power = 0.5
+
+
+class Uniform(DrawnSampling):
+    """Equal probabilities."""
+
+    name = "uniform"
+    power = 0.0
+
+
+class Annealed(DrawnSampling):
+    """Alpha decreases linearly from 1 in the first epoch to 0.2 in the last (Stickland and Murray).
+
+    A run of one epoch has alpha = 1.
+    """
+
+    name = "annealed"
+    changes = True
+
+    def alpha(self, epoch: int, epochs: int) -> float:
+        """Return 1 - 0.8 (e - 1) / (E - 1) for e = epoch + 1 of E epochs; later as in the last."""
+        last = epochs - 1
+        return 1 - ANNEALED_BY * min(epoch, last) / max(1, last)
+
+
+@dataclass(frozen=True)
+class Temperature(DrawnSampling):
+    """p ~ min(N, cap)^(1/T).
+
+    Args:
+        temperature: T > 0; 1 is proportional, large values are close to uniform.
+        cap: Number of rows at which a task counts as no larger; None for no cap.
+
+    Raises:
+        ValueError: If a value is out of range.
+    """
+
+    temperature: float
+    cap: int | None = None
+
+    name = "temperature"
+    keys: ClassVar[dict[str, str]] = {
+        "sampling_temperature": "temperature",
+        "sampling_cap": "cap",
+    }
+
+    def __post_init__(self) -> None:
+        if not _is_positive(self.temperature):
+            raise ValueError(
+                f"sampling_temperature={self.temperature!r}; task_sampling: temperature needs a "
+                "number > 0, such as 2 (1 is proportional, large values are close to uniform)"
+            )
+        if self.cap is not None and self.cap < 1:
+            raise ValueError(f"sampling_cap={self.cap}; expected a number of rows >= 1")
+
+    def alpha(self, epoch: int, epochs: int) -> float:  # noqa: ARG002  it is constant
+        """Return 1 / T."""
+        return 1 / self.temperature
+
+    def sizes(
+        self,
+        names: Sequence[str],  # noqa: ARG002
+        passes: NDArray[np.float64],
+        rows: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """Return min(N, cap) of each task, in steps, (T,)."""
+        return passes if self.cap is None else passes * np.minimum(1, self.cap / rows)
+
+
+@dataclass(frozen=True)
+class Weighted(DrawnSampling):
+    """p ~ given weights.
+
+    Args:
+        weights: Weight > 0 of every task.
+
+    Raises:
+        ValueError: If there are none, or one is out of range.
+    """
+
+    weights: dict[str, Any]
+
+    name = "weighted"
+    keys: ClassVar[dict[str, str]] = {"sampling_weights": "weights"}
+
+    def __post_init__(self) -> None:
+        if not self.weights:
+            raise ValueError(
+                "task_sampling: weighted needs sampling_weights, such as {sst: 1, quora: 3}"
+            )
+        for task, weight in self.weights.items():
+            if not _is_positive(weight):
+                raise ValueError(
+                    f"sampling_weights: {task}={weight!r}; expected a number > 0 (to train without "
+                    "a task, remove it from the recipe)"
+                )
+
+    def sizes(
+        self,
+        names: Sequence[str],
+        passes: NDArray[np.float64],  # noqa: ARG002
+        rows: NDArray[np.int64],  # noqa: ARG002
+    ) -> NDArray[np.float64]:
+        """Return the weights in the order of the tasks, (T,)."""
+        if set(self.weights) != set(names):
+            raise ValueError(
+                f"sampling_weights names {', '.join(map(str, self.weights))}; expected one weight "
+                f"for each of {', '.join(names)}"
+            )
+        return np.asarray([self.weights[name] for name in names], dtype=np.float64)
+
+
+STRATEGIES: dict[str, type[Any]] = {
+    kind.name: kind
+    for kind in (
+        RoundRobin,
+        Proportional,
+        Uniform,
+        SquareRoot,
+        Temperature,
+        Annealed,
+        Weighted,
+        Mixed,
+    )
+}
 
 
 @dataclass(kw_only=True)
 class SamplingArguments:
-    """How the task of a step is chosen.
+    """Flags and recipe keys of the sampling strategy.
 
-    ``round_robin`` takes one task after the other. ``mixed`` takes a batch of every task at every
-    step and sums their weighted losses. The others draw the task of every step with probabilities
-    p, independently of the steps before:
-
-    - ``proportional``, ``square_root``, ``uniform``: p ~ N^alpha, alpha = 1, 1/2, 0;
-    - ``temperature``: p ~ min(N, cap)^(1/T);
-    - ``annealed``: alpha falls from 1 in the first epoch to 0.2 in the last one, evenly (Stickland
-      and Murray 2019); a run of one epoch has alpha = 1;
-    - ``weighted``: p ~ ``sampling_weights``.
-
-    N is what a task has to be seen once, counted in its batches: with equal batches the number of
-    its rows, and in any case ``proportional`` shows every row of all tasks equally often. A cap is
-    a number of rows.
-
-    With gradient accumulation every micro-batch has its own task, drawn or next in turn: an
-    optimizer step then sees several tasks. With ``mixed`` each micro-batch has all of them.
-
-    Args:
-        task_sampling: The strategy.
-        sampling_temperature: T > 0 of ``temperature``; 1 is proportional, large ones are uniform.
-        sampling_cap: Rows that a task counts at most, with ``temperature``; None for all.
-        sampling_weights: Weight > 0 of every task, with ``weighted``.
+    With gradient accumulation every micro-batch has its own task, so an optimizer step has several;
+    with ``mixed`` every micro-batch has all of them.
 
     Raises:
-        ValueError: If a key is missing, out of range, or read by another strategy only.
+        ValueError: If a key is missing, out of range, or belongs to another strategy.
     """
 
     task_sampling: Literal[
@@ -70,223 +284,32 @@ class SamplingArguments:
         default=None, metadata={"help": "T of temperature sampling, p ~ min(N, cap)^(1/T)."}
     )
     sampling_cap: int | None = field(
-        default=None, metadata={"help": "Rows that a task counts at most there."}
+        default=None, metadata={"help": "Cap of temperature sampling, in rows."}
     )
     sampling_weights: dict[str, Any] | None = field(
-        default=None, metadata={"help": "Task name to its weight, for weighted sampling."}
+        default=None, metadata={"help": "Weight of each task, for weighted sampling."}
     )
 
     def __post_init__(self) -> None:
-        for name, strategy in READ_BY.items():
-            value = getattr(self, name)
-            if value is not None and self.task_sampling != strategy:
-                raise ValueError(
-                    f"{name}={value!r} means nothing with task_sampling={self.task_sampling!r}; "
-                    f"leave it out, or take task_sampling: {strategy}"
-                )
-        if self.task_sampling == "temperature" and not _is_positive(self.sampling_temperature):
-            raise ValueError(
-                f"sampling_temperature={self.sampling_temperature!r}; task_sampling: temperature "
-                "needs a number > 0, such as 2 (1 is proportional, large ones are uniform)"
-            )
-        if self.sampling_cap is not None and self.sampling_cap < 1:
-            raise ValueError(f"sampling_cap={self.sampling_cap}; expected a number of rows >= 1")
-        if self.task_sampling == "weighted" and not self.sampling_weights:
-            raise ValueError(
-                "task_sampling: weighted needs sampling_weights, as in {sst: 1, quora: 3}"
-            )
-        for task, weight in (self.sampling_weights or {}).items():
-            if not _is_positive(weight):
-                raise ValueError(
-                    f"sampling_weights: {task}={weight!r}; expected a number > 0 (leave a task out "
-                    "of the recipe to train without it)"
-                )
+        for strategy in STRATEGIES.values():
+            for key in strategy.keys:
+                value = getattr(self, key)
+                if value is not None and self.task_sampling != strategy.name:
+                    raise ValueError(
+                        f"{key}={value!r} has no effect with task_sampling={self.task_sampling!r}; "
+                        f"leave it out, or use task_sampling: {strategy.name}"
+                    )
+        self.make_sampling()
+
+    def make_sampling(self) -> TaskSampling:
+        """Build the strategy."""
+        strategy = STRATEGIES[self.task_sampling]
+        sampling: TaskSampling = strategy(
+            **{name: getattr(self, key) for key, name in strategy.keys.items()}
+        )
+        return sampling
 
 
 def _is_positive(value: Any) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and math.isfinite(value) and value > 0
-
-
-class TaskOrder(Protocol):
-    """The tasks of every step."""
-
-    steps: int
-    """Steps of an epoch, per rank."""
-
-    def tasks(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """List the tasks of each step of an epoch, (steps, tasks of a step)."""
-
-    def count(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """Count the batches of each task in an epoch, (T,)."""
-
-    def count_before(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """Count the batches of each task in all epochs before this one, (T,)."""
-
-
-class FixedOrder:
-    """The same order in all epochs.
-
-    Args:
-        period: Tasks of the steps that come again and again, (steps of the period, tasks of a
-            step); every task is in it once.
-        passes: Steps of a pass over each task, (T,).
-        stop: End of an epoch: when the next period would go beyond the data of some task, when
-            every task has seen all its data, or after a number of steps.
-    """
-
-    def __init__(self, period: NDArray[np.int64], passes: NDArray[np.float64], stop: Stop) -> None:
-        self._period = period
-        self.steps = count_steps(stop, passes, unit=len(period))
-
-    def tasks(self, epoch: int, epochs: int) -> NDArray[np.int64]:  # noqa: ARG002  all are equal
-        """List the tasks of each step of an epoch, (steps, tasks of a step)."""
-        return np.resize(self._period, (self.steps, self._period.shape[1]))
-
-    def count(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """Count the batches of each task in an epoch, (T,)."""
-        return np.bincount(self.tasks(epoch, epochs).ravel(), minlength=self._period.size)
-
-    def count_before(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """Count the batches of each task in all epochs before this one, (T,)."""
-        return epoch * self.count(0, epochs)
-
-
-class DrawnOrder:
-    """Tasks that are drawn independently, step by step.
-
-    That is the same as first drawing how often each task comes, from a multinomial distribution,
-    and then shuffling: so the counts of all earlier epochs are known without their steps.
-
-    An epoch ends when the expected number of batches of a task is a pass over its data: of the
-    first task (``shortest``: the smallest N/p) or of the last one (``longest``: the largest N/p).
-    With ``proportional`` all N/p are the sum of all N: an epoch goes once through all data, on
-    average. All epochs have the length of the first, also where p changes.
-
-    Args:
-        arguments: The strategy.
-        names: The tasks.
-        passes: Steps of a pass over each task, (T,).
-        rows: Rows of each task, (T,).
-        stop: End of an epoch.
-        seed: Of the run, >= 0.
-
-    Raises:
-        ValueError: If there is not one weight for every task.
-    """
-
-    def __init__(
-        self,
-        arguments: SamplingArguments,
-        names: Sequence[str],
-        passes: NDArray[np.float64],
-        rows: NDArray[np.int64],
-        stop: Stop,
-        seed: int,
-    ) -> None:
-        self._arguments = arguments
-        self._seed = seed
-        self._sizes = passes
-        weights = arguments.sampling_weights
-        if weights is not None:
-            _check_weights(weights, names)
-            self._sizes = np.asarray([weights[name] for name in names], dtype=np.float64)
-        elif arguments.sampling_cap is not None:
-            self._sizes = passes * np.minimum(1, arguments.sampling_cap / rows)
-        # rounded: the sum of all passes may come out a hair above a whole number
-        self.steps = count_steps(stop, np.round(passes / self.probabilities(0, 1), 6))
-
-    def alpha(self, epoch: int, epochs: int) -> float:
-        """Find the power of the size that tasks are drawn with."""
-        strategy = self._arguments.task_sampling
-        if strategy == "annealed":
-            return annealed_alpha(epoch, epochs)
-        if self._arguments.sampling_temperature is not None:
-            return 1 / self._arguments.sampling_temperature
-        return ALPHAS.get(strategy, 1.0)
-
-    def probabilities(self, epoch: int, epochs: int) -> NDArray[np.float64]:
-        """Compute how probable each task is at a step of an epoch, (T,)."""
-        logits = self.alpha(epoch, epochs) * np.log(self._sizes)
-        powers = np.exp(logits - logits.max())
-        probabilities: NDArray[np.float64] = powers / powers.sum()
-        return probabilities
-
-    def tasks(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """List the task of each step of an epoch, (steps, 1)."""
-        generator = self._generator(epoch)
-        counts = generator.multinomial(self.steps, self.probabilities(epoch, epochs))
-        return generator.permutation(np.repeat(np.arange(len(counts)), counts))[:, None]
-
-    def count(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """Count the batches of each task in an epoch, (T,)."""
-        return self._generator(epoch).multinomial(self.steps, self.probabilities(epoch, epochs))
-
-    def count_before(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """Count the batches of each task in all epochs before this one, (T,)."""
-        none = np.zeros(len(self._sizes), dtype=np.int64)
-        return sum((self.count(number, epochs) for number in range(epoch)), none)
-
-    def _generator(self, epoch: int) -> np.random.Generator:
-        # the key parts it from the orders of rows, which have the seed too
-        return np.random.default_rng(np.random.SeedSequence((self._seed, epoch), spawn_key=(1,)))
-
-
-def make_order(
-    arguments: SamplingArguments,
-    names: Sequence[str],
-    passes: NDArray[np.float64],
-    rows: NDArray[np.int64],
-    stop: Stop,
-    seed: int,
-) -> TaskOrder:
-    """Make the order of a strategy; see `DrawnOrder` for what is given.
-
-    Raises:
-        ValueError: If there is not one weight for every task, or ``stop`` is no policy.
-    """
-    numbers = np.arange(len(names))
-    if arguments.task_sampling == "round_robin":
-        return FixedOrder(numbers[:, None], passes, stop)
-    if arguments.task_sampling == "mixed":
-        return FixedOrder(numbers[None], passes, stop)
-    return DrawnOrder(arguments, names, passes, rows, stop, seed)
-
-
-def annealed_alpha(epoch: int, epochs: int) -> float:
-    """Compute alpha of an epoch, 1 - 0.8 (e - 1) / (E - 1) for e = epoch + 1 of E epochs.
-
-    The only epoch of a run is its first one: alpha = 1. Epochs after the last one have its alpha.
-    """
-    last = epochs - 1
-    return 1 - ANNEALED_BY * min(epoch, last) / max(1, last)
-
-
-def count_steps(stop: Stop, passes: NDArray[np.float64], unit: int = 1) -> int:
-    """Translate the stop policy into steps.
-
-    Args:
-        stop: The policy.
-        passes: Units after which each task has seen all its data, (T,).
-        unit: Steps of a unit.
-
-    Raises:
-        ValueError: If it is none.
-    """
-    if isinstance(stop, int) and not isinstance(stop, bool) and stop >= 1:
-        return stop
-    if stop == "shortest":
-        return max(1, math.floor(passes.min())) * unit
-    if stop == "longest":
-        return math.ceil(passes.max()) * unit
-    raise ValueError(
-        f"stop={stop!r}; expected 'shortest', 'longest' or a number of steps per epoch >= 1"
-    )
-
-
-def _check_weights(weights: dict[str, Any], names: Sequence[str]) -> None:
-    if set(weights) != set(names):
-        raise ValueError(
-            f"sampling_weights names {', '.join(map(str, weights))}; expected one weight for each "
-            f"of {', '.join(names)}"
-        )

@@ -1,6 +1,8 @@
-"""What changes a step of training: each a key of a recipe, off by default.
+"""Training methods: each changes how a model is trained, and is off by default.
 
-``method_arguments`` (the keys), ``layers`` (rates and freezing by layer), ``regularization`` and
-``perturbation`` (R-Drop and SMART), ``averaging`` (of weights), ``adapters`` (LoRA),
-``gradient_surgery`` (PCGrad and GradVac).
+A method is a subclass of ``Method`` (``base``) in a module of its own: ``r_drop`` and ``smart``
+(both in terms of ``regularization``; ``perturbation`` is SMART's search), ``averaging``,
+``gradient_surgery`` (with the arithmetic in ``gradient_merging``), ``layer_rates`` and ``freezing``
+(both by ``layers``), ``lr_decay`` and ``threshold``. ``method_arguments`` has their recipe keys and
+their order. ``adapters`` (LoRA) changes the model instead of the training.
 """

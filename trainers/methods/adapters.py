@@ -1,4 +1,4 @@
-"""LoRA: small matrices that learn in the place of the encoder's weights."""
+"""LoRA: small trainable matrices instead of the encoder's weights."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,18 +7,18 @@ from torch import nn
 
 # In every layer, as in Hu et al. 2021, section 4.2.
 TARGETS = ("query", "value")
-# What peft trains beside its matrices in wrappers of its own, which no plain checkpoint has.
+# Keys of peft that wrap whole modules; their weights are not part of a plain checkpoint.
 WRAPPED = ("modules_to_save", "trainable_token_indices")
 
 
 def add_lora(model: nn.Module, keys: Mapping[str, Any], *, trained: tuple[str, ...]) -> None:
-    """Put LoRA into a model; only that and some other parts learn from then on.
+    """Add LoRA to a model; only its matrices and the parts in ``trained`` train from then on.
 
     Args:
-        model: The model, which stays the same object.
+        model: The model, changed in place.
         keys: Fields of peft's ``LoraConfig``, such as ``r``, ``lora_alpha`` and ``lora_dropout``;
-            ``target_modules`` are by default the query and value of every layer.
-        trained: Beginnings of the names of what else learns: the heads.
+            ``target_modules`` are the query and value of every layer by default.
+        trained: Name prefixes of other trainable parameters: the heads.
 
     Raises:
         ValueError: If peft is not installed, refuses a key, or would wrap whole modules.
@@ -31,8 +31,8 @@ def add_lora(model: nn.Module, keys: Mapping[str, Any], *, trained: tuple[str, .
         raise ValueError("lora needs the package peft: pip install peft") from None
     if given := [name for name in WRAPPED if keys.get(name)]:
         raise ValueError(
-            f"lora: {given[0]}={keys[given[0]]!r} would not get into the saved weights; the heads "
-            "and the pooler learn anyway, leave it out"
+            f"lora: {given[0]}={keys[given[0]]!r} would be missing from the saved weights; the "
+            "heads and the pooler train anyway, leave it out"
         )
     try:
         config = LoraConfig(**{"target_modules": list(TARGETS), **keys})
@@ -45,10 +45,9 @@ def add_lora(model: nn.Module, keys: Mapping[str, Any], *, trained: tuple[str, .
 
 
 def merge_lora(model: nn.Module) -> None:
-    """Add what LoRA has learnt to the weights, and take it out of the model.
+    """Merge the LoRA matrices into the weights and remove them, if there are any.
 
-    Afterwards all weights can learn, and the model is saved as any other. Without LoRA nothing is
-    done.
+    Afterwards all weights are trainable, and the model is saved like any other.
 
     Args:
         model: The model.

@@ -1,76 +1,47 @@
-"""Averages of the weights of a training: what is evaluated and saved in the place of the last."""
+"""Weight averaging: evaluate and save an average of the weights instead of the last ones."""
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
+from transformers import TrainerState, TrainingArguments
 
-COUNT = "steps_averaged"
+from .base import Method, refuse_sharding
 
-
-@dataclass(frozen=True)
-class Averaging:
-    """How weights are averaged.
-
-    Args:
-        kind: ``ema``, an exponential moving average of every step; ``swa``, the plain mean of the
-            last part of the training, taken at every step (stochastic weight averaging, Izmailov
-            et al. 2018).
-        decay: What the average keeps of itself at a step of ``ema``, in [0, 1); at the beginning
-            less, (1 + steps) / (10 + steps), or a short run would keep the weights of its start.
-        start: Share of all steps after which averaging begins, in [0, 1).
-
-    Raises:
-        ValueError: If a value is out of range.
-    """
-
-    kind: Literal["ema", "swa"]
-    decay: float = 0.999
-    start: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.kind not in ("ema", "swa"):
-            raise ValueError(f"weight_averaging={self.kind!r}; expected 'ema' or 'swa'")
-        for name in ("decay", "start"):
-            value = getattr(self, name)
-            if not 0 <= value < 1:
-                raise ValueError(f"averaging_{name}={value!r}; expected in [0, 1)")
+AVERAGE_FILE = "average.safetensors"
+COUNT_KEY = "steps_averaged"
 
 
 class WeightAverage:
-    """The average of the weights of a model that is being trained.
+    """A running average of the weights of a model.
 
     Args:
         model: The model, not wrapped.
-        from_start: Whether the weights at the start are a part of it. Otherwise it begins with
-            those of the first update.
+        from_start: Whether the weights at the start are part of the average. Otherwise it begins
+            with those of the first update.
     """
 
     def __init__(self, model: nn.Module, *, from_start: bool = False) -> None:
-        self.model, self.from_start = model, from_start
-        self.begin()
-
-    def begin(self) -> None:
-        """Begin again with the weights as and where they are now."""
-        # parameters that are tied are there once
-        self.weights = {name: value.detach() for name, value in self.model.named_parameters()}
+        # tied parameters occur once
+        self.weights = {name: value.detach() for name, value in model.named_parameters()}
         self.averages = {name: value.clone() for name, value in self.weights.items()}
-        self.count = int(self.from_start)
+        self.count = int(from_start)
 
     @torch.no_grad()
     def update(self, kind: str, decay: float) -> None:
-        """Take in the weights as they are now.
+        """Add the current weights to the average.
 
         Args:
             kind: ``ema`` or ``swa``.
-            decay: What an ``ema`` keeps of itself.
+            decay: Weight of the old average in ``ema``.
         """
         current = list(self.weights.values())
         average = list(self.averages.values())
@@ -92,7 +63,7 @@ class WeightAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Let the model have the averages for a while, if there are any."""
+        """Put the averages into the model for the duration of a block, if there are any."""
         if not self.count:
             yield
             return
@@ -104,46 +75,109 @@ class WeightAverage:
 
     @torch.no_grad()
     def keep(self) -> None:
-        """Give the averages to the model for good, if there are any."""
+        """Put the averages into the model for good, if there are any."""
         if self.count:
             torch._foreach_copy_(list(self.weights.values()), list(self.averages.values()))
 
     def save(self, path: Path) -> None:
-        """Write the averages to a file.
-
-        Args:
-            path: The file, of the type safetensors.
-        """
+        """Write the averages to a safetensors file."""
         whole = {name: value.contiguous() for name, value in self.averages.items()}
-        save_file(whole, path, metadata={COUNT: str(self.count)})
+        save_file(whole, path, metadata={COUNT_KEY: str(self.count)})
 
     def load(self, path: Path) -> None:
-        """Read what ``save`` wrote.
-
-        Args:
-            path: The file.
+        """Read the averages that ``save`` wrote.
 
         Raises:
-            ValueError: If it is not that of this model.
+            ValueError: If they are of another model.
         """
-        found = load_file(path)
-        if {name: value.shape for name, value in found.items()} != {
-            name: value.shape for name, value in self.averages.items()
-        }:
+        averages = load_file(path)
+        shapes = {name: value.shape for name, value in averages.items()}
+        if shapes != {name: value.shape for name, value in self.averages.items()}:
             raise ValueError(f"{path} holds the averages of another model; begin the run again")
-        for name, value in found.items():
+        for name, value in averages.items():
             self.averages[name].copy_(value)
-        self.count = _read_count(path)
+        with safe_open(path, framework="pt") as file:
+            self.count = int(file.metadata()[COUNT_KEY])
 
 
-def _read_count(path: Path) -> int:
-    from safetensors import safe_open
+@dataclass
+class WeightAveraging(Method):
+    """Evaluate and save an average of the weights.
 
-    with safe_open(path, framework="pt") as file:
-        metadata: dict[str, Any] = file.metadata()
-    return int(metadata[COUNT])
+    Args:
+        kind: ``ema``, an exponential moving average over all steps; ``swa``, the plain mean over
+            the last part of training (stochastic weight averaging, Izmailov et al. 2018).
+        decay: Weight of the old average in a step of ``ema``, in [0, 1). In early steps it is
+            less, (1 + steps) / (10 + steps), or a short run would keep its initial weights.
+        start: Share of all steps after which averaging begins, in [0, 1).
+
+    Raises:
+        ValueError: If a value is out of range.
+    """
+
+    kind: Literal["ema", "swa"]
+    decay: float = 0.999
+    start: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.average: WeightAverage | None = None
+        if self.kind not in ("ema", "swa"):
+            raise ValueError(f"weight_averaging={self.kind!r}; expected 'ema' or 'swa'")
+        for name in ("decay", "start"):
+            value = getattr(self, name)
+            if not 0 <= value < 1:
+                raise ValueError(f"averaging_{name}={value!r}; expected in [0, 1)")
+
+    def prepare(self, model: nn.Module, args: TrainingArguments) -> None:  # noqa: ARG002
+        """Check that the best checkpoint will have its average."""
+        if args.save_only_model and args.load_best_model_at_end:
+            raise ValueError(
+                "save_only_model leaves the average out of checkpoints, but load_best_model_at_end "
+                "needs it; leave one of them out"
+            )
+
+    def attach(self, trainer: Any) -> None:
+        """Check that weights are whole."""
+        refuse_sharding(trainer, "weight_averaging")
+        self.trainer = trainer
+
+    def begin(self) -> None:
+        """Start a new average."""
+        self.average = WeightAverage(self.trainer.accelerator.unwrap_model(self.trainer.model))
+
+    def after_step(self, state: TrainerState) -> None:
+        """Add the weights after a step to the average."""
+        if self.average is not None and state.global_step >= first_step(
+            self.start, state.max_steps
+        ):
+            count = self.average.count
+            self.average.update(self.kind, min(self.decay, (1 + count) / (10 + count)))
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        """Evaluate the average during training."""
+        return nullcontext() if self.average is None else self.average.applied()
+
+    def finish(self) -> None:
+        """Put the average into the model for good."""
+        if self.average is not None:
+            self.average.keep()
+            self.average = None
+
+    def save(self, folder: Path) -> None:
+        """Write the average."""
+        if self.average is not None:
+            self.average.save(folder / AVERAGE_FILE)
+
+    def load(self, folder: Path) -> None:
+        """Read the average."""
+        if self.average is not None:
+            self.average.load(folder / AVERAGE_FILE)
+
+    def load_best(self, folder: Path) -> None:
+        """Read the average of the best checkpoint: it was the average that was best."""
+        self.load(folder)
 
 
 def first_step(start: float, steps: int) -> int:
-    """Find the first step, counted from 1, that is averaged."""
+    """Return the first step, counted from 1, that is averaged."""
     return min(math.floor(start * steps) + 1, steps)

@@ -1,117 +1,132 @@
-"""Methods of training beside the plain one: their flags and keys."""
+"""Recipe keys of the training methods, and the order in which the methods apply."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from .averaging import Averaging
-from .layers import GradualUnfreezing
-from .perturbation import Smart
-from .regularization import RDrop
+from .averaging import WeightAveraging
+from .base import Method
+from .freezing import FreezeLayers, GradualUnfreezing
+from .gradient_surgery import GradientSurgery
+from .layer_rates import LayerwiseLearningRates
+from .lr_decay import ExponentialDecay
+from .perturbation import SmartConfig
+from .r_drop import RDrop
+from .smart import Smart
 
 
 @dataclass(kw_only=True)
 class MethodArguments:
-    """Flags and keys of how a model is trained.
+    """Flags and recipe keys of the training methods.
 
     Raises:
-        ValueError: If a value is out of range, or two flags contradict each other.
+        ValueError: If a value is out of range, or two keys contradict each other.
     """
 
     layerwise_lr_decay: float | None = field(
         default=None,
-        metadata={"help": "Factor on the learning rate from a layer to the one below."},
+        metadata={"help": "Learning rate factor from a layer to the one below."},
     )
     layerwise_lr_decay_embeddings: bool = field(
-        default=True, metadata={"help": "Whether the embeddings are a layer of it, the lowest."}
+        default=True, metadata={"help": "Whether the embeddings count as the lowest layer."}
     )
     freeze_layers: int | None = field(
         default=None,
-        metadata={"help": "Layers from the bottom that do not learn, beside the embeddings."},
+        metadata={"help": "Number of lowest layers to freeze together with the embeddings."},
     )
     unfreeze_layer_every: float | None = field(
         default=None,
-        metadata={"help": "Begin with the heads; after so many epochs one layer more learns."},
+        metadata={"help": "Train the heads first; unfreeze one layer after so many epochs each."},
     )
     weight_averaging: Literal["ema", "swa"] | None = field(
         default=None,
         metadata={"help": "Evaluate and save a moving (ema) or plain (swa) average of weights."},
     )
     averaging_decay: float | None = field(
-        default=None, metadata={"help": "What ema keeps of itself at a step; by default 0.999."}
+        default=None, metadata={"help": "Weight of the old average in ema; 0.999 by default."}
     )
     averaging_start: float | None = field(
         default=None,
-        metadata={"help": "Share of the steps before averaging; by default 0, of swa 0.75."},
+        metadata={"help": "Share of steps before averaging; by default 0, for swa 0.75."},
     )
     r_drop: float | None = field(
         default=None, metadata={"help": "Weight of R-Drop's divergence between two passes."}
     )
     smart: dict[str, Any] | None = field(
-        default=None, metadata={"help": "Fields of Smart, such as {weight: 1.0, mode: paper}."}
+        default=None,
+        metadata={"help": "SMART: fields of SmartConfig, such as {weight: 1.0, mode: paper}."},
     )
     lora: dict[str, Any] | None = field(
-        default=None, metadata={"help": "Fields of peft's LoraConfig, such as {r: 8}."}
+        default=None, metadata={"help": "LoRA: fields of peft's LoraConfig, such as {r: 8}."}
+    )
+    gradient_surgery: Literal["pcgrad", "gradvac"] | None = field(
+        default=None,
+        metadata={"help": "How to resolve gradient conflicts of mixed tasks; null sums them."},
+    )
+    exponential_lr_gamma: float | None = field(
+        default=None, metadata={"help": "Factor on the learning rate after every epoch."}
     )
 
     def __post_init__(self) -> None:
-        self._check_layers()
-        self.make_averaging()
-        self.make_smart()
-        self.make_r_drop()
+        self.make_methods()
+        if self.layerwise_lr_decay is None and not self.layerwise_lr_decay_embeddings:
+            raise ValueError(
+                "layerwise_lr_decay_embeddings has no effect without layerwise_lr_decay; leave it "
+                "out"
+            )
+        freezing = ("freeze_layers", "unfreeze_layer_every", "lora")
+        given = [name for name in freezing if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} both choose what to train; give one of them")
         if self.weight_averaging is None:
             for name in ("averaging_decay", "averaging_start"):
                 if getattr(self, name) is not None:
-                    raise ValueError(f"{name} means nothing without weight_averaging; leave it out")
+                    raise ValueError(f"{name} has no effect without weight_averaging; leave it out")
         if self.weight_averaging == "swa" and self.averaging_decay is not None:
-            raise ValueError("averaging_decay is of ema; swa takes the plain mean: leave it out")
+            raise ValueError("averaging_decay is for ema; swa is a plain mean: leave it out")
 
-    def _check_layers(self) -> None:
-        """Check what learns, and how fast."""
-        decay, freeze = self.layerwise_lr_decay, self.freeze_layers
-        if decay is not None and not 0 < decay <= 1:
-            raise ValueError(f"layerwise_lr_decay={decay!r}; expected in (0, 1]")
-        if decay is None and not self.layerwise_lr_decay_embeddings:
-            raise ValueError(
-                "layerwise_lr_decay_embeddings means nothing without layerwise_lr_decay; leave it "
-                "out"
-            )
-        if freeze is not None and freeze < 0:
-            raise ValueError(f"freeze_layers={freeze}; expected 0 or more")
-        if self.unfreeze_layer_every is not None:
-            GradualUnfreezing(self.unfreeze_layer_every)
-        ways = ("freeze_layers", "unfreeze_layer_every", "lora")
-        given = [name for name in ways if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} say in two ways what learns; give one of them")
+    def make_methods(self) -> list[Method]:
+        """Build the chosen methods in the order in which they apply.
 
-    def make_averaging(self) -> Averaging | None:
-        """Make the settings of averaging, if it is asked for."""
+        SMART wraps R-Drop: it perturbs the first of the two passes.
+        """
+        methods: tuple[Method | None, ...] = (
+            _unless_none(RDrop, self.r_drop),
+            _unless_none(_make_smart, self.smart),
+            self._layer_rates(),
+            _unless_none(FreezeLayers, self.freeze_layers),
+            _unless_none(GradualUnfreezing, self.unfreeze_layer_every),
+            self._averaging(),
+            _unless_none(GradientSurgery, self.gradient_surgery),
+            _unless_none(ExponentialDecay, self.exponential_lr_gamma),
+        )
+        return [method for method in methods if method is not None]
+
+    def _layer_rates(self) -> LayerwiseLearningRates | None:
+        if self.layerwise_lr_decay is None:
+            return None
+        return LayerwiseLearningRates(self.layerwise_lr_decay, self.layerwise_lr_decay_embeddings)
+
+    def _averaging(self) -> WeightAveraging | None:
         if self.weight_averaging is None:
             return None
-        start = 0.75 if self.weight_averaging == "swa" else 0.0
-        return Averaging(
+        decay, start = self.averaging_decay, self.averaging_start
+        default_start = 0.75 if self.weight_averaging == "swa" else 0.0
+        return WeightAveraging(
             self.weight_averaging,
-            decay=0.999 if self.averaging_decay is None else self.averaging_decay,
-            start=start if self.averaging_start is None else self.averaging_start,
+            decay=0.999 if decay is None else decay,
+            start=default_start if start is None else start,
         )
 
-    def make_smart(self) -> Smart | None:
-        """Make the settings of SMART, if it is asked for."""
-        if self.smart is None:
-            return None
-        known = [entry.name for entry in fields(Smart)]
-        if unknown := sorted(set(self.smart) - set(known)):
-            raise ValueError(
-                f"smart: unknown key {', '.join(map(repr, unknown))}; known keys: "
-                f"{', '.join(known)}"
-            )
-        return Smart(**self.smart)
 
-    def make_r_drop(self) -> RDrop | None:
-        """Make the settings of R-Drop, if it is asked for."""
-        if self.r_drop is None:
-            return None
-        try:
-            return RDrop(alpha=self.r_drop)
-        except ValueError as error:
-            raise ValueError(f"r_drop: {error}") from None
+def _unless_none(make: Callable[[Any], Method], value: Any) -> Method | None:
+    return None if value is None else make(value)
+
+
+def _make_smart(keys: dict[str, Any]) -> Smart:
+    known = [entry.name for entry in fields(SmartConfig)]
+    if unknown := sorted(set(keys) - set(known)):
+        raise ValueError(
+            f"smart: unknown key {', '.join(map(repr, unknown))}; known keys: {', '.join(known)}"
+        )
+    return Smart(SmartConfig(**keys))

@@ -1,4 +1,4 @@
-"""SMART's search of the small change of the embeddings that moves the outputs of a model most."""
+"""SMART's search for the small change of the embeddings that changes predictions most."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,22 +13,22 @@ SCALE = 2.0**16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Smart:
-    """SMART: outputs are to be alike under the worst small change of the embeddings.
+class SmartConfig:
+    """Settings of SMART.
 
     The change is added to the output of the embeddings, after layer norm and dropout. All passes
     have the same dropout masks: without a change the divergence is 0.
 
-    In the mode ``paper`` the change is the noise plus gradient steps, each of ``step_size`` in the
-    largest element of a sequence, projected to the ball of ``epsilon``. Sizes are in units of the
-    root mean square of the embeddings' elements. The values of the paper, 1e-5 and 1e-3 in absolute
-    terms, leave a divergence of about 1e-8; the default here is larger.
+    In mode ``paper`` the change is noise plus gradient steps, each scaled to ``step_size`` in its
+    largest element per sequence and clipped to ``epsilon``. Sizes are in units of the root mean
+    square of the embeddings. The absolute values of the paper, 1e-5 and 1e-3, give a divergence
+    of about 1e-8; the default here is larger.
 
-    In the mode ``mtdnn`` the step is that of the public code of the authors: the noise plus the
-    gradient of the sum over the rows, in absolute size, divided by its own largest element, token
-    by token. There is no projection, and the result is close to random noise whose largest element
-    is 1. The divergence of classes is the symmetric one of the paper; their code has another one
-    there, which treats every class as an outcome of its own and holds the logarithms constant.
+    In mode ``mtdnn`` the step is that of the authors' public code: noise plus the unscaled gradient
+    of the sum over rows, divided by its largest element token by token. Nothing is clipped, and
+    the result is close to random noise whose largest element is 1. The divergence between classes
+    is the symmetric one of the paper; their code treats every class as an outcome of its own and
+    holds the logarithms constant.
 
     Args:
         weight: Weight of the smoothness term, lambda in the paper; 0 leaves it out.
@@ -36,9 +36,9 @@ class Smart:
             paper; 0 leaves it out.
         mode: ``paper`` or ``mtdnn``.
         epsilon: Largest change of an element; mode ``paper``.
-        noise: Standard deviation of the noise at the start.
+        noise: Standard deviation of the initial noise.
         step_size: Size of a gradient step.
-        steps: Gradient steps.
+        steps: Number of gradient steps.
 
     Raises:
         ValueError: If a value is out of range, or both weights are 0.
@@ -65,37 +65,37 @@ class Smart:
         if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
             raise ValueError(f"smart: steps={self.steps!r}; expected a whole number >= 1")
         if not self.weight and not self.bregman_weight:
-            raise ValueError("smart: weight and bregman_weight are 0; leave smart out")
+            raise ValueError("smart: weight and bregman_weight are both 0; leave smart out")
 
 
 def smoothness(
-    smart: Smart,
+    config: SmartConfig,
     model: Any,
     inputs: Mapping[str, Any],
     logits: Tensor,
     embeddings: Tensor,
     noise: Tensor,
-    same: "SamePass",
+    replay: "DropoutReplay",
 ) -> dict[str, Tensor]:
-    """Compute how far a small change of the embeddings moves the outputs.
+    """Compute the smoothness term: how much a small change of the embeddings changes predictions.
 
     Args:
-        smart: How the change is sought.
-        model: The model, not wrapped; its ``.grad`` are left as they are.
+        config: Settings of the search.
+        model: The model, not wrapped; its ``.grad`` stay as they are.
         inputs: The batch.
-        logits: Of the pass without a change, with its graph.
-        embeddings: Of that pass.
-        noise: Of standard deviation 1, in their shape.
-        same: Repeats its dropout masks.
+        logits: Logits of the pass without a change, with their graph.
+        embeddings: Embeddings of that pass, (..., D).
+        noise: Standard normal noise, (..., D).
+        replay: Repeats the dropout masks of that pass.
 
     Returns:
-        ``smart_divergence``, with its graph; the largest element of the change, and the mean cosine
-        between change and gradient of the tokens.
+        ``smart_divergence``, with its graph; ``smart_change``, the largest element of the change;
+        ``smart_cosine``, the mean over tokens of the cosine between change and gradient.
     """
     shape = embeddings.shape
-    given, target = unlabelled(inputs), logits.detach()
+    given, target = unlabeled(inputs), logits.detach()
     if _autocast_forward(model) is not None:
-        with torch.no_grad(), same.again(), whole_precision(model):
+        with torch.no_grad(), replay.again(), whole_precision(model):
             target = model(**given).logits
     sequences = number_sequences(inputs).flatten()
     if len(sequences) != shape[:-1].numel():  # the model takes padding out by itself
@@ -103,16 +103,16 @@ def smoothness(
 
     def gradient_at(change: Tensor) -> Tensor:
         change = change.detach().requires_grad_()
-        with same.again(), whole_precision(model), perturbed(model, change.view(shape), []):
+        with replay.again(), whole_precision(model), perturbed(model, change.view(shape), []):
             moved = model(**given).logits
         divergence = SCALE * diverge(model, inputs, moved, target)
         (gradient,) = torch.autograd.grad(divergence, change)
-        rows = len(target) if smart.mode == "mtdnn" else 1
+        rows = len(target) if config.mode == "mtdnn" else 1
         return torch.nan_to_num(gradient / SCALE * rows)
 
     flat = (embeddings.flatten(0, -2), sequences, noise.flatten(0, -2))
-    change, gradient = take_steps(smart, *flat, gradient_at)
-    with same.again(), perturbed(model, change.detach().view(shape), []):
+    change, gradient = take_steps(config, *flat, gradient_at)
+    with replay.again(), perturbed(model, change.detach().view(shape), []):
         moved = model(**given).logits
     real = sequences >= 0
     cosines = torch.cosine_similarity(change[real], gradient[real], dim=-1, eps=1e-30)
@@ -124,7 +124,7 @@ def smoothness(
 
 
 def diverge(model: Any, inputs: Mapping[str, Any], logits: Tensor, other: Tensor) -> Tensor:
-    """Compute the divergence of two predictions for a batch, of its tokens of those with labels."""
+    """Compute the divergence of two predictions for a batch, at labeled tokens only."""
     labels = inputs.get("labels")
     if labels is not None and logits.dim() == labels.dim() + 1 > 2:
         divergence: Tensor = model.divergence(inputs["task"], logits, other, labels)
@@ -133,13 +133,13 @@ def diverge(model: Any, inputs: Mapping[str, Any], logits: Tensor, other: Tensor
     return divergence
 
 
-def unlabelled(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Take the labels out of a batch: a pass without them computes no loss."""
+def unlabeled(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Remove the labels from a batch: a pass without them computes no loss."""
     return {name: value for name, value in inputs.items() if name not in ("labels", "num_rows")}
 
 
 def _autocast_forward(model: Any) -> Any:
-    """Return the forward of a model that accelerate has put into autocast; None if it has not."""
+    """Return the forward that accelerate has wrapped in autocast; None if it has not."""
     return vars(model).get("_original_forward")
 
 
@@ -147,8 +147,8 @@ def _autocast_forward(model: Any) -> Any:
 def whole_precision(model: Any) -> Iterator[None]:
     """Compute in the precision of the weights, without the autocast of mixed precision.
 
-    A change of 1e-5 is less than bfloat16 can tell from none: for many rows the divergence there is
-    0, and with it the gradient that the search needs.
+    bfloat16 rounds a change of 1e-5 away: for many rows the divergence, and with it the gradient
+    that the search needs, would be 0.
 
     Args:
         model: The model, not wrapped.
@@ -166,11 +166,11 @@ def whole_precision(model: Any) -> Iterator[None]:
         model.forward = wrapped
 
 
-class SamePass:
-    """Passes of a model over the same rows, with the dropout masks of the first.
+class DropoutReplay:
+    """Repeats the dropout masks that are drawn after this object is made.
 
     Args:
-        device: Where the model is.
+        device: Device of the model.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -185,7 +185,7 @@ class SamePass:
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """Draw what was drawn since this was made; the random state afterwards is as before."""
+        """Draw the same random numbers again, and restore the random state afterwards."""
         before = self._read()
         self._write(self._states)
         try:
@@ -202,12 +202,12 @@ class SamePass:
 
 @contextmanager
 def perturbed(model: nn.Module, change: Tensor | None, seen: list[Tensor]) -> Iterator[None]:
-    """Add a change to the output of the embeddings, and note what that was.
+    """Record the output of the embeddings, and add a change to it.
 
     Args:
-        model: A model with a ``base_model`` whose ``embeddings`` give (..., D).
-        change: (..., D), of what the embeddings give; None for no change.
-        seen: Takes the output without the change.
+        model: A model with a ``base_model`` whose ``embeddings`` return (..., D).
+        change: The change, (..., D), or None.
+        seen: Receives the output without the change.
     """
     embeddings: Any = model.base_model.embeddings  # type: ignore[union-attr]
 
@@ -223,20 +223,20 @@ def perturbed(model: nn.Module, change: Tensor | None, seen: list[Tensor]) -> It
 
 
 def take_steps(
-    smart: Smart,
+    config: SmartConfig,
     embeddings: Tensor,
     sequences: Tensor,
     noise: Tensor,
     gradient_at: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, Tensor]:
-    """Search the change of the embeddings that moves the outputs most.
+    """Search for the change of the embeddings that changes predictions most.
 
     Args:
-        smart: How.
-        embeddings: What the embeddings give, (T, D).
-        sequences: Which sequence a token belongs to, (T,); -1 for padding, which is not changed.
-        noise: Of standard deviation 1, (T, D).
-        gradient_at: Takes a change, and gives the gradient of the divergence there, (T, D).
+        config: Settings of the search.
+        embeddings: Output of the embeddings, (T, D).
+        sequences: Sequence of each token, (T,); -1 for padding, which is not changed.
+        noise: Standard normal noise, (T, D).
+        gradient_at: Computes the gradient of the divergence at a change, (T, D).
 
     Returns:
         The change and the last gradient.
@@ -244,58 +244,58 @@ def take_steps(
     real = (sequences >= 0).unsqueeze(1)
     count = int(sequences.max()) + 1
     unit = torch.ones((), device=embeddings.device)
-    if smart.mode == "paper":
+    if config.mode == "paper":
         kept = embeddings.float().masked_fill(~real, 0)
         unit = (kept.square().sum() / (real.sum() * embeddings.shape[1])).sqrt()
-    change = (noise * smart.noise * unit).masked_fill(~real, 0)
+    change = (noise * config.noise * unit).masked_fill(~real, 0)
     gradient = torch.zeros_like(change)
-    for _ in range(smart.steps):
+    for _ in range(config.steps):
         gradient = gradient_at(change).float().masked_fill(~real, 0)
-        if smart.mode == "paper":
-            limit = smart.epsilon * unit
+        if config.mode == "paper":
+            limit = config.epsilon * unit
             step = gradient / _largest(gradient, sequences, count)
-            change = (change + smart.step_size * unit * step).clamp(-limit, limit)
+            change = (change + config.step_size * unit * step).clamp(-limit, limit)
         else:
-            change = change + smart.step_size * gradient
-            # 1e-6: that of the public code
+            change = change + config.step_size * gradient
+            # 1e-6 as in the public code
             change = change / (change.abs().amax(dim=1, keepdim=True) + 1e-6)
     return change, gradient
 
 
 def _largest(values: Tensor, sequences: Tensor, count: int) -> Tensor:
-    """Find the largest size of an element in the sequence of every token, (T, 1)."""
+    """Return for each token the largest absolute value in its sequence, (T, 1)."""
     by_token = values.abs().amax(dim=1)
     index = sequences.clamp(min=0)
-    found = by_token.new_zeros(count).scatter_reduce(0, index, by_token, "amax")
-    return found[index].unsqueeze(1).clamp(min=torch.finfo(values.dtype).tiny)
+    largest = by_token.new_zeros(count).scatter_reduce(0, index, by_token, "amax")
+    return largest[index].unsqueeze(1).clamp(min=torch.finfo(values.dtype).tiny)
 
 
 def number_sequences(inputs: Mapping[str, Any]) -> Tensor:
-    """Tell which sequence every token of a batch belongs to.
+    """Return the sequence number of each token of a batch.
 
     Args:
         inputs: A packed batch with ``cu_seq_lens_q``, or a padded one, (B, L) or (B, 2, L).
 
     Returns:
-        In the order in which the embeddings have the tokens, of any shape; -1 for padding.
+        In the order of the tokens in the embeddings, of any shape; -1 for padding.
     """
     ids = inputs["input_ids"]
     bounds = inputs.get("cu_seq_lens_q")
     if bounds is not None:
         places = torch.arange(ids.numel(), device=ids.device)
-        found = torch.searchsorted(bounds.to(places.dtype), places, right=True) - 1
-        return found.masked_fill(places >= bounds[-1], -1).view(ids.shape)
+        sequences = torch.searchsorted(bounds.to(places.dtype), places, right=True) - 1
+        return sequences.masked_fill(places >= bounds[-1], -1).view(ids.shape)
     rows = ids.flatten(0, -2)
-    found = torch.arange(len(rows), device=ids.device).unsqueeze(1).expand(rows.shape)
+    sequences = torch.arange(len(rows), device=ids.device).unsqueeze(1).expand(rows.shape)
     mask = inputs.get("attention_mask")
-    return found if mask is None else found.masked_fill(mask.flatten(0, -2) == 0, -1)
+    return sequences if mask is None else sequences.masked_fill(mask.flatten(0, -2) == 0, -1)
 
 
 def check_number(name: str, value: Any, *, above: bool) -> None:
-    """Check a number out of a recipe.
+    """Check that a value is a finite number >= 0, or > 0 if ``above``.
 
     Raises:
-        ValueError: If it is not finite, below 0, or, if it must be above, 0.
+        ValueError: If it is not.
     """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value < float("inf") or (above and value == 0):

@@ -104,34 +104,42 @@ def split_argv(
     return default_recipe, list(argv)
 
 
-def deal_keys(where: str, keys: Any, kinds: Sequence[type]) -> tuple[dict[str, Any], ...]:
-    """Deal the keys of a mapping in a recipe to the dataclasses that read them.
+def split_keys(
+    where: str, keys: Any, readers: Sequence[type | Collection[str]]
+) -> tuple[dict[str, Any], ...]:
+    """Split the keys of a mapping of a recipe among the dataclasses that they configure.
 
     Args:
         where: What the mapping describes, for errors.
-        keys: The mapping; a key may be for several readers.
-        kinds: The dataclasses.
+        keys: The mapping; a key may belong to several readers.
+        readers: For each part its keys, or a dataclass: the names that its classmethod
+            ``recipe_fields()`` returns if it has one, else all its fields but ``name``.
 
     Returns:
-        A mapping for every dataclass.
+        A mapping for every reader.
 
     Raises:
-        ValueError: If it is no mapping, or no dataclass knows a key.
+        ValueError: If it is not a mapping, or a key belongs to no reader.
     """
     if not isinstance(keys, dict):
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
-            f"{where}: expected keys and values, as in {{dataset: sst}}, found {keys!r}"
+            f"{where}: expected keys and values, as in {{dataset: sst}}, got {keys!r}"
         )
-    # a recipe does not say what training finds out
-    names = [
-        {field.name for field in fields(kind)} - {"name", "threshold_fitted"} for kind in kinds
-    ]
+    names = [_recipe_fields(reader) for reader in readers]
     known = sorted(set().union(*names))
     for key in keys:
         if key not in known:
             hint = _hint(str(key), known)
             raise ValueError(f"{where}: unknown key {key!r}{hint}; known keys: {', '.join(known)}")
-    return tuple({key: keys[key] for key in keys if key in kind} for kind in names)
+    return tuple({key: keys[key] for key in keys if key in part} for part in names)
+
+
+def _recipe_fields(reader: Any) -> set[str]:
+    if not isinstance(reader, type):
+        return set(reader)
+    if hasattr(reader, "recipe_fields"):
+        return set(reader.recipe_fields())
+    return {entry.name for entry in fields(reader)} - {"name"}
 
 
 def _type_hints(argument_classes: Iterable[type]) -> dict[str, Any]:

@@ -1,91 +1,83 @@
-"""The Trainer for several tasks: order, loss weights and reporting.
+"""The Trainer for several tasks: batches, losses, methods, logs and checkpoints.
 
-The model owns the loss of each task; the Trainer of transformers owns the loop, the optimizer and
-the checkpoints.
+The model computes the loss of each task; the Trainer of transformers has the loop, the optimizer
+and the checkpoints.
 """
 
-import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
-from transformers import TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trainers.data.batches import make_collator, make_sampler
 from trainers.data.collators import list_batches
-from trainers.data.masking import IGNORED_LABEL, Masking
+from trainers.data.masking import Masking
 from trainers.data.samplers import TaskBatchSampler
-from trainers.data.task_dataset import Rows, TaskDataset, spread
-from trainers.data.task_sampling import SamplingArguments, Stop
+from trainers.data.task_dataset import Rows, TaskDataset
+from trainers.data.task_orders import StepsPerEpoch
+from trainers.data.task_sampling import RoundRobin, TaskSampling
 from trainers.data.tasks import TaskTraining
-from trainers.data.text import MASKED
-from trainers.methods.gradient_surgery import Method, check_surgery
+from trainers.methods.base import Method, StepLoss
+from trainers.methods.threshold import ThresholdFitting
 
 from .acceleration import reused_gradients, static_shapes
-from .checks import check_arguments, check_labels, check_mixed, check_tasks, find_texts
-from .mixed_trainer import MixedStepsTrainer
-
-logger = logging.getLogger(__name__)
-
-# Training rows by which the threshold of a cosine is chosen.
-THRESHOLD_ROWS = 2000
+from .checks import check_mixed, check_run, find_texts
+from .counting import FlopCounter, mean_targets
+from .evaluation import TaskEvaluationTrainer
+from .loss_log import LossLog
 
 
-class MultiTaskTrainer(MixedStepsTrainer):
-    """Train one model on several tasks, one task per step, or all of them.
+class MultiTaskTrainer(TaskEvaluationTrainer):
+    """Train one model on several tasks, with one task per step or all of them.
 
-    Checkpoints hold all that a run needs to go on as if it had not been stopped: the order of rows
-    is a function of (seed, epoch), evaluation leaves the random state as it was, and the state of
-    the callbacks is restored.
+    Checkpoints hold everything that a run needs to continue as if it had not been stopped: the
+    order of rows is a function of (seed, epoch), evaluation leaves the random state as it was, and
+    the state of callbacks and methods is restored.
 
-    With ``torch_compile`` in ``args`` batches have few shapes, and there is a program for each
-    shape and task; evaluation during training is not compiled. ``torch_compile_mode`` is that of
-    ``torch.compile``: ``reduce-overhead``, which needs CUDA, replays CUDA graphs. The Trainer takes
-    the backend ``inductor`` unless ``torch_compile_backend`` names another one; ``aot_eager`` needs
-    no compiler and is not faster.
+    With ``torch_compile`` in ``args`` batches have few shapes, with one program for each shape and
+    task; evaluation during training is not compiled. ``torch_compile_mode: reduce-overhead``, which
+    needs CUDA, replays CUDA graphs. The default backend is ``inductor``; ``aot_eager`` needs no
+    compiler and is not faster.
 
-    A task can also learn from text without labels: ``masked_lm``, ``next_sentence``, or both in one
-    pass of the encoder, ``pretraining``. The rows of such a task are a ``TextSource``, or for
-    masked tokens alone encoded rows of single sequences without a format. A ``contrastive`` task
-    learns from rows of sentences without labels; its loss compares the rows of each process. Rows
-    of a ``token_classification`` have a label for every token, -100 where there is none, and
-    ``sentence`` if several of them are windows of one sentence.
+    A task can also learn from unlabeled text: ``masked_lm``, ``next_sentence``, or both in one
+    forward pass, ``pretraining``. Its rows are a ``TextSource``, or for masked tokens encoded rows
+    of single sequences without a format. A ``contrastive`` task learns from unlabeled sentences;
+    its loss compares the rows of each process. Rows of a ``token_classification`` task have a
+    label for every token, -100 for none, and ``sentence`` if several of them are windows of one
+    sentence.
 
     Args:
         model: A model whose ``forward`` takes ``task`` and returns the loss of that task. If it has
-            ``decode(task, logits)``, metrics are of what that gives. With one task alone it may be
-            a model that does not know tasks.
+            ``decode(task, logits)``, metrics are computed from its result. With a single task it
+            may be a model without a ``task`` argument.
         args: Arguments of the Trainer.
-        train_dataset: Rows of each task, in the order in which they take turns.
+        problem_types: Problem type of each task.
+        train_dataset: Rows of each task, in the order of the round robin.
         eval_dataset: Rows of the same tasks.
-        problem_types: Problem type of each task: classification, paraphrase, similarity,
-            contrastive, token_classification, masked_lm, next_sentence or pretraining.
-        masking: What chooses the tokens that the tasks masked_lm and pretraining predict, by task.
-        task_training: Batch size, loss weight and the like where a task differs from the default.
-        stop: When an epoch ends; see ``TaskBatchSampler``.
+        task_training: Batch size, loss weight and so on, where a task differs from the default.
+        steps_per_epoch: When an epoch ends; see ``TaskBatchSampler``.
         sampling: How the task of a step is chosen; None for one after the other.
-        max_tokens_per_batch: Tokens per process and step of the tasks that do not say it
-            themselves; None takes ``per_device_train_batch_size`` rows.
-        gradient_surgery: ``pcgrad`` or ``gradvac``, which make the gradients of the tasks of a
-            mixed step get along on what they share (see ``GradientSurgery``); None adds them up.
-        exponential_lr_gamma: Multiply the learning rate by this after every epoch, in (0, 1], in
-            the place of ``lr_scheduler_type``. Warmup stays.
-        metrics: The metrics that stand for a task; see ``TaskEvaluationTrainer``.
+        max_tokens_per_batch: Tokens per process and step, for the tasks without a batch size or
+            budget of their own; None takes ``per_device_train_batch_size`` rows.
+        masking: Chooses the tokens to predict in masked_lm and pretraining tasks, by task.
+        methods: Training methods, in the order in which they apply.
+        metrics: Headline metrics of a task; see ``TaskEvaluationTrainer``.
         glue_tasks: The tasks of GLUE; see there.
-        kwargs: Other arguments of ``MethodsTrainer`` and of ``Trainer``.
+        kwargs: Other arguments of ``TaskEvaluationTrainer`` and of ``Trainer``.
 
     Raises:
-        ValueError: If tasks do not match, a training set is empty, ``metric_for_best_model`` is no
-            metric of these tasks, or an argument asks for what this trainer does not do.
+        ValueError: If tasks do not match, a training set is empty, ``metric_for_best_model`` is not
+            a metric of these tasks, or an argument or method is not supported.
     """
 
     # the loss of a batch is a mean over its rows: divide it by the number of micro-batches
@@ -100,148 +92,148 @@ class MultiTaskTrainer(MixedStepsTrainer):
         train_dataset: Mapping[str, Rows] | None = None,
         eval_dataset: Mapping[str, Rows] | None = None,
         task_training: Mapping[str, TaskTraining] | None = None,
-        stop: Stop = "shortest",
-        sampling: SamplingArguments | None = None,
-        gradient_surgery: Method | None = None,
+        steps_per_epoch: StepsPerEpoch = "shortest",
+        sampling: TaskSampling | None = None,
         max_tokens_per_batch: int | None = None,
-        exponential_lr_gamma: float | None = None,
         masking: Mapping[str, Masking] | None = None,
+        methods: Sequence[Method] = (),
         metrics: Mapping[str, Sequence[str]] | None = None,
         glue_tasks: Collection[str] = (),
         **kwargs: Any,
     ) -> None:
         given = {"training": train_dataset, "evaluation": eval_dataset}
-        check_tasks(problem_types, given, task_training or {})
-        described: Mapping[str, Any] = getattr(getattr(model, "config", None), "tasks", None) or {}
-        check_labels(problem_types, given, described)
-        single = [
-            task
-            for task, kind in problem_types.items()
-            if kind == "contrastive" and described.get(task, {}).get("num_sentences") == 1
-        ]
-        check_arguments(args, problem_types, metrics or {}, glue_tasks, single)
-        sampling = sampling or SamplingArguments()
-        if sampling.task_sampling == "mixed":
-            check_mixed(args)
-        check_surgery(gradient_surgery, sampling, args)
-        if exponential_lr_gamma is not None and not 0 < exponential_lr_gamma <= 1:
-            raise ValueError(f"exponential_lr_gamma={exponential_lr_gamma!r}; expected in (0, 1]")
+        check_run(model, args, problem_types, given, task_training or {}, metrics or {}, glue_tasks)
+        sampling = sampling or RoundRobin()
+        self.methods: list[Method] = [*methods, ThresholdFitting()]
+        _check_sampling(args, sampling, self.methods)
         self._knows_tasks = "task" in signature(model.forward).parameters
-        if args.ddp_find_unused_parameters is None and self._knows_tasks:
-            # only one head has a gradient at a step, also with activation checkpointing, for which
-            # the Trainer would turn this off
-            args.ddp_find_unused_parameters = True
-        args.restore_callback_states_from_checkpoint = True
+        _set_defaults(args, has_task_argument=self._knows_tasks)
         texts = find_texts(problem_types, masking or {})
-        self.task_training = {
-            task: (task_training or {}).get(task, TaskTraining()) for task in problem_types
-        }
-        self.exponential_lr_gamma = exponential_lr_gamma
-        self._rows_by_task = dict(train_dataset or {})
-        self._train_rows = None if train_dataset is None else TaskDataset(train_dataset)
-        self.train_sampler: TaskBatchSampler | None = None
-        if train_dataset is not None and self._train_rows is not None:
-            # before the Trainer makes the output folder, for a sampler that is refused
-            self.train_sampler = make_sampler(
-                train_dataset, args, self.task_training, stop, max_tokens_per_batch, texts, sampling
-            )
-            # the dataset is told the epoch and passes it on
-            self._train_rows.register_sampler(self.train_sampler)
-        if kwargs.get("data_collator") is None:
-            kwargs["data_collator"] = make_collator(
-                model, args, _pad_token_id(model, kwargs), train_dataset, self.train_sampler, texts
-            )
-        super().__init__(
-            model=model,
-            args=args,
-            problem_types=problem_types,
-            metrics=metrics,
-            glue_tasks=glue_tasks,
-            gradient_surgery=gradient_surgery,
-            train_dataset=self._train_rows,
-            eval_dataset=eval_dataset,
-            **kwargs,
+        self.task_training = dict.fromkeys(problem_types, TaskTraining()) | dict(
+            task_training or {}
         )
+        self.train_rows = dict(train_dataset or {})
+        self.train_sampler: TaskBatchSampler | None = None
+        if train_dataset is not None:
+            # before the Trainer makes the output folder: the sampler may be refused
+            self.train_sampler = make_sampler(
+                train_dataset,
+                args,
+                self.task_training,
+                steps_per_epoch,
+                max_tokens_per_batch,
+                texts,
+                sampling,
+            )
+        if kwargs.get("data_collator") is None:
+            pad_token_id = _pad_token_id(model, kwargs.get("processing_class"))
+            kwargs["data_collator"] = make_collator(
+                model, args, pad_token_id, train_dataset, self.train_sampler, texts
+            )
+        for method in self.methods:
+            method.prepare(model, args)
+        rows = None if train_dataset is None else TaskDataset(train_dataset, self.train_sampler)
+        kwargs |= {"train_dataset": rows, "eval_dataset": eval_dataset}
+        kwargs |= {"problem_types": problem_types, "metrics": metrics, "glue_tasks": glue_tasks}
+        super().__init__(model, args, **kwargs)
+        self._start_methods(model)
+
+    def _start_methods(self, model: nn.Module) -> None:
+        """Attach the methods and make the counters, once the Trainer is built."""
         self.model_accepts_loss_kwargs = False
         if callable(gather_rows := getattr(model, "gather_rows", None)):
             gather_rows()
-        # a loss that teaches no border leaves it to the trainer
-        self._borderless = [
-            task
-            for task, spec in described.items()
-            if problem_types.get(task) == "paraphrase"
-            and (spec.get("threshold", 0.5) is None or spec.get("threshold_fitted"))
-        ]
-        names = [name for task in problem_types for name in self._logged(task)]
-        self._loss_sums = dict.fromkeys(names, torch.zeros((), device=self.args.device))
-        self._loss_counts = dict.fromkeys(problem_types, 0)
-        self._flops_of_token: int | None = None
+        for method in self.methods:
+            method.attach(self)
+        self.add_callback(_MethodCallback(self.methods))
+        self._losses = LossLog(self.problem_types, self.methods, self.args.device)
+        self._count_flops = FlopCounter(super().floating_point_ops)
         self._targets: dict[str, Tensor] = {}
-
-    # Data
+        self._average_over_ranks = partial(self.accelerator.reduce, reduction="mean")
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Load the batches that ``train_sampler`` chooses."""
-        if self._train_rows is None or self.train_sampler is None:
+        if self.train_sampler is None:
             raise ValueError("training needs a train_dataset; this trainer was built without one")
-        loader = DataLoader(
-            self._train_rows, batch_sampler=self.train_sampler, **self._loader_options()
-        )
+        rows: Any = self.train_dataset
+        options = self._loader_options()
+        loader: DataLoader[Any] = DataLoader(rows, batch_sampler=self.train_sampler, **options)
         return self.accelerator.prepare(loader)
+
+    def describe_training(self) -> str:
+        """Show the exact share of each task in an epoch, and tables of the methods."""
+        shares = self.train_sampler.describe() if self.train_sampler is not None else "no training"
+        tables = [method.describe() for method in self.methods]
+        return "\n\n".join(filter(None, (shares, *tables)))
 
     # Training
 
-    def describe_training(self) -> str:
-        """Show the exact share of every task in an epoch, and rates by layer, as tables."""
-        shares = self.train_sampler.describe() if self.train_sampler is not None else "no training"
-        return "\n\n".join(filter(None, (shares, self.describe_learning_rates())))
-
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """Train, and choose the thresholds of the weights that are left; see ``Trainer.train``."""
-        with reused_gradients(self), static_shapes(self.args, len(self.problem_types)):
-            found = super().train(*args, **kwargs)
-        self._targets = {}
-        self.is_in_train = True  # else bf16_full_eval would cast the weights, which are saved next
+        """Train, and let the methods finish the weights; see ``Trainer.train``."""
         try:
-            for task in self._borderless:
-                self._fit_threshold(task)
+            with reused_gradients(self), static_shapes(self.args, len(self.problem_types)):
+                output = super().train(*args, **kwargs)
         finally:
-            self.is_in_train = False
-        return found
+            for method in self.methods:
+                method.release()
+        self._targets = {}
+        for method in self.methods:
+            method.finish()
+        return output
 
-    def _evaluate_task(self, task: str, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Evaluate a task; in training by the threshold of the weights of now."""
-        if self.is_in_train and task in self._borderless:
-            self._fit_threshold(task)
-        return super()._evaluate_task(task, *args, **kwargs)
-
-    def _fit_threshold(self, task: str) -> None:
-        """Choose above which cosine a pair is a paraphrase, by training rows of the task."""
-        rows: Any = spread(self._rows_by_task[task], THRESHOLD_ROWS)
-        model: Any = self.accelerator.unwrap_model(self.model)
-        logits, labels = self.predict_task(task, rows), np.asarray(rows["labels"])
-        threshold = model.fit_threshold(task, logits, labels)
-        logger.info("%s: a cosine above %.3f is a paraphrase", task, threshold)
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        """Build the optimizer, whose groups methods may change."""
+        is_new = self.optimizer is None
+        optimizer: torch.optim.Optimizer = super().create_optimizer(model)
+        if is_new:
+            whole: Any = self.model if model is None else model
+            for method in self.methods:
+                method.scale_optimizer(optimizer, whole)
+        return optimizer
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> LRScheduler:
-        """Build the exponential decay per epoch if asked for, else the schedule of ``args``."""
+        """Build the schedule of a method, if one has its own, else that of ``args``."""
         optimizer = optimizer or self.optimizer
-        gamma = self.exponential_lr_gamma
-        if gamma is None or optimizer is None or self.train_sampler is None or self.lr_scheduler:
+        if optimizer is None or self.train_sampler is None or self.lr_scheduler:
             return super().create_scheduler(num_training_steps, optimizer)
-        factor = partial(
-            exponential_factor,
-            gamma=gamma,
-            steps_per_epoch=math.ceil(
-                self.train_sampler.steps / self.args.gradient_accumulation_steps
-            ),
-            warmup_steps=self.args.get_warmup_steps(num_training_steps),
-        )
-        self.lr_scheduler = LambdaLR(optimizer, factor)
-        self._created_lr_scheduler = True
-        return self.lr_scheduler
+        steps = math.ceil(self.train_sampler.steps / self.args.gradient_accumulation_steps)
+        warmup_steps = self.args.get_warmup_steps(num_training_steps)
+        for method in self.methods:
+            scheduler = method.make_scheduler(
+                optimizer, steps_per_epoch=steps, warmup_steps=warmup_steps
+            )
+            if scheduler is not None:
+                self.lr_scheduler = scheduler
+                self._created_lr_scheduler = True
+                return scheduler
+        return super().create_scheduler(num_training_steps, optimizer)
+
+    def training_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Tensor:
+        """Accumulate the gradients of the tasks of a step, one after the other.
+
+        Returns:
+            The sum of their weighted losses.
+        """
+        batches, losses = list_batches(inputs), []
+        own_average = any(method.averages_gradients for method in self.methods)
+        for batch in batches:
+            # DDP records until the last backward pass which parameters had a gradient
+            is_local = own_average or batch is not batches[-1]
+            with self.accelerator.no_sync(model) if is_local else nullcontext():
+                losses.append(super().training_step(model, batch, num_items_in_batch))
+            for method in self.methods:
+                method.after_backward(batch["task"])
+        if self.accelerator.sync_gradients:
+            for method in self.methods:
+                method.before_optimizer(self.state)
+        return sum(losses[1:], losses[0])
 
     def compute_loss(
         self,
@@ -250,91 +242,88 @@ class MultiTaskTrainer(MixedStepsTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        """Weight the loss of the task in training, and add it up unweighted for the logs."""
+        """Compute the loss of a batch; in training with methods, weighted, and logged."""
         inputs.pop("num_rows", None)
         task = inputs["task"] if self._knows_tasks else inputs.pop("task")
-        kind = self.problem_types[task]
         if model.training and task in self._targets:
             inputs["num_items_in_batch"] = self._targets[task]
         compute: Any = partial(super().compute_loss, model, inputs, True, num_items_in_batch)
         if not model.training:
             return compute() if return_outputs else compute()[0]
-        found = self.regularize(compute, task, inputs)
-        self._loss_counts[task] += 1
-        told = {name: found.outputs[key] for name, key in part_losses(task, kind).items()}
-        told |= {f"loss_{task}": found.plain}
-        told |= {f"{name}_{task}": fact for name, fact in found.facts.items()}
-        for name, value in told.items():
-            self._loss_sums[name] = self._loss_sums[name] + value.detach().mean()
-        loss = found.loss * self.task_training[task].loss_weight
-        return (loss, found.outputs) if return_outputs else loss
 
-    def regularizes(self, task: str) -> bool:
-        """Tell whether the outputs of a task can be compared, and are to be."""
-        return super().regularizes(task) and self.task_training[task].regularize
+        def plain() -> StepLoss:
+            loss, outputs = compute()
+            return StepLoss(loss, loss, outputs)
 
-    def _logged(self, task: str) -> list[str]:
-        """Name what is logged of the steps of a task."""
-        kind = self.problem_types[task]
-        facts = [f"{name}_{task}" for name in self.regularizer_names(task)]
-        return [f"loss_{task}", *part_losses(task, kind), *facts]
+        nested: Any = plain
+        for method in self.methods:
+            nested = partial(method.loss, nested, task, inputs)
+        step: StepLoss = nested()
+        self._losses.add(task, step)
+        loss = step.loss * self.task_training[task].loss_weight
+        return (loss, step.outputs) if return_outputs else loss
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
-        """Take the batches of a step of the optimizer, and count the tokens that it predicts."""
+        """Take the batches of an optimizer step, and count their labeled tokens."""
         samples, number = super().get_batch_samples(*args, **kwargs)
-        self._targets = self._mean_targets(samples)
+        # a single batch needs no count, and DataParallel cannot distribute one
+        is_alone = len(samples) * self.args.world_size == 1 or self.args.n_gpu > 1
+        self._targets = (
+            {}
+            if is_alone
+            else mean_targets(
+                samples, self.problem_types, self.args.device, self._average_over_ranks
+            )
+        )
         return samples, number
-
-    def _mean_targets(self, samples: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
-        """Count the predicted tokens of each task of tokens, by batch and rank.
-
-        Batches and ranks have different numbers of them: the mean of their means is not that over
-        all tokens of the step. Nothing is counted where there is one batch alone, nor where one
-        process has several GPUs: DataParallel cannot deal out a number.
-        """
-        if len(samples) * self.args.world_size == 1 or self.args.n_gpu > 1:
-            return {}
-        counts: dict[str, list[Tensor]] = {}
-        for batch in (batch for inputs in samples for batch in list_batches(inputs)):
-            kind = self.problem_types[batch["task"]]
-            if kind in MASKED or kind == "token_classification":
-                count = (batch["labels"] != IGNORED_LABEL).sum().float()
-                counts.setdefault(batch["task"], []).append(count.to(self.args.device))
-        if not counts:
-            return {}
-        means = torch.stack([torch.stack(found).mean() for found in counts.values()])
-        means = self.accelerator.reduce(means, reduction="mean").clamp(min=1)
-        return dict(zip(counts, means, strict=True))
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Count as the Trainer does, but the parameters only once, not at every step."""
-        batches = [batch for batch in list_batches(inputs) if "input_ids" in batch]
-        tokens = sum(batch["input_ids"].numel() for batch in batches)
-        if not tokens:
-            return super().floating_point_ops(inputs)
-        if self._flops_of_token is None:
-            first = batches[0]
-            count = first["input_ids"].numel()
-            self._flops_of_token = super().floating_point_ops(first) // count
-        return tokens * self._flops_of_token
+        return self._count_flops(inputs)
+
+    def _track_num_input_tokens(self, inputs: dict[str, Any]) -> None:
+        for batch in list_batches(inputs):
+            super()._track_num_input_tokens(batch)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add ``loss_<task>``, the mean over ranks and steps since the last log of the loss."""
+        """Add ``loss_<task>``, the mean loss over ranks and batches since the last log."""
         if "loss" in logs:
-            sums = torch.stack(list(self._loss_sums.values()))
-            totals = self.accelerator.reduce(sums, reduction="mean").tolist()
-            found = dict(zip(self._loss_sums, totals, strict=True))
-            for task in self.problem_types:
-                for name in self._logged(task) if self._loss_counts[task] else ():
-                    logs[name] = found[name] / self._loss_counts[task]
-            self._loss_sums = dict.fromkeys(self._loss_sums, torch.zeros_like(sums[0]))
-            self._loss_counts = dict.fromkeys(self._loss_counts, 0)
+            logs |= self._losses.flush(self._average_over_ranks)
+            for method in self.methods:
+                method.log(logs)
         super().log(logs, start_time)
 
-    def _init_training_state(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
-        """Restore the state; the best checkpoint is looked for where the run is now.
+    # Evaluation
 
-        The state names its folder, and Trainer forgets it if a stopped run was moved meanwhile.
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Evaluate the weights that methods choose; see ``TaskEvaluationTrainer.evaluate``."""
+        with ExitStack() as stack:
+            for method in self.methods:
+                stack.enter_context(method.evaluating())
+            return super().evaluate(*args, **kwargs)
+
+    def _evaluate_task(self, task: str, *args: Any, **kwargs: Any) -> dict[str, float]:
+        if self.is_in_train:
+            for method in self.methods:
+                method.before_evaluation(task)
+        return super()._evaluate_task(task, *args, **kwargs)
+
+    # Checkpoints
+
+    def _prepare_for_training(self, max_steps: int, *args: Any, **kwargs: Any) -> Any:
+        """Start the methods, or restore their state from a checkpoint."""
+        prepared = super()._prepare_for_training(max_steps, *args, **kwargs)
+        checkpoint = kwargs.get("resume_from_checkpoint", args[1] if len(args) > 1 else None)
+        for method in self.methods:
+            method.begin()
+            if checkpoint is not None:
+                method.load(Path(checkpoint))
+        return prepared
+
+    def _init_training_state(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
+        """Restore the state; look for the best checkpoint in the current output folder.
+
+        The state has the old path: if a stopped run was moved, Trainer would not find it.
         """
         trained: tuple[int, int] = super()._init_training_state(*args, **kwargs)
         name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
@@ -344,22 +333,31 @@ class MultiTaskTrainer(MixedStepsTrainer):
         return trained
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        """Run an epoch, unless the run that is resumed was over: Trainer would do one more step."""
+        """Run an epoch, unless the resumed run was finished: Trainer would do one more step."""
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
         if not self.control.should_training_stop:
             super()._run_epoch(*args, **kwargs)
 
-    def _save_rng_state(self, output_dir: str) -> None:
-        """Save the random state of every rank before any rank goes on.
+    def _load_best_model(self) -> None:
+        super()._load_best_model()
+        for method in self.methods:
+            method.load_best(Path(str(self.state.best_model_checkpoint)))
 
-        ``trainer_state.json`` comes next: where it is, the checkpoint is whole, and the one before
-        may be deleted.
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        super()._save_optimizer_and_scheduler(output_dir)
+        if self.args.should_save:
+            for method in self.methods:
+                method.save(Path(output_dir))
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        """Save the random state of every rank before any rank continues.
+
+        ``trainer_state.json`` comes next: once it exists the checkpoint is complete, and the one
+        before may be deleted.
         """
         super()._save_rng_state(output_dir)
         self.accelerator.wait_for_everyone()
-
-    # Hub
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Keep the card that a run has written; else let the Trainer write one."""
@@ -367,23 +365,54 @@ class MultiTaskTrainer(MixedStepsTrainer):
             super().create_model_card(*args, **kwargs)
 
 
-def exponential_factor(
-    step: int, *, gamma: float, steps_per_epoch: int, warmup_steps: int
-) -> float:
-    """Scale the learning rate: a linear warmup times one factor ``gamma`` per finished epoch."""
-    warmup = min(1.0, step / warmup_steps) if warmup_steps else 1.0
-    return warmup * gamma ** (step // steps_per_epoch)
+class _MethodCallback(TrainerCallback):
+    """Calls the hooks of methods around optimizer steps."""
+
+    def __init__(self, methods: Sequence[Method]) -> None:
+        self.methods = methods
+
+    def on_step_begin(
+        self,
+        args: TrainingArguments,  # noqa: ARG002  the signature of TrainerCallback
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002
+        **_: Any,
+    ) -> None:
+        """Call the hooks before a step."""
+        for method in self.methods:
+            method.before_step(state)
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,  # noqa: ARG002
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002
+        **_: Any,
+    ) -> None:
+        """Call the hooks after a step."""
+        for method in self.methods:
+            method.after_step(state)
 
 
-def part_losses(task: str, kind: str) -> dict[str, str]:
-    """Name what is logged of the parts of a loss, and where the outputs of the model have them."""
-    if kind != "pretraining":
-        return {}
-    return {f"loss_{task}_mlm": "mlm_loss", f"loss_{task}_nsp": "nsp_loss"}
+def _check_sampling(
+    args: TrainingArguments, sampling: TaskSampling, methods: Sequence[Method]
+) -> None:
+    if sampling.mixes_tasks:
+        check_mixed(args)
+    for method in methods:
+        method.check_sampling(sampling)
 
 
-def _pad_token_id(model: nn.Module, options: Mapping[str, Any]) -> int:
-    tokenizer = options.get("processing_class")
+def _set_defaults(args: TrainingArguments, *, has_task_argument: bool) -> None:
+    """Set the arguments that depend on the trainer."""
+    if args.ddp_find_unused_parameters is None and has_task_argument:
+        # only one head has a gradient at a step, also with activation checkpointing, for which the
+        # Trainer would turn this off
+        args.ddp_find_unused_parameters = True
+    args.restore_callback_states_from_checkpoint = True
+
+
+def _pad_token_id(model: nn.Module, tokenizer: Any) -> int:
     token = getattr(tokenizer, "pad_token_id", None)
     if token is None:
         token = getattr(getattr(model, "config", None), "pad_token_id", None)

@@ -1,0 +1,143 @@
+"""The task of each step: a function of (seed, epoch, epochs of the run), the same on all ranks.
+
+An order also counts the batches of each task before an epoch without going through them.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+StepsPerEpoch = Literal["shortest", "longest"] | int
+
+
+class TaskOrder(Protocol):
+    """The tasks of every step."""
+
+    steps: int
+    """Steps of an epoch, per rank."""
+
+    def tasks(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        """List the tasks of each step of an epoch, (steps, tasks of a step)."""
+
+    def count(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        """Count the batches of each task in an epoch, (T,)."""
+
+    def count_before(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        """Count the batches of each task in all earlier epochs, (T,)."""
+
+
+class FixedOrder:
+    """The same order in all epochs.
+
+    Args:
+        period: Tasks of the steps that repeat, (steps of the period, tasks of a step); every task
+            occurs once.
+        passes: Steps of a pass over each task, (T,).
+        steps_per_epoch: End of an epoch: ``shortest``, when the next period would exceed the data
+            of some task; ``longest``, when every task has seen all its data; or a number of steps.
+    """
+
+    def __init__(
+        self,
+        period: NDArray[np.int64],
+        passes: NDArray[np.float64],
+        steps_per_epoch: StepsPerEpoch,
+    ) -> None:
+        self._period = period
+        self.steps = count_steps(steps_per_epoch, passes, unit=len(period))
+
+    def tasks(self, epoch: int, epochs: int) -> NDArray[np.int64]:  # noqa: ARG002  all are equal
+        """List the tasks of each step of an epoch, (steps, tasks of a step)."""
+        return np.resize(self._period, (self.steps, self._period.shape[1]))
+
+    def count(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        """Count the batches of each task in an epoch, (T,)."""
+        return np.bincount(self.tasks(epoch, epochs).ravel(), minlength=self._period.size)
+
+    def count_before(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        """Count the batches of each task in all earlier epochs, (T,)."""
+        return epoch * self.count(0, epochs)
+
+
+class DrawnOrder:
+    """Tasks that are drawn independently, step by step, with p ~ sizes^alpha.
+
+    This equals drawing first how often each task occurs, from a multinomial distribution, and then
+    shuffling: so the counts of all earlier epochs are known without their steps.
+
+    An epoch ends when the expected number of batches of a task is one pass over its data: of the
+    first task (``shortest``: the smallest N/p) or of the last one (``longest``: the largest N/p).
+    With p ~ N all N/p equal the sum of all N: an epoch is on average one pass over all data. All
+    epochs have the length of the first, even if p changes.
+
+    Args:
+        sizes: Sizes of the tasks, which determine their probabilities, (T,).
+        alpha: The power for an epoch, from (epoch, epochs of the run).
+        passes: Steps of a pass over each task, (T,).
+        steps_per_epoch: End of an epoch.
+        seed: Seed of the run, >= 0.
+    """
+
+    def __init__(
+        self,
+        sizes: NDArray[np.float64],
+        alpha: Callable[[int, int], float],
+        passes: NDArray[np.float64],
+        steps_per_epoch: StepsPerEpoch,
+        seed: int,
+    ) -> None:
+        self._sizes, self.alpha, self._seed = sizes, alpha, seed
+        # rounded: the sum of all passes can be slightly above a whole number
+        self.steps = count_steps(steps_per_epoch, np.round(passes / self.probabilities(0, 1), 6))
+
+    def probabilities(self, epoch: int, epochs: int) -> NDArray[np.float64]:
+        """Compute the probability of each task at a step of an epoch, (T,)."""
+        logits = self.alpha(epoch, epochs) * np.log(self._sizes)
+        powers = np.exp(logits - logits.max())
+        probabilities: NDArray[np.float64] = powers / powers.sum()
+        return probabilities
+
+    def tasks(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        """List the task of each step of an epoch, (steps, 1)."""
+        generator = self._generator(epoch)
+        counts = generator.multinomial(self.steps, self.probabilities(epoch, epochs))
+        return generator.permutation(np.repeat(np.arange(len(counts)), counts))[:, None]
+
+    def count(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        """Count the batches of each task in an epoch, (T,)."""
+        return self._generator(epoch).multinomial(self.steps, self.probabilities(epoch, epochs))
+
+    def count_before(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        """Count the batches of each task in all earlier epochs, (T,)."""
+        none = np.zeros(len(self._sizes), dtype=np.int64)
+        return sum((self.count(earlier, epochs) for earlier in range(epoch)), none)
+
+    def _generator(self, epoch: int) -> np.random.Generator:
+        # the spawn key separates it from the orders of rows, which use the same seed
+        return np.random.default_rng(np.random.SeedSequence((self._seed, epoch), spawn_key=(1,)))
+
+
+def count_steps(steps_per_epoch: StepsPerEpoch, passes: NDArray[np.float64], unit: int = 1) -> int:
+    """Convert ``steps_per_epoch`` to a number of steps.
+
+    Args:
+        steps_per_epoch: ``shortest``, ``longest`` or the number itself.
+        passes: Units after which each task has seen all its data, (T,).
+        unit: Steps of a unit.
+
+    Raises:
+        ValueError: If it is none of these.
+    """
+    is_number = isinstance(steps_per_epoch, int) and not isinstance(steps_per_epoch, bool)
+    if is_number and steps_per_epoch >= 1:  # type: ignore[operator]
+        return steps_per_epoch  # type: ignore[return-value]
+    if steps_per_epoch == "shortest":
+        return max(1, math.floor(passes.min())) * unit
+    if steps_per_epoch == "longest":
+        return math.ceil(passes.max()) * unit
+    raise ValueError(
+        f"steps_per_epoch={steps_per_epoch!r}; expected 'shortest', 'longest' or a number >= 1"
+    )

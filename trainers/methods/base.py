@@ -1,0 +1,150 @@
+"""What a training method is: hooks that the trainer calls, in the order of its list of methods."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import TrainerState, TrainingArguments
+
+from trainers.data.task_sampling import TaskSampling
+
+
+@dataclass(frozen=True)
+class StepLoss:
+    """The loss of one batch.
+
+    Args:
+        loss: The loss with the terms of all methods, a scalar.
+        plain: The loss of the first forward pass, without these terms.
+        outputs: Model outputs of the first forward pass.
+        facts: Detached scalars for the logs, by name.
+    """
+
+    loss: Tensor
+    plain: Tensor
+    outputs: Any
+    facts: dict[str, Tensor] = field(default_factory=dict)
+
+
+ComputeLoss: TypeAlias = Callable[[], StepLoss]
+
+
+class Method:
+    """A change to the training of a model. All hooks do nothing by default.
+
+    The hooks that nest (``loss``) wrap those of earlier methods of the list; all others run in the
+    order of the list.
+    """
+
+    averages_gradients = False
+    """Whether the method averages gradients over processes itself, in place of DDP."""
+
+    # Before training
+
+    def check_sampling(self, sampling: TaskSampling) -> None:
+        """Raise ValueError if the method does not work with this choice of tasks."""
+
+    def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
+        """Check, freeze or change what is needed before the Trainer is built.
+
+        Raises:
+            ValueError: If the method does not work with the model or the arguments.
+        """
+
+    def attach(self, trainer: Any) -> None:
+        """Take what is needed from the trainer, which is now built.
+
+        Raises:
+            ValueError: If the method does not work with this trainer.
+        """
+
+    def describe(self) -> str:
+        """Describe the effect on this model, as a table; empty for nothing to show."""
+        return ""
+
+    def scale_optimizer(self, optimizer: Optimizer, model: nn.Module) -> None:
+        """Change the parameter groups of a new optimizer."""
+
+    def make_scheduler(
+        self, optimizer: Optimizer, *, steps_per_epoch: int, warmup_steps: int
+    ) -> LambdaLR | None:
+        """Build the learning rate schedule, or return None for that of the arguments.
+
+        Args:
+            optimizer: The optimizer.
+            steps_per_epoch: Optimizer steps of an epoch.
+            warmup_steps: Optimizer steps of the warmup.
+        """
+
+    # Training
+
+    def begin(self) -> None:
+        """Start; model and optimizer are on their devices."""
+
+    def before_step(self, state: TrainerState) -> None:
+        """Run before an optimizer step."""
+
+    def loss(self, compute: ComputeLoss, task: str, inputs: dict[str, Any]) -> StepLoss:
+        """Compute the loss of a batch.
+
+        Args:
+            compute: Computes the loss without this method, by one or more forward passes.
+            task: Task of the batch.
+            inputs: The batch.
+        """
+        del task, inputs
+        return compute()
+
+    def after_backward(self, task: str) -> None:
+        """Run after the backward pass of a batch."""
+
+    def before_optimizer(self, state: TrainerState) -> None:
+        """Run after the last backward pass of an optimizer step, before gradients are clipped."""
+
+    def after_step(self, state: TrainerState) -> None:
+        """Run after an optimizer step."""
+
+    def finish(self) -> None:
+        """Run after a training that succeeded: the model gets its final weights."""
+
+    def release(self) -> None:
+        """Free memory after training, also if it failed."""
+
+    # Evaluation and logs
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        """Wrap an evaluation of all tasks."""
+        return nullcontext()
+
+    def before_evaluation(self, task: str) -> None:
+        """Run before a task is evaluated during training."""
+
+    def fact_names(self, task: str) -> tuple[str, ...]:
+        """List the facts that ``loss`` adds for a task."""
+        del task
+        return ()
+
+    def log(self, logs: dict[str, float]) -> None:
+        """Add to the logs of training."""
+
+    # Checkpoints
+
+    def save(self, folder: Path) -> None:
+        """Write the state to a checkpoint."""
+
+    def load(self, folder: Path) -> None:
+        """Read the state from a checkpoint, after ``begin``."""
+
+    def load_best(self, folder: Path) -> None:
+        """Read what belongs to the weights of the best checkpoint, which were just loaded."""
+
+
+def refuse_sharding(trainer: Any, name: str) -> None:
+    """Raise ValueError if the trainer shards weights."""
+    if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+        raise ValueError(f"{name} needs whole weights on every rank; train without sharding")

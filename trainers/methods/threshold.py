@@ -1,0 +1,58 @@
+"""Decision thresholds that the loss does not train: fitted to training rows."""
+
+import logging
+from typing import Any
+
+import numpy as np
+
+from trainers.data.task_dataset import spread
+
+from .base import Method
+
+logger = logging.getLogger(__name__)
+
+# Training rows that a threshold is fitted to.
+THRESHOLD_ROWS = 2000
+
+
+class ThresholdFitting(Method):
+    """Fit the decision threshold of the paraphrase tasks whose loss does not train one.
+
+    The threshold is fitted before each evaluation during training, and to the final weights. The
+    trainer always has this method, at the end of its list.
+    """
+
+    def attach(self, trainer: Any) -> None:
+        """Find the tasks that need a threshold."""
+        self.trainer = trainer
+        described = getattr(getattr(trainer.model, "config", None), "tasks", None) or {}
+        self.tasks = [
+            task
+            for task, head in described.items()
+            if trainer.problem_types.get(task) == "paraphrase"
+            and (head.get("threshold", 0.5) is None or head.get("threshold_fitted"))
+        ]
+
+    def before_evaluation(self, task: str) -> None:
+        """Fit the threshold to the current weights."""
+        if task in self.tasks:
+            self.fit(task)
+
+    def finish(self) -> None:
+        """Fit the thresholds to the final weights."""
+        # else bf16_full_eval would cast the weights, which are saved next
+        self.trainer.is_in_train = True
+        try:
+            for task in self.tasks:
+                self.fit(task)
+        finally:
+            self.trainer.is_in_train = False
+
+    def fit(self, task: str) -> None:
+        """Choose the cosine above which a pair counts as a paraphrase."""
+        trainer = self.trainer
+        rows: Any = spread(trainer.train_rows[task], THRESHOLD_ROWS)
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        logits, labels = trainer.predict_task(task, rows), np.asarray(rows["labels"])
+        threshold = model.fit_threshold(task, logits, labels)
+        logger.info("%s: decision threshold %.3f", task, threshold)
