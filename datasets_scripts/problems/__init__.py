@@ -1,0 +1,1 @@
+"""The formats of rows, one module for each problem type."""
