@@ -122,11 +122,7 @@ def find_tokenizer(
         return load_tokenizer(arguments.model_name_or_path)
     if checkpoint is not None:
         return load_tokenizer(checkpoint, "resume_from_checkpoint")
-    train = [task.splits["train"] for task in tasks.values()]
-    columns = [rows[name] for rows in train for name in rows.column_names if "sentence" in name]
-    texts = [text for column in columns for text in column]
-    tagged = [rows["words"] for rows in train if "words" in rows.column_names]
-    texts += [" ".join(words) for column in tagged for words in column]
+    texts = [text for task in tasks.values() for text in task.texts()]
     corpora = [data for text in recipe_texts.values() for data in text.corpora.values()]
     parts = (texts, corpus_texts(corpora)) if corpora else (texts,)
     return train_wordpiece(ChainedTexts(parts), new_config(arguments.model_config).vocab_size)
@@ -204,9 +200,7 @@ def prepare_run(
     model = load_model(arguments, heads, tokenizer)
     with args.main_process_first(desc="encode the data"):
         encoded: dict[str, dict[str, Any]] = {
-            name: encode_task(
-                arguments, task, recipe[name].data, model.config.task(name), tokenizer
-            )
+            name: encode_task(arguments, task, model.config.task(name), tokenizer)
             for name, task in tasks.items()
         }
         texts = {

@@ -1,13 +1,21 @@
 """What a recipe says about a text to learn from, checked and with the defaults filled in."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from datasets_scripts.catalog import DATASETS
-from datasets_scripts.files.values import convert_value, is_number, to_count
+from datasets_scripts.files.values import (
+    Converter,
+    convert_keys,
+    is_number,
+    to_choice,
+    to_count,
+    to_fraction,
+    to_switch,
+)
 from datasets_scripts.tasks.task_data import TaskData
 
 SAMPLE_TEXT = "sample_text"
@@ -16,7 +24,7 @@ DOCUMENTS = ("blank_line", "file", "line")
 SENTENCES = ("split", "line")
 LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(-[a-z0-9]+)*")
 # The keys that say something about every source, and those that say something about one.
-SHARED_KEYS = ("max_documents", "max_bad_rows")
+SHARED_KEYS = ("max_documents", "max_invalid_fraction")
 TEXT_KEYS = ("text_column", "sentences", "language", "validation_share")
 SOURCE_KEYS = {
     "dataset": ("dataset", "data_dir", *SHARED_KEYS),
@@ -61,7 +69,7 @@ class CorpusData:
             tokens are stored, so it is fetched once, and twice more if a vocabulary is trained on
             it.
         max_documents: Documents of a split that are read at most.
-        max_bad_rows: Share of unusable documents of a split that is tolerated, in [0, 1].
+        max_invalid_fraction: Share of unusable documents of a split that is tolerated, in [0, 1].
     """
 
     name: str
@@ -77,7 +85,7 @@ class CorpusData:
     language: str = "en"
     streaming: bool = False
     max_documents: int | None = None
-    max_bad_rows: float = 0.01
+    max_invalid_fraction: float = 0.01
 
     @classmethod
     def from_recipe(
@@ -97,8 +105,8 @@ class CorpusData:
         known = [field.name for field in fields(cls) if field.name != "name"]
         if unknown := sorted(set(mapping) - set(known)):
             raise ValueError(f"{where}: unknown keys {unknown}; known keys: {', '.join(known)}")
-        given = {key: value for key, value in mapping.items() if value is not None}
-        data = cls(name, **{key: _convert(where, key, value) for key, value in given.items()})
+        given = convert_keys(where, mapping, CONVERTERS)
+        data = cls(name, **given)
         source = _find_source(data)
         _check_keys(data, source, given)
         if source == "dataset":
@@ -131,7 +139,9 @@ class CorpusData:
             ValueError: If the task needs a folder that is not given.
         """
         keys = {"dataset": self.dataset, "data_dir": self.data_dir}
-        return TaskData.from_recipe(self.name, keys | {"max_bad_rows": self.max_bad_rows})
+        return TaskData.from_recipe(
+            self.name, keys | {"max_invalid_fraction": self.max_invalid_fraction}
+        )
 
 
 def _find_source(data: CorpusData) -> str:
@@ -199,13 +209,6 @@ def _join_data_dir(data: CorpusData) -> CorpusData:
     return replace(data, **joined)  # type: ignore[arg-type]
 
 
-def _convert(where: str, key: str, value: Any) -> Any:
-    """Bring a value of a recipe into the type of its field."""
-    if key in CONVERTERS:
-        return CONVERTERS[key](f"{where}: {key}={value!r}", value)
-    return convert_value(where, key, value)
-
-
 def _to_patterns(where: str, value: Any) -> tuple[str, ...]:
     values = value if isinstance(value, list | tuple) else (value,)
     if not values or not all(isinstance(item, str | Path) and str(item) for item in values):
@@ -223,7 +226,7 @@ def _to_language(where: str, value: Any) -> str:
     # YAML reads a bare `no` as a boolean
     if not isinstance(value, str):
         raise ValueError(  # noqa: TRY004  (a user's value)
-            f"{where}: text is needed; quote it if YAML reads it as something else"
+            f"{where}: expected text; quote it if YAML reads it as something else"
         )
     # the splitter takes anything else for English, and says nothing
     if not LANGUAGE_CODE.fullmatch(value):
@@ -234,28 +237,14 @@ def _to_language(where: str, value: Any) -> str:
     return value
 
 
-def _to_switch(where: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"{where}: true or false is needed")  # noqa: TRY004  (a user's value)
-    return value
-
-
-def _to_choice(*choices: str) -> Callable[[str, Any], str]:
-    def convert(where: str, value: Any) -> str:
-        if value not in choices:
-            raise ValueError(f"{where}: needed is one of {', '.join(choices)}")
-        return str(value)
-
-    return convert
-
-
-CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
+CONVERTERS: dict[str, Converter] = {
     "train_file": _to_patterns,
     "validation_file": _to_patterns,
     "validation_share": _to_share,
-    "documents": _to_choice(*DOCUMENTS),
-    "sentences": _to_choice(*SENTENCES),
+    "documents": to_choice(*DOCUMENTS),
+    "sentences": to_choice(*SENTENCES),
     "language": _to_language,
-    "streaming": _to_switch,
+    "streaming": to_switch,
     "max_documents": to_count,
+    "max_invalid_fraction": to_fraction,
 }

@@ -10,7 +10,11 @@ import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from datasets_scripts.tasks.loading import BadRow, check_share, log_bad_rows
+from datasets_scripts.tasks.invalid_rows import (
+    InvalidRow,
+    check_invalid_fraction,
+    log_invalid_rows,
+)
 
 from .corpus_data import CorpusData
 from .documents import find_lines, warn_of_language
@@ -44,7 +48,7 @@ class EncodedCorpus:
     """
 
     splits: dict[str, TokenizedDocuments]
-    bad_rows: list[BadRow]
+    bad_rows: list[InvalidRow]
     empty_documents: int
     repeated_documents: int
     fingerprint: str
@@ -129,10 +133,10 @@ class _Part:
     dataset: datasets.Dataset
     selections: dict[str, Selection]
     empty: int
-    bad_rows: list[BadRow]
+    bad_rows: list[InvalidRow]
 
 
-def _deal(dataset: datasets.Dataset, split: str, share: float, bad_rows: list[BadRow]) -> _Part:
+def _deal(dataset: datasets.Dataset, split: str, share: float, bad_rows: list[InvalidRow]) -> _Part:
     """Deal the documents of a source to the splits."""
     total = len(dataset)
     unusable = np.flatnonzero(count_sentences(dataset) == 0)
@@ -185,7 +189,7 @@ def _check_splits(
         )
 
 
-def _find_bad_rows(data: CorpusData, source: Source, dataset: datasets.Dataset) -> list[BadRow]:
+def _find_bad_rows(data: CorpusData, source: Source, dataset: datasets.Dataset) -> list[InvalidRow]:
     """List the documents that cannot be used, with their lines.
 
     Raises:
@@ -200,8 +204,8 @@ def _find_bad_rows(data: CorpusData, source: Source, dataset: datasets.Dataset) 
         if data.train_file is not None:
             lines = find_lines(file, lines)
         bad_rows += [
-            BadRow(file, line, row["problem"]) for line, row in zip(lines, found, strict=True)
+            InvalidRow(file, line, row["problem"]) for line, row in zip(lines, found, strict=True)
         ]
-    check_share(source.name, bad_rows, len(dataset), data.max_bad_rows)
-    log_bad_rows(data.where, bad_rows)
+    check_invalid_fraction(source.name, bad_rows, len(dataset), data.max_invalid_fraction)
+    log_invalid_rows(data.where, bad_rows)
     return bad_rows

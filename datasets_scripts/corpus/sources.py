@@ -14,7 +14,8 @@ from typing import Any
 import datasets
 
 from datasets_scripts.files.compression import find_suffix
-from datasets_scripts.files.hub import SPLIT_NAMES, readable_hub, split_hub_id
+from datasets_scripts.files.hub import readable_hub, split_hub_id
+from datasets_scripts.files.splits import HUB_NAMES
 from datasets_scripts.samples.documents import generate_documents
 from datasets_scripts.tasks.loading import load_task
 
@@ -288,11 +289,7 @@ def _read_built_in(data: CorpusData, cache_dir: str | None) -> dict[str, list[st
     seen: set[str] = set()
     splits: dict[str, list[str]] = {}
     for split in ("train", "validation"):
-        rows = task.splits[split]
-        columns = [rows[name][:] for name in rows.column_names if name.startswith("sentence")]
-        if "words" in rows.column_names:  # of rows with tags
-            columns.append([" ".join(words) for words in rows["words"][:]])
-        texts = dict.fromkeys(text for row in zip(*columns, strict=True) for text in row)
+        texts = dict.fromkeys(task.row_format.texts(task.splits[split]))
         splits[split] = [text for text in texts if text not in seen]
         seen.update(texts)
     return splits
@@ -310,7 +307,7 @@ def _find_hub_sources(data: CorpusData, cache_dir: str | None) -> dict[str, Sour
             found = builder.as_dataset()
     sources = {}
     for split in ("train", "validation"):
-        names = [name for name in SPLIT_NAMES[split] if name in found]
+        names = [name for name in HUB_NAMES[split] if name in found]
         if names:
             rows = _select_text(where, names[0], found[names[0]], data.text_column)
             name = f"{data.hub_id}:{names[0]}"

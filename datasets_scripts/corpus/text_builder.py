@@ -23,14 +23,6 @@ from .corpus_data import CorpusData
 from .documents import Document, Shard, split_sentences
 from .sources import Source
 
-# What decides about the tokens besides the settings, and so is a part of the name in the cache.
-SOURCES = (
-    "files/compression.py",
-    "files/readers.py",
-    "corpus/documents.py",
-    "corpus/sources.py",
-    "corpus/text_builder.py",
-)
 BATCH_DOCUMENTS = 1000
 BATCH_CHARACTERS = 1_000_000
 MAX_SMALL_VOCABULARY = 65_535  # tokens whose ids take two bytes
@@ -127,7 +119,7 @@ def build_tokens(
         source,
         cache_dir=cache_dir,
         dataset_name="minbert_text",
-        hash=hash_sources(*SOURCES),
+        hash=hash_sources("files", "corpus"),
         key=source.key,
         tokenizer=settings,
         language=data.language if data.sentences == "split" else None,

@@ -1,4 +1,4 @@
-"""Open files that may be compressed, by suffix."""
+"""Open files that may be compressed; the suffix determines the format."""
 
 import bz2
 import gzip
@@ -7,6 +7,7 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,22 +28,22 @@ OPENERS: dict[str, Callable[[str], Any]] = {
 
 
 def find_suffix(path: str) -> str:
-    """Find the suffix that tells the format of a file, in lower case: ``.txt`` of ``a.txt.gz``."""
+    """Return the suffix of the uncompressed file, in lower case: ``.txt`` for ``a.txt.gz``."""
     whole = Path(path.lower())
     return whole.with_suffix("").suffix if is_compressed(path) else whole.suffix
 
 
 def is_compressed(path: str) -> bool:
-    """Tell by its suffix whether a file is compressed."""
+    """Return whether the suffix is that of a compressed file."""
     return Path(path).suffix.lower() in OPENERS
 
 
 @contextmanager
 def open_bytes(path: str) -> Iterator[IO[bytes]]:
-    """Open a file to read what it holds once it is decompressed.
+    """Open a file for reading its decompressed content.
 
     Raises:
-        ValueError: If it is not what its suffix says, or is cut off.
+        ValueError: If it is truncated, or not in the format of its suffix.
     """
     suffix = Path(path).suffix.lower()
     try:
@@ -52,8 +53,24 @@ def open_bytes(path: str) -> Iterator[IO[bytes]]:
         if not is_compressed(path) or isinstance(error, FileNotFoundError | PermissionError):
             raise
         raise ValueError(
-            f"{path}: cannot be decompressed as {suffix} ({error}); it is cut off or something "
-            "else, so fetch it again, or correct its name"
+            f"{path}: cannot be decompressed as {suffix} ({error}); the file is truncated or has "
+            "another format: download it again or correct its name"
+        ) from error
+
+
+@contextmanager
+def open_text(path: str, newline: str | None = None) -> Iterator[TextIOWrapper]:
+    """Open a UTF-8 file, with or without a byte order mark, for reading its decompressed text.
+
+    Raises:
+        ValueError: If it is not UTF-8, is truncated, or not in the format of its suffix.
+    """
+    try:
+        with open_bytes(path) as raw, TextIOWrapper(raw, "utf-8-sig", newline=newline) as file:
+            yield file
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}: the file is not UTF-8 ({error.reason}); save it with that encoding"
         ) from error
 
 

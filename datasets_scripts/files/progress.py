@@ -1,4 +1,4 @@
-"""Progress bars of `datasets`, only where there is time to read them."""
+"""Progress bars of `datasets`, shown only for long operations."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ import datasets
 
 @contextmanager
 def progress_bars(*, shown: bool) -> Iterator[None]:
-    """Hide the progress bars of `datasets` for a moment, unless they are wanted."""
+    """Hide the progress bars of `datasets` temporarily, unless they are to be shown."""
     hide = not shown and not datasets.are_progress_bars_disabled()
     if hide:
         datasets.disable_progress_bars()

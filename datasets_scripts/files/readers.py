@@ -5,21 +5,35 @@ import glob
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import datasets
 
-from datasets_scripts.catalog import FileFormat
-from datasets_scripts.tasks.task_data import FILE_SUFFIXES
+from .compression import OPENERS, find_suffix, is_compressed, open_text
 
-from .compression import OPENERS, find_suffix, is_compressed, open_bytes
-
-LARGEST_FIELD = 100_000_000  # characters of a field; the standard of csv, 131,072, is too few
-PLAIN_FORMAT = FileFormat()
+LARGEST_FIELD = 100_000_000  # characters; the default of csv, 131,072, is too small
+FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 MAX_SHOWN = 40  # characters of a value in a message
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """How the delimited files of a dataset are written.
+
+    Args:
+        delimiter: Separator; None derives it from the suffix.
+        quoting: Whether a quoted field may contain separators; if not, quotes are plain text.
+        header: Columns of training and validation files without a header line.
+    """
+
+    delimiter: str | None = None
+    quoting: bool = True
+    header: tuple[str, ...] | None = None
+
+
+PLAIN_FORMAT = FileFormat()
 
 
 @dataclass(frozen=True)
@@ -27,14 +41,20 @@ class Record:
     """One record of a file.
 
     Args:
-        line: Line on which the record begins, from 1; in a Parquet file the row, from 1.
-        values: Values by column; empty when the record could not be read.
+        line: First line of the record, from 1; in Parquet files and on the Hub its row, from 1.
+        values: Values by column; empty if the record could not be read.
         problem: Why it could not be read, else empty.
+        is_multiline: Whether each item of its lists is on its own line, as in CoNLL columns.
     """
 
     line: int
     values: Mapping[str, Any]
     problem: str = ""
+    is_multiline: bool = False
+
+    def line_of(self, item: int) -> int:
+        """Return the line of an item of its lists."""
+        return self.line + item if self.is_multiline else self.line
 
 
 def read_records(
@@ -43,16 +63,16 @@ def read_records(
     """Read a file record by record.
 
     Args:
-        path: The file; its suffix gives the format.
-        columns: Columns that must be there.
+        path: The file; its suffix determines the format.
+        columns: Required columns.
         file_format: How a delimited file is written.
 
     Yields:
-        Every record, also those that cannot be used.
+        Every record, including invalid ones.
 
     Raises:
-        ValueError: If the file cannot be read as what its suffix says, or lacks a column.
-        FileNotFoundError: If there is no such file.
+        ValueError: If the file is not in the format of its suffix, or a column is missing.
+        FileNotFoundError: If the file does not exist.
     """
     check_file(path)
     suffix = find_suffix(path)
@@ -64,43 +84,40 @@ def read_records(
     else:
         records = _read_json_lines(path, columns)
     is_empty = True
-    try:
-        for record in records:
-            is_empty = False
-            yield record
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path}: the file is not UTF-8 ({error.reason}); save it with that encoding"
-        ) from error
+    for record in records:
+        is_empty = False
+        yield record
     if is_empty:
         raise ValueError(f"{path}: the file has no rows, only a header")
 
 
-def check_file(path: str, suffixes: tuple[str, ...] = FILE_SUFFIXES) -> None:
-    """Refuse a file that is missing, empty, or of an unknown format.
+def check_file(path: str, suffixes: tuple[str, ...] | None = FILE_SUFFIXES) -> None:
+    """Reject a file that is missing, empty, or in an unknown format.
 
     Args:
         path: The file.
-        suffixes: The formats that are known.
+        suffixes: The known formats; None accepts any.
 
     Raises:
         ValueError: If the file is empty or its suffix unknown.
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(
-            f"{path}: there is no such file; check the path and the data_dir that it is in"
+            f"{path}: there is no such file; check the path and the data_dir that contains it"
         )
     if Path(path).stat().st_size == 0:
-        raise ValueError(f"{path}: the file is empty; there is nothing to learn from")
+        raise ValueError(f"{path}: the file is empty")
+    if suffixes is None:
+        return
     suffix = find_suffix(path)
     if suffix not in suffixes:
         raise ValueError(
             f"{path}: unknown suffix {suffix!r}; known: {', '.join(filter(None, suffixes))}, each "
-            f"also compressed ({', '.join(OPENERS)}); rename the file, or convert it"
+            f"also compressed ({', '.join(OPENERS)}); rename or convert the file"
         )
     if suffix == ".parquet" and is_compressed(path):
-        raise ValueError(f"{path}: Parquet compresses by itself; decompress the file")
+        raise ValueError(f"{path}: Parquet has its own compression; decompress the file")
 
 
 def _read_delimited(
@@ -113,15 +130,15 @@ def _read_delimited(
         if header is None:
             header = [value.strip() for value in values]
             check_header(path, header, columns, delimiter)
-        elif values:  # an empty line is no record
+        elif values:  # an empty line is not a record
             yield _row_to_record(line, header, values)
 
 
 def _split_quoted(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Split a file into records, with the line on which each begins."""
+    """Split a file into records, each with its first line."""
     csv.field_size_limit(LARGEST_FIELD)
-    with open_bytes(path) as raw, TextIOWrapper(raw, "utf-8-sig", newline="") as file:
-        # strict: a quote that is never closed must not swallow the rows after it in silence.
+    with open_text(path, newline="") as file:
+        # strict: an unclosed quote must not silently swallow the following rows
         reader = csv.reader(file, delimiter=delimiter, strict=True)
         start = 1
         try:
@@ -130,14 +147,14 @@ def _split_quoted(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
                 start = reader.line_num + 1
         except csv.Error as error:
             raise ValueError(
-                f"{path}:{start}: a record that begins here cannot be read ({error}); a field "
-                "with quotes must be in quotes, and a quote inside it doubled"
+                f"{path}:{start}: the record that starts here cannot be read ({error}); enclose a "
+                "field that contains quotes in quotes, and double the quotes inside it"
             ) from error
 
 
 def _split_lines(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Split a file in which quotes mean nothing: a line is a record."""
-    with open_bytes(path) as raw, TextIOWrapper(raw, "utf-8-sig", newline="\n") as file:
+    """Split a file in which quotes are plain text: a line is a record."""
+    with open_text(path, newline="\n") as file:
         for number, line in enumerate(file, start=1):
             text = line.rstrip("\r\n")
             yield number, text.split(delimiter) if text else []
@@ -148,41 +165,41 @@ def _row_to_record(line: int, header: list[str], values: list[str]) -> Record:
         amount = "few" if len(values) < len(header) else "many"
         problem = f"too {amount} columns ({len(values)}, the header has {len(header)})"
         return Record(line, {}, problem)
-    # Reversed, so that the first of two columns with one name wins.
+    # reversed, so that the first of two columns with the same name wins
     return Record(line, dict(zip(reversed(header), reversed(values), strict=True)))
 
 
 def check_header(
     path: str, header: list[str], columns: tuple[str, ...], delimiter: str = ""
 ) -> None:
-    """Refuse a file that lacks a column.
+    """Reject a file without a required column.
 
     Args:
         path: The file, for the message.
         header: Its columns.
-        columns: Columns that must be there.
+        columns: Required columns.
         delimiter: Separator of a delimited file.
 
     Raises:
-        ValueError: If a column is missing; the message says what was found.
+        ValueError: If a column is missing.
     """
     missing = [column for column in columns if column not in header]
     if not missing:
         return
-    hint = "name the columns that are there"
-    found = delimiter.join(header)
+    hint = "use one of these names"
+    line = delimiter.join(header)
     for other, name in DELIMITERS.items():
-        if delimiter and other != delimiter and set(columns) <= set(found.split(other)):
+        if delimiter and other != delimiter and set(columns) <= set(line.split(other)):
             hint = (
                 f"the file is {name}-separated, but was read as {DELIMITERS[delimiter]}-separated"
                 " (.csv means comma, .tsv means tab)"
             )
-    raise ValueError(f"{path}: no column {missing}; the columns found are {header}; {hint}")
+    raise ValueError(f"{path}: no column {missing}; its columns are {header}; {hint}")
 
 
 def _read_json_lines(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
     is_checked = False
-    with open_bytes(path) as raw, TextIOWrapper(raw, "utf-8-sig") as file:
+    with open_text(path) as file:
         for line, text in enumerate(file, start=1):
             if not text.strip():
                 continue
@@ -196,7 +213,7 @@ def _read_json_lines(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
 
 
 def parse_json(line: int, text: str) -> Record:
-    """Read the JSON object of a line."""
+    """Parse a line with a JSON object."""
     try:
         values = json.loads(text)
     except json.JSONDecodeError as error:
@@ -207,7 +224,7 @@ def parse_json(line: int, text: str) -> Record:
 
 
 def _read_parquet(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
-    # A streaming reader needs no second copy of the rows in the cache.
+    # streaming, so that the rows are not copied into the cache a second time
     try:
         rows = datasets.IterableDataset.from_parquet(glob.escape(path))
         header = list(rows.column_names or [])
@@ -219,5 +236,5 @@ def _read_parquet(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
 
 
 def shorten(text: str) -> str:
-    """Cut a value for a message."""
+    """Shorten a value for a message."""
     return f"{text[:MAX_SHOWN]}..." if len(text) > MAX_SHOWN else text

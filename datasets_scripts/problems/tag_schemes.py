@@ -1,59 +1,41 @@
-"""Schemes in which tags mark spans: recognised, checked, and written as IOB2.
+"""Tagging schemes: detected, checked, and converted to IOB2.
 
-In IOB1 a span begins with ``I-``, and with ``B-`` only right after another span; in IOB2 every span
-begins with ``B-`` (Ramshaw and Marcus 1995; Tjong Kim Sang and Veenstra 1999). Read as conlleval
-reads them, with a span that begins where the type changes or ``B-`` stands, both say the same.
+In IOB1 a span begins with ``I-``, and with ``B-`` only directly after another span; in IOB2 every
+span begins with ``B-`` (Ramshaw and Marcus 1995; Tjong Kim Sang and Veenstra 1999). Read as
+conlleval does, where a span begins with ``B-`` or a change of type, both give the same spans.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+
+from datasets_scripts.files.readers import Record
 
 SCHEMES = ("iob1", "iob2", "iob", "plain")
 OUTSIDE = "O"
 
-
-class Sentence(NamedTuple):
-    """A sentence with tags.
-
-    Args:
-        line: Line of its first word in the file, from 1; in Parquet and on the Hub its row.
-        words: Its words.
-        tags: A tag a word; None if nobody knows them.
-        document: Number of its document in the file.
-        is_row: Whether it stands on one line, and not a word on each.
-    """
-
-    line: int
-    words: list[str]
-    tags: list[str] | None
-    document: int
-    is_row: bool = False
-
-    def where(self, word: int) -> int:
-        """Tell the line of a word."""
-        return self.line if self.is_row else self.line + word
+# The tags of a sentence, with its record.
+TaggedRecord = tuple[Record, Sequence[str]]
 
 
 def is_span_tag(tag: str) -> bool:
-    """Tell whether a tag is ``O``, or marks a span."""
+    """Return whether a tag is ``O`` or part of a span."""
     return tag == OUTSIDE or (tag[:2] in ("B-", "I-") and len(tag) > 2)
 
 
-def find_scheme(path: str, sentences: Iterable[Sentence], declared: str | None) -> str:
-    """Recognise the scheme of a file, or check that it has the one that was declared.
+def find_scheme(path: str, sentences: Iterable[TaggedRecord], declared: str | None) -> str:
+    """Detect the scheme of a file, or check that it has the declared one.
 
     Args:
         path: The file, for messages.
-        sentences: What stands in it.
+        sentences: Its sentences.
         declared: ``iob1``, ``iob2``, ``iob`` for spans that begin as in either, ``plain`` for tags
-            of single words; None to recognise it.
+            of single tokens; None detects the scheme.
 
     Returns:
-        The scheme; ``iob2`` if there are no spans at all, and ``plain`` if no tag but ``O`` looks
-        like a part of one.
+        The scheme; ``iob2`` without any span, and ``plain`` if no tag but ``O`` looks like part of
+        one.
 
     Raises:
-        ValueError: If schemes are mixed, or another one was declared; it names the line.
+        ValueError: If schemes are mixed, or another one was declared; the message has the line.
     """
     if declared == "plain":
         return "plain"
@@ -64,41 +46,44 @@ def find_scheme(path: str, sentences: Iterable[Sentence], declared: str | None) 
             return "plain"
         line, tag = first["plain"]
         raise ValueError(
-            f"{path}:{line}: the tag {tag!r} is none of a span ('O', 'B-...' or 'I-...'), but "
-            "others are; correct it, or declare scheme: plain if tags are of single words"
+            f"{path}:{line}: the tag {tag!r} is not part of a span ('O', 'B-...' or 'I-...'), but "
+            "others are; correct it, or declare scheme: plain if the tags are of single tokens"
         )
     if declared == "iob" or not spans:
         return declared or "iob2"
-    if len(spans) == 2 and declared is None:
+    _check_spans(path, {kind: first[kind] for kind in spans}, declared)
+    return spans[0]
+
+
+def _check_spans(path: str, first: dict[str, tuple[int, str]], declared: str | None) -> None:
+    """Reject spans of both schemes, or of another one than declared."""
+    if len(first) == 2 and declared is None:
         (line1, tag1), (line2, tag2) = first["iob1"], first["iob2"]
         raise ValueError(
             f"{path}:{max(line1, line2)}: mixed IOB schemes: a span begins with {tag1!r} in line "
             f"{line1}, as in IOB1, and with {tag2!r} in line {line2}, as in IOB2; correct the "
-            "file, or declare scheme: iob to let spans begin either way"
+            "file, or declare scheme: iob to allow both"
         )
-    if wrong := [kind for kind in spans if declared not in (None, kind)]:
+    if wrong := [kind for kind in first if declared not in (None, kind)]:
         line, tag = first[wrong[0]]
         raise ValueError(
             f"{path}:{line}: scheme={declared!r}, but a span begins with {tag!r} here, as in "
             f"{wrong[0].upper()}; correct the file or the scheme"
         )
-    return spans[0]
 
 
-def _find_evidence(sentences: Iterable[Sentence]) -> dict[str, tuple[int, str]]:
-    """Find the first line and tag that may stand in one scheme alone, by scheme."""
+def _find_evidence(sentences: Iterable[TaggedRecord]) -> dict[str, tuple[int, str]]:
+    """Return by scheme the first line and tag that only this scheme allows."""
     first: dict[str, tuple[int, str]] = {}
-    for sentence in sentences:
-        previous = OUTSIDE
-        for place, tag in enumerate(sentence.tags or ()):
+    for record, tags in sentences:
+        for place, (previous, tag) in enumerate(zip([OUTSIDE, *tags], tags, strict=False)):
             if (kind := _only_scheme(previous, tag)) is not None:
-                first.setdefault(kind, (sentence.where(place), tag))
-            previous = tag
+                first.setdefault(kind, (record.line_of(place), tag))
     return first
 
 
 def _only_scheme(previous: str, tag: str) -> str | None:
-    """Tell in which scheme alone a tag may follow another one; None for both."""
+    """Return the only scheme in which a tag may follow another one; None for both."""
     if tag == OUTSIDE:
         return None
     if not is_span_tag(tag):
@@ -109,28 +94,24 @@ def _only_scheme(previous: str, tag: str) -> str | None:
 
 
 def to_iob2(tags: Sequence[str]) -> list[str]:
-    """Write the tags of a sentence in IOB2, whatever they are in.
-
-    Args:
-        tags: Of spans, in IOB1 or IOB2.
-    """
-    written, previous = [], OUTSIDE
+    """Convert the tags of a sentence from IOB1 or IOB2 to IOB2."""
+    converted, previous = [], OUTSIDE
     for tag in tags:
         begins = tag.startswith("B-") or previous == OUTSIDE or previous[2:] != tag[2:]
-        written.append(tag if tag == OUTSIDE else f"{'B' if begins else 'I'}-{tag[2:]}")
+        converted.append(tag if tag == OUTSIDE else f"{'B' if begins else 'I'}-{tag[2:]}")
         previous = tag
-    return written
+    return converted
 
 
 def list_tags(tags: Iterable[str], scheme: str) -> tuple[str, ...]:
-    """List the names of all tags: ``O`` first, and of every type of span both.
+    """List the names of all tags: ``O`` first, and both for every type of span.
 
     Args:
-        tags: All that occur.
-        scheme: In which they are.
+        tags: All occurring tags.
+        scheme: Their scheme.
     """
-    found = set(tags)
+    distinct = set(tags)
     if scheme == "plain":
-        return tuple(sorted(found, key=lambda tag: (tag != OUTSIDE, tag)))
-    types = sorted({tag[2:] for tag in found if tag != OUTSIDE})
+        return tuple(sorted(distinct, key=lambda tag: (tag != OUTSIDE, tag)))
+    types = sorted({tag[2:] for tag in distinct if tag != OUTSIDE})
     return (OUTSIDE, *(f"{letter}-{kind}" for kind in types for letter in "BI"))

@@ -1,263 +1,239 @@
-"""Sentences with a tag for every word: from files in CoNLL columns, JSON lines, Parquet or the Hub.
+"""Sentences with a tag for every word: CoNLL columns, JSON lines, Parquet or the Hub."""
 
-In CoNLL columns every line is a word with its columns, separated by blanks or tabs; an empty line
-ends a sentence, and a line that begins with ``-DOCSTART-`` a document.
-"""
-
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from io import TextIOWrapper
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, ClassVar, Self
 
 import datasets
+import numpy as np
+from numpy.typing import NDArray
 
-from datasets_scripts.files.compression import find_suffix, open_bytes
-from datasets_scripts.files.hub import read_hub
-from datasets_scripts.files.readers import read_records
-from datasets_scripts.tasks.task_data import TaskData, is_test
+from datasets_scripts.files.compression import find_suffix
+from datasets_scripts.files.conll import count_columns, read_conll
+from datasets_scripts.files.readers import PLAIN_FORMAT, FileFormat, Record, read_records
+from datasets_scripts.files.splits import is_test
 
-from .tag_schemes import Sentence, find_scheme, list_tags, to_iob2
+from .row_format import Row, RowFormat, RowSource, make_features
+from .tag_encoding import encode_tagged
+from .tag_schemes import TaggedRecord, find_scheme, list_tags, to_iob2
 
-DOCUMENT_START = "-DOCSTART-"
 RECORD_SUFFIXES = (".jsonl", ".json", ".parquet")
 MAX_TAGS_SHOWN = 20
 
 
 @dataclass(frozen=True)
-class TaggedRows:
-    """The sentences of a task.
+class TagFormat(RowFormat):
+    """Rows with ``words``, ``tags`` (numbers) and ``document`` (a number).
+
+    ``text_columns`` and ``label_column`` are the columns of words and tags, by default 0 and -1 of
+    CoNLL columns, else ``tokens`` and ``tags``.
 
     Args:
-        labels: Names of the tags, by number; of spans in IOB2.
-        splits: Rows with id, words, tags (numbers; absent in an unlabelled test split) and document
-            (a number).
+        scheme: Tagging scheme; None detects it. After `resolve` it is ``plain`` or one of spans.
+        document_column: Column of the number of the document, of other files than CoNLL's.
+        document_context: Whether to encode a sentence with its neighbors in the document.
+        tag_names: Names of the tags, set by `resolve`; those of spans are in IOB2.
+        num_columns: Columns of the training file, set by `resolve`; 0 if it is unknown.
     """
 
-    labels: tuple[str, ...]
-    splits: dict[str, datasets.Dataset]
+    scheme: str | None = None
+    document_column: str | None = None
+    document_context: bool = False
+    tag_names: tuple[str, ...] | None = None
+    num_columns: int = 0
 
-
-def read_tagged(data: TaskData, cache_dir: str | None) -> TaggedRows:
-    """Read all sentences of a task.
-
-    Args:
-        data: What to read; of problem type ``token_classification``.
-        cache_dir: Of what comes from the Hub.
-
-    Raises:
-        ValueError: If a file is empty, a line has too few columns, schemes are mixed, or a tag is
-            none of those of the training rows; it names file and line.
-        OSError: If a file is missing or the Hub cannot be reached.
-    """
-    found: dict[str, tuple[str, list[Sentence]]] = {}
-    if data.hub_id is not None:
-        for split, rows in read_hub(data, cache_dir).items():
-            where = f"{data.hub_id}:{split}"
-            found[split] = (where, list(_read_hub_rows(data, where, rows)))
-    else:
-        columns: int | None = None
-        for split, path in data.files.items():
-            if find_suffix(path) in RECORD_SUFFIXES:
-                found[split] = (path, list(_read_record_file(data, path, split)))
-                continue
-            sentences, count = _read_columns(data, path, split, columns)
-            columns = columns or count
-            found[split] = (path, sentences)
-    return _number_tags(data, found)
-
-
-def _number_tags(data: TaskData, found: Mapping[str, tuple[str, list[Sentence]]]) -> TaggedRows:
-    """Bring all tags into one scheme, and number them."""
-    schemes = {
-        split: find_scheme(path, sentences, data.scheme)
-        for split, (path, sentences) in found.items()
-    }
-    train_path, train = found["train"]
-    if "plain" in schemes.values():
-        # single words or spans: that is decided by the training rows
-        schemes = dict.fromkeys(schemes, schemes["train"])
-    labels = data.labels or list_tags(
-        (tag for sentence in train for tag in sentence.tags or ()), schemes["train"]
+    problem_type: ClassVar[str] = "token_classification"
+    text_counts: ClassVar[tuple[int, ...]] = (0, 1)
+    own_keys: ClassVar[tuple[str, ...]] = (
+        "label_column",
+        "labels",
+        "scheme",
+        "document_column",
+        "document_context",
     )
-    if len(labels) < 2:
-        raise ValueError(
-            f"{train_path}: the training rows have the tags {list(labels)}, at least two are "
-            f"needed; check label_column={data.label_column!r}"
+    required_keys: ClassVar[tuple[str, ...]] = ()
+    file_suffixes: ClassVar[tuple[str, ...] | None] = None
+    label_name: ClassVar[str] = "tags"
+
+    @property
+    def features(self) -> datasets.Features:
+        """Columns of the rows."""
+        return make_features(
+            id="string",
+            words=datasets.List(datasets.Value("string")),
+            tags=datasets.List(datasets.Value("int64")),
+            document="int64",
         )
-    numbers = {name: number for number, name in enumerate(labels)}
-    splits = {}
-    for split, (path, sentences) in found.items():
-        rows: dict[str, list[Any]] = {"id": [], "words": [], "tags": [], "document": []}
-        for number, sentence in enumerate(sentences):
-            rows["id"].append(str(number))
-            rows["words"].append(sentence.words)
-            rows["document"].append(sentence.document)
-            if sentence.tags is not None:
-                rows["tags"].append(_look_up(path, sentence, schemes[split], numbers))
-        splits[split] = _make_split(path, split, rows)
-    return TaggedRows(tuple(labels), splits)
 
+    @property
+    def label_names(self) -> tuple[str, ...] | None:
+        """Names of the tags."""
+        return self.tag_names or self.labels
 
-def _look_up(path: str, sentence: Sentence, scheme: str, numbers: Mapping[str, int]) -> list[int]:
-    given = sentence.tags or []
-    tags = given if scheme == "plain" else to_iob2(given)
-    for place, tag in enumerate(tags):
-        if tag not in numbers:
-            shown = ", ".join(map(repr, list(numbers)[:MAX_TAGS_SHOWN]))
-            shown += ", ..." if len(numbers) > MAX_TAGS_SHOWN else ""
-            raise ValueError(
-                f"{path}:{sentence.where(place)}: unknown tag {given[place]!r}; the tags of the "
-                f"training rows are {shown}; correct it, or name all tags as labels"
-            )
-    return [numbers[tag] for tag in tags]
+    def expected_labels(self, count: int = 2) -> tuple[str, ...] | None:  # noqa: ARG002
+        """Stand in for the tags of a task whose rows have not been read."""
+        return self.labels or ("O", "B-X")
 
-
-def _make_split(path: str, split: str, rows: dict[str, list[Any]]) -> datasets.Dataset:
-    features = {
-        "id": datasets.Value("string"),
-        "words": datasets.List(datasets.Value("string")),
-        "tags": datasets.List(datasets.Value("int64")),
-        "document": datasets.Value("int64"),
-    }
-    if not rows["tags"]:
-        if not is_test(split):
-            raise ValueError(f"{path}: the {split} rows have no tags; only test rows may lack them")
-        del rows["tags"], features["tags"]
-    elif len(rows["tags"]) < len(rows["id"]):
-        raise ValueError(f"{path}: some sentences have tags and others have none")
-    return datasets.Dataset.from_dict(rows, datasets.Features(features))
-
-
-def _read_columns(
-    data: TaskData, path: str, split: str, columns: int | None
-) -> tuple[list[Sentence], int]:
-    """Read a file in CoNLL columns; returns also how many columns its first line has.
-
-    Args:
-        data: Says which columns are word and tag.
-        path: The file.
-        split: A test file may lack the tags.
-        columns: Columns of the training file; None while that is read.
-    """
-    lines = _read_lines(path)
-    first = next(((line, parts) for line, parts in lines if parts and not _is_start(parts)), None)
-    if first is None:
-        raise ValueError(f"{path}: the file has no words; there is nothing to learn from")
-    count = len(first[1])
-    has_tags = not is_test(split) or count >= (columns or count)
-    word = _find_column(data, path, "text_columns", (data.text_columns or ("0",))[0], count)
-    tag = word
-    if has_tags:
-        tag = _find_column(data, path, "label_column", data.label_column or "-1", count)
-    sentences: list[Sentence] = []
-    words: list[str] = []
-    tags: list[str] = []
-    document = start = 0
-    for line, parts in _read_lines(path):
-        if parts and not _is_start(parts):
-            if len(parts) != count:
-                raise ValueError(
-                    f"{path}:{line}: {len(parts)} columns, but the first line has {count}; a line "
-                    "is a word with all its columns, and an empty line ends a sentence"
+    def read(
+        self,
+        path: str,
+        split: str,
+        file_format: FileFormat = PLAIN_FORMAT,  # noqa: ARG002  (the files are never delimited)
+    ) -> Iterator[Record]:
+        """Read the sentences of a file; a test file with fewer columns has no tags."""
+        if find_suffix(path) in RECORD_SUFFIXES:
+            for number, record in enumerate(read_records(path, self.required_columns(split))):
+                yield self._check_lists(record, number)
+            return
+        word, tag = self._columns("0", "-1")
+        has_tags = not is_test(split) or count_columns(path) >= self.num_columns
+        for record in read_conll(path, (word, tag) if has_tags else (word,)):
+            yield (
+                record
+                if record.problem
+                else replace(
+                    record,
+                    values={
+                        "words": record.values[word],
+                        "tags": record.values[tag] if has_tags else None,
+                        "document": record.values["document"],
+                    },
                 )
-            start = start if words else line
-            words.append(parts[word])
-            tags += [parts[tag]] if has_tags else []
-            continue
-        if words:
-            sentences.append(Sentence(start, words, tags if has_tags else None, document))
-            words, tags = [], []
-        document += bool(parts)
-    if words:  # the last one needs no empty line after it
-        sentences.append(Sentence(start, words, tags if has_tags else None, document))
-    return sentences, count
-
-
-def _read_lines(path: str) -> Iterator[tuple[int, list[str]]]:
-    """Read the columns of every line; none for an empty line."""
-    if not Path(path).is_file():
-        raise FileNotFoundError(
-            f"{path}: there is no such file; check the path and the data_dir that it is in"
-        )
-    try:
-        with open_bytes(path) as raw, TextIOWrapper(raw, "utf-8-sig") as file:
-            for number, line in enumerate(file, start=1):
-                # other white space, as a no-break space, may be a word
-                text = line.strip(" \t\r\n")
-                yield number, re.split("\t" if "\t" in text else " +", text) if text else []
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path}: the file is not UTF-8 ({error.reason}); save it with that encoding"
-        ) from error
-
-
-def _is_start(parts: list[str]) -> bool:
-    return parts[0].startswith(DOCUMENT_START)
-
-
-def _find_column(data: TaskData, path: str, key: str, value: str, count: int) -> int:
-    """Turn the number of a column, negative from the end, into its place."""
-    where = f"task {data.name!r}: {key}={value!r}"
-    try:
-        number = int(value)
-    except ValueError:
-        raise ValueError(
-            f"{where}: the columns of {path} have no names; give a number from 0, or from -1 "
-            "backwards"
-        ) from None
-    if not -count <= number < count:
-        raise ValueError(f"{where}, but {path} has {count} columns")
-    return number % count
-
-
-def _read_record_file(data: TaskData, path: str, split: str) -> Iterator[Sentence]:
-    """Read JSON lines or Parquet with lists of words and tags."""
-    word, tag = (data.text_columns or ("tokens",))[0], data.label_column or "tags"
-    needed = (word, *(() if is_test(split) else (tag,)))
-    for number, record in enumerate(read_records(path, needed)):
-        if record.problem:
-            raise ValueError(f"{path}:{record.line}: {record.problem}")
-        yield _to_sentence(data, path, record.line, record.values, word, tag, number)
-
-
-def _read_hub_rows(data: TaskData, where: str, rows: datasets.Dataset) -> Iterator[Sentence]:
-    word, tag = (data.text_columns or ("tokens",))[0], str(data.label_column)
-    feature = rows.features.get(tag)
-    names = getattr(getattr(feature, "feature", None), "names", None)
-    for number, values in enumerate(rows):
-        if names is not None:
-            values = {**values, tag: [names[each] for each in values[tag]]}  # noqa: PLW2901
-        yield _to_sentence(data, where, number + 1, values, word, tag, number)
-
-
-def _to_sentence(
-    data: TaskData,
-    path: str,
-    line: int,
-    values: Mapping[str, Any],
-    word: str,
-    tag: str,
-    number: int,
-) -> Sentence:
-    """Check a row with lists of words and tags."""
-    words, tags = values.get(word), values.get(tag)
-    if not isinstance(words, list) or not words or not all(isinstance(x, str) for x in words):
-        raise ValueError(f"{path}:{line}: {word}={words!r}; a list of words is needed")
-    if tags is not None:
-        if not isinstance(tags, list) or len(tags) != len(words):
-            many = len(tags) if isinstance(tags, list) else repr(tags)
-            raise ValueError(
-                f"{path}:{line}: {len(words)} words in {word!r}, but {many} tags in {tag!r}; every "
-                "word needs one"
             )
-        numbers = data.labels is not None and all(isinstance(each, int) for each in tags)
-        in_range = numbers and all(0 <= each < len(data.labels or ()) for each in tags)
-        tags = [(data.labels or ())[each] if in_range else str(each) for each in tags]
-    document: Any = values.get(data.document_column, number) if data.document_column else number
-    if not isinstance(document, int):
-        raise ValueError(  # noqa: TRY004  the row of a user is wrong, not a type in the code
-            f"{path}:{line}: {data.document_column}={document!r}; a number of a document is needed"
+
+    def required_columns(self, split: str) -> tuple[str, ...]:
+        """Return the columns that a split must have; test rows need no tags."""
+        word, tag = self._columns("tokens", "tags")
+        return (word,) if is_test(split) else (word, tag)
+
+    def from_hub(self, number: int, values: Row, names: tuple[str, ...] | None) -> Record:
+        """Make a record of a row of the Hub, with the names of its tags."""
+        _, tag = self._columns("tokens", "tags")
+        tags = values.get(tag)
+        if names is not None and isinstance(tags, list):
+            values = {**values, tag: [_name_tag(each, names) for each in tags]}
+        return self._check_lists(Record(number + 1, values), number)
+
+    def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:  # noqa: ARG002
+        """Detect the schemes of all splits and list the tags of the training rows.
+
+        Raises:
+            ValueError: If schemes are mixed, or the training rows have fewer than two tags.
+        """
+        paths = [source.path for source in sources.values() if source.path is not None]
+        conll = [path for path in paths if find_suffix(path) not in RECORD_SUFFIXES]
+        counted = replace(self, num_columns=count_columns(conll[0])) if conll else self
+        schemes = {
+            split: find_scheme(source.name, counted._read_tags(source), self.scheme)
+            for split, source in sources.items()
+        }
+        # whether tags are of tokens or of spans is decided by the training rows
+        scheme = schemes["train"]
+        train = sources["train"]
+        tags = set(chain.from_iterable(tags for _, tags in counted._read_tags(train)))
+        names = self.labels or list_tags(tags, scheme)
+        # without any valid sentence, what is wrong with them is reported with the rows
+        if tags and len(names) < 2:
+            raise ValueError(
+                f"{train.name}: the training rows have the tags {list(names)}, at least two are "
+                f"needed; check label_column={self.label_column!r}"
+            )
+        return replace(counted, scheme=scheme, tag_names=names)
+
+    def to_row(self, record: Record, number: int, split: str) -> Row:
+        """Convert a sentence."""
+        values, problem, line = record.values, record.problem, record.line
+        tags = values.get("tags")
+        numbers = None
+        if not problem and tags is not None:
+            numbers, unknown = self._number_tags(tags)
+            if unknown is not None:
+                problem, line = self._describe_unknown(tags[unknown]), record.line_of(unknown)
+        elif not problem and not is_test(split):
+            problem = "no tags, which only test rows may lack"
+        return {
+            "id": str(number),
+            "words": values.get("words", []),
+            "tags": None if problem else numbers,
+            "document": values.get("document", 0),
+            "line": line,
+            "problem": problem,
+        }
+
+    def count(self, where: str, valid: datasets.Dataset, drawn: datasets.Dataset) -> dict[str, int]:  # noqa: ARG002
+        """Count the words."""
+        return {"words": sum(map(len, drawn["words"]))}
+
+    def texts(self, rows: datasets.Dataset) -> Iterator[str]:
+        """Yield the sentences, their words joined by spaces."""
+        return (" ".join(words) for words in rows["words"][:])
+
+    def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
+        """Tokenize sentences; see `encode_tagged`."""
+        return encode_tagged(rows, tokenizer, document_context=self.document_context, **options)
+
+    def references(self, rows: datasets.Dataset) -> NDArray[Any] | None:
+        """Return the names of the tags of each sentence, (N,) of lists."""
+        names = self.label_names or ()
+        return np.fromiter(([names[tag] for tag in tags] for tags in rows["tags"][:]), dtype=object)
+
+    def _columns(self, word: str, tag: str) -> tuple[str, str]:
+        return (self.text_columns or (word,))[0], self.label_column or tag
+
+    def _read_tags(self, source: RowSource) -> Iterator[TaggedRecord]:
+        """Yield the sentences that have tags, without invalid ones."""
+        for record in source.read(self):
+            if not record.problem and record.values["tags"] is not None:
+                yield record, record.values["tags"]
+
+    def _check_lists(self, record: Record, number: int) -> Record:
+        """Check a record with lists of words and tags."""
+        if record.problem:
+            return record
+        word, tag = self._columns("tokens", "tags")
+        words, tags = record.values.get(word), record.values.get(tag)
+        document = record.values.get(self.document_column or "", number)
+        if problem := _find_list_problem(word, words, tag, tags):
+            return replace(record, values={}, problem=problem)
+        if not isinstance(document, int):
+            problem = f"{self.document_column}={document!r}; expected the number of a document"
+            return replace(record, values={}, problem=problem)
+        named = None if tags is None else self._name_tags(tags)
+        return replace(record, values={"words": words, "tags": named, "document": document})
+
+    def _name_tags(self, tags: list[Any]) -> list[str]:
+        """Name tags, which may be given as numbers of declared labels."""
+        names = self.labels or ()
+        if all(isinstance(tag, int) and 0 <= tag < len(names) for tag in tags):
+            return [names[tag] for tag in tags]
+        return list(map(str, tags))
+
+    def _number_tags(self, tags: list[str]) -> tuple[list[int] | None, int | None]:
+        """Return the numbers of tags, or the position of the first unknown one."""
+        numbers = {name: number for number, name in enumerate(self.label_names or ())}
+        normal = tags if self.scheme == "plain" else to_iob2(tags)
+        unknown = next((place for place, tag in enumerate(normal) if tag not in numbers), None)
+        return (None, unknown) if unknown is not None else ([numbers[tag] for tag in normal], None)
+
+    def _describe_unknown(self, tag: str) -> str:
+        names = self.label_names or ()
+        shown = ", ".join(map(repr, names[:MAX_TAGS_SHOWN]))
+        shown += ", ..." if len(names) > MAX_TAGS_SHOWN else ""
+        return (
+            f"unknown tag {tag!r}; the tags of the training rows are {shown}; correct it, or list "
+            "all tags as labels"
         )
-    return Sentence(line, words, tags, document, is_row=True)
+
+
+def _find_list_problem(word: str, words: Any, tag: str, tags: Any) -> str:
+    if not isinstance(words, list) or not words or not all(isinstance(x, str) for x in words):
+        return f"{word}={words!r}; expected a list of words"
+    if tags is None or (isinstance(tags, list) and len(tags) == len(words)):
+        return ""
+    many = len(tags) if isinstance(tags, list) else repr(tags)
+    return f"{len(words)} words in {word!r}, but {many} tags in {tag!r}; every word needs one"
+
+
+def _name_tag(tag: Any, names: tuple[str, ...]) -> str:
+    return names[tag] if isinstance(tag, int) and 0 <= tag < len(names) else str(tag)

@@ -1,7 +1,7 @@
-"""Choose some of the rows of a split, at random or so many of each class."""
+"""Draw rows of a split, at random or up to a number for each class."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import datasets
 import numpy as np
@@ -20,24 +20,24 @@ def sample_rows(
     labels: Sequence[str] | None,
     seed: int,
 ) -> datasets.Dataset:
-    """Leave rows out of a split, so that it, or each of its classes, has no more than it may have.
+    """Draw rows so that a split, or each of its classes, does not exceed its maximum.
 
-    Every row draws a number from the seed, the split and its place alone, and those with the lowest
-    ones stay, in their order: nothing else decides about a row, a larger sample holds the smaller
-    one, and other classes or tasks change nothing.
+    Every row draws a number that depends only on the seed, the split and its position; the rows
+    with the lowest numbers are kept, in their order. So a larger sample contains a smaller one, and
+    other classes or tasks change nothing.
 
     Args:
-        rows: The usable rows; with a label if classes count.
-        where: Whose rows they are, for the message.
+        rows: The valid rows; with a label to draw by class.
+        where: Task and key, for the message.
         split: Name of the split.
-        most: Rows at most; None for all.
-        most_per_class: Rows of a class at most, or ``balanced`` for as many as the smallest class
-            has; None for all.
+        most: Maximum rows; None for all.
+        most_per_class: Maximum rows of a class, or ``balanced`` for the size of the smallest class;
+            None for all.
         labels: Names of the classes, by number.
-        seed: Seed of the choice.
+        seed: Seed of the draw.
 
     Raises:
-        ValueError: If the smallest class has no rows at all.
+        ValueError: If the rows are to be balanced and a class has none.
     """
     if most is None and most_per_class is None:
         return rows
@@ -50,15 +50,15 @@ def sample_rows(
 
 
 def choose_places(classes: NDArray[np.int64], most: int, seed: str) -> NDArray[np.int64]:
-    """Choose at most so many rows of each class.
+    """Choose up to a number of rows of each class.
 
     Args:
         classes: Class of each row, from 0, (N,), int64.
-        most: Rows of a class at most.
-        seed: What the choice depends on.
+        most: Maximum rows of a class.
+        seed: Seed of the draw.
 
     Returns:
-        Their places, ascending, int64.
+        Their positions, ascending, int64.
     """
     rng = np.random.default_rng(random.Random(f"{seed} rows").getrandbits(64))
     order = np.lexsort((rng.random(len(classes)), classes))
@@ -67,37 +67,30 @@ def choose_places(classes: NDArray[np.int64], most: int, seed: str) -> NDArray[n
     return np.sort(order[ranks < most])
 
 
-def count_classes(rows: datasets.Dataset, labels: Sequence[str]) -> dict[str, int]:
-    """Count the rows of each class."""
-    sizes = np.bincount(np.asarray(rows["label"], np.int64), minlength=len(labels))
-    return dict(zip(labels, sizes.tolist(), strict=True))
-
-
-def describe_splits(
-    splits: Mapping[str, datasets.Dataset],
-    usable: Mapping[str, int],
+def describe_rows(
+    rows: datasets.Dataset,
+    num_valid: int,
     labels: Sequence[str] | None,
-    undecided: Mapping[str, int],
-    unusable: Mapping[str, int] | None = None,
-) -> dict[str, dict[str, int | dict[str, int]]]:
-    """Say how many rows each split has, of how many, and of each class.
+    num_undecided: int,
+    num_invalid: int,
+) -> dict[str, int | dict[str, int]]:
+    """Count the rows of a split.
 
     Args:
-        splits: The rows.
-        usable: How many there were by split, before some were left out.
-        labels: Names of the classes; None if there are scores.
-        undecided: By split, the rows that were left out because annotators did not agree.
-        unusable: The same of those that could not be read.
+        rows: The rows that were drawn.
+        num_valid: Number of valid rows before the draw.
+        labels: Names of the classes; None without classes.
+        num_undecided: Number of rows on which the annotators did not agree.
+        num_invalid: Number of invalid rows.
     """
-    facts: dict[str, dict[str, int | dict[str, int]]] = {}
-    for split, rows in splits.items():
-        facts[split] = {"rows": len(rows), "usable_rows": usable[split]}
-        if labels is not None and "label" in rows.column_names:
-            facts[split]["classes"] = count_classes(rows, labels)
-        if undecided[split]:
-            facts[split]["undecided_rows"] = undecided[split]
-        if count := (unusable or {}).get(split):
-            facts[split]["unusable_rows"] = count
+    facts: dict[str, int | dict[str, int]] = {"rows": len(rows), "usable_rows": num_valid}
+    if labels is not None and "label" in rows.column_names:
+        sizes = np.bincount(np.asarray(rows["label"], np.int64), minlength=len(labels))
+        facts["classes"] = dict(zip(labels, sizes.tolist(), strict=True))
+    if num_undecided:
+        facts["undecided_rows"] = num_undecided
+    if num_invalid:
+        facts["unusable_rows"] = num_invalid
     return facts
 
 
@@ -113,8 +106,8 @@ def _find_size(
     sizes = np.bincount(classes, minlength=len(labels))
     if missing := [labels[number] for number in np.flatnonzero(sizes == 0).tolist()]:
         raise ValueError(
-            f"{where}: max_{split}_rows_per_class={wanted!r}, but no {split} row has the label "
-            f"{', '.join(map(repr, missing))}, so none of any class would be left; add such rows, "
-            "leave the label out of labels, or give a number"
+            f"{where}={wanted!r}, but no {split} row has the label "
+            f"{', '.join(map(repr, missing))}, so every class would be left without rows; add such "
+            "rows, remove the label from labels, or give a number"
         )
     return int(sizes.min())

@@ -27,8 +27,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import numpy as np
-from datasets import Dataset
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
@@ -39,7 +37,6 @@ from minbert_cli.texts import parse_corpus
 from modeling_minbert import MinBertConfig
 from trainers import (
     INPUT_ERRORS,
-    TEXT_TYPES,
     FastTrainingArguments,
     FinetuneArguments,
     PretrainArguments,
@@ -130,27 +127,16 @@ def _check_tasks(
     for name, task in tasks.items():
         if missing := [file for file in task.data.files.values() if not Path(file).is_file()]:
             raise FileNotFoundError(f"task {name!r}: {missing[0]!r} is not a file")
-    heads = {name: task.describe_head(_stand_in(task)) for name, task in tasks.items()}
+    heads = {name: task.describe_head(_placeholder(task)) for name, task in tasks.items()}
     heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
     config = MinBertConfig(tasks=heads)
     return tasks, {name: config.task(name).problem_type for name in arguments.tasks}
 
 
-def _stand_in(task: recipe_tasks.RecipeTask) -> LoadedTask:
-    """Stand for the rows of a task as far as its head depends on them: a row of every class."""
-    data, weights = task.data, task.head.get("class_weights")
-    labels = data.labels
-    if labels is None and data.problem_type == "classification":
-        # those that the rows will tell
-        labels = tuple(map(str, range(len(weights) if isinstance(weights, list) else 2)))
-    if labels is None and data.problem_type == "token_classification":
-        labels = ("O", "B-X")
-    numbers = list(range(len(labels or ())))
-    columns = [f"sentence{number}" for number, _ in enumerate(data.text_columns or (), start=1)]
-    texts = {column: list(map(str, numbers)) for column in columns}
-    rows = Dataset.from_dict(texts | {"label": numbers})
-    kind, splits = str(data.problem_type), {"train": rows}
-    return LoadedTask(data.name, kind, labels, data.score_range, splits, [], {}, "")
+def _placeholder(task: recipe_tasks.RecipeTask) -> LoadedTask:
+    """Stand in for the rows of a task as far as its head depends on them."""
+    weights = task.head.get("class_weights")
+    return LoadedTask.placeholder(task.data, len(weights) if isinstance(weights, list) else 2)
 
 
 def read_fingerprints(settings: Mapping[str, Any], known: dict[str, str]) -> dict[str, str]:
@@ -179,7 +165,7 @@ def list_labelled(settings: Mapping[str, Any]) -> dict[str, recipe_tasks.RecipeT
     return {
         name: recipe_tasks.RecipeTask.from_recipe(name, tasks[name], settings["data_dir"])
         for name in settings.get("task_order", tasks)  # JSON sorts the tasks
-        if tasks[name].get("problem_type") not in TEXT_TYPES
+        if not recipe_tasks.learns_from_text(tasks[name])
     }
 
 
@@ -281,10 +267,9 @@ def load_labels(folder: Path) -> dict[str, Labels]:
         # other sets count in the score of GLUE alone
         others = [split for split in task.splits if split.startswith("validation_")]
         for split in ["validation", *(others if described.data.submission else [])]:
-            rows = task.splits[split]
-            labels = read_labels(task, rows)
-            if labels is not None:
-                found.setdefault(split, {})[name] = (list(rows["id"]), labels)
+            references = task.references(split)
+            if references is not None:
+                found.setdefault(split, {})[name] = references
     if not found["validation"]:
         raise ValueError(f"{str(folder)!r} has no task with labels; expected runs of finetune.py")
     return found
@@ -296,18 +281,6 @@ def sets_of_glue(
     """List what the score of GLUE of a run is made of: by task, all sets of validation rows."""
     names = recipe_tasks.find_glue(list_labelled(read_settings(folder)))
     return {name: [rows[name] for rows in scored.values() if name in rows] for name in names}
-
-
-def read_labels(task: LoadedTask, rows: Dataset) -> NDArray[Any] | None:
-    """Read the labels of rows of a task, (N,), as they are compared; None if there are none."""
-    if task.problem_type == "question_answering":
-        return np.fromiter(rows["answers"][:], dtype=object)
-    if task.problem_type == "token_classification":
-        names = task.labels or ()
-        return np.fromiter(([names[tag] for tag in tags] for tags in rows["tags"][:]), dtype=object)
-    if "label" not in rows.column_names:
-        return None
-    return np.asarray(rows["label"], dtype=np.float64)
 
 
 def compare(argv: Sequence[str]) -> str:

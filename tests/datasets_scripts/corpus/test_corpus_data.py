@@ -89,16 +89,16 @@ def test_sources_that_contradict_each_other_are_refused(keys, message):
     [
         ("validation_share", 1, r"validation_share=1: a share of the documents in \[0, 1\)"),
         ("validation_share", "a", "validation_share='a': a share"),
-        ("documents", "page", "documents='page': needed is one of blank_line, file, line"),
-        ("sentences", "prose", "sentences='prose': needed is one of split, line"),
-        ("language", False, "language=False: text is needed; quote it"),  # Norwegian in YAML
+        ("documents", "page", "documents='page': expected one of blank_line, file, line"),
+        ("sentences", "prose", "sentences='prose': expected one of split, line"),
+        ("language", False, "language=False: expected text; quote it"),  # Norwegian in YAML
         ("language", "english", "language='english': a code of a language in lower case"),
         ("language", "EN", "language='EN': a code .* sentences: line every line is a sentence"),
         ("language", "de_DE", "language='de_DE': a code of a language"),
-        ("streaming", "yes", "streaming='yes': true or false is needed"),
-        ("max_documents", 0, "max_documents=0: a whole number from 1 on"),
-        ("max_documents", True, "max_documents=True: a whole number from 1 on"),
-        ("max_bad_rows", 2, r"max_bad_rows=2: a share of rows in \[0, 1\]"),
+        ("streaming", "yes", "streaming='yes': expected true or false"),
+        ("max_documents", 0, "max_documents=0: expected an integer of at least 1"),
+        ("max_documents", True, "max_documents=True: expected an integer of at least 1"),
+        ("max_invalid_fraction", 2, r"max_invalid_fraction=2: expected a fraction in \[0, 1\]"),
         ("train_file", [], r"train_file=\[\]: a path, a pattern or a list of them"),
         ("validation_file", [3], r"validation_file=\[3\]: a path, a pattern"),
     ],

@@ -275,7 +275,11 @@ def test_documents_that_cannot_be_used_are_named(tmp_path, tokenizer, caplog):
     caplog.set_level(logging.WARNING)
 
     encoded = encode(
-        tmp_path, tokenizer, train_file="train.jsonl", validation_file="dev.txt", max_bad_rows=0.1
+        tmp_path,
+        tokenizer,
+        train_file="train.jsonl",
+        validation_file="dev.txt",
+        max_invalid_fraction=0.1,
     )
 
     path = tmp_path / "train.jsonl"
@@ -348,7 +352,7 @@ def write_hub(folder, **splits):
 def test_rows_of_the_hub_are_documents(tmp_path, tokenizer, streaming):
     hub = tmp_path / "hub"
     write_hub(hub, train=["a sea. the ship.", "port", None], dev=["crane"])
-    keys = {"hub_id": str(hub), "text_column": "body", "max_bad_rows": 0.5}
+    keys = {"hub_id": str(hub), "text_column": "body", "max_invalid_fraction": 0.5}
 
     encoded = encode(tmp_path, tokenizer, streaming=streaming, **keys)
 
@@ -367,7 +371,7 @@ def test_a_stream_is_read_no_further_than_asked(tmp_path, tokenizer):
     keys = {"hub_id": str(tmp_path / "hub"), "text_column": "body", "streaming": True}
 
     splits = encode(
-        tmp_path, tokenizer, max_documents=20, validation_share=0.2, max_bad_rows=0, **keys
+        tmp_path, tokenizer, max_documents=20, validation_share=0.2, max_invalid_fraction=0, **keys
     ).splits
 
     assert (len(splits["train"]), len(splits["validation"])) == (16, 4)

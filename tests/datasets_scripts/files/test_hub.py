@@ -48,7 +48,7 @@ def test_bad_rows_are_named_by_split_and_row(tmp_path):
     write_rows(tmp_path / "train.jsonl", [0, 1, 3])
     write_rows(tmp_path / "validation.jsonl", [1])
 
-    task = load_folder(tmp_path, max_bad_rows=0.5)
+    task = load_folder(tmp_path, max_invalid_fraction=0.5)
 
     assert str(task.bad_rows[0]) == (
         f"{tmp_path}:train:3: label '3' is out of range; allowed are 0 and 1 (id 2)"

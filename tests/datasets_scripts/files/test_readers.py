@@ -3,8 +3,7 @@
 import datasets
 import pytest
 
-from datasets_scripts.catalog import FileFormat
-from datasets_scripts.files.readers import read_records
+from datasets_scripts.files.readers import FileFormat, read_records
 
 
 def read(folder, name, content, columns=("text", "label"), **kwargs):
@@ -75,13 +74,13 @@ def test_a_broken_json_line_is_a_problem(tmp_path, line, problem):
     [
         ("a.tsv", "", r"a\.tsv: the file is empty"),
         ("a.tsv", "text\tlabel\n", r"a\.tsv: the file has no rows, only a header"),
-        ("a.tsv", "text,label\nx,up\n", r"columns found are \['text,label'\].*comma-separated"),
+        ("a.tsv", "text,label\nx,up\n", r"its columns are \['text,label'\].*comma-separated"),
         ("a.csv", "text\tlabel\nx\tup\n", r"tab-separated, but was read as comma-separated"),
         ("a.tsv", "words\tlabel\nx\tup\n", r"a\.tsv: no column \['text'\]; .* \['words', 'la"),
-        ("a.jsonl", '{"words": "x"}', r"a\.jsonl: no column .*; the columns found are \['words'"),
+        ("a.jsonl", '{"words": "x"}', r"a\.jsonl: no column .*; its columns are \['words'"),
         ("a.tsv", b"text\tlabel\ncaf\xe9\tup\n", r"a\.tsv: the file is not UTF-8"),
         ("a.jsonl", b'{"text": "caf\xe9"}', r"a\.jsonl: the file is not UTF-8"),
-        ("a.tsv", 'text\tlabel\nx\tup\n"y\tup\nz\tup\n', r"a\.tsv:3: a record that begins here"),
+        ("a.tsv", 'text\tlabel\nx\tup\n"y\tup\nz\tup\n', r"a\.tsv:3: the record that starts here"),
         ("a.json", "[\n{}\n]", r"a\.json: a JSON array; write one JSON object on each line"),
         ("a.parquet", "x", r"a\.parquet: cannot be read as Parquet"),
         ("a.xls", "x", r"a\.xls: unknown suffix '\.xls'; known: \.csv"),
@@ -95,5 +94,5 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, message):
 def test_parquet_without_the_column_is_named(tmp_path):
     datasets.Dataset.from_dict({"words": ["x"]}).to_parquet(tmp_path / "a.parquet")
 
-    with pytest.raises(ValueError, match=r"no column \['text'\]; the columns found are \['words'"):
+    with pytest.raises(ValueError, match=r"no column \['text'\]; its columns are \['words'"):
         list(read_records(str(tmp_path / "a.parquet"), ("text",)))

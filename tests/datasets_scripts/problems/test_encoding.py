@@ -6,7 +6,7 @@ import datasets
 import pytest
 from transformers import AutoTokenizer
 
-from datasets_scripts import encode_rows, train_wordpiece
+from datasets_scripts import FORMATS, encode_rows, train_wordpiece
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.",
@@ -61,7 +61,7 @@ def encode(rows, tokenizer, pair_encoding, problem_type="paraphrase", max_length
     return encode_rows(
         rows,
         tokenizer,
-        problem_type=problem_type,
+        label_type=FORMATS[problem_type].loss_type,
         pair_encoding=pair_encoding,
         max_length=max_length,
         **options,
@@ -285,7 +285,8 @@ def test_every_sentence_of_a_contrastive_row_is_a_sequence(tokenizer, count):
     columns = {f"sentence{place}": [text] for place, text in enumerate(texts, start=1)}
     rows = datasets.Dataset.from_dict({"id": ["a"], **columns})
 
-    encoded = encode(rows, tokenizer, "separate", problem_type="contrastive", max_length=6)
+    row_format = FORMATS["contrastive"](tuple(columns))
+    encoded = row_format.encode(rows, tokenizer, pair_encoding="separate", max_length=6)
 
     expected = [tokenizer(text, truncation=True, max_length=6) for text in texts]
     assert encoded[0] == {
@@ -295,4 +296,4 @@ def test_every_sentence_of_a_contrastive_row_is_a_sequence(tokenizer, count):
         "length": 6,
     }
     with pytest.raises(ValueError, match="the rows are of a contrastive task; allowed: 'separate'"):
-        encode(rows, tokenizer, None, problem_type="contrastive")
+        row_format.encode(rows, tokenizer, pair_encoding=None, max_length=6)

@@ -142,7 +142,7 @@ def test_an_answer_that_stands_elsewhere_is_moved_and_counted(tmp_path, caplog):
 
     assert task.splits["train"]["answer_starts"][0] == [31]
     assert task.facts["train"]["moved_answers"] == 1
-    assert "1 answers of train do not begin where they should" in caplog.text
+    assert "train: 1 answers do not begin at their answer_start" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -162,13 +162,13 @@ def test_the_nearest_place_of_an_answer_is_taken(start, place):
         ({"answers": [{"text": "mill"}]}, "answers are neither a list"),
         ({"answers": "mill"}, "answers are neither a list"),
         ({"answers": None}, "no answers, which only test questions may lack"),
-        ({"is_impossible": True}, "is_impossible, though it has answers"),
+        ({"is_impossible": True}, "is_impossible, although it has answers"),
         ({"question": " "}, "empty text in column 'question'"),
-        ({"id": "b"}, "the id 'b' stands twice"),
+        ({"id": "b"}, "duplicate id 'b'"),
     ],
 )
 def test_a_question_that_cannot_be_used_is_named(tmp_path, changes, problem):
-    task = load(tmp_path, nest(edited(**changes)), max_bad_rows=0.5)
+    task = load(tmp_path, nest(edited(**changes)), max_invalid_fraction=0.5)
 
     (bad,) = task.bad_rows
     assert problem in bad.reason
@@ -206,13 +206,16 @@ def test_test_questions_may_lack_answers(tmp_path, answers):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"data": 3}', "'data' is no list"),
-        ('{"data": [3]}', "entry 1 of 'data' is no JSON object"),
-        ('{"data": [{"paragraphs": [{"qas": []}]}]}', "there is no question"),
-        ('{"data": [{"paragraphs": [{"qas": [{"id": 3}]}]}]}', r"article 1 is not as in SQuAD"),
-        ('{"data": [{"paragraphs": 3}]}', "article 1 is not as in SQuAD"),
+        ('{"data": 3}', "'data' is not a list"),
+        ('{"data": [3]}', "entry 1 of 'data' is not a JSON object"),
+        ('{"data": [{"paragraphs": [{"qas": []}]}]}', "the file has no questions"),
+        (
+            '{"data": [{"paragraphs": [{"qas": [{"id": 3}]}]}]}',
+            r"article 1 is not in SQuAD's format",
+        ),
+        ('{"data": [{"paragraphs": 3}]}', "article 1 is not in SQuAD's format"),
         ('{"data": [', r"train.json:1: not valid JSON"),
-        ('{"data": []}', "there is no question in the file"),
+        ('{"data": []}', "the file has no questions"),
         ('{"data": [{"id": "a", "text": "b"}]}', r"no column \['question', 'context'\]"),
     ],
 )
@@ -228,7 +231,10 @@ def test_questions_do_not_come_as_csv():
         "validation_file": "b.json",
     }
 
-    with pytest.raises(ValueError, match=r"questions cannot be in 'a.csv'; known suffixes: .json"):
+    with pytest.raises(
+        ValueError,
+        match=r"question_answering rows cannot be read from 'a.csv'; known suffixes: .json",
+    ):
         TaskData.from_recipe("qa", recipe)
 
 

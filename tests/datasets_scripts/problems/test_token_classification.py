@@ -134,20 +134,35 @@ def test_lines_may_end_as_on_windows(tmp_path):
 @pytest.mark.parametrize(
     ("train", "validation", "more", "message"),
     [
-        (IOB1, "Ann X X I-PER\nleft X O\n", {}, r"my.validation:2: 3 columns, but the first"),
-        (IOB1, "Ann X X I-PER\n\nhe X X I-XYZ\n", {}, r"my.validation:3: unknown tag 'I-XYZ'; "),
+        (
+            IOB1,
+            "Ann X X I-PER\nleft X O\n",
+            {},
+            r"my.validation: 1 of 1 rows are invalid.*line 2: 3 columns, but the first",
+        ),
+        (
+            IOB1,
+            "Ann X X I-PER\n\nhe X X I-XYZ\n",
+            {},
+            r"my.validation: 1 of 2 rows are invalid.*line 3: unknown tag 'I-XYZ'; ",
+        ),
         ("a O\nb I-A\n\nc O\nd B-A\n", IOB1, {}, r"my.train:5: mixed IOB schemes: .* in line 2, "),
         ("a I-A\n", "a I-A\n", {"scheme": "iob2"}, r"my.train:1: scheme='iob2', but .*IOB1"),
         ("a O\nb B-A\n", "a O\n", {"scheme": "iob1"}, r"my.train:2: scheme='iob1', but .*IOB2"),
-        ("a B-A\nb A\n", "a O\n", {}, r"my.train:2: the tag 'A' is none of a span"),
-        ("", IOB1, {}, "my.train: the file has no words"),
-        ("-DOCSTART- -X- O O\n\n", IOB1, {}, "my.train: the file has no words"),
+        ("a B-A\nb A\n", "a O\n", {}, r"my.train:2: the tag 'A' is not part of a span"),
+        ("", IOB1, {}, "my.train: the file is empty"),
+        ("-DOCSTART- -X- O O\n\n", IOB1, {}, "my.train: the file has no tokens"),
         ("a O\n", "a O\n", {}, r"my.train: the training rows have the tags \['O'\], at least two"),
-        (IOB1, IOB1, {"label_column": 7}, r"label_column='7', but .* has 4 columns"),
-        (IOB1, IOB1, {"label_column": "ner"}, "have no names; give a number from 0"),
-        (IOB1, IOB1, {"scheme": "bio"}, "scheme='bio': one of iob1, iob2, iob, plain"),
-        (IOB1, IOB1, {"document_context": 1}, "true or false is needed"),
-        (IOB1, IOB1, {"max_train_rows_per_class": 3}, "token_classification has no classes"),
+        (IOB1, IOB1, {"label_column": 7}, r"no column 7; the first line has 4 columns"),
+        (IOB1, IOB1, {"label_column": "ner"}, "have no names: give a number from 0"),
+        (IOB1, IOB1, {"scheme": "bio"}, "scheme='bio': expected one of iob1, iob2, iob, plain"),
+        (IOB1, IOB1, {"document_context": 1}, "expected true or false"),
+        (
+            IOB1,
+            IOB1,
+            {"max_train_samples_per_class": 3},
+            "token_classification rows have no classes",
+        ),
     ],
 )
 def test_bad_files_are_refused_by_line(tmp_path, train, validation, more, message):
@@ -160,9 +175,12 @@ def test_bad_files_are_refused_by_line(tmp_path, train, validation, more, messag
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"tokens": ["a", "b"], "tags": ["O"]}, ":1: 2 words in 'tokens', but 1 tags in 'tags'"),
-        ({"tokens": [], "tags": []}, "a list of words is needed"),
-        ({"tokens": "a b", "tags": ["O", "O"]}, "a list of words is needed"),
+        (
+            {"tokens": ["a", "b"], "tags": ["O"]},
+            "rows.jsonl: 1 of 1 .*line 1: 2 words in 'tokens', but 1 tags in 'tags'",
+        ),
+        ({"tokens": [], "tags": []}, "expected a list of words"),
+        ({"tokens": "a b", "tags": ["O", "O"]}, "expected a list of words"),
     ],
 )
 def test_bad_lists_are_refused_by_line(tmp_path, row, message):
@@ -176,8 +194,45 @@ def test_bad_lists_are_refused_by_line(tmp_path, row, message):
 def test_keys_of_tags_are_for_tags():
     keys = {"problem_type": "classification", "text_columns": ["a"], "label_column": "b"}
     files = {"train_file": "a.csv", "validation_file": "b.csv"}
-    with pytest.raises(ValueError, match="has no tags; leave document_context out"):
+    with pytest.raises(
+        ValueError, match="classification tasks have no document_context; remove it"
+    ):
         TaskData.from_recipe("sst", keys | files | {"document_context": True})
+
+
+def test_invalid_sentences_are_skipped_within_the_tolerance(tmp_path):
+    valid = "he O\n\n" * 2
+    validation = f"Ann I-PER\nleft X O\n\n{valid}Lee I-XYZ\n\nBob I-PER\n"
+    keys = write(tmp_path, train=IOB1.replace("-X- O O", ""), validation=validation)
+    columns = {"text_columns": "0", "label_column": "-1", "max_invalid_fraction": 0.4}
+    task = load(keys | columns)
+
+    assert [(row.line, row.reason.partition(";")[0]) for row in task.bad_rows] == [
+        (2, "3 columns, but the first line has 2"),
+        (8, "unknown tag 'I-XYZ'"),
+    ]
+    rows = task.splits["validation"]
+    assert (rows["id"][:], rows["words"][:]) == (["1", "2", "4"], [["he"], ["he"], ["Bob"]])
+    assert task.facts["validation"] == {
+        "rows": 3,
+        "usable_rows": 3,
+        "unusable_rows": 2,
+        "words": 3,
+    }
+    with pytest.raises(ValueError, match=r"my.validation: 2 of 5 rows are invalid, .* line 2: 3 c"):
+        load(keys | columns | {"max_invalid_fraction": 0.2})
+
+
+def test_invalid_lists_are_skipped_within_the_tolerance(tmp_path):
+    rows = [{"tokens": ["a"], "tags": ["B-A"]}, {"tokens": ["a"], "tags": ["I-A", "O"]}]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + "{\n")
+    files = {"train_file": str(path), "validation_file": str(path), "max_invalid_fraction": 0.7}
+    task = load(files | {"problem_type": "token_classification"})
+
+    assert [row.line for row in task.bad_rows] == [2, 3] * 2
+    assert task.labels == ("O", "B-A", "I-A")
+    assert task.splits["train"]["words"][:] == [["a"]]
 
 
 TAGS = {"Ann": "I-PER", "Rome": "I-LOC", "Bob": "I-PER"}

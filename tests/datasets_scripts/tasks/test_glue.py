@@ -119,8 +119,8 @@ def test_without_a_folder_the_rows_come_from_the_hub(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("dataset", "path", "old", "new", "message"),
     [
-        ("rte", "RTE/dev.tsv", "sentence2", "text", r"dev\.tsv: no column \['sentence2'\]; the"),
-        ("rte", "RTE/dev.tsv", "label", "gold", r"dev\.tsv: no column \['label'\]; the columns"),
+        ("rte", "RTE/dev.tsv", "sentence2", "text", r"dev\.tsv: no column \['sentence2'\]; its"),
+        ("rte", "RTE/dev.tsv", "label", "gold", r"dev\.tsv: no column \['label'\]; its columns"),
         (
             "rte",
             "RTE/train.tsv",
@@ -153,7 +153,7 @@ def test_both_development_sets_of_mnli_are_needed_and_no_test_set(tmp_path):
 
 
 def test_a_choice_of_rows_is_made_of_both_development_sets(folder):
-    splits = load(folder, "mnli", max_train_rows=6, max_validation_rows=4).splits
+    splits = load(folder, "mnli", max_train_samples=6, max_eval_samples=4).splits
 
     sizes = {split: len(rows) for split, rows in splits.items()}
     assert (sizes["train"], sizes["validation"], sizes["validation_mismatched"]) == (6, 4, 4)
@@ -182,9 +182,9 @@ def test_own_files_can_have_more_held_out_sets(tmp_path):
         "validation_hard": 24,
         "test_web": 5,
     }
-    with pytest.raises(ValueError, match="extra_files: 'hard' is no split; a name begins with"):
+    with pytest.raises(ValueError, match="extra_files: 'hard' is not a split; names start with"):
         TaskData.from_recipe("mine", keys | {"extra_files": {"hard": "train.tsv"}})
-    with pytest.raises(ValueError, match="extra_files=3: names and paths are needed, as in"):
+    with pytest.raises(ValueError, match="extra_files=3: expected names and paths, as in"):
         TaskData.from_recipe("mine", keys | {"extra_files": 3})
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import datasets
 import pytest
 
-from datasets_scripts import BadRow, TaskData, load_task
+from datasets_scripts import InvalidRow, TaskData, load_task
 
 GOOD = [("good film", "up"), ("bad film", "down"), ("fine film", "up")]
 SENTIMENT_HEADER = "\tid\tsentence\tsentiment\n"
@@ -211,7 +211,9 @@ def test_secret_labels_make_an_unlabelled_test_split(tmp_path):
 def test_a_single_test_row_without_a_label_is_bad(tmp_path):
     write(tmp_path, test_tsv=delimited([("a", "up"), ("b", "")]))
 
-    task = load_tsv(tmp_path, delimited(), test_file=str(tmp_path / "test.tsv"), max_bad_rows=0.5)
+    task = load_tsv(
+        tmp_path, delimited(), test_file=str(tmp_path / "test.tsv"), max_invalid_fraction=0.5
+    )
 
     assert "no label, though other rows have one" in task.bad_rows[0].reason
 
@@ -222,16 +224,16 @@ def test_a_single_test_row_without_a_label_is_bad(tmp_path):
 def test_the_id_of_a_bad_row_is_named(tmp_path):
     train = "text\tlabel\tid\nyes\tup\tn1\nno\tdown\tn2\nhm\t\tn3\n"
 
-    task = load_tsv(tmp_path, train, max_bad_rows=0.5)
+    task = load_tsv(tmp_path, train, max_invalid_fraction=0.5)
 
     assert task.bad_rows[0].reason == "no label (id n3)"
 
 
 def test_a_row_that_cannot_be_used_is_named_and_left_out(tmp_path, caplog):
-    task = load_tsv(tmp_path, delimited([*GOOD, ("text", "")]), max_bad_rows=0.25)
+    task = load_tsv(tmp_path, delimited([*GOOD, ("text", "")]), max_invalid_fraction=0.25)
 
     assert len(task.splits["train"]) == 3
-    assert task.bad_rows == [BadRow(str(tmp_path / "train.tsv"), 5, "no label")]
+    assert task.bad_rows == [InvalidRow(str(tmp_path / "train.tsv"), 5, "no label")]
     assert "train.tsv:5: no label" in caplog.text
 
 
@@ -239,19 +241,19 @@ def test_a_row_that_cannot_be_used_is_named_without_what_it_holds(tmp_path):
     rows = delimited(
         [*GOOD, ("text", "a long sentence of somebody that stands in the wrong column")]
     )
-    (bad,) = load_tsv(tmp_path, rows, max_bad_rows=0.25, labels=["up", "down"]).bad_rows
+    (bad,) = load_tsv(tmp_path, rows, max_invalid_fraction=0.25, labels=["up", "down"]).bad_rows
 
     assert "label 'a long sentence of somebody that stands ...' is not among" in str(bad)
     place = f"{tmp_path / 'train.tsv'}:5"
     assert bad.describe(quotes=True) == str(bad)
-    assert bad.describe(quotes=False) == f"{place}: the log of the run says why"
+    assert bad.describe(quotes=False) == f"{place}: see the log of the run for the reason"
 
 
 def test_cached_rows_still_report_what_is_bad(tmp_path):
     rows = delimited([*GOOD, ("text", "")])
-    first = load_tsv(tmp_path, rows, max_bad_rows=0.5)
+    first = load_tsv(tmp_path, rows, max_invalid_fraction=0.5)
 
-    second = load_files(tmp_path, max_bad_rows=0.5)
+    second = load_files(tmp_path, max_invalid_fraction=0.5)
 
     assert second.bad_rows == first.bad_rows
     assert len(list(Path(tmp_path / "cache" / "minbert_files").iterdir())) == 1
@@ -266,16 +268,18 @@ def test_an_edited_file_is_read_again(tmp_path):
 
 
 def test_a_long_list_of_bad_rows_is_cut(tmp_path, caplog):
-    task = load_tsv(tmp_path, delimited([*GOOD, *[("x", "")] * 25]), max_bad_rows=0.9)
+    task = load_tsv(tmp_path, delimited([*GOOD, *[("x", "")] * 25]), max_invalid_fraction=0.9)
 
     assert len(task.bad_rows) == 25
     assert caplog.text.count("no label") == 20
     assert "... and 5 more" in caplog.text
-    assert "left out 25 rows" in caplog.text
+    assert "skipped 25 invalid rows" in caplog.text
 
 
 def test_too_many_bad_rows_stop_the_run(tmp_path):
-    message = r"train\.tsv: 1 of 4 rows cannot be used, max_bad_rows=0\.01 tolerates 0; .*line 5"
+    message = (
+        r"train\.tsv: 1 of 4 rows are invalid, but max_invalid_fraction=0\.01 allows 0; .*line 5"
+    )
 
     with pytest.raises(ValueError, match=message):
         load_tsv(tmp_path, delimited([*GOOD, ("x", "")]))
@@ -290,15 +294,15 @@ def test_one_bad_row_in_a_hundred_is_tolerated(tmp_path, caplog):
 
 
 def test_no_usable_row_is_an_error_whatever_is_tolerated(tmp_path):
-    with pytest.raises(ValueError, match="2 of 2 rows cannot be used"):
-        load_similarity(tmp_path, ["", ""], max_bad_rows=1)
+    with pytest.raises(ValueError, match="2 of 2 rows are invalid"):
+        load_similarity(tmp_path, ["", ""], max_invalid_fraction=1)
 
 
 # Files that cannot be read
 
 
 def test_one_label_is_too_few(tmp_path):
-    message = r"hold the labels \['up'\], at least two are needed; check label_column='label'"
+    message = r"have the labels \['up'\], at least two are needed; check label_column='label'"
 
     with pytest.raises(ValueError, match=message):
         load_tsv(tmp_path, delimited([("a", "up"), ("b", "up")]))
@@ -325,7 +329,7 @@ def test_the_fingerprint_is_that_of_the_rows(tmp_path):
     again = load_tsv(tmp_path, delimited()).fingerprint  # written anew
     changed = load_tsv(tmp_path, delimited([*GOOD[:2], ("fine film", "down")])).fingerprint
     held = load_tsv(tmp_path, delimited(), delimited(GOOD[:2])).fingerprint
-    drawn = load_tsv(tmp_path, delimited(), max_train_rows=2).fingerprint
+    drawn = load_tsv(tmp_path, delimited(), max_train_samples=2).fingerprint
 
     assert again == first
     assert len({first, changed, held, drawn}) == 4
@@ -370,7 +374,7 @@ def test_contrastive_rows_are_texts_alone(tmp_path, columns):
 def test_a_contrastive_row_without_a_text_is_bad(tmp_path):
     keys = {"problem_type": "contrastive", "text_columns": ["a", "b"], "label_column": None}
 
-    task = load_tsv(tmp_path, "a\tb\nx\t\nu\tv\n", "a\tb\nu\tv\n", max_bad_rows=0.5, **keys)
+    task = load_tsv(tmp_path, "a\tb\nx\t\nu\tv\n", "a\tb\nu\tv\n", max_invalid_fraction=0.5, **keys)
 
     (bad,) = task.bad_rows
     assert bad.reason == "empty text in column 'b'"

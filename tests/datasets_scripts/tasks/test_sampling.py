@@ -51,27 +51,27 @@ def ids(task, split="train"):
     ],
 )
 def test_no_class_has_more_rows_than_it_may(tmp_path, most, expected):
-    task = load(tmp_path, max_train_rows_per_class=most)
+    task = load(tmp_path, max_train_samples_per_class=most)
 
     assert count(task) == expected
     assert count(task, "validation") == SIZES
 
 
 def test_validation_rows_have_a_key_of_their_own(tmp_path):
-    task = load(tmp_path, max_validation_rows_per_class=13)
+    task = load(tmp_path, max_eval_samples_per_class=13)
 
     assert count(task) == SIZES
     assert count(task, "validation") == {"up": 13, "down": 9, "flat": 13}
 
 
 def test_a_part_of_all_rows_has_a_fixed_size(tmp_path):
-    task = load(tmp_path, max_train_rows=30, max_validation_rows=100)
+    task = load(tmp_path, max_train_samples=30, max_eval_samples=100)
 
     assert (len(ids(task)), len(ids(task, "validation"))) == (30, 72)
 
 
 def test_rows_keep_their_order_and_their_labels(tmp_path):
-    task = load(tmp_path, max_train_rows_per_class=5)
+    task = load(tmp_path, max_train_samples_per_class=5)
 
     assert ids(task) == sorted(ids(task))
     assert [task.labels[label] for label in task.splits["train"]["label"]] == [
@@ -82,7 +82,7 @@ def test_rows_keep_their_order_and_their_labels(tmp_path):
 
 def test_the_seed_and_the_split_decide_which_rows_stay(tmp_path):
     first, same, other = (
-        load(tmp_path, max_train_rows=30, max_validation_rows=30, sample_seed=seed)
+        load(tmp_path, max_train_samples=30, max_eval_samples=30, sample_seed=seed)
         for seed in (0, 0, 1)
     )
 
@@ -132,7 +132,7 @@ def test_every_row_is_as_likely_to_stay():
 
 
 def test_what_was_drawn_is_said(tmp_path):
-    task = load(tmp_path, max_train_rows_per_class="balanced", max_validation_rows=30)
+    task = load(tmp_path, max_train_samples_per_class="balanced", max_eval_samples=30)
 
     assert task.facts["train"] == {
         "rows": 27,
@@ -144,7 +144,7 @@ def test_what_was_drawn_is_said(tmp_path):
 
 
 def test_classes_of_a_built_in_paraphrase_are_its_labels(tmp_path):
-    keys = {"dataset": "sample_quora", "max_train_rows_per_class": 10}
+    keys = {"dataset": "sample_quora", "max_train_samples_per_class": 10}
 
     task = load_task(TaskData.from_recipe("mine", keys), cache_dir=tmp_path)
 
@@ -153,7 +153,7 @@ def test_classes_of_a_built_in_paraphrase_are_its_labels(tmp_path):
 
 
 def test_scores_have_no_classes(tmp_path):
-    keys = {"dataset": "sample_sts", "max_train_rows": 10}
+    keys = {"dataset": "sample_sts", "max_train_samples": 10}
 
     task = load_task(TaskData.from_recipe("mine", keys), cache_dir=tmp_path)
 
@@ -164,7 +164,7 @@ def test_scores_have_no_classes(tmp_path):
 def test_test_rows_are_all_predicted(tmp_path):
     write(tmp_path / "test.tsv", LABELS)
 
-    task = load(tmp_path, test_file=str(tmp_path / "test.tsv"), max_train_rows_per_class=1)
+    task = load(tmp_path, test_file=str(tmp_path / "test.tsv"), max_train_samples_per_class=1)
 
     assert len(task.splits["test"]) == 72
 
@@ -172,6 +172,6 @@ def test_test_rows_are_all_predicted(tmp_path):
 def test_a_class_without_rows_cannot_decide_about_the_others(tmp_path):
     with pytest.raises(
         ValueError,
-        match=r"'mine': max_train_rows_per_class='balanced', but no train row has the label 'odd'",
+        match=r"'mine': max_train_samples_per_class='balanced', but no train row has .* 'odd'",
     ):
-        load(tmp_path, labels=[*SIZES, "odd"], max_train_rows_per_class="balanced")
+        load(tmp_path, labels=[*SIZES, "odd"], max_train_samples_per_class="balanced")

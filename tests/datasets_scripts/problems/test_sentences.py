@@ -1,14 +1,16 @@
-"""`RowFormat`: from a record to a row, or the reason why not."""
+"""Formats of sentences: from a record to a row, or the reason why it is invalid."""
 
 import pytest
 
 from datasets_scripts.files.readers import Record
-from datasets_scripts.problems.texts import RowFormat, infer_labels
+from datasets_scripts.problems.classification import ClassificationFormat, infer_labels
+from datasets_scripts.problems.paraphrase import ParaphraseFormat
+from datasets_scripts.problems.similarity import SimilarityFormat
 
-SENTIMENT = RowFormat("classification", ("text",), "label", labels=("up", "down"))
-NUMERIC = RowFormat("classification", ("text",), "label", labels=("1", "2"))
-PARAPHRASE = RowFormat("paraphrase", ("text", "other"), "label")
-SIMILARITY = RowFormat("similarity", ("text", "other"), "label", score_range=(0.0, 5.0))
+SENTIMENT = ClassificationFormat(("text",), "label", labels=("up", "down"))
+NUMERIC = ClassificationFormat(("text",), "label", labels=("1", "2"))
+PARAPHRASE = ParaphraseFormat(("text", "other"), "label")
+SIMILARITY = SimilarityFormat(("text", "other"), "label", score_range=(0.0, 5.0))
 
 
 def convert(row_format, split="train", **values):
