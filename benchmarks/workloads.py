@@ -18,7 +18,7 @@ from transformers import BertConfig, BertForPreTraining, BertTokenizer
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from datasets_scripts import train_wordpiece
-from datasets_scripts.sample import generate_rows
+from datasets_scripts.samples.task_rows import generate_rows
 
 from . import texts
 from .tasks import TASKS, Task, draw_labels, draw_lengths

@@ -1,24 +1,29 @@
-"""Rows of the tasks and of running text, from files, the Hub or built-in samples, and tokens."""
+"""Rows of tasks and running text, from files, the Hub or built-in samples, and their tokens."""
 
 from .catalog import DATASETS
-from .corpus import CorpusData
-from .encoded_corpus import EncodedCorpus, encode_corpus
-from .encoding import encode_rows
-from .loading import BadRow, LoadedTask, load_task
-from .sources import ChainedTexts, corpus_texts
-from .tag_encoding import encode_tagged
-from .task import TaskData
-from .text_rows import TextRows, make_text_rows
+from .corpus.corpus_data import CorpusData
+from .corpus.encoded_corpus import EncodedCorpus, encode_corpus
+from .corpus.sources import ChainedTexts, corpus_texts
+from .corpus.text_rows import TextRows, make_text_rows
+from .problems import FORMATS, ROW_FORMATS, RowFormat
+from .problems.encoding import encode_rows
+from .problems.tag_encoding import encode_tagged
+from .problems.windows import WindowSizes, encode_questions
+from .tasks.invalid_rows import InvalidRow
+from .tasks.loading import LoadedTask, load_task
+from .tasks.task_data import TaskData
 from .vocabulary import train_wordpiece
-from .windows import WindowSizes, encode_questions
 
 __all__ = [
     "DATASETS",
-    "BadRow",
+    "FORMATS",
+    "ROW_FORMATS",
     "ChainedTexts",
     "CorpusData",
     "EncodedCorpus",
+    "InvalidRow",
     "LoadedTask",
+    "RowFormat",
     "TaskData",
     "TextRows",
     "WindowSizes",

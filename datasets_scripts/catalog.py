@@ -1,7 +1,9 @@
-"""The built-in datasets, one row each: official files, Hub copy, columns, labels."""
+"""The built-in datasets, one row each: official files, copy on the Hub, columns, labels."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+
+from .files.readers import PLAIN_FORMAT, FileFormat
 
 SENTIMENTS = ("negative", "somewhat negative", "neutral", "somewhat positive", "positive")
 INFERENCES = ("entailment", "neutral", "contradiction")
@@ -9,13 +11,13 @@ INFERENCES = ("entailment", "neutral", "contradiction")
 
 @dataclass(frozen=True)
 class Columns:
-    """Where a source keeps the texts, the label and the row id.
+    """Columns of a source.
 
     Args:
-        text: One or two column names.
+        text: Columns of the texts.
         label: Column of the label.
         id: Column of the row id; None numbers the rows.
-        document: Column with the number of the document; None if rows are of none.
+        document: Column of the number of the document; None without documents.
     """
 
     text: tuple[str, ...]
@@ -25,27 +27,12 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class FileFormat:
-    """How the delimited files of a dataset are written.
-
-    Args:
-        delimiter: Separator; None takes it from the suffix.
-        quoting: Whether quotes can hide a separator; without it they are characters like others.
-        header: Columns of training and validation files whose first line does not name them.
-    """
-
-    delimiter: str | None = None
-    quoting: bool = True
-    header: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True)
 class Submission:
-    """How the server of a benchmark wants the predictions of its unlabelled rows.
+    """How the server of a benchmark expects the predictions of its unlabeled rows.
 
     Args:
         files: Name of the file, without suffix, by split.
-        labels: Whether classes are written by their names, not by their numbers.
+        labels: Whether classes are written as names instead of numbers.
     """
 
     files: Mapping[str, str]
@@ -54,40 +41,36 @@ class Submission:
 
 @dataclass(frozen=True)
 class DatasetRow:
-    """What is known about a built-in dataset.
+    """A built-in dataset; without ``files`` it is a sample that this package generates.
 
     Args:
-        problem_type: ``classification``, ``paraphrase``, ``similarity``,
-            ``token_classification`` or ``question_answering``.
+        problem_type: Problem type of its rows.
         labels: Names of the classes, in the order of their numbers in the files.
         score_range: Lowest and highest score of a similarity task.
-        files: Official file names by split; the first one that is there is read. Training and
-            validation files have to be there, test files need not.
-        file_format: How they are written.
-        scheme: In which tags mark spans; None where there are none.
+        files: Official file names by split; the first existing one is read. Training and
+            validation files are required, test files are optional.
+        file_format: How delimited files are written.
         columns: Columns of the official files.
         hub_id: ``owner/name`` or ``owner/name:config`` of the copy on the Hub.
         hub_columns: Columns of the copy on the Hub.
         hub_tests: Ids of other test sets there, by split; their rows are the split ``test``.
-        metric: The official metrics, the one that stands for the task first; None for those of the
-            problem type.
-        submission: For which files of the GLUE server its test rows are; only tasks of GLUE.
+        metrics: The official metrics, the primary one first; None for those of the problem type.
+        submission: Files of the GLUE server for its test rows; None for other tasks.
         undecided: Labels of rows on which the annotators did not agree: in files, on the Hub. Such
-            rows are left out and counted; they are not bad ones.
-
-    A row without ``files`` is a sample that this package generates.
+            rows are skipped and counted; they are not invalid.
+        scheme: Tagging scheme; None without tags.
     """
 
     problem_type: str
     labels: tuple[str, ...] | None = None
     score_range: tuple[float, float] | None = None
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    file_format: FileFormat = FileFormat()
+    file_format: FileFormat = PLAIN_FORMAT
     columns: Columns | None = None
     hub_id: str | None = None
     hub_columns: Columns | None = None
     hub_tests: Mapping[str, str] = field(default_factory=dict)
-    metric: tuple[str, ...] | None = None
+    metrics: tuple[str, ...] | None = None
     submission: Submission | None = None
     undecided: tuple[str, ...] = ()
     scheme: str | None = None
@@ -99,19 +82,19 @@ GLUE_FORMAT = FileFormat(delimiter="\t", quoting=False)
 
 
 def _course_files(name: str) -> dict[str, tuple[str, ...]]:
-    """Name the files of a dataset of Stanford's CS 224N."""
+    """Return the files of a dataset of Stanford's CS 224N."""
     splits = {"train": "train", "validation": "dev", "test": "test-student"}
     return {split: (f"{name}-{word}.csv",) for split, word in splits.items()}
 
 
 def _glue_files(folder: str) -> dict[str, tuple[str, ...]]:
-    """Name the files of a task of GLUE."""
+    """Return the files of a task of GLUE."""
     splits = {"train": "train", "validation": "dev", "test": "test"}
     return {split: (f"{folder}/{word}.tsv",) for split, word in splits.items()}
 
 
 def _squad_files(version: str) -> dict[str, tuple[str, ...]]:
-    """Name the files of a version of SQuAD; its test questions are secret."""
+    """Return the files of a version of SQuAD; its test questions are secret."""
     splits = {"train": "train", "validation": "dev", "test": "test"}
     return {split: (f"{word}-{version}.json",) for split, word in splits.items()}
 
@@ -158,7 +141,7 @@ DATASETS: dict[str, DatasetRow] = {
         columns=Columns(("sentence",), "label"),
         hub_id="nyu-mll/glue:cola",
         hub_columns=Columns(("sentence",), "label", "idx"),
-        metric=("matthews_correlation",),
+        metrics=("matthews_correlation",),
         submission=Submission({"test": "CoLA"}),
     ),
     "sst2": DatasetRow(
@@ -169,7 +152,7 @@ DATASETS: dict[str, DatasetRow] = {
         columns=Columns(("sentence",), "label"),
         hub_id="nyu-mll/glue:sst2",
         hub_columns=Columns(("sentence",), "label", "idx"),
-        metric=("accuracy",),
+        metrics=("accuracy",),
         submission=Submission({"test": "SST-2"}),
     ),
     "mrpc": DatasetRow(
@@ -179,7 +162,7 @@ DATASETS: dict[str, DatasetRow] = {
         columns=Columns(("#1 String", "#2 String"), "Quality"),
         hub_id="nyu-mll/glue:mrpc",
         hub_columns=Columns(("sentence1", "sentence2"), "label"),
-        metric=("f1", "accuracy"),
+        metrics=("f1", "accuracy"),
         submission=Submission({"test": "MRPC"}),
     ),
     "qqp": DatasetRow(
@@ -189,7 +172,7 @@ DATASETS: dict[str, DatasetRow] = {
         columns=Columns(("question1", "question2"), "is_duplicate", "id"),
         hub_id="nyu-mll/glue:qqp",
         hub_columns=Columns(("question1", "question2"), "label", "idx"),
-        metric=("f1", "accuracy"),
+        metrics=("f1", "accuracy"),
         submission=Submission({"test": "QQP"}),
     ),
     "stsb": DatasetRow(
@@ -200,7 +183,7 @@ DATASETS: dict[str, DatasetRow] = {
         columns=Columns(("sentence1", "sentence2"), "score", "index"),
         hub_id="nyu-mll/glue:stsb",
         hub_columns=Columns(("sentence1", "sentence2"), "label", "idx"),
-        metric=("pearson", "spearman"),
+        metrics=("pearson", "spearman"),
         submission=Submission({"test": "STS-B"}),
     ),
     "mnli": DatasetRow(
@@ -220,7 +203,7 @@ DATASETS: dict[str, DatasetRow] = {
         hub_id="nyu-mll/glue:mnli",
         hub_columns=Columns(("premise", "hypothesis"), "label", "idx"),
         hub_tests={"test_ax": "nyu-mll/glue:ax"},
-        metric=("accuracy",),
+        metrics=("accuracy",),
         submission=Submission(
             {"test": "MNLI-m", "test_mismatched": "MNLI-mm", "test_ax": "AX"}, labels=True
         ),
@@ -233,7 +216,7 @@ DATASETS: dict[str, DatasetRow] = {
         columns=Columns(("question", "sentence"), "label", "index"),
         hub_id="nyu-mll/glue:qnli",
         hub_columns=Columns(("question", "sentence"), "label", "idx"),
-        metric=("accuracy",),
+        metrics=("accuracy",),
         submission=Submission({"test": "QNLI"}, labels=True),
     ),
     "rte": DatasetRow(
@@ -244,7 +227,7 @@ DATASETS: dict[str, DatasetRow] = {
         columns=Columns(("sentence1", "sentence2"), "label", "index"),
         hub_id="nyu-mll/glue:rte",
         hub_columns=Columns(("sentence1", "sentence2"), "label", "idx"),
-        metric=("accuracy",),
+        metrics=("accuracy",),
         submission=Submission({"test": "RTE"}, labels=True),
     ),
     "wnli": DatasetRow(
@@ -255,10 +238,10 @@ DATASETS: dict[str, DatasetRow] = {
         columns=Columns(("sentence1", "sentence2"), "label", "index"),
         hub_id="nyu-mll/glue:wnli",
         hub_columns=Columns(("sentence1", "sentence2"), "label", "idx"),
-        metric=("accuracy",),
+        metrics=("accuracy",),
         submission=Submission({"test": "WNLI"}),
     ),
-    # The order of the labels is that of the copies on the Hub; other programs have other ones.
+    # The order of the labels is that of the copies on the Hub; other programs use other orders.
     "snli": DatasetRow(
         problem_type="classification",
         labels=INFERENCES,

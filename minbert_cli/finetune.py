@@ -9,7 +9,6 @@ suit the device; they override the recipe.
 """
 
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,17 +76,6 @@ class RecipeData:
         """Tasks with labels, then those without."""
         return {**self.tasks, **self.texts}
 
-    def training_texts(self) -> Iterator[str]:
-        """Yield the training texts of the tasks with labels: sentences first, then tagged words."""
-        train = [task.splits["train"] for task in self.loaded.values()]
-        for rows in train:
-            for name in rows.column_names:
-                if "sentence" in name:
-                    yield from rows[name]
-        for rows in train:
-            if "words" in rows.column_names:
-                yield from map(" ".join, rows["words"])
-
     def describe_heads(self, max_length: int) -> dict[str, dict[str, Any]]:
         """Describe the head of every task, as the configuration of the model takes it."""
         heads = {
@@ -147,7 +135,7 @@ def find_tokenizer(
         return load_tokenizer(arguments.model_name_or_path)
     if checkpoint is not None:
         return load_tokenizer(checkpoint, "resume_from_checkpoint")
-    texts = list(data.training_texts())
+    texts = [text for task in data.loaded.values() for text in task.texts()]
     corpora = [corpus for text in data.texts.values() for corpus in text.corpora.values()]
     parts = (texts, corpus_texts(corpora)) if corpora else (texts,)
     return train_wordpiece(ChainedTexts(parts), new_config(arguments.model_config).vocab_size)
@@ -235,7 +223,7 @@ def prepare_run(
     model = load_model(arguments, data.describe_heads(arguments.max_length), tokenizer)
     with args.main_process_first(desc="encode the data"):
         encoded: dict[str, dict[str, Any]] = {
-            name: encode_task(arguments, task, tasks[name].data, model.config.task(name), tokenizer)
+            name: encode_task(arguments, task, model.config.task(name), tokenizer)
             for name, task in loaded.items()
         }
         texts = encode_texts(arguments, args, text_tasks, tokenizer)

@@ -4,7 +4,7 @@ What `finetune.py` and `experiments.py` know of tasks before there is a model.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,15 @@ from datasets import Dataset
 
 from datasets_scripts import (
     DATASETS,
+    FORMATS,
     CorpusData,
     LoadedTask,
     TaskData,
     WindowSizes,
-    encode_questions,
-    encode_rows,
-    encode_tagged,
 )
 from minbert_cli.texts import parse_corpus
 from modeling_minbert import MinBertTask
 from trainers import (
-    TEXT_TYPES,
     AnswerSearch,
     FinetuneArguments,
     GlueFile,
@@ -62,7 +59,7 @@ class RecipeTask:
         # What data and head both have to know comes from the data.
         own = {key: value for key, value in head.items() if key not in data}
         task_data = TaskData.from_recipe(name, data, data_dir)
-        check_metric(name, str(task_data.problem_type), task_data.metric or ())
+        check_metric(name, str(task_data.problem_type), task_data.metrics or ())
         return cls(task_data, own, task_training)
 
     @property
@@ -180,6 +177,12 @@ class RecipeText:
         return " + ".join(self.corpora)
 
 
+def learns_from_text(keys: Any) -> bool:
+    """Return whether a task of a recipe learns from running text, without labels."""
+    kind = keys.get("problem_type") if isinstance(keys, dict) else None
+    return isinstance(kind, str) and kind in FORMATS and FORMATS[kind].reads_corpus
+
+
 def parse_tasks(
     arguments: FinetuneArguments,
 ) -> tuple[dict[str, RecipeTask], dict[str, RecipeText]]:
@@ -190,7 +193,7 @@ def parse_tasks(
     """
     tasks, texts = {}, {}
     for name, keys in arguments.tasks.items():
-        if isinstance(keys, dict) and keys.get("problem_type") in TEXT_TYPES:
+        if learns_from_text(keys):
             texts[name] = RecipeText.from_recipe(name, keys, arguments.data_dir)
         else:
             tasks[name] = RecipeTask.from_recipe(name, keys, arguments.data_dir)
@@ -204,7 +207,9 @@ def parse_tasks(
 
 def find_metrics(tasks: Mapping[str, RecipeTask]) -> dict[str, tuple[str, ...]]:
     """List the metrics that stand for tasks, where they are not those of the problem type."""
-    return {name: task.data.metric for name, task in tasks.items() if task.data.metric is not None}
+    return {
+        name: task.data.metrics for name, task in tasks.items() if task.data.metrics is not None
+    }
 
 
 def find_hub_datasets(
@@ -260,44 +265,26 @@ def answer_search(head: MinBertTask) -> AnswerSearch:
     return replace(search, max_answer_length=head.max_answer_length)
 
 
+def encoding_options(head: MinBertTask, arguments: FinetuneArguments) -> dict[str, Any]:
+    """Return how the rows of a task are encoded, for `LoadedTask.encode`."""
+    if head.problem_type == "question_answering":
+        return asdict(window_sizes(arguments, head))
+    options: dict[str, Any] = {"max_length": arguments.max_length}
+    if head.problem_type != "token_classification":
+        options |= {"pair_encoding": head.pair_encoding, "truncation": head.truncation}
+    return options
+
+
 def encode_task(
-    arguments: FinetuneArguments,
-    task: LoadedTask,
-    data: TaskData,
-    head: MinBertTask,
-    tokenizer: Any,
+    arguments: FinetuneArguments, task: LoadedTask, head: MinBertTask, tokenizer: Any
 ) -> dict[str, Dataset]:
     """Encode all splits of a task.
 
     Raises:
-        ValueError: If the rows of a task cannot be cut as it says.
+        ValueError: If the options of the head do not fit the rows.
     """
-    if task.problem_type == "token_classification":
-        return {
-            split: encode_tagged(
-                rows,
-                tokenizer,
-                max_length=arguments.max_length,
-                document_context=data.document_context,
-            )
-            for split, rows in task.splits.items()
-        }
-    if task.problem_type == "question_answering":
-        try:
-            sizes = window_sizes(arguments, head)
-        except ValueError as error:
-            raise ValueError(f"task {task.name!r}: {error}") from None
-        return {
-            split: encode_questions(rows, tokenizer, sizes) for split, rows in task.splits.items()
-        }
-    return {
-        split: encode_rows(
-            rows,
-            tokenizer,
-            problem_type=task.problem_type,
-            pair_encoding=head.pair_encoding,
-            max_length=arguments.max_length,
-            truncation=head.truncation,
-        )
-        for split, rows in task.splits.items()
-    }
+    try:
+        options = encoding_options(head, arguments)
+    except ValueError as error:
+        raise ValueError(f"task {task.name!r}: {error}") from None
+    return task.encode(tokenizer, **options)

@@ -180,7 +180,7 @@ def test_a_comparison_needs_two_runs(tmp_path):
 
 
 def test_rows_are_read_once_and_have_the_fingerprints_of_today(recipe, monkeypatch):
-    row = {"overrides": {"tasks.moods.max_train_rows": 3, "learning_rate": 1.0}}
+    row = {"overrides": {"tasks.moods.max_train_samples": 3, "learning_rate": 1.0}}
     settings = check({"a": {"seeds": [1, 2]}, "b": row}, recipe)
     read = []
     load = checks.load_task

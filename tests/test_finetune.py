@@ -49,7 +49,7 @@ def files(tmp_path_factory):
 def recipe(files):
     """Return a recipe of six steps whose learning rate decays."""
     recipe = small_run.make_recipe(files) | {"exponential_lr_gamma": 0.5}
-    recipe["tasks"]["scores"]["max_train_rows"] = 20
+    recipe["tasks"]["scores"]["max_train_samples"] = 20
     return recipe
 
 

@@ -126,7 +126,7 @@ def test_a_metric_that_a_task_does_not_have_is_refused(tmp_path, capsys, metric,
     small_run.write_files(tmp_path)
     recipe = small_run.make_recipe(tmp_path)
     recipe["tasks"] = {
-        "moods": recipe["tasks"]["moods"] | {"metric": metric.strip("[]").split(", ")}
+        "moods": recipe["tasks"]["moods"] | {"metrics": metric.strip("[]").split(", ")}
     }
 
     with pytest.raises(SystemExit):

@@ -5,8 +5,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
-
 from datasets_scripts import LoadedTask, load_task
 from minbert_cli import finetune, pretrain
 from minbert_cli import tasks as recipe_tasks
@@ -14,7 +12,6 @@ from minbert_cli.texts import parse_corpus
 from modeling_minbert import MinBertConfig
 from trainers import (
     INPUT_ERRORS,
-    TEXT_TYPES,
     FastTrainingArguments,
     FinetuneArguments,
     PretrainArguments,
@@ -85,27 +82,16 @@ def _check_tasks(
     for name, task in tasks.items():
         if missing := [file for file in task.data.files.values() if not Path(file).is_file()]:
             raise FileNotFoundError(f"task {name!r}: {missing[0]!r} is not a file")
-    heads = {name: task.describe_head(_stand_in(task)) for name, task in tasks.items()}
+    heads = {name: task.describe_head(_placeholder(task)) for name, task in tasks.items()}
     heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
     config = MinBertConfig(tasks=heads)
     return tasks, {name: config.task(name).problem_type for name in arguments.tasks}
 
 
-def _stand_in(task: recipe_tasks.RecipeTask) -> LoadedTask:
-    """Stand in for the rows of a task that its head depends on: one row of every class."""
-    data, weights = task.data, task.head.get("class_weights")
-    labels = data.labels
-    if labels is None and data.problem_type == "classification":
-        # the rows will tell their number
-        labels = tuple(map(str, range(len(weights) if isinstance(weights, list) else 2)))
-    if labels is None and data.problem_type == "token_classification":
-        labels = ("O", "B-X")
-    numbers = list(range(len(labels or ())))
-    columns = [f"sentence{number}" for number, _ in enumerate(data.text_columns or (), start=1)]
-    texts = {column: list(map(str, numbers)) for column in columns}
-    rows = Dataset.from_dict(texts | {"label": numbers})
-    kind, splits = str(data.problem_type), {"train": rows}
-    return LoadedTask(data.name, kind, labels, data.score_range, splits, [], {}, "")
+def _placeholder(task: recipe_tasks.RecipeTask) -> LoadedTask:
+    """Stand in for the rows of a task as far as its head depends on them."""
+    weights = task.head.get("class_weights")
+    return LoadedTask.placeholder(task.data, len(weights) if isinstance(weights, list) else 2)
 
 
 def read_fingerprints(settings: Mapping[str, Any], known: dict[str, str]) -> dict[str, str]:
@@ -134,5 +120,5 @@ def list_labelled(settings: Mapping[str, Any]) -> dict[str, recipe_tasks.RecipeT
     return {
         name: recipe_tasks.RecipeTask.from_recipe(name, tasks[name], settings["data_dir"])
         for name in settings.get("task_order", tasks)  # JSON sorts the tasks
-        if tasks[name].get("problem_type") not in TEXT_TYPES
+        if not recipe_tasks.learns_from_text(tasks[name])
     }

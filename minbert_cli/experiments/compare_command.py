@@ -5,11 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from datasets import Dataset
 from numpy.typing import NDArray
 
-from datasets_scripts import LoadedTask, load_task
+from datasets_scripts import load_task
 from minbert_cli import tasks as recipe_tasks
 from trainers import parse_recipe, read_settings
 
@@ -39,10 +37,9 @@ def load_labels(folder: Path) -> dict[str, Labels]:
         # further splits count only in the GLUE score
         others = [split for split in task.splits if split.startswith("validation_")]
         for split in ["validation", *(others if described.data.submission else [])]:
-            rows = task.splits[split]
-            labels = read_labels(task, rows)
-            if labels is not None:
-                found.setdefault(split, {})[name] = (list(rows["id"]), labels)
+            references = task.references(split)
+            if references is not None:
+                found.setdefault(split, {})[name] = references
     if not found["validation"]:
         raise ValueError(
             f"{str(folder)!r} has no task with labels; expected runs of minbert finetune"
@@ -56,18 +53,6 @@ def sets_of_glue(
     """Return the validation splits that count in the GLUE score of a run, by task."""
     names = recipe_tasks.find_glue(list_labelled(read_settings(folder)))
     return {name: [rows[name] for rows in scored.values() if name in rows] for name in names}
-
-
-def read_labels(task: LoadedTask, rows: Dataset) -> NDArray[Any] | None:
-    """Return the labels of rows, (N,), as they are compared; None if there are none."""
-    if task.problem_type == "question_answering":
-        return np.fromiter(rows["answers"][:], dtype=object)
-    if task.problem_type == "token_classification":
-        names = task.labels or ()
-        return np.fromiter(([names[tag] for tag in tags] for tags in rows["tags"][:]), dtype=object)
-    if "label" not in rows.column_names:
-        return None
-    return np.asarray(rows["label"], dtype=np.float64)
 
 
 def read_run(folder: Path) -> dict[str, dict[str, ScoredRows]]:

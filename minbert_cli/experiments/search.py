@@ -96,7 +96,8 @@ class RandomSearch:
 
 def _check_distribution(name: str, distribution: Any) -> None:
     is_single = isinstance(distribution, dict) and len(distribution) == 1
-    ((kind, values),) = distribution.items() if is_single else [(None, None)]
+    pair: Any = next(iter(distribution.items())) if is_single else (None, None)
+    kind, values = pair
     if kind == "choice":
         if not isinstance(values, list) or not values:
             raise ValueError(f"fields: {name}: choice={values!r}; expected a list of values")

@@ -1,0 +1,1 @@
+"""Text for pretraining: sources, documents, tokens and rows."""

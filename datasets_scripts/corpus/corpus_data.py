@@ -1,0 +1,250 @@
+"""What a recipe says about a text to learn from, checked and with the defaults filled in."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from datasets_scripts.catalog import DATASETS
+from datasets_scripts.files.values import (
+    Converter,
+    convert_keys,
+    is_number,
+    to_choice,
+    to_count,
+    to_fraction,
+    to_switch,
+)
+from datasets_scripts.tasks.task_data import TaskData
+
+SAMPLE_TEXT = "sample_text"
+BUILT_IN = (SAMPLE_TEXT, *DATASETS)
+DOCUMENTS = ("blank_line", "file", "line")
+SENTENCES = ("split", "line")
+LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(-[a-z0-9]+)*")
+# The keys that say something about every source, and those that say something about one.
+SHARED_KEYS = ("max_documents", "max_invalid_fraction")
+TEXT_KEYS = ("text_column", "sentences", "language", "validation_share")
+SOURCE_KEYS = {
+    "dataset": ("dataset", "data_dir", *SHARED_KEYS),
+    "hub_id": ("dataset", "hub_id", "streaming", *TEXT_KEYS, *SHARED_KEYS),
+    "train_file": (
+        "train_file",
+        "validation_file",
+        "data_dir",
+        "documents",
+        *TEXT_KEYS,
+        *SHARED_KEYS,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class CorpusData:
+    """A text to learn from; ``from_recipe`` makes it from the keys of a recipe.
+
+    Args:
+        name: Name of the corpus.
+        dataset: ``sample_text``, a built-in dataset of a task, whose sentences are the text, or
+            ``owner/name`` on the Hub.
+        data_dir: Folder of the local files.
+        hub_id: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder laid out
+            like a dataset of the Hub.
+        train_file: Files of the training text, as paths or patterns (``texts/*.txt``): plain text,
+            also without a suffix, JSON lines, CSV, TSV or Parquet, by suffix; all but Parquet also
+            compressed, as ``wiki.txt.gz`` (gz, bz2, xz or zst). A compressed file, CSV or TSV is
+            read by one process; large texts are better parted into several.
+        validation_file: Files of the held-out text.
+        validation_share: Share of the documents that is held out where no held-out text is given,
+            in [0, 1).
+        text_column: Column of the text, of all formats but plain text, and of the Hub; a row is a
+            document.
+        documents: What a document of a text file is: ``blank_line`` (a line of white space parts
+            documents), ``file`` or ``line``.
+        sentences: ``split`` finds the sentences of running prose, ``line`` takes a line as one.
+        language: Code of the language, by whose rules sentences are split: ``en``, ``pt-br``. Of a
+            language without rules, those of a related one count, or of English, with a warning.
+        streaming: Whether a text of the Hub is read without storing it; files always are. Its
+            tokens are stored, so it is fetched once, and twice more if a vocabulary is trained on
+            it.
+        max_documents: Documents of a split that are read at most.
+        max_invalid_fraction: Share of unusable documents of a split that is tolerated, in [0, 1].
+    """
+
+    name: str
+    dataset: str | None = None
+    data_dir: str | None = None
+    hub_id: str | None = None
+    train_file: tuple[str, ...] | None = None
+    validation_file: tuple[str, ...] | None = None
+    validation_share: float = 0.05
+    text_column: str = "text"
+    documents: str = "blank_line"
+    sentences: str = "split"
+    language: str = "en"
+    streaming: bool = False
+    max_documents: int | None = None
+    max_invalid_fraction: float = 0.01
+
+    @classmethod
+    def from_recipe(
+        cls, name: str, mapping: Mapping[str, Any], data_dir: str | Path | None = None
+    ) -> "CorpusData":
+        """Check the keys of a corpus and fill in what is known about its source.
+
+        Args:
+            name: Name of the corpus.
+            mapping: Its keys, as parsed from YAML.
+            data_dir: Folder for the built-in datasets of corpora that name no folder themselves.
+
+        Raises:
+            ValueError: If a key or a value is unknown, missing, or contradicts another one.
+        """
+        where = f"corpus {name!r}"
+        known = [field.name for field in fields(cls) if field.name != "name"]
+        if unknown := sorted(set(mapping) - set(known)):
+            raise ValueError(f"{where}: unknown keys {unknown}; known keys: {', '.join(known)}")
+        given = convert_keys(where, mapping, CONVERTERS)
+        data = cls(name, **given)
+        source = _find_source(data)
+        _check_keys(data, source, given)
+        if source == "dataset":
+            return _fill_built_in(data, None if data_dir is None else str(data_dir))
+        if source == "hub_id":
+            return replace(data, hub_id=data.hub_id or data.dataset)
+        return _join_data_dir(data)
+
+    @property
+    def hub_dataset(self) -> str | None:
+        """Name of the data on the Hub; None if it does not have them."""
+        if self.hub_id is None or Path(self.hub_id).exists():
+            return None
+        return self.hub_id.partition(":")[0]
+
+    @property
+    def where(self) -> str:
+        """Whose mistake it is, for messages."""
+        return f"corpus {self.name!r}"
+
+    @property
+    def source(self) -> str:
+        """Name of the source, for messages."""
+        return self.hub_id or self.dataset or ", ".join(self.train_file or ())
+
+    def to_task(self) -> TaskData:
+        """Describe the rows of a built-in task whose sentences are the text.
+
+        Raises:
+            ValueError: If the task needs a folder that is not given.
+        """
+        keys = {"dataset": self.dataset, "data_dir": self.data_dir}
+        return TaskData.from_recipe(
+            self.name, keys | {"max_invalid_fraction": self.max_invalid_fraction}
+        )
+
+
+def _find_source(data: CorpusData) -> str:
+    """Tell which of the three sources is given; a dataset that is not built in is on the Hub."""
+    files = data.train_file or data.validation_file
+    sources = {"dataset": data.dataset, "hub_id": data.hub_id, "train_file": files}
+    given = [key for key, value in sources.items() if value is not None]
+    if len(given) != 1 or (data.validation_file and not data.train_file):
+        found = ", ".join(key for key in (*sources, "validation_file") if getattr(data, key))
+        raise ValueError(
+            f"{data.where}: give exactly one source of text, 'dataset' (built-in or owner/name), "
+            f"'hub_id' or 'train_file'; found {found or 'none of them'}"
+        )
+    if data.dataset is None or data.dataset in BUILT_IN:
+        return given[0]
+    if "/" not in data.dataset:
+        raise ValueError(
+            f"{data.where}: unknown dataset {data.dataset!r}; known datasets: "
+            f"{', '.join(BUILT_IN)}; a dataset of the Hub is written owner/name"
+        )
+    return "hub_id"
+
+
+def _check_keys(data: CorpusData, source: str, given: Iterable[str]) -> None:
+    if useless := sorted(set(given) - set(SOURCE_KEYS[source])):
+        raise ValueError(
+            f"{data.where}: {', '.join(useless)} means nothing for {data.source!r}; leave it out "
+            f"(keys of such a source: {', '.join(SOURCE_KEYS[source])})"
+        )
+    if data.sentences == "line" and "language" in given:
+        raise ValueError(
+            f"{data.where}: language={data.language!r} means nothing beside sentences: line; leave "
+            "one of them out"
+        )
+    if data.validation_file is not None and "validation_share" in given:
+        raise ValueError(
+            f"{data.where}: validation_share={data.validation_share:g} means nothing beside "
+            "validation_file; leave one of them out"
+        )
+
+
+def _fill_built_in(data: CorpusData, data_dir: str | None) -> CorpusData:
+    if data.dataset == SAMPLE_TEXT:
+        if data.data_dir is not None:
+            raise ValueError(
+                f"{data.where}: dataset {data.dataset!r} is generated and reads no files; leave "
+                "data_dir out"
+            )
+        return replace(data, sentences="line")
+    reads_files = bool(DATASETS[str(data.dataset)].files)
+    data = replace(data, data_dir=data.data_dir or (data_dir if reads_files else None))
+    data.to_task()  # a folder that is missing is found here
+    return data
+
+
+def _join_data_dir(data: CorpusData) -> CorpusData:
+    if data.data_dir is None:
+        return data
+    folder = Path(data.data_dir)
+    joined = {
+        key: tuple(str(folder / pattern) for pattern in patterns)
+        for key in ("train_file", "validation_file")
+        if (patterns := getattr(data, key)) is not None
+    }
+    return replace(data, **joined)  # type: ignore[arg-type]
+
+
+def _to_patterns(where: str, value: Any) -> tuple[str, ...]:
+    values = value if isinstance(value, list | tuple) else (value,)
+    if not values or not all(isinstance(item, str | Path) and str(item) for item in values):
+        raise ValueError(f"{where}: a path, a pattern or a list of them is needed")
+    return tuple(map(str, values))
+
+
+def _to_share(where: str, value: Any) -> float:
+    if not is_number(value) or not 0 <= value < 1:
+        raise ValueError(f"{where}: a share of the documents in [0, 1) is needed, such as 0.05")
+    return float(value)
+
+
+def _to_language(where: str, value: Any) -> str:
+    # YAML reads a bare `no` as a boolean
+    if not isinstance(value, str):
+        raise ValueError(  # noqa: TRY004  (a user's value)
+            f"{where}: expected text; quote it if YAML reads it as something else"
+        )
+    # the splitter takes anything else for English, and says nothing
+    if not LANGUAGE_CODE.fullmatch(value):
+        raise ValueError(
+            f"{where}: a code of a language in lower case is needed, such as en, de or pt-br; with "
+            "sentences: line every line is a sentence, in any language"
+        )
+    return value
+
+
+CONVERTERS: dict[str, Converter] = {
+    "train_file": _to_patterns,
+    "validation_file": _to_patterns,
+    "validation_share": _to_share,
+    "documents": to_choice(*DOCUMENTS),
+    "sentences": to_choice(*SENTENCES),
+    "language": _to_language,
+    "streaming": to_switch,
+    "max_documents": to_count,
+    "max_invalid_fraction": to_fraction,
+}

@@ -1,0 +1,321 @@
+"""Read the documents of text files one by one, in shards, and split them into sentences."""
+
+import codecs
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from sentencex import segment
+
+from datasets_scripts.files.compression import find_suffix, is_compressed, open_bytes
+from datasets_scripts.files.readers import (
+    Record,
+    check_file,
+    check_header,
+    parse_json,
+    read_records,
+    shorten,
+)
+
+logger = logging.getLogger(__name__)
+
+PLAIN_SUFFIXES = (".txt", "")
+TABLE_SUFFIXES = (".csv", ".tsv")
+TEXT_SUFFIXES = (*PLAIN_SUFFIXES, ".jsonl", ".json", *TABLE_SUFFIXES, ".parquet")
+SHARD_BYTES = 8_000_000
+LARGEST_DOCUMENT = 100_000_000  # bytes between two blank lines; a document is read whole
+PARQUET_ROWS = 1000  # that are read at once
+# Languages that the splitter has rules of its own or tests for; of others it takes a related one or
+# English, and says nothing. Source: the README and the tests of sentencex 1.0.
+LANGUAGES = (
+    "am, ar, bg, bn, ca, da, de, el, en, es, fi, fr, gu, he, hi, hy, it, ja, kk, kn, ml, mr, my, "
+    "nl, pa, pl, pt, ru, sk, ta, te, uk, ur, zh"
+)
+
+
+class Document(NamedTuple):
+    """A document as it was read.
+
+    Args:
+        position: Byte of the file, decompressed, at which it begins; in tables the line, in Parquet
+            files and datasets the row, from 1.
+        text: Its text; empty when it cannot be used.
+        problem: Why it cannot be used, else empty.
+    """
+
+    position: int
+    text: str
+    problem: str = ""
+
+
+class Shard(Protocol):
+    """A part of a source that is read by itself."""
+
+    @property
+    def name(self) -> str:
+        """Where its documents are, for messages."""
+
+    def read(self) -> Iterator[Document]:
+        """Read its documents, also those that cannot be used."""
+
+
+@dataclass(frozen=True)
+class FileShard:
+    """A part of a file that begins and ends between documents.
+
+    Args:
+        name: Path of the file.
+        first: Byte at which it begins; in a Parquet file the row group.
+        last: Byte, or row group, before which it ends.
+        documents: What a document of a text file is: ``blank_line``, ``file`` or ``line``.
+        text_column: Column of the text, of all formats but plain text.
+    """
+
+    name: str
+    first: int
+    last: int
+    documents: str
+    text_column: str
+
+    def read(self) -> Iterator[Document]:
+        """Read its documents, also those that cannot be used; at most one is in memory."""
+        suffix = find_suffix(self.name)
+        if suffix == ".parquet":
+            yield from self._read_row_groups()
+            return
+        if suffix in TABLE_SUFFIXES:
+            for record in read_records(self.name, (self.text_column,)):
+                yield self._to_document(record.line, record)
+            return
+        for position, raw in self._find_documents():
+            yield self._parse(position, raw)
+
+    def _find_documents(self) -> Iterator[tuple[int, bytes]]:
+        if find_suffix(self.name) not in PLAIN_SUFFIXES or self.documents == "line":
+            return (line for line in self._lines() if not _is_blank(line[1]))
+        if self.documents == "file":
+            with open_bytes(self.name) as file:
+                return iter([(0, file.read().removeprefix(codecs.BOM_UTF8))])
+        return _join_lines(self.name, self._lines())
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        position = self.first
+        with open_bytes(self.name) as file:
+            if position:  # a compressed file is read from its start
+                file.seek(position)
+            while position < self.last and (raw := file.readline()):
+                yield position, raw if position else raw.removeprefix(codecs.BOM_UTF8)
+                position += len(raw)
+
+    def _parse(self, position: int, raw: bytes) -> Document:
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            return Document(
+                position,
+                "",
+                f"not UTF-8 ({error.reason} at byte {position + error.start}); save the file with "
+                "that encoding",
+            )
+        if find_suffix(self.name) in PLAIN_SUFFIXES:
+            return Document(position, text)
+        return self._to_document(position, parse_json(0, text))
+
+    def _to_document(self, position: int, record: Record) -> Document:
+        if record.problem:
+            return Document(position, "", record.problem)
+        if self.text_column not in record.values:
+            return Document(position, "", f"no column {self.text_column!r}")
+        return to_document(position, record.values[self.text_column], self.text_column)
+
+    def _read_row_groups(self) -> Iterator[Document]:
+        with pq.ParquetFile(self.name) as file:
+            row = sum(file.metadata.row_group(group).num_rows for group in range(self.first))
+            batches = file.iter_batches(
+                PARQUET_ROWS, list(range(self.first, self.last)), [self.text_column]
+            )
+            for batch in batches:
+                for value in batch.column(0).to_pylist():
+                    row += 1
+                    yield to_document(row, value, self.text_column)
+
+
+def to_document(position: int, value: Any, column: str) -> Document:
+    """Make a document of a value, which has to be text."""
+    if not isinstance(value, str):
+        return Document(position, "", f"column {column!r} holds {shorten(repr(value))}, not text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:  # half a character, which JSON can write
+        return Document(position, "", f"column {column!r} holds no valid Unicode ({error.reason})")
+    return Document(position, value)
+
+
+def cut_file(
+    path: str, documents: str, text_column: str, shard_bytes: int = SHARD_BYTES
+) -> list[FileShard]:
+    """Cut a file between documents.
+
+    Args:
+        path: Text, JSON lines, CSV, TSV or Parquet, by suffix; all but the last also compressed.
+        documents: What a document of a text file is: ``blank_line``, ``file`` or ``line``.
+        text_column: Column of the text, of all formats but plain text.
+        shard_bytes: Bytes of a shard, about; more where a document is longer.
+
+    Returns:
+        The shards, in the order of the file; one of a file that cannot be read from its middle on.
+
+    Raises:
+        ValueError: If the file is empty, of an unknown format, or lacks the column.
+        FileNotFoundError: If there is no such file.
+    """
+    check_file(path, TEXT_SUFFIXES)
+    suffix = find_suffix(path)
+    is_plain = suffix in PLAIN_SUFFIXES
+    if suffix in TABLE_SUFFIXES:
+        next(read_records(path, (text_column,)))
+    elif suffix == ".parquet":
+        cuts = _cut_row_groups(path, text_column, shard_bytes)
+        return _make_shards(path, cuts, documents, text_column)
+    elif not is_plain:
+        _check_json(path, text_column)
+    if is_compressed(path) or suffix in TABLE_SUFFIXES or (is_plain and documents == "file"):
+        return _make_shards(path, [0, sys.maxsize], documents, text_column)
+    cuts = _cut_lines(path, shard_bytes, by_line=not is_plain or documents == "line")
+    return _make_shards(path, cuts, documents, text_column)
+
+
+def _make_shards(
+    path: str, cuts: Sequence[int], documents: str, text_column: str
+) -> list[FileShard]:
+    return [FileShard(path, first, last, documents, text_column) for first, last in pairwise(cuts)]
+
+
+def split_sentences(text: str, language: str | None) -> list[str]:
+    """Split a document into sentences, their white space squeezed; the end of a line ends one.
+
+    Args:
+        text: The document.
+        language: Code of the language of running prose; None if every line is a sentence.
+    """
+    sentences = []
+    for line in text.split("\n"):
+        if line.strip():
+            # the library panics at some white space beyond ASCII
+            squeezed_line = " ".join(line.split())
+            parts = [line] if language is None else segment(language, squeezed_line)
+            sentences += [squeezed for part in parts if (squeezed := " ".join(part.split()))]
+    return sentences
+
+
+def warn_of_language(where: str, language: str) -> None:
+    """Warn of a language without rules of its own.
+
+    Args:
+        where: Whose it is, for the message.
+        language: Its code; a variety, such as ``pt-br``, has the rules of its language.
+    """
+    if language.split("-")[0] not in LANGUAGES.split(", "):
+        logger.warning(
+            "%s: language=%r has no rules of its own, and is split by those of a related one or of "
+            "English; check the code (there are rules for %s), or write one sentence on each line "
+            "and give sentences: line",
+            where,
+            language,
+            LANGUAGES,
+        )
+
+
+def find_lines(path: str, positions: Sequence[int]) -> list[int]:
+    """Find the lines, from 1, or the rows, of documents of a file, whose positions ascend."""
+    if find_suffix(path) in (*TABLE_SUFFIXES, ".parquet"):
+        return list(positions)
+    lines, line, read = [], 1, 0
+    with open_bytes(path) as file:
+        for position in positions:
+            while read < position and (block := file.read(min(position - read, 1 << 20))):
+                line += block.count(b"\n")
+                read += len(block)
+            lines.append(line)
+    return lines
+
+
+def _is_blank(raw: bytes) -> bool:
+    return not raw.decode("utf-8", "replace").strip()
+
+
+def _join_lines(path: str, lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    """Join the lines between blank ones.
+
+    Raises:
+        ValueError: If a document is too large to be one.
+    """
+    start = 0
+    parts: list[bytes] = []
+    for position, raw in lines:
+        if not _is_blank(raw):
+            start = start if parts else position
+            parts.append(raw)
+            if position - start > LARGEST_DOCUMENT:
+                raise ValueError(
+                    f"{path}: no blank line in {LARGEST_DOCUMENT // 1_000_000} MB from byte "
+                    f"{start:,} on; if a line is a document, give documents: line, else put blank "
+                    "lines between documents"
+                )
+        elif parts:
+            yield start, b"".join(parts)
+            parts = []
+    if parts:
+        yield start, b"".join(parts)
+
+
+def _cut_lines(path: str, shard_bytes: int, *, by_line: bool) -> list[int]:
+    """Find bytes at which documents begin, the first and the end of the file among them."""
+    end = Path(path).stat().st_size
+    cuts = [0]
+    with Path(path).open("rb") as file:
+        while cuts[-1] + shard_bytes < end:
+            file.seek(cuts[-1] + shard_bytes)
+            file.readline()  # the rest of a line
+            while not by_line and not _is_blank(file.readline()):  # the end of the file is blank
+                pass
+            cuts.append(file.tell())
+    return cuts if cuts[-1] == end else [*cuts, end]
+
+
+def _cut_row_groups(path: str, text_column: str, shard_bytes: int) -> list[int]:
+    try:
+        with pq.ParquetFile(path) as file:
+            check_header(path, file.schema_arrow.names, (text_column,))
+            groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+            sizes = [group.total_byte_size for group in groups]
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ValueError(f"{path}: cannot be read as Parquet ({error})") from error
+    cuts, size = [0], 0
+    for group, bytes_of_group in enumerate(sizes, start=1):
+        size += bytes_of_group
+        if size >= shard_bytes or group == len(sizes):
+            cuts.append(group)
+            size = 0
+    return cuts
+
+
+def _check_json(path: str, text_column: str) -> None:
+    """Check the first lines of a JSON-lines file up to an object, as for the rows of a task."""
+    shard = FileShard(path, 0, sys.maxsize, "line", text_column)
+    for position, raw in shard._find_documents():
+        if position == 0 and raw.lstrip().startswith(b"["):
+            raise ValueError(f"{path}: a JSON array; write one JSON object on each line")
+        try:
+            record = parse_json(0, raw.decode("utf-8"))
+        except UnicodeDecodeError:
+            continue
+        if not record.problem:
+            check_header(path, list(record.values), (text_column,))
+            return

@@ -1,0 +1,340 @@
+"""Find the documents of a corpus: in files, on the Hub, or in what is built in."""
+
+import glob
+import hashlib
+import logging
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, count, islice
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import datasets
+
+from datasets_scripts.files.compression import find_suffix
+from datasets_scripts.files.hub import readable_hub, split_hub_id
+from datasets_scripts.files.splits import HUB_NAMES
+from datasets_scripts.samples.documents import generate_documents
+from datasets_scripts.tasks.loading import load_task
+
+from .corpus_data import SAMPLE_TEXT, CorpusData
+from .documents import PLAIN_SUFFIXES, TEXT_SUFFIXES, Document, Shard, cut_file, to_document
+
+logger = logging.getLogger(__name__)
+
+HELD_OUT_SEED = 20181011
+SHARD_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class Source:
+    """The documents of one split of a corpus.
+
+    Args:
+        name: Where they are, for messages.
+        key: What tells them from any others.
+        shards: Their parts, in order.
+        size: Bytes of the text, about; None if nobody knows.
+        files: The files it is made of, links resolved.
+    """
+
+    name: str
+    key: str
+    shards: list[Shard]
+    size: int | None
+    files: tuple[str, ...] = ()
+
+    def read(self, max_documents: int | None) -> Iterator[Document]:
+        """Read the documents in order, also those that cannot be used."""
+        documents = (document for shard in self.shards for document in shard.read())
+        return islice(documents, max_documents)
+
+
+@dataclass(frozen=True)
+class TextShard:
+    """Documents in memory.
+
+    Args:
+        name: Where they come from.
+        texts: The documents.
+    """
+
+    name: str
+    texts: tuple[str, ...]
+
+    def read(self) -> Iterator[Document]:
+        """Read the documents."""
+        return (Document(number, text) for number, text in enumerate(self.texts, start=1))
+
+
+@dataclass(frozen=True)
+class RowShard:
+    """Rows of a dataset of the Hub, each a document.
+
+    Args:
+        name: The dataset and its split.
+        rows: The rows; a stream is read whole.
+        column: Column of the text.
+        first: Number of the first row, from 0.
+        last: Number of the row after the last one; None for a stream.
+    """
+
+    name: str
+    rows: datasets.Dataset | datasets.IterableDataset
+    column: str
+    first: int = 0
+    last: int | None = None
+
+    def read(self) -> Iterator[Document]:
+        """Read the rows, also those that cannot be used."""
+        rows = self.rows if self.last is None else self.rows.select(range(self.first, self.last))
+        for number, row in enumerate(rows, start=self.first + 1):
+            yield to_document(number, row.get(self.column), self.column)
+
+
+def find_sources(data: CorpusData, cache_dir: str | None) -> dict[str, Source]:
+    """Find the documents of a corpus; no text is read yet, but what a dataset of the Hub stores.
+
+    Args:
+        data: The corpus.
+        cache_dir: Folder for rows of the Hub and of tasks; None takes the one of `datasets`.
+
+    Returns:
+        The source of ``train`` and, if the corpus has held-out text of its own, ``validation``.
+
+    Raises:
+        ValueError: If a file or a dataset cannot be read or lacks the column.
+        OSError: If there is no such file or dataset.
+    """
+    if data.hub_id is not None:
+        return _find_hub_sources(data, cache_dir)
+    if data.dataset is None:
+        return _find_file_sources(data)
+    sources = {}
+    for split, texts in _read_built_in(data, cache_dir).items():
+        name, joined = f"{data.dataset}:{split}", "\0".join(texts).encode()
+        key = hashlib.sha256(joined).hexdigest()
+        sources[split] = Source(name, key, [TextShard(name, tuple(texts))], len(joined))
+    return sources
+
+
+def find_all_sources(
+    corpora: Sequence[CorpusData], cache_dir: str | None
+) -> list[dict[str, Source]]:
+    """Find the documents of corpora, as `find_sources` does of one.
+
+    Raises:
+        ValueError: If a file is learnt from and held out, by one corpus or by two, or a file or a
+            dataset cannot be read or lacks the column.
+        OSError: If there is no such file or dataset.
+    """
+    found = [find_sources(data, cache_dir) for data in corpora]
+    held = {
+        file: data.where
+        for data, sources in zip(corpora, found, strict=True)
+        if "validation" in sources
+        for file in sources["validation"].files
+    }
+    for data, sources in zip(corpora, found, strict=True):
+        if both := sorted(held.keys() & set(sources["train"].files)):
+            raise ValueError(
+                f"{data.where}: {both[0]} is a file of train_file and of validation_file (of "
+                f"{held[both[0]]}); what is held out must not be learnt"
+            )
+    return found
+
+
+def held_out(share: float) -> Iterator[int]:
+    """Draw the numbers of the documents that are held out, in ascending order and without an end.
+
+    One document is drawn of each ``1 / share`` that follow one another, so that the choice depends
+    on nothing but the number of a document.
+    """
+    if share == 0:
+        return
+    rng = random.Random(HELD_OUT_SEED)
+    for window in count():
+        first, last = ceil(window / share), ceil((window + 1) / share)
+        yield first + int(rng.random() * (last - first))
+
+
+class CorpusTexts:
+    """The documents of corpora that are learnt from, which can be read again and again.
+
+    Those that equal held-out ones are still among them.
+    """
+
+    def __init__(self, corpora: Sequence[CorpusData], cache_dir: str | Path | None = None) -> None:
+        self._corpora = corpora
+        self._sources = find_all_sources(corpora, None if cache_dir is None else str(cache_dir))
+
+    def __iter__(self) -> Iterator[str]:
+        for data, sources in zip(self._corpora, self._sources, strict=True):
+            skipped = held_out(0 if "validation" in sources else data.validation_share)
+            skip = next(skipped, -1)
+            for number, document in enumerate(sources["train"].read(data.max_documents)):
+                if number == skip:
+                    skip = next(skipped)
+                elif not document.problem:
+                    yield document.text
+
+
+@dataclass(frozen=True)
+class ChainedTexts:
+    """Texts of several sources, one after the other, as often as they are asked for.
+
+    Args:
+        parts: The sources.
+    """
+
+    parts: tuple[Iterable[str], ...]
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(self.parts)
+
+
+def corpus_texts(corpora: Sequence[CorpusData], cache_dir: str | Path | None = None) -> CorpusTexts:
+    """Read the training documents of corpora, without those that are held out or unusable.
+
+    Args:
+        corpora: The corpora.
+        cache_dir: Folder for rows of the Hub and of tasks; None takes the one of `datasets`.
+
+    Returns:
+        The texts; every iteration reads them anew, one document at a time. One is warned of a
+        stream of the Hub, which every iteration fetches.
+
+    Raises:
+        ValueError: If a file or a dataset cannot be read or lacks the column.
+        OSError: If there is no such file or dataset.
+    """
+    for data in corpora:
+        if data.streaming and data.hub_id is not None:
+            logger.warning(
+                "%s: %r is fetched for the vocabulary, up to twice, and again for its tokens; to "
+                "fetch it once, give streaming: false, which stores it, or take the vocabulary of "
+                "a checkpoint",
+                data.where,
+                data.source,
+            )
+    return CorpusTexts(corpora, cache_dir)
+
+
+def _find_file_sources(data: CorpusData) -> dict[str, Source]:
+    patterns = {"train": data.train_file, "validation": data.validation_file}
+    files = {split: _find_files(data, given) for split, given in patterns.items() if given}
+    _check_formats(data, [path for paths in files.values() for path in paths])
+    sources = {}
+    for split, paths in files.items():
+        shards: list[Shard] = []
+        for path in paths:
+            shards += cut_file(path, data.documents, data.text_column)
+        stats = [Path(path).stat() for path in paths]
+        stamps = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+        key = repr((paths, stamps, data.documents, data.text_column))
+        name = paths[0] if len(paths) == 1 else ", ".join(patterns[split] or ())
+        resolved = tuple(str(Path(path).resolve()) for path in paths)
+        sources[split] = Source(name, key, shards, sum(size for size, _ in stamps), resolved)
+    return sources
+
+
+def _check_formats(data: CorpusData, files: Sequence[str]) -> None:
+    """Refuse keys that mean nothing for any of the files."""
+    plain = [find_suffix(path) in PLAIN_SUFFIXES for path in files]
+    if all(plain) and data.text_column != CorpusData.text_column:
+        raise ValueError(
+            f"{data.where}: text_column={data.text_column!r} means nothing for plain text, which "
+            "has no columns; leave it out"
+        )
+    if not any(plain) and data.documents != CorpusData.documents:
+        raise ValueError(
+            f"{data.where}: documents={data.documents!r} means nothing for {files[0]}, of which "
+            "every row is a document; leave it out"
+        )
+
+
+def _find_files(data: CorpusData, patterns: Sequence[str]) -> list[str]:
+    """List the files that some patterns mean, each once, whatever names it has."""
+    files: list[str] = []
+    for pattern in patterns:
+        if Path(pattern).is_dir():
+            raise ValueError(
+                f"{data.where}: {pattern} is a folder; name its files, such as "
+                f"{Path(pattern) / '*.txt'}"
+            )
+        found = [pattern]
+        if glob.has_magic(pattern) and not Path(pattern).is_file():
+            # Path.glob refuses patterns that begin at the root
+            matches = glob.glob(pattern, recursive=True)  # noqa: PTH207
+            found = sorted(match for match in matches if Path(match).is_file())
+        if not found:
+            raise FileNotFoundError(
+                f"{data.where}: no file matches {pattern!r}; check the pattern and data_dir "
+                f"(formats: {', '.join(filter(None, TEXT_SUFFIXES))})"
+            )
+        files += found
+    paths: dict[Path, str] = {}
+    for file in files:
+        paths.setdefault(Path(file).resolve(), str(Path(file).absolute()))
+    return list(paths.values())
+
+
+def _read_built_in(data: CorpusData, cache_dir: str | None) -> dict[str, list[str]]:
+    """Read the built-in text, or the distinct sentences of a task; held-out ones are new."""
+    if data.dataset == SAMPLE_TEXT:
+        return generate_documents()
+    task = load_task(data.to_task(), cache_dir)
+    seen: set[str] = set()
+    splits: dict[str, list[str]] = {}
+    for split in ("train", "validation"):
+        texts = dict.fromkeys(task.row_format.texts(task.splits[split]))
+        splits[split] = [text for text in texts if text not in seen]
+        seen.update(texts)
+    return splits
+
+
+def _find_hub_sources(data: CorpusData, cache_dir: str | None) -> dict[str, Source]:
+    path, config = split_hub_id(str(data.hub_id))
+    where = f"{data.where}: dataset {data.hub_id!r}"
+    with readable_hub(where):
+        builder = datasets.load_dataset_builder(path, config, cache_dir=cache_dir)
+        if data.streaming:
+            found = builder.as_streaming_dataset()
+        else:
+            builder.download_and_prepare()
+            found = builder.as_dataset()
+    sources = {}
+    for split in ("train", "validation"):
+        names = [name for name in HUB_NAMES[split] if name in found]
+        if names:
+            rows = _select_text(where, names[0], found[names[0]], data.text_column)
+            name = f"{data.hub_id}:{names[0]}"
+            key = f"{builder.cache_dir} {names[0]} {data.text_column}"
+            size = None if data.streaming else rows.data.nbytes
+            sources[split] = Source(name, key, _cut_rows(name, rows, data.text_column), size)
+        elif split == "train":
+            raise ValueError(f"{where} has no split 'train'; its splits: {', '.join(found)}")
+    return sources
+
+
+def _select_text(where: str, split: str, rows: Any, column: str) -> Any:
+    """Keep the column of the text, and refuse a split that lacks it."""
+    # What a stream does not say about itself, its first row says.
+    columns = rows.column_names or [name for row in rows.take(1) for name in row]
+    if column not in columns:
+        raise ValueError(
+            f"{where}: split {split!r} has no column {column!r}; its columns: {columns}; name one "
+            "as text_column"
+        )
+    return rows.select_columns([column])
+
+
+def _cut_rows(name: str, rows: Any, column: str) -> list[Shard]:
+    if isinstance(rows, datasets.IterableDataset):
+        return [RowShard(name, rows, column)]
+    firsts = range(0, len(rows), SHARD_ROWS)
+    return [
+        RowShard(name, rows, column, first, min(first + SHARD_ROWS, len(rows))) for first in firsts
+    ]

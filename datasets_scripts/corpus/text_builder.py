@@ -1,0 +1,242 @@
+"""The `datasets` builder of tokenized text: every document once, in parallel, kept on disk."""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import datasets
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerBase
+
+from datasets_scripts.files.builders import LARGE_FILES, build_cached, hash_sources
+from datasets_scripts.files.hub import readable_hub
+
+from .corpus_data import CorpusData
+from .documents import Document, Shard, split_sentences
+from .sources import Source
+
+BATCH_DOCUMENTS = 1000
+BATCH_CHARACTERS = 1_000_000
+MAX_SMALL_VOCABULARY = 65_535  # tokens whose ids take two bytes
+
+
+@dataclass
+class TokenizedTextConfig(datasets.BuilderConfig):  # type: ignore[misc]
+    """What decides about the tokens of a text.
+
+    Args:
+        key: Key of the source.
+        tokenizer: The tokenizer as JSON.
+        language: Code of the language whose sentences are split; None takes lines for sentences.
+        max_documents: Documents that are read at most.
+        splitter: Version of what splits sentences.
+    """
+
+    key: str = ""
+    tokenizer: str = ""
+    language: str | None = None
+    max_documents: int | None = None
+    splitter: str = ""
+
+
+class TokenizedText(datasets.ArrowBasedBuilder):  # type: ignore[misc]
+    """One row for each document: its sentences as tokens, or where and why it cannot be used.
+
+    ``digest`` is the same for documents that differ in nothing but white space.
+
+    Args:
+        source: The documents that ``key`` stands for.
+        **kwargs: What the base class and the configuration take.
+    """
+
+    BUILDER_CONFIG_CLASS = TokenizedTextConfig
+
+    def __init__(self, source: Source, **kwargs: Any) -> None:
+        self.source = source
+        super().__init__(**kwargs)
+
+    def _info(self) -> datasets.DatasetInfo:
+        size = Tokenizer.from_str(self.config.tokenizer).get_vocab_size()
+        kind = "uint16" if size <= MAX_SMALL_VOCABULARY else "int32"
+        features = {
+            "sentences": datasets.List(datasets.List(datasets.Value(kind))),
+            "digest": datasets.Value("uint64"),
+            "file": datasets.Value("string"),
+            "position": datasets.Value("int64"),
+            "problem": datasets.Value("string"),
+        }
+        return datasets.DatasetInfo(features=datasets.Features(features))
+
+    def _split_generators(
+        self,
+        dl_manager: datasets.DownloadManager,  # noqa: ARG002  (the base class passes it)
+    ) -> list[datasets.SplitGenerator]:
+        return [datasets.SplitGenerator(name="train", gen_kwargs={"shards": self.source.shards})]
+
+    def _generate_tables(self, shards: list[Shard]) -> Iterator[tuple[int, pa.Table]]:
+        tokenizer = Tokenizer.from_str(self.config.tokenizer)
+        # a text that says [MASK] is a text
+        tokenizer.encode_special_tokens = True
+        found = ((shard.name, document) for shard in shards for document in shard.read())
+        number = -1
+        for number, batch in enumerate(_batch(islice(found, self.config.max_documents))):
+            sentences = [
+                split_sentences(document.text, self.config.language) for _, document in batch
+            ]
+            tokens = _tokenize(tokenizer, sentences)
+            digests = np.array([digest_text(document) for document in sentences], np.uint64)
+            yield number, _make_table(self.info.features.arrow_schema, batch, tokens, digests)
+        # a part of a text may be empty, but not all of it
+        if number < 0 and len(shards) == len(self.source.shards):
+            raise ValueError(f"{self.source.name}: there are no documents; add some")
+
+
+def build_tokens(
+    data: CorpusData, source: Source, settings: str, num_proc: int | None, cache_dir: str | None
+) -> datasets.Dataset:
+    """Tokenize the documents of a source, or take them from the cache.
+
+    Args:
+        data: The corpus.
+        source: One of its sources.
+        settings: The tokenizer, from `describe_tokenizer`.
+        num_proc: Processes; None takes one for small texts, else as many as there are cores.
+        cache_dir: Folder for the tokens; None takes the one of `datasets`.
+
+    Returns:
+        Rows with ``sentences`` and ``digest``, and of unusable documents ``file``, ``position`` and
+        ``problem``.
+    """
+    builder = TokenizedText(
+        source,
+        cache_dir=cache_dir,
+        dataset_name="minbert_text",
+        hash=hash_sources("files", "corpus"),
+        key=source.key,
+        tokenizer=settings,
+        language=data.language if data.sentences == "split" else None,
+        max_documents=data.max_documents,
+        splitter=version("sentencex"),
+    )
+    is_large = source.size is None or source.size > LARGE_FILES
+    processes = num_proc or (_count_cores() if is_large else 1)
+    # the first documents are known only to who reads in order
+    processes = 1 if data.max_documents else min(processes, len(source.shards))
+    where = f"{data.where}: dataset {data.hub_id!r}"
+    with readable_hub(where) if data.hub_id else nullcontext(), _one_thread_each(processes):
+        built = build_cached(
+            builder, is_large=is_large, num_proc=processes if processes > 1 else None
+        )
+    return built["train"]
+
+
+def describe_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Write the tokenizer as JSON, without the padding and truncation that were asked of it."""
+    copy = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    copy.no_padding()
+    copy.no_truncation()
+    return str(copy.to_str())
+
+
+def _count_cores() -> int:
+    """Count the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on every system
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def _one_thread_each(processes: int) -> Iterator[None]:
+    """Keep tokenizers in several processes from starting threads, and from warning of it."""
+    name, value = "TOKENIZERS_PARALLELISM", os.environ.get("TOKENIZERS_PARALLELISM")
+    if processes > 1:
+        os.environ[name] = "false"
+    try:
+        yield
+    finally:
+        if value is not None:
+            os.environ[name] = value
+        elif processes > 1:
+            del os.environ[name]
+
+
+def _batch(
+    documents: Iterable[tuple[str, Document]],
+) -> Iterator[list[tuple[str, Document]]]:
+    """Part documents into batches of two or more, which is what is written at once."""
+    batch: list[tuple[str, Document]] = []
+    size = 0
+    for name, document in documents:
+        batch.append((name, document))
+        size += len(document.text)
+        is_full = len(batch) == BATCH_DOCUMENTS or size >= BATCH_CHARACTERS
+        # `datasets` keeps tables of one row in memory
+        if is_full and len(batch) > 1:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+class _Tokens(NamedTuple):
+    """Tokens of some documents.
+
+    Args:
+        counts: Sentences of each document, (D,).
+        lengths: Tokens of each sentence, none of them 0, (S,).
+        values: All tokens, (T,).
+    """
+
+    counts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    values: NDArray[np.int64]
+
+
+def _tokenize(tokenizer: Tokenizer, documents: list[list[str]]) -> _Tokens:
+    """Tokenize documents, which are lists of sentences."""
+    sentences = list(chain.from_iterable(documents))
+    encodings = tokenizer.encode_batch_fast(sentences, add_special_tokens=False)
+    ids = [encoding.ids for encoding in encodings]
+    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+    owners = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
+    counts = np.bincount(owners[lengths > 0], minlength=len(documents))
+    values = np.fromiter(chain.from_iterable(ids), np.int64, int(lengths.sum()))
+    return _Tokens(counts, lengths[lengths > 0], values)
+
+
+def digest_text(sentences: Sequence[str]) -> int:
+    """Hash the sentences of a document, white space aside, to a number below 2 ** 64."""
+    text = "".join(sentences).replace(" ", "")
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def _make_table(
+    schema: pa.Schema,
+    batch: list[tuple[str, Document]],
+    tokens: _Tokens,
+    digests: NDArray[np.uint64],
+) -> pa.Table:
+    kind = schema.field("sentences").type.value_type.value_type
+    values = pa.array(tokens.values.astype(kind.to_pandas_dtype()))
+    sentences = pa.ListArray.from_arrays(_to_offsets(tokens.lengths), values)
+    bad = [(name, document) if document.problem else None for name, document in batch]
+    columns = {
+        "sentences": pa.ListArray.from_arrays(_to_offsets(tokens.counts), sentences),
+        "digest": digests,
+        "file": [None if row is None else row[0] for row in bad],
+        "position": [None if row is None else row[1].position for row in bad],
+        "problem": [None if row is None else row[1].problem for row in bad],
+    }
+    return pa.table(columns, schema=schema)
+
+
+def _to_offsets(lengths: NDArray[np.int64]) -> pa.Array:
+    return pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))

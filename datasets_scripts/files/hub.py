@@ -1,0 +1,101 @@
+"""Rows of a dataset on the Hub, or of a local folder with the same layout."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import datasets
+from datasets.exceptions import DatasetsError
+
+from .splits import HUB_NAMES
+
+NEEDED_SPLITS = ("train", "validation")
+
+
+def read_hub(
+    owner: str,
+    hub_id: str,
+    required_columns: Callable[[str], Sequence[str]],
+    *,
+    extra_tests: Mapping[str, str],
+    cache_dir: str | None,
+) -> datasets.DatasetDict:
+    """Fetch the splits of a task from the Hub, with their columns unchanged.
+
+    Args:
+        owner: The task, for messages: ``task 'sst'``.
+        hub_id: ``owner/name`` or ``owner/name:config``, or a local folder.
+        required_columns: Returns the required columns of a split.
+        extra_tests: Ids of other datasets, by the split that their test rows become.
+        cache_dir: Folder for what is fetched.
+
+    Raises:
+        ValueError: If the dataset has no such configuration, or a split or a column is missing.
+        OSError: If the dataset does not exist or cannot be reached.
+    """
+    path, config = split_hub_id(hub_id)
+    where = f"{owner}: dataset {hub_id!r}"
+    with readable_hub(where):
+        fetched = datasets.load_dataset(path, config, cache_dir=cache_dir)
+    splits = datasets.DatasetDict()
+    for split, names in HUB_NAMES.items():
+        name = next((name for name in names if name in fetched), None)
+        if name is not None:
+            _check_columns(where, name, fetched[name], required_columns(split))
+            splits[split] = fetched[name]
+        elif split in NEEDED_SPLITS:
+            raise ValueError(f"{where} has no split {split!r}; its splits: {', '.join(fetched)}")
+    for split, other_id in extra_tests.items():
+        path, config = split_hub_id(other_id)
+        where = f"{owner}: dataset {other_id!r}"
+        with readable_hub(where):
+            rows = datasets.load_dataset(path, config, split="test", cache_dir=cache_dir)
+        _check_columns(where, "test", rows, required_columns(split))
+        splits[split] = rows
+    return splits
+
+
+@contextmanager
+def readable_hub(where: str) -> Iterator[None]:
+    """Turn errors of a dataset on the Hub into one line that tells the user what to do.
+
+    Args:
+        where: The dataset and its owner.
+
+    Raises:
+        ValueError: If it has no such configuration, or cannot be parsed.
+        OSError: If it does not exist or cannot be reached.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            f"{where} cannot be fetched from the Hub ({error}); check the name and the network, "
+            "or read local files: data_dir for a built-in dataset, else train_file and "
+            "validation_file"
+        ) from error
+    # unknown configurations, loading scripts, files that cannot be parsed
+    except (ValueError, RuntimeError, DatasetsError) as error:
+        raise ValueError(f"{where} cannot be read ({error}); check its page on the Hub") from error
+
+
+def split_hub_id(hub_id: str) -> tuple[str, str | None]:
+    """Split ``owner/name:config``; a local folder has no configuration."""
+    if Path(hub_id).is_dir():
+        return hub_id, None
+    path, _, config = hub_id.partition(":")
+    return path, config or None
+
+
+def class_names(rows: datasets.Dataset, column: str | None) -> tuple[str, ...] | None:
+    """Return the names of the classes that a column of numbers, or lists of them, declares."""
+    feature = rows.features.get(column)
+    names = getattr(getattr(feature, "feature", feature), "names", None)
+    return None if names is None else tuple(names)
+
+
+def _check_columns(where: str, split: str, rows: datasets.Dataset, columns: Sequence[str]) -> None:
+    if missing := [column for column in columns if column not in rows.column_names]:
+        raise ValueError(
+            f"{where}: split {split!r} has no column {missing}; its columns: {rows.column_names}"
+        )

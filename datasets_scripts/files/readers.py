@@ -1,0 +1,240 @@
+"""Read CSV, TSV, JSON-lines and Parquet files record by record, with line numbers."""
+
+import csv
+import glob
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import datasets
+
+from .compression import OPENERS, find_suffix, is_compressed, open_text
+
+LARGEST_FIELD = 100_000_000  # characters; the default of csv, 131,072, is too small
+FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+MAX_SHOWN = 40  # characters of a value in a message
+DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """How the delimited files of a dataset are written.
+
+    Args:
+        delimiter: Separator; None derives it from the suffix.
+        quoting: Whether a quoted field may contain separators; if not, quotes are plain text.
+        header: Columns of training and validation files without a header line.
+    """
+
+    delimiter: str | None = None
+    quoting: bool = True
+    header: tuple[str, ...] | None = None
+
+
+PLAIN_FORMAT = FileFormat()
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record of a file.
+
+    Args:
+        line: First line of the record, from 1; in Parquet files and on the Hub its row, from 1.
+        values: Values by column; empty if the record could not be read.
+        problem: Why it could not be read, else empty.
+        is_multiline: Whether each item of its lists is on its own line, as in CoNLL columns.
+    """
+
+    line: int
+    values: Mapping[str, Any]
+    problem: str = ""
+    is_multiline: bool = False
+
+    def line_of(self, item: int) -> int:
+        """Return the line of an item of its lists."""
+        return self.line + item if self.is_multiline else self.line
+
+
+def read_records(
+    path: str, columns: tuple[str, ...], *, file_format: FileFormat = PLAIN_FORMAT
+) -> Iterator[Record]:
+    """Read a file record by record.
+
+    Args:
+        path: The file; its suffix determines the format.
+        columns: Required columns.
+        file_format: How a delimited file is written.
+
+    Yields:
+        Every record, including invalid ones.
+
+    Raises:
+        ValueError: If the file is not in the format of its suffix, or a column is missing.
+        FileNotFoundError: If the file does not exist.
+    """
+    check_file(path)
+    suffix = find_suffix(path)
+    if suffix == ".parquet":
+        records = _read_parquet(path, columns)
+    elif suffix in {".csv", ".tsv"}:
+        delimiter = file_format.delimiter or ("," if suffix == ".csv" else "\t")
+        records = _read_delimited(path, columns, replace(file_format, delimiter=delimiter))
+    else:
+        records = _read_json_lines(path, columns)
+    is_empty = True
+    for record in records:
+        is_empty = False
+        yield record
+    if is_empty:
+        raise ValueError(f"{path}: the file has no rows, only a header")
+
+
+def check_file(path: str, suffixes: tuple[str, ...] | None = FILE_SUFFIXES) -> None:
+    """Reject a file that is missing, empty, or in an unknown format.
+
+    Args:
+        path: The file.
+        suffixes: The known formats; None accepts any.
+
+    Raises:
+        ValueError: If the file is empty or its suffix unknown.
+        FileNotFoundError: If the file does not exist.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(
+            f"{path}: there is no such file; check the path and the data_dir that contains it"
+        )
+    if Path(path).stat().st_size == 0:
+        raise ValueError(f"{path}: the file is empty")
+    if suffixes is None:
+        return
+    suffix = find_suffix(path)
+    if suffix not in suffixes:
+        raise ValueError(
+            f"{path}: unknown suffix {suffix!r}; known: {', '.join(filter(None, suffixes))}, each "
+            f"also compressed ({', '.join(OPENERS)}); rename or convert the file"
+        )
+    if suffix == ".parquet" and is_compressed(path):
+        raise ValueError(f"{path}: Parquet has its own compression; decompress the file")
+
+
+def _read_delimited(
+    path: str, columns: tuple[str, ...], file_format: FileFormat
+) -> Iterator[Record]:
+    delimiter = str(file_format.delimiter)
+    header = None if file_format.header is None else list(file_format.header)
+    lines = _split_quoted if file_format.quoting else _split_lines
+    for line, values in lines(path, delimiter):
+        if header is None:
+            header = [value.strip() for value in values]
+            check_header(path, header, columns, delimiter)
+        elif values:  # an empty line is not a record
+            yield _row_to_record(line, header, values)
+
+
+def _split_quoted(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Split a file into records, each with its first line."""
+    csv.field_size_limit(LARGEST_FIELD)
+    with open_text(path, newline="") as file:
+        # strict: an unclosed quote must not silently swallow the following rows
+        reader = csv.reader(file, delimiter=delimiter, strict=True)
+        start = 1
+        try:
+            for values in reader:
+                yield start, values
+                start = reader.line_num + 1
+        except csv.Error as error:
+            raise ValueError(
+                f"{path}:{start}: the record that starts here cannot be read ({error}); enclose a "
+                "field that contains quotes in quotes, and double the quotes inside it"
+            ) from error
+
+
+def _split_lines(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Split a file in which quotes are plain text: a line is a record."""
+    with open_text(path, newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            text = line.rstrip("\r\n")
+            yield number, text.split(delimiter) if text else []
+
+
+def _row_to_record(line: int, header: list[str], values: list[str]) -> Record:
+    if len(values) != len(header):
+        amount = "few" if len(values) < len(header) else "many"
+        problem = f"too {amount} columns ({len(values)}, the header has {len(header)})"
+        return Record(line, {}, problem)
+    # reversed, so that the first of two columns with the same name wins
+    return Record(line, dict(zip(reversed(header), reversed(values), strict=True)))
+
+
+def check_header(
+    path: str, header: list[str], columns: tuple[str, ...], delimiter: str = ""
+) -> None:
+    """Reject a file without a required column.
+
+    Args:
+        path: The file, for the message.
+        header: Its columns.
+        columns: Required columns.
+        delimiter: Separator of a delimited file.
+
+    Raises:
+        ValueError: If a column is missing.
+    """
+    missing = [column for column in columns if column not in header]
+    if not missing:
+        return
+    hint = "use one of these names"
+    line = delimiter.join(header)
+    for other, name in DELIMITERS.items():
+        if delimiter and other != delimiter and set(columns) <= set(line.split(other)):
+            hint = (
+                f"the file is {name}-separated, but was read as {DELIMITERS[delimiter]}-separated"
+                " (.csv means comma, .tsv means tab)"
+            )
+    raise ValueError(f"{path}: no column {missing}; its columns are {header}; {hint}")
+
+
+def _read_json_lines(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
+    is_checked = False
+    with open_text(path) as file:
+        for line, text in enumerate(file, start=1):
+            if not text.strip():
+                continue
+            if line == 1 and text.lstrip().startswith("["):
+                raise ValueError(f"{path}: a JSON array; write one JSON object on each line")
+            record = parse_json(line, text)
+            if not is_checked and not record.problem:
+                check_header(path, list(record.values), columns)
+                is_checked = True
+            yield record
+
+
+def parse_json(line: int, text: str) -> Record:
+    """Parse a line with a JSON object."""
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        return Record(line, {}, f"not valid JSON ({error.msg})")
+    if not isinstance(values, dict):
+        return Record(line, {}, "not a JSON object")
+    return Record(line, values)
+
+
+def _read_parquet(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
+    # streaming, so that the rows are not copied into the cache a second time
+    try:
+        rows = datasets.IterableDataset.from_parquet(glob.escape(path))
+        header = list(rows.column_names or [])
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path}: cannot be read as Parquet ({error})") from error
+    check_header(path, header, columns)
+    for line, values in enumerate(rows, start=1):
+        yield Record(line, values)
+
+
+def shorten(text: str) -> str:
+    """Shorten a value for a message."""
+    return f"{text[:MAX_SHOWN]}..." if len(text) > MAX_SHOWN else text

@@ -1,0 +1,83 @@
+"""Read questions about passages: SQuAD's JSON, nested or flat, JSON lines or Parquet."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from .compression import find_suffix, open_text
+from .readers import Record, check_file, check_header, read_records
+
+ANSWER_COLUMN = "answers"
+SQUAD_SUFFIXES = (".json", ".jsonl", ".parquet")
+
+
+def read_squad(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
+    """Read a file question by question.
+
+    Args:
+        path: SQuAD's JSON; JSON with a list of questions as ``data``; JSON lines; or Parquet.
+        columns: Required columns.
+
+    Yields:
+        Every question, including invalid ones. ``line`` is that of JSON lines, else the number of
+        the question, from 1.
+
+    Raises:
+        ValueError: If the file has another format, or a column is missing.
+        FileNotFoundError: If the file does not exist.
+    """
+    check_file(path, SQUAD_SUFFIXES)
+    content = _read_json(path) if find_suffix(path) == ".json" else None
+    if content is None:
+        yield from read_records(path, columns)
+        return
+    number = 0
+    for number, values in enumerate(_list_questions(path, content), start=1):
+        if number == 1:
+            # whether the file has answers cannot be seen from its first question
+            check_header(path, list(values), tuple(c for c in columns if c != ANSWER_COLUMN))
+        yield Record(number, values)
+    if not number:
+        raise ValueError(f"{path}: the file has no questions")
+
+
+def _read_json(path: str) -> Any:
+    """Read a file with a single JSON value; None for JSON lines."""
+    with open_text(path) as file:
+        try:
+            content = json.load(file)
+        except json.JSONDecodeError as error:
+            if error.msg == "Extra data":  # the first line was a complete value
+                return None
+            raise ValueError(f"{path}:{error.lineno}: not valid JSON ({error.msg})") from error
+    return None if isinstance(content, dict) and "data" not in content else content
+
+
+def _list_questions(path: str, content: Any) -> Iterator[dict[str, Any]]:
+    """Yield the questions of articles and paragraphs, or of a flat list."""
+    entries = content["data"] if isinstance(content, dict) else content
+    if not isinstance(entries, list):
+        raise ValueError(  # noqa: TRY004  (the file is wrong, not an argument)
+            f"{path}: 'data' is not a list; SQuAD files have a list of articles there"
+        )
+    for number, entry in enumerate(entries, start=1):
+        if not isinstance(entry, dict):
+            raise ValueError(  # noqa: TRY004
+                f"{path}: entry {number} of 'data' is not a JSON object"
+            )
+        if "paragraphs" in entry:
+            yield from _list_article(path, number, entry["paragraphs"])
+        else:
+            yield entry
+
+
+def _list_article(path: str, number: int, paragraphs: Any) -> Iterator[dict[str, Any]]:
+    try:
+        for paragraph in paragraphs:
+            for question in paragraph["qas"]:
+                yield {**question, "context": paragraph["context"]}
+    except (TypeError, KeyError) as error:
+        raise ValueError(
+            f"{path}: article {number} is not in SQuAD's format ({error!r}); expected paragraphs, "
+            "each with a context and qas"
+        ) from error

@@ -1,0 +1,134 @@
+"""Check the values of a recipe and convert them to the types of their fields."""
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+Converter = Callable[[str, Any], Any]
+
+
+def convert_keys(
+    owner: str, mapping: Mapping[str, Any], converters: Mapping[str, Converter]
+) -> dict[str, Any]:
+    """Convert the values of a recipe; keys without a value are left out.
+
+    Args:
+        owner: Owner of the keys, for messages: ``task 'sst'``.
+        mapping: Values by key, as parsed from YAML.
+        converters: Conversion by key; all other values are text.
+
+    Raises:
+        ValueError: If a value has the wrong type; the message names owner, key and value.
+    """
+    return {
+        key: converters.get(key, to_text)(f"{owner}: {key}={value!r}", value)
+        for key, value in mapping.items()
+        if value is not None
+    }
+
+
+def to_text(where: str, value: Any) -> str:
+    """Check a text or a path."""
+    if isinstance(value, str | Path) and str(value):
+        return str(value)
+    raise ValueError(f"{where}: expected text; quote it if YAML reads it as something else")
+
+
+def to_fraction(where: str, value: Any) -> float:
+    """Check a number in [0, 1]."""
+    if not is_number(value) or not 0 <= value <= 1:
+        raise ValueError(f"{where}: expected a fraction in [0, 1], such as 0.01")
+    return float(value)
+
+
+def to_columns(where: str, value: Any) -> tuple[str, ...]:
+    """Check a name or a list of names."""
+    return to_names(where, (value,) if isinstance(value, str) else value)
+
+
+def to_names(where: str, value: Any) -> tuple[str, ...]:
+    """Check a list of distinct names."""
+    is_list = isinstance(value, list | tuple) and value
+    # YAML reads a bare `yes` or `no` as a boolean, which would become the label "True".
+    if not is_list or any(
+        isinstance(item, bool) or not isinstance(item, str | int) for item in value
+    ):
+        raise ValueError(
+            f"{where}: expected a list of names; put names such as 'yes' and 'no' in quotes"
+        )
+    names = tuple(str(item) for item in value)
+    if len(set(names)) < len(names):
+        raise ValueError(f"{where}: duplicate name; give each name once")
+    return names
+
+
+def to_paths(where: str, value: Any) -> dict[str, str]:
+    """Check a mapping from names to paths."""
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"{where}: expected names and paths, as in {{validation_hard: my.tsv}}")
+    return {split: to_text(f"{where}: {split}", path) for split, path in value.items()}
+
+
+def to_column(where: str, value: Any) -> str:
+    """Check the name or the number of a column."""
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if is_integer else to_text(where, value)
+
+
+def to_switch(where: str, value: Any) -> bool:
+    """Check a boolean."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{where}: expected true or false")  # noqa: TRY004  (a user's value)
+    return value
+
+
+def to_choice(*choices: str) -> Callable[[str, Any], str]:
+    """Return a check for one of some texts."""
+
+    def convert(where: str, value: Any) -> str:
+        if value not in choices:
+            raise ValueError(f"{where}: expected one of {', '.join(choices)}")
+        return str(value)
+
+    return convert
+
+
+def to_range(where: str, value: Any) -> tuple[float, float]:
+    """Check a list of two ascending numbers."""
+    is_pair = isinstance(value, list | tuple) and len(value) == 2 and all(map(is_number, value))
+    if not is_pair or not value[0] < value[1]:
+        raise ValueError(f"{where}: expected two numbers [low, high] with low < high")
+    return float(value[0]), float(value[1])
+
+
+def to_count(where: str, value: Any, least: int = 1) -> int:
+    """Check an integer.
+
+    Args:
+        where: Owner and key, for the message.
+        value: As parsed from YAML.
+        least: The smallest allowed value.
+
+    Raises:
+        ValueError: If it is not an integer, or too small.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{where}: expected an integer of at least {least}")
+    return value
+
+
+def to_samples_per_class(where: str, value: Any) -> int | str:
+    """Check a count or ``balanced``."""
+    if value == "balanced":
+        return str(value)
+    try:
+        return to_count(where, value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or 'balanced'") from None
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a finite number and not a boolean."""
+    is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_numeric and math.isfinite(value)

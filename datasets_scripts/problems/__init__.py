@@ -1,0 +1,32 @@
+"""The formats of rows, one module for each problem type.
+
+``row_format`` (what every type defines), ``sentences`` and ``encoding`` (what types of sentences
+share), ``tag_schemes`` and ``tag_encoding`` (tags), ``windows`` (passages of questions).
+"""
+
+from .classification import ClassificationFormat
+from .contrastive import ContrastiveFormat
+from .corpus_text import CorpusText
+from .paraphrase import ParaphraseFormat
+from .question_answering import QuestionFormat
+from .row_format import RowFormat
+from .similarity import SimilarityFormat
+from .token_classification import TagFormat
+
+FORMATS: dict[str, type[RowFormat] | type[CorpusText]] = {
+    "classification": ClassificationFormat,
+    "paraphrase": ParaphraseFormat,
+    "similarity": SimilarityFormat,
+    "contrastive": ContrastiveFormat,
+    "token_classification": TagFormat,
+    "question_answering": QuestionFormat,
+    "masked_lm": CorpusText,
+    "next_sentence": CorpusText,
+    "pretraining": CorpusText,
+}
+# Those whose rows are read one by one.
+ROW_FORMATS: dict[str, type[RowFormat]] = {
+    name: kind for name, kind in FORMATS.items() if issubclass(kind, RowFormat)
+}
+
+__all__ = ["FORMATS", "ROW_FORMATS", "RowFormat"]

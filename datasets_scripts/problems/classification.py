@@ -1,0 +1,73 @@
+"""Sentences or pairs of them, each with a class."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from datasets_scripts.files.readers import Record, shorten
+
+from .row_format import Row, RowSource, is_numeral, normalize_value
+from .sentences import SentenceFormat
+
+MAX_LABELS_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class ClassificationFormat(SentenceFormat):
+    """Rows whose ``label`` is the number of a class."""
+
+    problem_type: ClassVar[str] = "classification"
+    text_counts: ClassVar[tuple[int, ...]] = (1, 2)
+    has_classes: ClassVar[bool] = True
+    own_keys: ClassVar[tuple[str, ...]] = ("label_column", "labels")
+    loss_type: ClassVar[str] = "int64"
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes."""
+        return self.labels
+
+    def expected_labels(self, count: int = 2) -> tuple[str, ...] | None:
+        """Stand in for the labels of a task whose rows have not been read."""
+        return self.labels or tuple(map(str, range(count)))
+
+    def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:
+        """Infer the names of the classes from the training rows, if the recipe has none."""
+        train = sources["train"]
+        labels = self.labels or train.class_names(self) or infer_labels(train.labels(self))
+        if len(labels) < 2:
+            raise ValueError(
+                f"{where}: the training rows have the labels {list(labels)}, at least two are "
+                f"needed; check label_column={self.label_column!r}"
+            )
+        return replace(self, labels=labels)
+
+    def from_hub(self, number: int, values: Row, names: tuple[str, ...] | None) -> Record:
+        """Make a record of a row of the Hub, with the name of its class instead of the number."""
+        label: Any = values.get(self.label_column or "")
+        has_names = names is not None and set(names) == set(self.labels or ())
+        if names is not None and has_names and isinstance(label, int) and 0 <= label < len(names):
+            values = {**values, str(self.label_column): names[label]}
+        return Record(number + 1, values)
+
+    def parse_label(self, text: str) -> int:
+        """Return the number of a class, which may be given by name or by number."""
+        labels = self.labels or ()
+        if text in labels:
+            return labels.index(text)
+        # numbers stand for names only if no name could be confused with one
+        has_numbers = not any(is_numeral(label) for label in labels)
+        if has_numbers and text in map(str, range(len(labels))):
+            return int(text)
+        shown = ", ".join(map(repr, labels[:MAX_LABELS_SHOWN]))
+        shown += ", ..." if len(labels) > MAX_LABELS_SHOWN else ""
+        extra = f" or their numbers 0 to {len(labels) - 1}" if has_numbers else ""
+        raise ValueError(f"label {shorten(text)!r} is not among the labels {shown}{extra}")
+
+
+def infer_labels(values: Iterable[Any]) -> tuple[str, ...]:
+    """List the distinct labels: numbers by size if all are numbers, else sorted as text."""
+    labels = {text for value in values if (text := normalize_value(value))}
+    if all(is_numeral(label) for label in labels):
+        return tuple(sorted(labels, key=lambda label: (float(label), label)))
+    return tuple(sorted(labels))

@@ -1,0 +1,214 @@
+"""Tokenize sentences and pairs of them."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import datasets
+from transformers import PreTrainedTokenizerBase
+
+from datasets_scripts.files.progress import progress_bars
+
+PAIR_ENCODINGS = ("joint", "separate")
+LONG_MAP = 20_000  # rows; fewer are encoded before a progress bar is of use
+# Share of the kept tokens that comes from the start of a text: the paper's 128 of 510, with 382
+# from the end. Source: Sun et al. 2019, How to Fine-Tune BERT for Text Classification?, 5.3.1.
+HEAD_SHARES = {"head": 1.0, "tail": 0.0, "head_tail": 128 / 510}
+
+Columns = dict[str, list[Any]]
+
+
+def encode_rows(
+    rows: datasets.Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    pair_encoding: str | None,
+    max_length: int,
+    truncation: str = "head",
+    label_type: str = "int64",
+) -> datasets.Dataset:
+    """Tokenize sentences; padding and masks are left to the collator.
+
+    Args:
+        rows: Rows with id, sentence1, optionally sentence2 and sentence3, and label (if labeled).
+        tokenizer: Tokenizer of the model.
+        pair_encoding: ``joint`` puts both sentences into one sequence, ``separate`` makes each a
+            sequence; None for single sentences.
+        max_length: Maximum tokens of a sequence, including special tokens.
+        truncation: Part of a long text to keep: its ``head``, its ``tail``, or both, as
+            ``head_tail``: a quarter of the tokens from the start, 128 of 510, and the rest from
+            the end (Sun et al. 2019, section 5.3.1). The longer text of a joint pair is truncated
+            first.
+        label_type: Type of the labels, as the loss needs it.
+
+    Returns:
+        Rows with id, input_ids and token_type_ids (a list for each sequence if they are separate),
+        length (in tokens, of the longest sequence) and labels (if labeled).
+
+    Raises:
+        ValueError: If ``pair_encoding`` does not fit the rows, or ``truncation`` is unknown.
+    """
+    is_pair = "sentence2" in rows.column_names
+    allowed = PAIR_ENCODINGS if is_pair else (None,)
+    check_pair_encoding("pairs" if is_pair else "single sentences", pair_encoding, allowed)
+    return tokenize_rows(
+        rows,
+        tokenizer,
+        is_separate=pair_encoding == "separate",
+        max_length=max_length,
+        truncation=truncation,
+        label_type=label_type,
+    )
+
+
+def tokenize_rows(
+    rows: datasets.Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    is_separate: bool,
+    max_length: int,
+    truncation: str = "head",
+    label_type: str = "int64",
+) -> datasets.Dataset:
+    """Tokenize rows as `encode_rows` does, with one sequence for each text or for all of them.
+
+    Raises:
+        ValueError: If ``truncation`` is unknown.
+    """
+    if truncation not in HEAD_SHARES:
+        raise ValueError(f"truncation={truncation!r}; known: {', '.join(HEAD_SHARES)}")
+    # The first call sets the tokenizer's truncation. Made here, the state of the tokenizer and
+    # with it the name of the cached result are the same in every run.
+    _tokenize(tokenizer, [""], None, max_length, truncation)
+    with progress_bars(shown=len(rows) > LONG_MAP):
+        return rows.map(
+            _encode_separate if is_separate else _encode_joint,
+            batched=True,
+            fn_kwargs={
+                "tokenizer": tokenizer,
+                "max_length": max_length,
+                "truncation": truncation,
+            },
+            remove_columns=[name for name in rows.column_names if name != "id"],
+            features=_make_features(
+                is_separate=is_separate,
+                label_type=label_type if "label" in rows.column_names else None,
+            ),
+            desc="encode",
+        )
+
+
+def check_pair_encoding(kind: str, given: str | None, allowed: Sequence[str | None]) -> None:
+    """Reject an encoding of pairs that does not fit the rows.
+
+    Args:
+        kind: What the rows are, for the message.
+        given: The encoding.
+        allowed: Encodings that fit.
+
+    Raises:
+        ValueError: If it is not among them.
+    """
+    if given not in allowed:
+        raise ValueError(
+            f"pair_encoding={given!r}, but the rows are {kind}; allowed: "
+            f"{', '.join(map(repr, allowed))}"
+        )
+
+
+def choose_tokens(special: Sequence[int], max_length: int, head_share: float) -> list[int]:
+    """Choose the tokens of a sequence to keep.
+
+    All special tokens are kept. The longer of two texts loses tokens first, until both have the
+    same length, as with ``truncation="longest_first"`` of a tokenizer.
+
+    Args:
+        special: For each token 1 if the tokenizer added it, as [CLS] and [SEP], else 0, (T,).
+        max_length: Maximum tokens to keep, including special tokens.
+        head_share: Share of the kept tokens of a text that comes from its start, in [0, 1].
+
+    Returns:
+        Their positions, ascending.
+    """
+    places = range(len(special))
+    if len(special) <= max_length:
+        return list(places)
+    texts = [list(run) for added, run in groupby(places, special.__getitem__) if not added]
+    room = max_length - sum(special)
+    longer = max(reversed(texts), key=len)  # the second one, if both have the same length
+    shorter_size = min(sum(map(len, texts)) - len(longer), room // 2)
+    dropped: set[int] = set()
+    for text in texts:
+        size = room - shorter_size if text is longer else shorter_size
+        head = round(head_share * size)
+        dropped.update(text[head : len(text) - (size - head)])
+    return [place for place in places if place not in dropped]
+
+
+def _make_features(*, is_separate: bool, label_type: str | None) -> datasets.Features:
+    ids = datasets.List(datasets.Value("int32"))
+    types = datasets.List(datasets.Value("int8"))
+    features = {
+        "id": datasets.Value("string"),
+        "input_ids": datasets.List(ids) if is_separate else ids,
+        "token_type_ids": datasets.List(types) if is_separate else types,
+        "length": datasets.Value("int32"),
+    }
+    if label_type is not None:
+        features["labels"] = datasets.Value(label_type)
+    return datasets.Features(features)
+
+
+def _encode_joint(
+    batch: Columns, tokenizer: PreTrainedTokenizerBase, max_length: int, truncation: str
+) -> Columns:
+    first, second = batch["sentence1"], batch.get("sentence2")
+    encoded = _tokenize(tokenizer, first, second, max_length, truncation)
+    encoded["length"] = [len(ids) for ids in encoded["input_ids"]]
+    return encoded | _labels(batch)
+
+
+def _encode_separate(
+    batch: Columns, tokenizer: PreTrainedTokenizerBase, max_length: int, truncation: str
+) -> Columns:
+    texts = [batch[name] for name in ("sentence1", "sentence2", "sentence3") if name in batch]
+    columns = [_tokenize(tokenizer, column, None, max_length, truncation) for column in texts]
+    encoded: Columns = {
+        key: [list(row) for row in zip(*(column[key] for column in columns), strict=True)]
+        for key in columns[0]
+    }
+    encoded["length"] = [max(map(len, row)) for row in encoded["input_ids"]]
+    return encoded | _labels(batch)
+
+
+def _tokenize(
+    tokenizer: PreTrainedTokenizerBase,
+    first: list[str],
+    second: list[str] | None,
+    max_length: int,
+    truncation: str,
+) -> Columns:
+    is_own = truncation != "head"  # tokenizers can only keep heads
+    # Padding and truncation are explicit: a tokenizer.json can contain its own.
+    encoded = tokenizer(
+        first,
+        second,
+        padding=False,
+        truncation=False if is_own else "longest_first",
+        max_length=None if is_own else max_length,
+        return_attention_mask=False,
+        return_token_type_ids=True,
+        return_special_tokens_mask=is_own,
+        verbose=not is_own,  # no warning about sequences that are too long
+    )
+    columns = {name: encoded[name] for name in ("input_ids", "token_type_ids")}
+    if is_own:
+        for row, special in enumerate(encoded["special_tokens_mask"]):
+            kept = choose_tokens(special, max_length, HEAD_SHARES[truncation])
+            for column in columns.values():
+                column[row] = [column[row][place] for place in kept]
+    return columns
+
+
+def _labels(batch: Columns) -> Columns:
+    return {"labels": batch["label"]} if "label" in batch else {}

@@ -1,0 +1,224 @@
+"""Questions that a part of a passage answers, or none.
+
+Source: Rajpurkar et al. 2016 (SQuAD 1.1) and 2018 (SQuAD 2.0, with unanswerable questions).
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import datasets
+import numpy as np
+from numpy.typing import NDArray
+
+from datasets_scripts.files.readers import PLAIN_FORMAT, FileFormat, Record
+from datasets_scripts.files.splits import is_test
+from datasets_scripts.files.squad import ANSWER_COLUMN, SQUAD_SUFFIXES, read_squad
+
+from .row_format import Row, RowFormat, find_text_problem, make_features, normalize_value
+from .windows import WindowSizes, encode_questions
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class QuestionFormat(RowFormat):
+    """Rows with a question, ``sentence1``, and its passage, ``sentence2``.
+
+    The passage is kept as it is, character by character: answers are positions in it.
+    ``label_column`` holds the answers, ``{"text": [...], "answer_start": [...]}`` or a list of
+    ``{"text": ..., "answer_start": ...}``; those of an unanswerable question are empty.
+    """
+
+    problem_type: ClassVar[str] = "question_answering"
+    text_counts: ClassVar[tuple[int, ...]] = (2,)
+    default_keys: ClassVar[Mapping[str, Any]] = {
+        "text_columns": ("question", "context"),
+        "label_column": ANSWER_COLUMN,
+    }
+    file_suffixes: ClassVar[tuple[str, ...] | None] = SQUAD_SUFFIXES
+    helper_columns: ClassVar[tuple[str, ...]] = ("moved",)
+
+    @property
+    def features(self) -> datasets.Features:
+        """Columns of the rows.
+
+        ``answers`` and ``answer_starts``, in characters, are parallel. ``label`` is 1 with an
+        answer, 0 without, and None if unknown. ``moved`` counts answers that are not at their
+        start, but elsewhere in the passage.
+        """
+        return make_features(
+            id="string",
+            sentence1="string",
+            sentence2="string",
+            answers=datasets.List(datasets.Value("string")),
+            answer_starts=datasets.List(datasets.Value("int32")),
+            label="int64",
+            moved="int32",
+        )
+
+    def read(
+        self,
+        path: str,
+        split: str,
+        file_format: FileFormat = PLAIN_FORMAT,  # noqa: ARG002  (the files are never delimited)
+    ) -> Iterator[Record]:
+        """Read the questions of a file."""
+        return read_squad(path, self.required_columns(split))
+
+    def to_row(self, record: Record, number: int, split: str) -> Row:
+        """Convert a question."""
+        texts = [record.values.get(column) for column in self.text_columns]
+        question, passage = (text if isinstance(text, str) else "" for text in texts)
+        row_id = normalize_value(record.values.get(self.id_column or "id"))
+        problem = record.problem or find_text_problem(self.text_columns, texts)
+        row: Row = {"answers": [], "answer_starts": [], "label": None, "moved": 0}
+        if not problem:
+            try:
+                row |= self._parse_answers(record.values, passage, split)
+            except ValueError as error:
+                problem = str(error)
+        return {
+            **row,
+            "id": row_id or str(number),
+            "sentence1": question.strip(),
+            "sentence2": passage,
+            "line": record.line,
+            "problem": f"{problem} (id {row_id})" if problem and row_id else problem,
+        }
+
+    def check_split(self, rows: datasets.Dataset, where: str, split: str) -> datasets.Dataset:
+        """Mark duplicate ids, and reject a split without any answer.
+
+        Test questions whose lists of answers are all empty have secret answers: they lose their
+        labels.
+
+        Raises:
+            ValueError: If no training or validation question has an answer.
+        """
+        is_unanswered = set(rows["label"][:]) == {0}
+        if is_unanswered and not is_test(split):
+            raise ValueError(
+                f"{where}: none of its {len(rows)} questions has an answer; only a test_file may "
+                "lack them"
+            )
+        if is_unanswered:
+            rows = rows.map(lambda _: {"label": None}, features=rows.features)
+        seen: set[str] = set()
+        problems = []
+        for row_id, problem in zip(rows["id"][:], rows["problem"][:], strict=True):
+            problems.append(problem or (f"duplicate id {row_id!r}" if row_id in seen else ""))
+            seen.add(row_id)
+        if problems == rows["problem"][:]:
+            return rows
+        return rows.remove_columns("problem").add_column("problem", problems)
+
+    def count(self, where: str, valid: datasets.Dataset, drawn: datasets.Dataset) -> dict[str, int]:  # noqa: ARG002
+        """Count the answers that were moved, and warn about them."""
+        moved = sum(valid["moved"])
+        if moved:
+            logger.warning(
+                "%s: %d answers do not begin at their answer_start; the nearest occurrence in the "
+                "passage was used",
+                where,
+                moved,
+            )
+        return {"moved_answers": moved}
+
+    def texts(self, rows: datasets.Dataset) -> Iterator[str]:
+        """Yield all questions and passages, row by row."""
+        pairs = zip(rows["sentence1"][:], rows["sentence2"][:], strict=True)
+        return (text for pair in pairs for text in pair)
+
+    def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
+        """Tokenize questions with windows of their passages; see `WindowSizes`."""
+        return encode_questions(rows, tokenizer, WindowSizes(**options))
+
+    def head_facts(self, train: datasets.Dataset) -> dict[str, Any]:
+        """Describe the training rows as far as a head depends on them."""
+        return super().head_facts(train) | {"has_unanswerable": 0 in train.unique("label")}
+
+    def references(self, rows: datasets.Dataset) -> NDArray[Any] | None:
+        """Return the texts of the answers of each question, (N,) of lists."""
+        return np.fromiter(rows["answers"][:], dtype=object)
+
+    def _parse_answers(self, values: Mapping[str, Any], passage: str, split: str) -> Row:
+        """Read the answers of a question, and locate them in its passage.
+
+        Raises:
+            ValueError: If they have another form, are missing, or one is not in the passage.
+        """
+        given = _list_answers(values.get(self.label_column or ""))
+        is_impossible = values.get("is_impossible")
+        if given is None and not is_impossible:
+            if not is_test(split):
+                raise ValueError("no answers, which only test questions may lack")
+            return {}
+        if is_impossible and given:
+            raise ValueError("is_impossible, although it has answers")
+        if not given:
+            return {"label": 0}
+        starts = [find_answer(passage, text, start) for text, start in given]
+        return {
+            "answers": [text for text, _ in given],
+            "answer_starts": starts,
+            "label": 1,
+            "moved": sum(start != said for start, (_, said) in zip(starts, given, strict=True)),
+        }
+
+
+def find_answer(passage: str, text: str, start: int) -> int:
+    """Return where an answer begins in its passage.
+
+    Args:
+        passage: The passage.
+        text: The answer.
+        start: Its declared start, in characters.
+
+    Returns:
+        ``start`` if it is there, else the start of its nearest occurrence, the first of two.
+
+    Raises:
+        ValueError: If it is not in the passage.
+    """
+    if not text.strip():
+        raise ValueError("an answer without text")
+    if start >= 0 and passage.startswith(text, start):
+        return start
+    before = passage.rfind(text, 0, max(0, start) + len(text))
+    after = passage.find(text, max(0, start))
+    places = [place for place in (before, after) if place >= 0]
+    if not places:
+        where = f"{start} is beyond its {len(passage)} characters"
+        if 0 <= start < len(passage):
+            where = f"at {start} there is {passage[start : start + len(text)]!r}"
+        raise ValueError(f"the answer {text!r} is not in the passage; {where}")
+    return min(places, key=lambda place: abs(place - start))
+
+
+def _list_answers(given: Any) -> list[tuple[str, int]] | None:
+    """List answers with their starts; None if there is no value.
+
+    Raises:
+        ValueError: If they have another form.
+    """
+    if given is None:
+        return None
+    try:
+        if isinstance(given, Mapping):
+            pairs = list(zip(given["text"], given["answer_start"], strict=True))
+        else:
+            pairs = [(answer["text"], answer["answer_start"]) for answer in given]
+    except (TypeError, KeyError, ValueError):
+        pairs = [(None, None)]
+    if not all(isinstance(text, str) and _is_position(start) for text, start in pairs):
+        raise ValueError(
+            "answers are neither a list of {text, answer_start} nor a mapping of two lists, text "
+            "and answer_start"
+        )
+    return [(text, int(start)) for text, start in pairs]
+
+
+def _is_position(start: Any) -> bool:
+    return isinstance(start, int) and not isinstance(start, bool)

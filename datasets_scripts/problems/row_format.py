@@ -1,0 +1,240 @@
+"""What every problem type defines about its rows."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self
+
+import datasets
+import numpy as np
+from numpy.typing import NDArray
+
+from datasets_scripts.files.readers import FILE_SUFFIXES, PLAIN_FORMAT, FileFormat, Record
+from datasets_scripts.files.splits import is_test
+
+Row = dict[str, Any]
+
+
+class RowSource(Protocol):
+    """The rows of a split before they are converted."""
+
+    @property
+    def name(self) -> str:
+        """Path of the file, or ``hub_id:split``, for messages."""
+
+    @property
+    def path(self) -> str | None:
+        """Path of the file; None for the Hub."""
+
+    def read(self, row_format: "RowFormat") -> Iterator[Record]:
+        """Read the records."""
+
+    def labels(self, row_format: "RowFormat") -> Iterable[Any]:
+        """Return the distinct labels, or all of them, as they are written."""
+
+    def class_names(self, row_format: "RowFormat") -> tuple[str, ...] | None:
+        """Return the names of the classes, if the source declares them."""
+
+
+@dataclass(frozen=True)
+class RowFormat(ABC):
+    """How the records of a task become rows, and its rows tokens.
+
+    Args:
+        text_columns: Columns of the texts.
+        label_column: Column of the label; None without labels.
+        id_column: Column of the row id; None uses a column ``id``, else the number of the row.
+        labels: Names of the classes.
+        score_range: Lowest and highest score.
+        undecided: Labels of rows on which the annotators did not agree.
+    """
+
+    text_columns: tuple[str, ...]
+    label_column: str | None = None
+    id_column: str | None = None
+    labels: tuple[str, ...] | None = None
+    score_range: tuple[float, float] | None = None
+    undecided: tuple[str, ...] = ()
+
+    problem_type: ClassVar[str]
+    # Whether the rows are made from running text, without a file of rows.
+    reads_corpus: ClassVar[bool] = False
+    text_counts: ClassVar[tuple[int, ...]]
+    # Whether rows can be drawn and counted by class.
+    has_classes: ClassVar[bool] = False
+    # Keys of a recipe that not every problem type has, and those that it must give.
+    own_keys: ClassVar[tuple[str, ...]] = ("label_column",)
+    required_keys: ClassVar[tuple[str, ...]] = ("text_columns", "label_column")
+    # Keys of the columns that rows of the Hub must name.
+    hub_keys: ClassVar[tuple[str, ...]] = ("text_columns", "label_column")
+    # Values of keys that a recipe may leave out.
+    default_keys: ClassVar[Mapping[str, Any]] = {}
+    # None reads files with any suffix.
+    file_suffixes: ClassVar[tuple[str, ...] | None] = FILE_SUFFIXES
+    label_name: ClassVar[str] = "label"
+    helper_columns: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    @abstractmethod
+    def features(self) -> datasets.Features:
+        """Columns of the rows; ``line`` and ``problem`` tell where and why a row is invalid."""
+
+    @abstractmethod
+    def to_row(self, record: Record, number: int, split: str) -> Row:
+        """Convert a record.
+
+        Args:
+            record: The record.
+            number: Number of the record in its split, from 0.
+            split: Its split; a test row may have no label.
+
+        Returns:
+            A row with ``features``; ``problem`` is empty if the row is valid.
+        """
+
+    @abstractmethod
+    def read(
+        self, path: str, split: str, file_format: FileFormat = PLAIN_FORMAT
+    ) -> Iterator[Record]:
+        """Read the records of a file, including invalid ones.
+
+        Raises:
+            ValueError: If the file has another format, or a column is missing.
+            FileNotFoundError: If the file does not exist.
+        """
+
+    @abstractmethod
+    def texts(self, rows: datasets.Dataset) -> Iterator[str]:
+        """Yield the texts of all rows, row by row."""
+
+    @abstractmethod
+    def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
+        """Tokenize rows; padding and masks are left to the collator."""
+
+    def required_columns(self, split: str) -> tuple[str, ...]:
+        """Return the columns that a split must have; test rows need no label."""
+        label = () if is_test(split) or self.label_column is None else (self.label_column,)
+        ids = () if self.id_column is None else (self.id_column,)
+        return (*self.text_columns, *label, *ids)
+
+    def from_hub(self, number: int, values: Row, names: tuple[str, ...] | None) -> Record:  # noqa: ARG002
+        """Make a record of a row of the Hub.
+
+        Args:
+            number: Number of the row, from 0.
+            values: Its values by column.
+            names: Names of the classes that the label column declares.
+        """
+        return Record(number + 1, values)
+
+    def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:  # noqa: ARG002
+        """Complete what only the rows can tell, such as the names of the classes.
+
+        Args:
+            where: Owner of the rows, for messages.
+            sources: Rows by split.
+
+        Raises:
+            ValueError: If they contradict the recipe, or cannot be learned from.
+        """
+        return self
+
+    def check_split(self, rows: datasets.Dataset, where: str, split: str) -> datasets.Dataset:  # noqa: ARG002
+        """Check all rows of a split together; returns them with more problems marked.
+
+        Args:
+            rows: All rows, including invalid ones.
+            where: Their source, for messages.
+            split: Name of the split.
+
+        Raises:
+            ValueError: If the split cannot be used at all.
+        """
+        return rows
+
+    def count(
+        self,
+        where: str,  # noqa: ARG002
+        valid: datasets.Dataset,  # noqa: ARG002
+        drawn: datasets.Dataset,  # noqa: ARG002
+    ) -> dict[str, int]:
+        """Count facts about a split that only this problem type has.
+
+        Args:
+            where: Owner and split, for messages.
+            valid: The valid rows.
+            drawn: Those that were drawn from them.
+        """
+        return {}
+
+    @property
+    def label_names(self) -> tuple[str, ...] | None:
+        """Names of the classes or tags; None without."""
+        return self.labels
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes that rows can be drawn and counted by; None without."""
+        return None
+
+    def expected_labels(self, count: int = 2) -> tuple[str, ...] | None:  # noqa: ARG002
+        """Stand in for the labels of a task whose rows have not been read."""
+        return self.labels
+
+    def head_facts(self, train: datasets.Dataset) -> dict[str, Any]:
+        """Describe the training rows as far as a head depends on them."""
+        counts = None
+        if self.class_names and self.label_name in train.column_names:
+            labels = np.asarray(train[self.label_name], np.int64)
+            counts = np.bincount(labels, minlength=len(self.class_names)).tolist()
+        return {
+            "labels": self.label_names,
+            "score_range": self.score_range,
+            "num_texts": len(self.text_columns) or 1,
+            "class_counts": counts,
+            "has_unanswerable": False,
+        }
+
+    def references(self, rows: datasets.Dataset) -> NDArray[Any] | None:
+        """Return the labels that predictions are scored against, (N,); None without labels."""
+        if self.label_name not in rows.column_names:
+            return None
+        return np.asarray(rows[self.label_name], dtype=np.float64)
+
+
+def normalize_value(value: Any) -> str:
+    """Write a label or an id as text; a missing value is empty, and 1.0 is written as 1."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    text = str(value).strip()
+    return text.removesuffix(".0") if is_numeral(text) and text.endswith(".0") else text
+
+
+def is_numeral(text: str) -> bool:
+    """Return whether a text is a finite number."""
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def find_text_problem(columns: tuple[str, ...], texts: list[Any]) -> str:
+    """Return what is wrong with the texts of a row; empty if they are valid."""
+    for column, text in zip(columns, texts, strict=True):
+        if text is None or (isinstance(text, str) and not text.strip()):
+            return f"empty text in column {column!r}"
+        if not isinstance(text, str):
+            return f"column {column!r} holds {text!r}, not text"
+    return ""
+
+
+def make_features(**types: str | datasets.List) -> datasets.Features:
+    """Make the features of rows; ``line`` and ``problem`` are added."""
+    columns = {**types, "line": "int64", "problem": "string"}
+    return datasets.Features(
+        {
+            name: datasets.Value(kind) if isinstance(kind, str) else kind
+            for name, kind in columns.items()
+        }
+    )

@@ -1,0 +1,120 @@
+"""Rows of one to three sentences, which share everything but their label."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import datasets
+
+from datasets_scripts.files.readers import (
+    PLAIN_FORMAT,
+    FileFormat,
+    Record,
+    read_records,
+    shorten,
+)
+from datasets_scripts.files.splits import is_test
+
+from .encoding import encode_rows
+from .row_format import (
+    Row,
+    RowFormat,
+    find_text_problem,
+    is_numeral,
+    make_features,
+    normalize_value,
+)
+
+UNDECIDED = "undecided"  # the problem of a row on which the annotators did not agree
+
+
+@dataclass(frozen=True)
+class SentenceFormat(RowFormat):
+    """Rows with ``sentence1``, ``sentence2`` (pairs only) and ``label``."""
+
+    row_type: ClassVar[str] = "int64"  # of the label in rows
+    loss_type: ClassVar[str] = "float32"  # of the label in encoded rows
+
+    @abstractmethod
+    def parse_label(self, text: str) -> float | int:
+        """Convert a label.
+
+        Raises:
+            ValueError: If it is none; the message is the problem of the row.
+        """
+
+    @property
+    def features(self) -> datasets.Features:
+        """Columns of the rows."""
+        sentences = dict.fromkeys(self._sentence_names(), "string")
+        return make_features(id="string", **sentences, label=self.row_type)
+
+    def read(
+        self, path: str, split: str, file_format: FileFormat = PLAIN_FORMAT
+    ) -> Iterator[Record]:
+        """Read the records of a file; test files always have a header line."""
+        if is_test(split):
+            file_format = replace(file_format, header=None)
+        return read_records(path, self.required_columns(split), file_format=file_format)
+
+    def to_row(self, record: Record, number: int, split: str) -> Row:
+        """Convert a record."""
+        texts = [record.values.get(column) for column in self.text_columns]
+        row_id = normalize_value(record.values.get(self.id_column or "id"))
+        label, problem = self._find_label(record, split)
+        text_problem = find_text_problem(self.text_columns, texts)
+        if problem != UNDECIDED:
+            problem = record.problem or ", ".join(filter(None, (text_problem, problem)))
+            problem += f" (id {row_id})" if problem and row_id else ""
+        sentences = [text.strip() if isinstance(text, str) else "" for text in texts]
+        return {
+            "id": row_id or str(number),
+            **dict(zip(self._sentence_names(), sentences, strict=True)),
+            "label": None if problem else label,
+            "line": record.line,
+            "problem": problem,
+        }
+
+    def texts(self, rows: datasets.Dataset) -> Iterator[str]:
+        """Yield the sentences of all rows, row by row."""
+        columns = [rows[name][:] for name in self._sentence_names()]
+        return (text for row in zip(*columns, strict=True) for text in row)
+
+    def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
+        """Tokenize sentences; see `encode_rows`."""
+        return encode_rows(rows, tokenizer, label_type=self.loss_type, **options)
+
+    def _sentence_names(self) -> list[str]:
+        return [f"sentence{number}" for number, _ in enumerate(self.text_columns, start=1)]
+
+    def _find_label(self, record: Record, split: str) -> tuple[float | int | None, str]:
+        """Return the label of a record and an empty text, or None and the problem."""
+        if self.label_column is None:
+            return None, ""
+        text = normalize_value(record.values.get(self.label_column))
+        if text in self.undecided:
+            return None, UNDECIDED
+        try:
+            return self._parse_given(text), ""
+        except ValueError as error:
+            # GLUE writes -1 where the label of a test row is kept secret
+            is_secret = is_test(split) and text in {"", "-1"}
+            return None, "" if is_secret else str(error)
+
+    def _parse_given(self, text: str) -> float | int:
+        if not text:
+            raise ValueError("no label")
+        return self.parse_label(text)
+
+
+def parse_number(text: str) -> float:
+    """Convert a label to a number.
+
+    Raises:
+        ValueError: If it is not a finite number.
+    """
+    number = {"true": "1", "false": "0"}.get(text.lower(), text)
+    if not is_numeral(number):
+        raise ValueError(f"label {shorten(text)!r} is not a number")
+    return float(number)

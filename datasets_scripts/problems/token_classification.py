@@ -1,0 +1,239 @@
+"""Sentences with a tag for every word: CoNLL columns, JSON lines, Parquet or the Hub."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, ClassVar, Self
+
+import datasets
+import numpy as np
+from numpy.typing import NDArray
+
+from datasets_scripts.files.compression import find_suffix
+from datasets_scripts.files.conll import count_columns, read_conll
+from datasets_scripts.files.readers import PLAIN_FORMAT, FileFormat, Record, read_records
+from datasets_scripts.files.splits import is_test
+
+from .row_format import Row, RowFormat, RowSource, make_features
+from .tag_encoding import encode_tagged
+from .tag_schemes import TaggedRecord, find_scheme, list_tags, to_iob2
+
+RECORD_SUFFIXES = (".jsonl", ".json", ".parquet")
+MAX_TAGS_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class TagFormat(RowFormat):
+    """Rows with ``words``, ``tags`` (numbers) and ``document`` (a number).
+
+    ``text_columns`` and ``label_column`` are the columns of words and tags, by default 0 and -1 of
+    CoNLL columns, else ``tokens`` and ``tags``.
+
+    Args:
+        scheme: Tagging scheme; None detects it. After `resolve` it is ``plain`` or one of spans.
+        document_column: Column of the number of the document, of other files than CoNLL's.
+        document_context: Whether to encode a sentence with its neighbors in the document.
+        tag_names: Names of the tags, set by `resolve`; those of spans are in IOB2.
+        num_columns: Columns of the training file, set by `resolve`; 0 if it is unknown.
+    """
+
+    scheme: str | None = None
+    document_column: str | None = None
+    document_context: bool = False
+    tag_names: tuple[str, ...] | None = None
+    num_columns: int = 0
+
+    problem_type: ClassVar[str] = "token_classification"
+    text_counts: ClassVar[tuple[int, ...]] = (0, 1)
+    own_keys: ClassVar[tuple[str, ...]] = (
+        "label_column",
+        "labels",
+        "scheme",
+        "document_column",
+        "document_context",
+    )
+    required_keys: ClassVar[tuple[str, ...]] = ()
+    file_suffixes: ClassVar[tuple[str, ...] | None] = None
+    label_name: ClassVar[str] = "tags"
+
+    @property
+    def features(self) -> datasets.Features:
+        """Columns of the rows."""
+        return make_features(
+            id="string",
+            words=datasets.List(datasets.Value("string")),
+            tags=datasets.List(datasets.Value("int64")),
+            document="int64",
+        )
+
+    @property
+    def label_names(self) -> tuple[str, ...] | None:
+        """Names of the tags."""
+        return self.tag_names or self.labels
+
+    def expected_labels(self, count: int = 2) -> tuple[str, ...] | None:  # noqa: ARG002
+        """Stand in for the tags of a task whose rows have not been read."""
+        return self.labels or ("O", "B-X")
+
+    def read(
+        self,
+        path: str,
+        split: str,
+        file_format: FileFormat = PLAIN_FORMAT,  # noqa: ARG002  (the files are never delimited)
+    ) -> Iterator[Record]:
+        """Read the sentences of a file; a test file with fewer columns has no tags."""
+        if find_suffix(path) in RECORD_SUFFIXES:
+            for number, record in enumerate(read_records(path, self.required_columns(split))):
+                yield self._check_lists(record, number)
+            return
+        word, tag = self._columns("0", "-1")
+        has_tags = not is_test(split) or count_columns(path) >= self.num_columns
+        for record in read_conll(path, (word, tag) if has_tags else (word,)):
+            yield (
+                record
+                if record.problem
+                else replace(
+                    record,
+                    values={
+                        "words": record.values[word],
+                        "tags": record.values[tag] if has_tags else None,
+                        "document": record.values["document"],
+                    },
+                )
+            )
+
+    def required_columns(self, split: str) -> tuple[str, ...]:
+        """Return the columns that a split must have; test rows need no tags."""
+        word, tag = self._columns("tokens", "tags")
+        return (word,) if is_test(split) else (word, tag)
+
+    def from_hub(self, number: int, values: Row, names: tuple[str, ...] | None) -> Record:
+        """Make a record of a row of the Hub, with the names of its tags."""
+        _, tag = self._columns("tokens", "tags")
+        tags = values.get(tag)
+        if names is not None and isinstance(tags, list):
+            values = {**values, tag: [_name_tag(each, names) for each in tags]}
+        return self._check_lists(Record(number + 1, values), number)
+
+    def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:  # noqa: ARG002
+        """Detect the schemes of all splits and list the tags of the training rows.
+
+        Raises:
+            ValueError: If schemes are mixed, or the training rows have fewer than two tags.
+        """
+        paths = [source.path for source in sources.values() if source.path is not None]
+        conll = [path for path in paths if find_suffix(path) not in RECORD_SUFFIXES]
+        counted = replace(self, num_columns=count_columns(conll[0])) if conll else self
+        schemes = {
+            split: find_scheme(source.name, counted._read_tags(source), self.scheme)
+            for split, source in sources.items()
+        }
+        # whether tags are of tokens or of spans is decided by the training rows
+        scheme = schemes["train"]
+        train = sources["train"]
+        tags = set(chain.from_iterable(tags for _, tags in counted._read_tags(train)))
+        names = self.labels or list_tags(tags, scheme)
+        # without any valid sentence, what is wrong with them is reported with the rows
+        if tags and len(names) < 2:
+            raise ValueError(
+                f"{train.name}: the training rows have the tags {list(names)}, at least two are "
+                f"needed; check label_column={self.label_column!r}"
+            )
+        return replace(counted, scheme=scheme, tag_names=names)
+
+    def to_row(self, record: Record, number: int, split: str) -> Row:
+        """Convert a sentence."""
+        values, problem, line = record.values, record.problem, record.line
+        tags = values.get("tags")
+        numbers = None
+        if not problem and tags is not None:
+            numbers, unknown = self._number_tags(tags)
+            if unknown is not None:
+                problem, line = self._describe_unknown(tags[unknown]), record.line_of(unknown)
+        elif not problem and not is_test(split):
+            problem = "no tags, which only test rows may lack"
+        return {
+            "id": str(number),
+            "words": values.get("words", []),
+            "tags": None if problem else numbers,
+            "document": values.get("document", 0),
+            "line": line,
+            "problem": problem,
+        }
+
+    def count(self, where: str, valid: datasets.Dataset, drawn: datasets.Dataset) -> dict[str, int]:  # noqa: ARG002
+        """Count the words."""
+        return {"words": sum(map(len, drawn["words"]))}
+
+    def texts(self, rows: datasets.Dataset) -> Iterator[str]:
+        """Yield the sentences, their words joined by spaces."""
+        return (" ".join(words) for words in rows["words"][:])
+
+    def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
+        """Tokenize sentences; see `encode_tagged`."""
+        return encode_tagged(rows, tokenizer, document_context=self.document_context, **options)
+
+    def references(self, rows: datasets.Dataset) -> NDArray[Any] | None:
+        """Return the names of the tags of each sentence, (N,) of lists."""
+        names = self.label_names or ()
+        return np.fromiter(([names[tag] for tag in tags] for tags in rows["tags"][:]), dtype=object)
+
+    def _columns(self, word: str, tag: str) -> tuple[str, str]:
+        return (self.text_columns or (word,))[0], self.label_column or tag
+
+    def _read_tags(self, source: RowSource) -> Iterator[TaggedRecord]:
+        """Yield the sentences that have tags, without invalid ones."""
+        for record in source.read(self):
+            if not record.problem and record.values["tags"] is not None:
+                yield record, record.values["tags"]
+
+    def _check_lists(self, record: Record, number: int) -> Record:
+        """Check a record with lists of words and tags."""
+        if record.problem:
+            return record
+        word, tag = self._columns("tokens", "tags")
+        words, tags = record.values.get(word), record.values.get(tag)
+        document = record.values.get(self.document_column or "", number)
+        if problem := _find_list_problem(word, words, tag, tags):
+            return replace(record, values={}, problem=problem)
+        if not isinstance(document, int):
+            problem = f"{self.document_column}={document!r}; expected the number of a document"
+            return replace(record, values={}, problem=problem)
+        named = None if tags is None else self._name_tags(tags)
+        return replace(record, values={"words": words, "tags": named, "document": document})
+
+    def _name_tags(self, tags: list[Any]) -> list[str]:
+        """Name tags, which may be given as numbers of declared labels."""
+        names = self.labels or ()
+        if all(isinstance(tag, int) and 0 <= tag < len(names) for tag in tags):
+            return [names[tag] for tag in tags]
+        return list(map(str, tags))
+
+    def _number_tags(self, tags: list[str]) -> tuple[list[int] | None, int | None]:
+        """Return the numbers of tags, or the position of the first unknown one."""
+        numbers = {name: number for number, name in enumerate(self.label_names or ())}
+        normal = tags if self.scheme == "plain" else to_iob2(tags)
+        unknown = next((place for place, tag in enumerate(normal) if tag not in numbers), None)
+        return (None, unknown) if unknown is not None else ([numbers[tag] for tag in normal], None)
+
+    def _describe_unknown(self, tag: str) -> str:
+        names = self.label_names or ()
+        shown = ", ".join(map(repr, names[:MAX_TAGS_SHOWN]))
+        shown += ", ..." if len(names) > MAX_TAGS_SHOWN else ""
+        return (
+            f"unknown tag {tag!r}; the tags of the training rows are {shown}; correct it, or list "
+            "all tags as labels"
+        )
+
+
+def _find_list_problem(word: str, words: Any, tag: str, tags: Any) -> str:
+    if not isinstance(words, list) or not words or not all(isinstance(x, str) for x in words):
+        return f"{word}={words!r}; expected a list of words"
+    if tags is None or (isinstance(tags, list) and len(tags) == len(words)):
+        return ""
+    many = len(tags) if isinstance(tags, list) else repr(tags)
+    return f"{len(words)} words in {word!r}, but {many} tags in {tag!r}; every word needs one"
+
+
+def _name_tag(tag: Any, names: tuple[str, ...]) -> str:
+    return names[tag] if isinstance(tag, int) and 0 <= tag < len(names) else str(tag)

@@ -1,0 +1,263 @@
+"""Questions with the windows of their passages, as tokens.
+
+Source: Devlin et al. 2019, section 4.2, and its code, ``run_squad.py`` of google-research/bert.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import datasets
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+
+from datasets_scripts.files.progress import progress_bars
+
+LONG_MAP = 5_000  # questions; fewer are encoded before a progress bar could be read
+BATCH = 200  # questions that are tokenized together, so that a passage of several is so once
+# length of a window as a part of the score of a token in it, by google-research/bert
+LENGTH_WEIGHT = 0.01
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class WindowSizes:
+    """How questions and passages are cut.
+
+    Args:
+        max_length: Tokens of a row at most, special ones included.
+        max_question_length: Tokens of a question at most; the others are cut off.
+        doc_stride: Tokens from the start of a window to that of the next one. It is a step, as in
+            google-research/bert, and not the overlap that tokenizers call ``stride``.
+
+    Raises:
+        ValueError: If a number is below 1, or a question could leave no room for a passage.
+    """
+
+    max_length: int
+    max_question_length: int = 64
+    doc_stride: int = 128
+
+    def __post_init__(self) -> None:
+        for name in ("max_question_length", "doc_stride"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.max_length < self.max_question_length + 4:
+            raise ValueError(
+                f"max_length={self.max_length} leaves no room for a passage beside a question of "
+                f"max_question_length={self.max_question_length} tokens and three special ones; "
+                "raise max_length (384 is usual) or lower max_question_length"
+            )
+
+
+def encode_questions(
+    rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, sizes: WindowSizes
+) -> datasets.Dataset:
+    """Encode questions as ``[CLS] question [SEP] window [SEP]``, one row for each window.
+
+    Args:
+        rows: Questions with id, sentence1, sentence2 (the passage) and, if they are labelled,
+            label, answers and answer_starts.
+        tokenizer: A fast tokenizer, that of the model.
+        sizes: How they are cut.
+
+    Returns:
+        Rows in the order of the questions, all windows of a question together:
+
+        - ``id`` of the question, ``input_ids``, ``token_type_ids`` (1 for the passage), ``length``;
+        - ``labels``: the places of the first and the last token of the first answer, [start, end];
+          both are 0, that of [CLS], if the answer is not whole within the window. Only if labelled;
+        - ``answers``: the texts of all right answers; only if labelled;
+        - ``passage``: the text of the window, and ``passage_start``, its place in the whole passage
+          in characters;
+        - ``first_token``: place of the first passage token in ``input_ids``, and ``token_starts``
+          and ``token_ends``, the characters of each passage token in ``passage``;
+        - ``owned``: [first, last + 1] of the passage tokens of this window that have more context
+          here than in any other one. Only with them an answer may begin.
+
+    Raises:
+        ValueError: If the tokenizer cannot tell which characters a token is made of.
+    """
+    if not tokenizer.is_fast:
+        raise ValueError(
+            f"{type(tokenizer).__name__} does not say which characters a token is made of; use a "
+            "fast tokenizer (tokenizer.json)"
+        )
+    with progress_bars(shown=len(rows) > LONG_MAP):
+        return rows.map(
+            _encode_batch,
+            batched=True,
+            batch_size=BATCH,
+            fn_kwargs={"tokenizer": tokenizer, "sizes": sizes},
+            remove_columns=rows.column_names,
+            features=_make_features(is_labelled="label" in rows.column_names),
+            desc="encode",
+        )
+
+
+def cut_windows(length: int, room: int, doc_stride: int) -> list[Span]:
+    """Cut a passage into windows.
+
+    Args:
+        length: Tokens of the passage.
+        room: Tokens of a window at most.
+        doc_stride: Tokens from the start of a window to that of the next one.
+
+    Returns:
+        The first token of each window and the one after its last; one empty window of an empty
+        passage.
+    """
+    step = min(room, doc_stride)
+    starts = range(0, max(1, length - room + step), step)
+    return [(first, min(first + room, length)) for first in starts]
+
+
+def share_tokens(windows: Sequence[Span]) -> list[Span]:
+    """Give every token of a passage to the window in which it has most context.
+
+    The context is ``min(left, right) + 0.01 * length of the window``; of two windows with as much
+    it is the first one. As both numbers fall and rise by steps of one, a window has all its own
+    tokens one after the other, and its neighbours decide where they end.
+
+    Args:
+        windows: First token and the one after the last of each window, as `cut_windows` made them.
+
+    Returns:
+        The same of the tokens that are given to each window.
+    """
+    cuts = [0]
+    for left, right in pairwise(windows):
+        both = np.arange(right[0], left[1])
+        prefers_right = _context(both, right) > _context(both, left)
+        cut = both[prefers_right.argmax()] if prefers_right.any() else left[1]
+        cuts.append(max(cuts[-1], int(cut)))
+    return list(pairwise([*cuts, windows[-1][1]]))
+
+
+def _context(tokens: NDArray[np.int64], window: Span) -> NDArray[np.float64]:
+    first, end = window
+    nearest: NDArray[np.float64] = np.minimum(tokens - first, end - 1 - tokens)
+    return nearest + LENGTH_WEIGHT * (end - first)
+
+
+def _make_features(*, is_labelled: bool) -> datasets.Features:
+    number, numbers = datasets.Value("int32"), datasets.List(datasets.Value("int32"))
+    features = {
+        "id": datasets.Value("string"),
+        "input_ids": numbers,
+        "token_type_ids": datasets.List(datasets.Value("int8")),
+        "length": number,
+        "passage": datasets.Value("string"),
+        "passage_start": number,
+        "first_token": number,
+        "token_starts": numbers,
+        "token_ends": numbers,
+        "owned": numbers,
+    }
+    if is_labelled:
+        features |= {
+            "labels": datasets.List(datasets.Value("int32"), length=2),
+            "answers": datasets.List(datasets.Value("string")),
+        }
+    return datasets.Features(features)
+
+
+def _encode_batch(
+    batch: Mapping[str, list[Any]], tokenizer: PreTrainedTokenizerBase, sizes: WindowSizes
+) -> dict[str, list[Any]]:
+    questions = _tokenize(tokenizer, batch["sentence1"])
+    passages = _tokenize(tokenizer, list(dict.fromkeys(batch["sentence2"])))
+    found: list[dict[str, Any]] = []
+    for place, (question, text) in enumerate(
+        zip(batch["sentence1"], batch["sentence2"], strict=True)
+    ):
+        ids = questions[question].ids[: sizes.max_question_length]
+        head = [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]
+        answer = None
+        if "label" in batch:
+            answer = _find_tokens(
+                passages[text], batch["answers"][place], batch["answer_starts"][place]
+            )
+        windows = cut_windows(
+            len(passages[text].ids), sizes.max_length - len(head) - 1, sizes.doc_stride
+        )
+        for window, owned in zip(windows, share_tokens(windows), strict=True):
+            row = _make_row(head, text, passages[text], window, tokenizer.sep_token_id)
+            row |= {"id": batch["id"][place], "owned": [token - window[0] for token in owned]}
+            if "label" in batch:
+                row["labels"] = _label(answer, window, len(head))
+                row["answers"] = batch["answers"][place]
+            found.append(row)
+    return {name: [row[name] for row in found] for name in found[0]}
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    """The tokens of a text: ids, and the characters that they are made of, (T,)."""
+
+    ids: list[int]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
+def _tokenize(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> dict[str, _Tokens]:
+    # Padding and truncation are said aloud: a tokenizer.json can carry its own.
+    encoded = tokenizer(
+        texts,
+        add_special_tokens=False,
+        padding=False,
+        truncation=False,
+        return_offsets_mapping=True,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,  # no warning of texts that are too long: they are cut into windows
+    )
+    found = {}
+    for text, ids, offsets in zip(
+        texts, encoded["input_ids"], encoded["offset_mapping"], strict=True
+    ):
+        starts, ends = np.asarray(offsets, dtype=np.int64).reshape(-1, 2).T
+        found[text] = _Tokens(ids, starts, ends)
+    return found
+
+
+def _find_tokens(passage: _Tokens, answers: list[str], starts: list[int]) -> Span | None:
+    """Find the first and last token of the narrowest span that covers the first answer."""
+    if not answers:
+        return None
+    text = answers[0]
+    start = starts[0] + len(text) - len(text.lstrip())
+    end = starts[0] + len(text.rstrip())
+    first = int(np.searchsorted(passage.ends, start, side="right"))
+    last = int(np.searchsorted(passage.starts, end, side="left")) - 1
+    # no token at all: the answer is made of characters that the tokenizer drops
+    return (first, last) if first <= last else None
+
+
+def _label(answer: Span | None, window: Span, shift: int) -> Span:
+    """Place an answer in a row, or at [CLS] if it is not whole within the window."""
+    if answer is None or answer[0] < window[0] or answer[1] >= window[1]:
+        return (0, 0)
+    return (answer[0] - window[0] + shift, answer[1] - window[0] + shift)
+
+
+def _make_row(
+    head: list[int], text: str, passage: _Tokens, window: Span, sep_token_id: int
+) -> dict[str, Any]:
+    inside = slice(*window)
+    ids = [*head, *passage.ids[inside], sep_token_id]
+    starts, ends = passage.starts[inside], passage.ends[inside]
+    origin, end = (int(starts[0]), int(ends[-1])) if len(starts) else (0, 0)
+    return {
+        "input_ids": ids,
+        "token_type_ids": [0] * len(head) + [1] * (len(ids) - len(head)),
+        "length": len(ids),
+        "passage": text[origin:end],
+        "passage_start": origin,
+        "first_token": len(head),
+        "token_starts": starts - origin,
+        "token_ends": ends - origin,
+    }

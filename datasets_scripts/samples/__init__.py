@@ -1,0 +1,1 @@
+"""Generated data sets, for tests and a first run."""

@@ -1,0 +1,1 @@
+"""The data of a task: recipe keys, loading and sampling."""

@@ -1,0 +1,284 @@
+"""Load a task: build its rows, skip the invalid ones, draw a part of the rest."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import datasets
+from numpy.typing import NDArray
+
+from datasets_scripts.files.builders import build_file_rows
+from datasets_scripts.files.hub import read_hub
+from datasets_scripts.files.splits import is_test
+from datasets_scripts.problems import ROW_FORMATS, RowFormat
+from datasets_scripts.problems.sentences import UNDECIDED
+from datasets_scripts.samples.task_rows import generate_rows
+
+from .invalid_rows import InvalidRow, check_invalid_fraction, log_invalid_rows
+from .row_sources import FileSource, HubSource
+from .sampling import describe_rows, sample_rows
+from .task_data import TaskData
+
+FINGERPRINT_ROWS = 1000  # rows hashed at a time
+
+Facts = dict[str, int | dict[str, int]]
+
+
+@dataclass(frozen=True)
+class LoadedTask:
+    """The valid rows of a task.
+
+    Args:
+        name: Name of the task.
+        row_format: Format of its rows.
+        splits: Rows by split: train, validation and, if present, test; more held-out sets begin
+            with ``validation_`` or ``test_``. Sentences have the columns id, sentence1, sentence2
+            (pairs only), sentence3 (contrastive only) and label (absent in an unlabeled test split,
+            and in a contrastive task). Sentences with tags have id, words, tags (absent in an
+            unlabeled test split) and document. Questions have their whole passage as sentence2,
+            ``answers`` and ``answer_starts`` (in characters), and the label is 1 with an answer.
+        bad_rows: The invalid rows, which were skipped.
+        facts: By split the number of its rows, of its valid rows before some were drawn, of the
+            rows of each class, and, where there are any, of rows that were skipped because they are
+            invalid or because the annotators did not agree, of words, and of moved answers.
+        fingerprint: Hash of the rows.
+    """
+
+    name: str
+    row_format: RowFormat
+    splits: dict[str, datasets.Dataset]
+    bad_rows: list[InvalidRow]
+    facts: dict[str, Facts]
+    fingerprint: str
+
+    @classmethod
+    def placeholder(cls, data: TaskData, num_labels: int = 2) -> "LoadedTask":
+        """Stand in for a task whose rows have not been read: a training row of every class.
+
+        Args:
+            data: The data of the task.
+            num_labels: Number of classes, where only the rows can tell their names.
+        """
+        row_format = make_format(data)
+        labels = row_format.expected_labels(num_labels)
+        row_format = make_format(data, labels=labels)
+        numbers = list(range(len(labels or ())))
+        names = [f"sentence{number}" for number, _ in enumerate(row_format.text_columns, start=1)]
+        texts = {name: list(map(str, numbers)) for name in names}
+        rows = datasets.Dataset.from_dict({**texts, "label": numbers})
+        return cls(data.name, row_format, {"train": rows}, [], {}, "")
+
+    @property
+    def problem_type(self) -> str:
+        """Problem type of the task."""
+        return self.row_format.problem_type
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """Names of the classes of a classification task, or of the tags, else None."""
+        return self.row_format.label_names
+
+    @property
+    def score_range(self) -> tuple[float, float] | None:
+        """Lowest and highest score of a similarity task, else None."""
+        return self.row_format.score_range
+
+    def head_facts(self) -> dict[str, Any]:
+        """Describe the data as far as a head depends on them.
+
+        Returns:
+            ``labels`` and ``score_range`` (or None), ``num_texts`` of a row, ``class_counts``
+            (training rows by class, or None without classes), and ``has_unanswerable``, whether
+            some training questions have no answer.
+        """
+        return self.row_format.head_facts(self.splits["train"])
+
+    def encode(self, tokenizer: Any, **options: Any) -> dict[str, datasets.Dataset]:
+        """Tokenize all splits.
+
+        Args:
+            tokenizer: A fast tokenizer, that of the model.
+            **options: ``max_length``, and ``pair_encoding`` and ``truncation`` of sentences, or
+                ``max_question_length`` and ``doc_stride`` of questions.
+
+        Raises:
+            ValueError: If the options do not fit the rows.
+        """
+        try:
+            return {
+                split: self.row_format.encode(rows, tokenizer, **options)
+                for split, rows in self.splits.items()
+            }
+        except ValueError as error:
+            raise ValueError(f"task {self.name!r}: {error}") from error
+
+    def texts(self) -> Iterator[str]:
+        """Yield the training texts, for a vocabulary."""
+        return self.row_format.texts(self.splits["train"])
+
+    def references(self, split: str) -> tuple[list[str], NDArray[Any]] | None:
+        """Return ids and labels of a split, (N,), to score predictions; None without labels.
+
+        Labels of a question are the list of its answers, those of a sentence the list of its tags.
+        """
+        rows = self.splits[split]
+        labels = self.row_format.references(rows)
+        return None if labels is None else (list(rows["id"]), labels)
+
+
+def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask:
+    """Load the rows of a task from its files, the Hub, or the built-in sample.
+
+    Args:
+        data: Description of the rows, from ``TaskData.from_recipe``.
+        cache_dir: Folder for the built rows; None uses that of `datasets`.
+
+    Raises:
+        ValueError: If a file or a dataset cannot be read, lacks a column, or has too many invalid
+            rows, or a class has no rows although its size determines the others'.
+        OSError: If a file is missing or the Hub cannot be reached.
+    """
+    row_format, rows = _read_rows(data, None if cache_dir is None else str(cache_dir))
+    splits: dict[str, datasets.Dataset] = {}
+    facts: dict[str, Facts] = {}
+    invalid: list[InvalidRow] = []
+    for split, split_rows in rows.items():
+        splits[split], facts[split], skipped = _load_split(data, row_format, split, split_rows)
+        invalid += skipped
+    log_invalid_rows(f"task {data.name!r}", invalid)
+    return LoadedTask(data.name, row_format, splits, invalid, facts, _fingerprint(splits))
+
+
+def make_format(data: TaskData, **changes: Any) -> RowFormat:
+    """Make the format of the rows of a task."""
+    kind = ROW_FORMATS[str(data.problem_type)]
+    keys = {field.name for field in fields(kind)} & {field.name for field in fields(data)}
+    given = {key: getattr(data, key) for key in keys}
+    given["text_columns"] = data.text_columns or ()
+    return kind(**{**given, "undecided": data.undecided, **changes})
+
+
+def _read_rows(
+    data: TaskData, cache_dir: str | None
+) -> tuple[RowFormat, dict[str, datasets.Dataset]]:
+    """Read every row of a task, including invalid ones."""
+    row_format, owner = make_format(data), f"task {data.name!r}"
+    if data.hub_id is not None:
+        fetched = read_hub(
+            owner,
+            data.hub_id,
+            row_format.required_columns,
+            extra_tests=data.hub_tests,
+            cache_dir=cache_dir,
+        )
+        hub = {
+            split: HubSource(f"{data.hub_id}:{split}", split, rows)
+            for split, rows in fetched.items()
+        }
+        resolved = row_format.resolve(owner, hub)
+        return resolved, {split: source.convert(resolved) for split, source in hub.items()}
+    if not data.files:
+        return row_format, _sample_task(str(data.dataset), row_format)
+    files = {split: FileSource(path, split, data.file_format) for split, path in data.files.items()}
+    resolved = row_format.resolve(owner, files)
+    return resolved, build_file_rows(
+        data.files,
+        resolved,
+        suffixes=resolved.file_suffixes,
+        file_format=data.file_format,
+        cache_dir=cache_dir,
+    )
+
+
+def _sample_task(dataset: str, row_format: RowFormat) -> dict[str, datasets.Dataset]:
+    """Generate the rows of a sample in memory."""
+    splits = {}
+    for split, rows in generate_rows(dataset).items():
+        complete = [
+            {"id": str(number), **row, "line": number + 1, "problem": ""}
+            for number, row in enumerate(rows)
+        ]
+        splits[split] = datasets.Dataset.from_list(complete, features=row_format.features)
+    return splits
+
+
+def _load_split(
+    data: TaskData, row_format: RowFormat, split: str, rows: datasets.Dataset
+) -> tuple[datasets.Dataset, Facts, list[InvalidRow]]:
+    """Keep the valid rows of a split, or a part of them; returns also facts and invalid rows."""
+    source = data.files.get(split, f"{data.hub_id or data.dataset}:{split}")
+    checked = row_format.check_split(rows, source, split)
+    decided, undecided = _drop_undecided(checked)
+    valid, invalid = _drop_invalid(decided, row_format, source, data.max_invalid_fraction)
+    drawn = _draw(valid, data, split, row_format.class_names)
+    facts: Facts = {
+        **describe_rows(drawn, len(valid), row_format.class_names, undecided, len(invalid)),
+        **row_format.count(f"task {data.name!r}: {split}", valid, drawn),
+    }
+    return drawn.remove_columns(list(row_format.helper_columns)), facts, invalid
+
+
+def _drop_undecided(rows: datasets.Dataset) -> tuple[datasets.Dataset, int]:
+    """Skip the rows on which the annotators did not agree, and count them."""
+    kept = [place for place, problem in enumerate(rows["problem"][:]) if problem != UNDECIDED]
+    missing = len(rows) - len(kept)
+    return (rows.select(kept) if missing else rows), missing
+
+
+def _drop_invalid(
+    rows: datasets.Dataset, row_format: RowFormat, source: str, max_invalid_fraction: float
+) -> tuple[datasets.Dataset, list[InvalidRow]]:
+    """Split rows into valid and invalid ones; only a whole test split may have no labels."""
+    label = row_format.label_name
+    table = rows.select_columns([label, "line", "problem"]).with_format("arrow")[:]
+    problems: list[str] = table["problem"].to_pylist()
+    unlabeled: list[bool] = table[label].is_null().to_pylist()
+    is_unlabeled = all(
+        missing for missing, problem in zip(unlabeled, problems, strict=True) if not problem
+    )
+    if not is_unlabeled:
+        problems = [
+            problem or ("no label, though other rows have one" if missing else "")
+            for missing, problem in zip(unlabeled, problems, strict=True)
+        ]
+    lines = table["line"].to_pylist()
+    invalid = [
+        InvalidRow(source, line, problem)
+        for line, problem in zip(lines, problems, strict=True)
+        if problem
+    ]
+    check_invalid_fraction(source, invalid, len(problems), max_invalid_fraction)
+    if invalid:
+        rows = rows.select([place for place, problem in enumerate(problems) if not problem])
+    return rows.remove_columns(["line", "problem", *([label] if is_unlabeled else [])]), invalid
+
+
+def _draw(
+    rows: datasets.Dataset, data: TaskData, split: str, labels: tuple[str, ...] | None
+) -> datasets.Dataset:
+    """Draw as many rows as the recipe allows; all test rows are predicted."""
+    if is_test(split):
+        return rows
+    kind = "train" if split == "train" else "eval"
+    key = f"max_{kind}_samples_per_class"
+    return sample_rows(
+        rows,
+        where=f"task {data.name!r}: {key}",
+        split=split,
+        most=getattr(data, f"max_{kind}_samples"),
+        most_per_class=getattr(data, key),
+        labels=labels,
+        seed=data.sample_seed,
+    )
+
+
+def _fingerprint(splits: dict[str, datasets.Dataset]) -> str:
+    """Hash the rows: the fingerprints of `datasets` depend on the date of a file."""
+    digest = hashlib.blake2b(digest_size=16)
+    for split, rows in splits.items():
+        digest.update(split.encode())
+        for batch in rows.iter(FINGERPRINT_ROWS):
+            digest.update(repr(batch).encode())
+    return digest.hexdigest()

@@ -1,0 +1,113 @@
+"""Draw rows of a split, at random or up to a number for each class."""
+
+import random
+from collections.abc import Sequence
+
+import datasets
+import numpy as np
+from numpy.typing import NDArray
+
+BALANCED = "balanced"
+
+
+def sample_rows(
+    rows: datasets.Dataset,
+    *,
+    where: str,
+    split: str,
+    most: int | None,
+    most_per_class: int | str | None,
+    labels: Sequence[str] | None,
+    seed: int,
+) -> datasets.Dataset:
+    """Draw rows so that a split, or each of its classes, does not exceed its maximum.
+
+    Every row draws a number that depends only on the seed, the split and its position; the rows
+    with the lowest numbers are kept, in their order. So a larger sample contains a smaller one, and
+    other classes or tasks change nothing.
+
+    Args:
+        rows: The valid rows; with a label to draw by class.
+        where: Task and key, for the message.
+        split: Name of the split.
+        most: Maximum rows; None for all.
+        most_per_class: Maximum rows of a class, or ``balanced`` for the size of the smallest class;
+            None for all.
+        labels: Names of the classes, by number.
+        seed: Seed of the draw.
+
+    Raises:
+        ValueError: If the rows are to be balanced and a class has none.
+    """
+    if most is None and most_per_class is None:
+        return rows
+    classes = np.zeros(len(rows), np.int64)
+    if most_per_class is not None:
+        classes = np.asarray(rows["label"], np.int64)
+        most = _find_size(where, split, classes, most_per_class, labels or ())
+    chosen = choose_places(classes, int(most or 0), f"{seed} {split}")
+    return rows if len(chosen) == len(rows) else rows.select(chosen)
+
+
+def choose_places(classes: NDArray[np.int64], most: int, seed: str) -> NDArray[np.int64]:
+    """Choose up to a number of rows of each class.
+
+    Args:
+        classes: Class of each row, from 0, (N,), int64.
+        most: Maximum rows of a class.
+        seed: Seed of the draw.
+
+    Returns:
+        Their positions, ascending, int64.
+    """
+    rng = np.random.default_rng(random.Random(f"{seed} rows").getrandbits(64))
+    order = np.lexsort((rng.random(len(classes)), classes))
+    sizes = np.bincount(classes)
+    ranks = np.arange(len(classes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.sort(order[ranks < most])
+
+
+def describe_rows(
+    rows: datasets.Dataset,
+    num_valid: int,
+    labels: Sequence[str] | None,
+    num_undecided: int,
+    num_invalid: int,
+) -> dict[str, int | dict[str, int]]:
+    """Count the rows of a split.
+
+    Args:
+        rows: The rows that were drawn.
+        num_valid: Number of valid rows before the draw.
+        labels: Names of the classes; None without classes.
+        num_undecided: Number of rows on which the annotators did not agree.
+        num_invalid: Number of invalid rows.
+    """
+    facts: dict[str, int | dict[str, int]] = {"rows": len(rows), "usable_rows": num_valid}
+    if labels is not None and "label" in rows.column_names:
+        sizes = np.bincount(np.asarray(rows["label"], np.int64), minlength=len(labels))
+        facts["classes"] = dict(zip(labels, sizes.tolist(), strict=True))
+    if num_undecided:
+        facts["undecided_rows"] = num_undecided
+    if num_invalid:
+        facts["unusable_rows"] = num_invalid
+    return facts
+
+
+def _find_size(
+    where: str,
+    split: str,
+    classes: NDArray[np.int64],
+    wanted: int | str,
+    labels: Sequence[str],
+) -> int:
+    if wanted != BALANCED:
+        return int(wanted)
+    sizes = np.bincount(classes, minlength=len(labels))
+    if missing := [labels[number] for number in np.flatnonzero(sizes == 0).tolist()]:
+        raise ValueError(
+            f"{where}={wanted!r}, but no {split} row has the label "
+            f"{', '.join(map(repr, missing))}, so every class would be left without rows; add such "
+            "rows, remove the label from labels, or give a number"
+        )
+    return int(sizes.min())

@@ -1,0 +1,379 @@
+"""The data keys of a task in a recipe, checked and completed with defaults."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from datasets_scripts.catalog import DATASETS, Columns, DatasetRow, Submission
+from datasets_scripts.files.compression import find_suffix
+from datasets_scripts.files.readers import PLAIN_FORMAT, FileFormat
+from datasets_scripts.files.splits import MAIN_SPLITS, is_test
+from datasets_scripts.files.values import (
+    Converter,
+    convert_keys,
+    to_choice,
+    to_column,
+    to_columns,
+    to_count,
+    to_fraction,
+    to_names,
+    to_paths,
+    to_range,
+    to_samples_per_class,
+    to_switch,
+)
+from datasets_scripts.problems import ROW_FORMATS, RowFormat
+from datasets_scripts.problems.tag_schemes import SCHEMES
+
+FILE_KEYS = tuple(f"{split}_file" for split in MAIN_SPLITS)
+EXTRA_SPLIT = re.compile(r"(validation|test)_\w+")
+CLASS_SAMPLING_KEYS = ("max_train_samples_per_class", "max_eval_samples_per_class")
+# Keys that a task with a built-in dataset may have.
+FREE_KEYS = {
+    "dataset",
+    "data_dir",
+    "max_invalid_fraction",
+    "metrics",
+    "document_context",
+    "max_train_samples",
+    "max_eval_samples",
+    *CLASS_SAMPLING_KEYS,
+    "sample_seed",
+}
+CONVERTERS: dict[str, Converter] = {
+    "label_column": to_column,
+    "scheme": to_choice(*SCHEMES),
+    "document_context": to_switch,
+    "text_columns": to_columns,
+    "labels": to_names,
+    "score_range": to_range,
+    "metrics": to_columns,
+    "extra_files": to_paths,
+    "max_invalid_fraction": to_fraction,
+    "max_train_samples": to_count,
+    "max_eval_samples": to_count,
+    "max_train_samples_per_class": to_samples_per_class,
+    "max_eval_samples_per_class": to_samples_per_class,
+    "sample_seed": partial(to_count, least=0),
+}
+HINTS = {"score_range": "[low, high], such as [0, 5]"}
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """The data of one task; ``from_recipe`` makes it from the keys of a recipe.
+
+    Args:
+        name: Name of the task.
+        dataset: A built-in dataset, or ``owner/name`` on the Hub.
+        data_dir: Folder of the local files.
+        hub_id: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder with the
+            layout of a dataset on the Hub.
+        problem_type: ``classification``, ``paraphrase``, ``similarity``, ``contrastive`` (without
+            labels), ``token_classification`` (a tag for each word) or ``question_answering``
+            (answers are parts of a passage).
+        train_file: Path of the training rows: CSV, TSV, JSON lines or Parquet, by suffix; all but
+            Parquet may be compressed, as ``rows.csv.gz`` (gz, bz2, xz or zst). Sentences with tags
+            are JSON lines or Parquet with lists, else in CoNLL columns, whatever the suffix.
+            Questions are SQuAD's JSON, JSON lines or Parquet.
+        validation_file: Path of the validation rows.
+        test_file: Path of the test rows, which may be unlabeled.
+        extra_files: Paths of more held-out rows by split, as in ``validation_hard`` or
+            ``test_web``; each is evaluated, or predicted, separately.
+        text_columns: One or two columns with the sentences; of a contrastive task one, two that
+            match, or three, the last of which does not match the first. For tags the column of the
+            words, in CoNLL columns its number from 0; default ``tokens``, or 0. For questions
+            by default ``question`` and ``context``.
+        label_column: Column with the class, 0/1 or the score; None for a contrastive task. For tags
+            their column, or its number, from -1 backward from the last; default ``tags``, or -1.
+            For questions by default ``answers``.
+        id_column: Column with the row id; default a column ``id``, else the number of the row.
+        labels: Names of the classes, or of the tags (spans in IOB2); default those of the training
+            rows.
+        score_range: Lowest and highest score of a similarity task.
+        max_invalid_fraction: Tolerated fraction of invalid rows of a split, in [0, 1]; they are
+            skipped.
+        max_train_samples: Maximum training rows, drawn at random; None for all.
+        max_eval_samples: The same for validation rows.
+        max_train_samples_per_class: Maximum training rows of each class, drawn at random, or
+            ``balanced`` for the size of the smallest class; None for all.
+        max_eval_samples_per_class: The same for validation rows.
+        metrics: The metrics of the task, the first one used in means over tasks, and all of them in
+            the GLUE score; default those of the dataset or of the problem type.
+        sample_seed: Seed of these draws. It is not the seed of the run, so that runs with other
+            seeds learn from the same rows.
+        scheme: Tagging scheme: ``iob1``, ``iob2``, ``iob`` for both, or ``plain`` for tags of
+            single words; None detects it.
+        document_column: Column with the number of the document of a sentence of JSON lines, Parquet
+            or the Hub; in CoNLL columns ``-DOCSTART-`` lines separate documents.
+        document_context: Whether to encode a sentence with tags together with its neighbors in the
+            document, as far as there is room.
+    """
+
+    name: str
+    dataset: str | None = None
+    data_dir: str | None = None
+    hub_id: str | None = None
+    problem_type: str | None = None
+    train_file: str | None = None
+    validation_file: str | None = None
+    test_file: str | None = None
+    extra_files: dict[str, str] | None = None
+    text_columns: tuple[str, ...] | None = None
+    label_column: str | None = None
+    id_column: str | None = None
+    labels: tuple[str, ...] | None = None
+    score_range: tuple[float, float] | None = None
+    max_invalid_fraction: float = 0.01
+    max_train_samples: int | None = None
+    max_eval_samples: int | None = None
+    max_train_samples_per_class: int | str | None = None
+    max_eval_samples_per_class: int | str | None = None
+    metrics: tuple[str, ...] | None = None
+    sample_seed: int = 0
+    scheme: str | None = None
+    document_column: str | None = None
+    document_context: bool = False
+
+    @classmethod
+    def from_recipe(
+        cls, name: str, mapping: Mapping[str, Any], data_dir: str | Path | None = None
+    ) -> "TaskData":
+        """Check the data keys of a task and complete them from its dataset.
+
+        Args:
+            name: Name of the task.
+            mapping: The data keys of the task, as parsed from YAML.
+            data_dir: Folder of the built-in datasets of tasks without a folder of their own.
+
+        Raises:
+            ValueError: If a key or a value is unknown, missing, or contradicts another one.
+        """
+        known = [field.name for field in fields(cls) if field.name != "name"]
+        if unknown := sorted(set(mapping) - set(known)):
+            raise ValueError(
+                f"task {name!r}: unknown data keys {unknown}; known keys: {', '.join(known)}"
+            )
+        given = convert_keys(f"task {name!r}", mapping, CONVERTERS)
+        data = cls(name, **given)
+        _check_one_source(data)
+        if data.dataset in DATASETS:
+            data = _fill_built_in(data, given, None if data_dir is None else str(data_dir))
+        else:
+            data = _fill_own(data)
+        _check_sampling(data)
+        return data
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files by split: train, validation, test, and further held-out ones."""
+        paths = {key.removesuffix("_file"): getattr(self, key) for key in FILE_KEYS}
+        paths |= self.extra_files or {}
+        return {split: path for split, path in paths.items() if path is not None}
+
+    @property
+    def submission(self) -> Submission | None:
+        """How the GLUE server expects predictions; None for other tasks."""
+        return self._known.submission
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """Labels of rows on which the annotators did not agree."""
+        return self._known.undecided
+
+    @property
+    def file_format(self) -> FileFormat:
+        """How delimited files are written."""
+        return self._known.file_format
+
+    @property
+    def hub_tests(self) -> Mapping[str, str]:
+        """Ids of other test sets on the Hub, by split."""
+        return self._known.hub_tests
+
+    @property
+    def _known(self) -> DatasetRow:
+        unknown = DatasetRow(problem_type="", file_format=PLAIN_FORMAT)
+        return DATASETS.get(self.dataset or "", unknown)
+
+
+def _check_one_source(data: TaskData) -> None:
+    """Reject a task that names no source of rows, or several."""
+    files = [key for key in FILE_KEYS if getattr(data, key) is not None]
+    given = [key for key in ("dataset", "hub_id") if getattr(data, key) is not None]
+    if len(given) + bool(files) != 1:
+        raise ValueError(
+            f"task {data.name!r}: give exactly one source of rows, 'dataset' (built-in or "
+            "owner/name), 'hub_id', or 'train_file' and 'validation_file'; given: "
+            f"{', '.join(given + files) or 'none'}"
+        )
+
+
+def _fill_built_in(data: TaskData, given: Iterable[str], data_dir: str | None) -> TaskData:
+    row = DATASETS[str(data.dataset)]
+    where = f"task {data.name!r}: dataset {data.dataset!r}"
+    if fixed := sorted(set(given) - FREE_KEYS):
+        raise ValueError(
+            f"{where} is built in and has its own {', '.join(fixed)}; remove these keys, or "
+            "declare your own files instead of the dataset"
+        )
+    filled = replace(
+        data,
+        problem_type=row.problem_type,
+        labels=row.labels,
+        score_range=row.score_range,
+        metrics=data.metrics or row.metrics,
+        scheme=row.scheme,
+    )
+    if not row.files:
+        if data.data_dir is not None:
+            raise ValueError(f"{where} is generated and reads no files; remove data_dir")
+        columns = Columns(("sentence1",) if row.labels else ("sentence1", "sentence2"), "label")
+        return _with_columns(filled, columns)
+    folder = data.data_dir or data_dir
+    if folder is not None:
+        return _with_official_files(filled, row, Path(folder))
+    if row.hub_id is None or row.hub_columns is None:
+        raise ValueError(
+            f"{where} has no copy on the Hub; give data_dir, the folder that contains "
+            f"{row.files['train'][0]}"
+        )
+    return _with_columns(replace(filled, hub_id=row.hub_id), row.hub_columns)
+
+
+def _with_columns(data: TaskData, columns: Columns) -> TaskData:
+    return replace(
+        data,
+        text_columns=columns.text,
+        label_column=columns.label,
+        id_column=columns.id,
+        document_column=columns.document,
+    )
+
+
+def _with_official_files(data: TaskData, row: DatasetRow, folder: Path) -> TaskData:
+    paths = {}
+    for split, names in row.files.items():
+        present = [name for name in names if (folder / name).is_file()]
+        if present or not is_test(split):
+            paths[split] = str(folder / (present or names)[0])
+    main: dict[str, Any] = {
+        f"{split}_file": paths.pop(split) for split in MAIN_SPLITS if split in paths
+    }
+    data = replace(data, data_dir=str(folder), extra_files=paths or None, **main)
+    return data if row.columns is None else _with_columns(data, row.columns)
+
+
+def _fill_own(data: TaskData) -> TaskData:
+    """Complete and check keys of rows that are not built in."""
+    if data.dataset is not None:
+        data = _dataset_to_hub_id(data)
+    data = _join_data_dir(data)
+    if data.problem_type not in ROW_FORMATS:
+        raise ValueError(
+            f"task {data.name!r}: problem_type={data.problem_type!r}; expected one of "
+            f"{', '.join(ROW_FORMATS)}"
+        )
+    kind = ROW_FORMATS[data.problem_type]
+    defaults: dict[str, Any] = {
+        key: value for key, value in kind.default_keys.items() if getattr(data, key) is None
+    }
+    data = replace(data, **defaults)
+    _check_keys(data, kind)
+    if data.hub_id is None:
+        _check_files(data, kind)
+    elif data.extra_files:
+        raise ValueError(
+            f"task {data.name!r}: extra_files has no effect for {data.hub_id!r}; remove it"
+        )
+    _check_values(data, kind)
+    return data
+
+
+def _dataset_to_hub_id(data: TaskData) -> TaskData:
+    if "/" not in str(data.dataset):
+        raise ValueError(
+            f"task {data.name!r}: unknown dataset {data.dataset!r}; known datasets: "
+            f"{', '.join(DATASETS)}; a dataset of the Hub is written owner/name"
+        )
+    return replace(data, hub_id=data.dataset)
+
+
+def _join_data_dir(data: TaskData) -> TaskData:
+    if data.data_dir is None:
+        return data
+    if data.hub_id is not None:
+        raise ValueError(
+            f"task {data.name!r}: data_dir={data.data_dir!r} has no effect for {data.hub_id!r}, "
+            "which is read from the Hub; remove data_dir"
+        )
+    folder = Path(data.data_dir)
+    joined: dict[str, Any] = {
+        key: str(folder / getattr(data, key)) for key in FILE_KEYS if getattr(data, key) is not None
+    }
+    extra = {split: str(folder / path) for split, path in (data.extra_files or {}).items()}
+    return replace(data, **joined, extra_files=extra or None)
+
+
+def _check_keys(data: TaskData, kind: type[RowFormat]) -> None:
+    """Reject keys that the problem type does not have, and missing ones that it needs."""
+    where = f"task {data.name!r}"
+    own = {key for other in ROW_FORMATS.values() for key in other.own_keys}
+    foreign = own - set(kind.own_keys)
+    for key in sorted(foreign):
+        if getattr(data, key):
+            raise ValueError(f"{where}: {kind.problem_type} tasks have no {key}; remove it")
+    needed = kind.required_keys if data.hub_id is None else kind.hub_keys
+    for key in needed:
+        if getattr(data, key) is None:
+            raise ValueError(
+                f"{where}: {key} is missing; give {HINTS.get(key, 'the columns of your rows')}"
+            )
+
+
+def _check_files(data: TaskData, kind: type[RowFormat]) -> None:
+    where = f"task {data.name!r}"
+    for key in ("train_file", "validation_file"):
+        if getattr(data, key) is None:
+            raise ValueError(f"{where}: {key} is missing; only test_file is optional")
+    for split in data.extra_files or {}:
+        if not EXTRA_SPLIT.fullmatch(split):
+            raise ValueError(
+                f"{where}: extra_files: {split!r} is not a split; names start with validation_ "
+                "(labeled) or test_, as in validation_hard"
+            )
+    for path in data.files.values() if kind.file_suffixes else ():
+        if find_suffix(path) not in (kind.file_suffixes or ()):
+            raise ValueError(
+                f"{where}: {kind.problem_type} rows cannot be read from {path!r}; known suffixes: "
+                f"{', '.join(kind.file_suffixes or ())}"
+            )
+
+
+def _check_values(data: TaskData, kind: type[RowFormat]) -> None:
+    where = f"task {data.name!r}: problem_type {data.problem_type!r}"
+    columns = data.text_columns or ()
+    if len(columns) not in kind.text_counts:
+        wanted = " or ".join(map(str, kind.text_counts))
+        raise ValueError(f"{where} takes {wanted} text_columns, got {list(columns)}")
+    if data.labels is not None and len(data.labels) < 2:
+        raise ValueError(f"{where} needs at least two labels, got {list(data.labels)}")
+
+
+def _check_sampling(data: TaskData) -> None:
+    """Check how rows are drawn."""
+    where = f"task {data.name!r}"
+    for key in CLASS_SAMPLING_KEYS:
+        if getattr(data, key) is None:
+            continue
+        other = key.removesuffix("_per_class")
+        if not ROW_FORMATS[str(data.problem_type)].has_classes:
+            raise ValueError(
+                f"{where}: {key}={getattr(data, key)!r}, but {data.problem_type} rows have no "
+                f"classes; remove it, or give {other}"
+            )
+        if getattr(data, other) is not None:
+            raise ValueError(f"{where}: {other} and {key} exclude each other; remove one")

@@ -1,0 +1,85 @@
+"""Small texts for the tests of pre-training data."""
+
+import random
+from itertools import pairwise
+
+import datasets
+import numpy as np
+
+from datasets_scripts import CorpusData, encode_corpus, make_text_rows
+from datasets_scripts.corpus.tokenized import Selection, TokenizedDocuments
+
+FEATURES = datasets.Features({"sentences": datasets.List(datasets.List(datasets.Value("uint16")))})
+
+
+class Special:
+    """The only thing that rows ask of a tokenizer."""
+
+    cls_token_id = 2
+    sep_token_id = 3
+
+
+def draw_documents(seed, documents=30, sentences=(1, 12), tokens=(1, 9)):
+    """Documents of sentences of tokens; a token tells its place: no other one is the same."""
+    rng = random.Random(seed)
+    token = 10
+    drawn = []
+    for _ in range(documents):
+        document = []
+        for _ in range(rng.randint(*sentences)):
+            size = rng.randint(*tokens)
+            document.append(list(range(token, token + size)))
+            token += size
+        drawn.append(document)
+    return drawn
+
+
+def to_tokenized(documents):
+    rows = datasets.Dataset.from_dict({"sentences": documents}, features=FEATURES)
+    everything = Selection(len(rows), np.empty(0, np.int64), is_inverted=True)
+    return TokenizedDocuments([(rows, everything)], "train")
+
+
+def to_rows(documents, packing="segment_pairs", max_length=32, seed=0, **settings):
+    return make_text_rows(
+        to_tokenized(documents),
+        Special(),
+        packing=packing,
+        max_length=max_length,
+        seed=seed,
+        name="mine",
+        **settings,
+    )
+
+
+def read_all(rows, number=0):
+    """Every row of a pass as a list of ids."""
+    found = rows.read(number, np.arange(len(rows)))
+    ends = np.cumsum(found["lengths"])[:-1]
+    return [part.tolist() for part in np.split(found["input_ids"], ends)]
+
+
+def write(folder, **files):
+    """Write files; ``train_txt="..."`` becomes train.txt."""
+    for name, text in files.items():
+        path = folder / name.replace("_", ".", 1)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+def encode(folder, tokenizer, num_proc=None, **keys):
+    """Tokenize the corpus of some keys; files are in the folder."""
+    if any("file" in key for key in keys):
+        keys = {"data_dir": str(folder), **keys}
+    data = CorpusData.from_recipe("mine", keys)
+    return encode_corpus([data], tokenizer, num_proc=num_proc, cache_dir=folder / "cache")
+
+
+def decode(documents, tokenizer):
+    """Documents as lists of sentences."""
+    decoded = []
+    for number in range(len(documents)):
+        offsets = documents.offsets(number).tolist()
+        decoded.append(
+            [tokenizer.decode(documents.tokens(number, *span)) for span in pairwise(offsets)]
+        )
+    return decoded

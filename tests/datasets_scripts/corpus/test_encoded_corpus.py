@@ -1,0 +1,531 @@
+"""`encode_corpus`: tokens on disk, held-out documents, what is left out, and the cache."""
+
+import itertools
+import json
+import logging
+import os
+import pickle
+import random
+
+import datasets
+import numpy as np
+import pytest
+
+from datasets_scripts import CorpusData, corpus_texts, encode_corpus, train_wordpiece
+from datasets_scripts.corpus.sources import held_out
+from tests.datasets_scripts.corpus.corpora import decode, encode, write
+
+WORDS = ["sea", "ship", "port", "crane", "sails", "waits", "loads", "the", "a", "old"]
+PARTS = [" ".join(random.Random(n).choices(WORDS, k=3 + n % 5)) for n in range(90)]
+DOCUMENTS = [[f"{text}." for text in PARTS[n : n + 3]] for n in range(0, 90, 3)]
+TEXT = "\n\n".join("\n".join(sentences) for sentences in DOCUMENTS)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_wordpiece([*PARTS, "."], 100)
+
+
+def test_documents_become_the_tokens_of_their_sentences(tmp_path, tokenizer):
+    write(tmp_path, train_txt=TEXT, dev_txt=TEXT[1:99])
+
+    train = encode(tmp_path, tokenizer, train_file="train.txt", validation_file="dev.txt").splits[
+        "train"
+    ]
+
+    assert len(train) == 30
+    for number, sentences in enumerate(DOCUMENTS):
+        ids = tokenizer(sentences, add_special_tokens=False)["input_ids"]
+        joined = [token for sentence in ids for token in sentence]
+        assert train.sentence_lengths(number).tolist() == list(map(len, ids))
+        assert train.tokens(number, 0, len(joined)).tolist() == joined
+        assert train.tokens(number, 2, 5).tolist() == joined[2:5]
+
+
+def test_texts_that_spell_special_tokens_are_texts(tmp_path, tokenizer):
+    write(tmp_path, train_txt="the [SEP] a [MASK]\n\nsea", dev_txt="sea")
+
+    train = encode(tmp_path, tokenizer, train_file="train.txt", validation_file="dev.txt").splits[
+        "train"
+    ]
+
+    first = train.tokens(0, 0, int(train.offsets(0)[-1])).tolist()
+    assert not {tokenizer.sep_token_id, tokenizer.mask_token_id} & set(first)
+
+
+@pytest.mark.parametrize(("size", "kind"), [(65_535, "uint16"), (65_536, "int32")])
+def test_ids_take_as_few_bytes_as_the_vocabulary_allows(tmp_path, tokenizer, size, kind):
+    known = tokenizer.get_vocab()
+    words = [f"x{n}" for n in range(size - len(known))]
+    large = type(tokenizer)(vocab={**known, **{w: len(known) + n for n, w in enumerate(words)}})
+    write(tmp_path, train_txt=f"sea {words[-1]}", dev_txt="sea")
+
+    train = encode(tmp_path, large, train_file="train.txt", validation_file="dev.txt").splits[
+        "train"
+    ]
+
+    assert train.tokens(0, 0, 2).dtype == kind
+    assert train.tokens(0, 0, 2)[1] == size - 1
+
+
+def test_padding_and_truncation_of_the_tokenizer_do_not_count(tmp_path, tokenizer):
+    write(tmp_path, train_txt=TEXT)
+    asked = pickle.loads(pickle.dumps(tokenizer))  # noqa: S301  (our own object)
+    asked(["sea", "a ship"], padding="max_length", truncation=True, max_length=4)
+
+    plain, padded = (
+        encode(tmp_path, one, train_file="train.txt", validation_share=0.2).splits["train"]
+        for one in (tokenizer, asked)
+    )
+
+    assert decode(padded, tokenizer) == decode(plain, tokenizer)
+    assert asked.backend_tokenizer.truncation is not None
+
+
+# Held-out documents
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.3, 0.5, 0.77])
+def test_the_share_of_held_out_documents_is_exact(share):
+    numbers = held_out(share)
+    first = [next(numbers) for _ in range(300)]
+
+    assert first == sorted(set(first))
+    assert abs(300 / first[-1] - share) < 0.01
+    assert len(set(np.diff(first))) > (1 if share < 0.5 else 0)  # no fixed distance
+
+
+def test_held_out_documents_are_not_learnt(tmp_path, tokenizer):
+    write(tmp_path, train_txt=TEXT)
+
+    splits = encode(tmp_path, tokenizer, train_file="train.txt", validation_share=0.2).splits
+
+    train, validation = (decode(splits[name], tokenizer) for name in ("train", "validation"))
+    assert len(validation) == 6
+    assert sorted(train + validation) == sorted(DOCUMENTS)
+    assert train == [one for one in DOCUMENTS if one in train]  # in order
+
+
+def test_the_choice_depends_on_the_number_alone(tmp_path, tokenizer):
+    write(tmp_path, train_txt=TEXT, other_txt="\n\n".join(["a ship"] * 30))
+
+    first = encode(tmp_path, tokenizer, train_file="train.txt", validation_share=0.2)
+    chosen = [DOCUMENTS.index(one) for one in decode(first.splits["validation"], tokenizer)]
+
+    numbers = held_out(0.2)
+    assert chosen == [next(numbers) for _ in chosen]
+
+
+def test_vocabulary_is_learnt_from_the_training_documents(tmp_path, tokenizer):
+    write(tmp_path, train_txt=TEXT, bad_jsonl='{"text": "more"}\n{"text": 5}\n')
+    keys = {"train_file": "train.txt", "validation_share": 0.2, "data_dir": str(tmp_path)}
+    more = {"train_file": "bad.jsonl", "validation_share": 0, "data_dir": str(tmp_path)}
+    corpora = [CorpusData.from_recipe("a", keys), CorpusData.from_recipe("b", more)]
+
+    texts = corpus_texts(corpora)
+
+    train = encode(tmp_path, tokenizer, train_file="train.txt", validation_share=0.2).splits[
+        "train"
+    ]
+    expected = [" ".join(one) for one in decode(train, tokenizer)]
+    assert [" ".join(text.split()) for text in texts] == [*expected, "more"]
+    assert list(texts) == list(texts)
+
+
+def test_too_few_documents_to_hold_one_out_are_refused(tmp_path, tokenizer):
+    write(tmp_path, train_txt="sea\n\nship")
+
+    with pytest.raises(
+        ValueError,
+        match=r"corpus 'mine': no document of 2 is held out; .* validation_share=0\.05 to 0\.5",
+    ):
+        encode(tmp_path, tokenizer, train_file="train.txt")
+
+
+# Several sources
+
+
+def test_documents_of_several_files_follow_one_another(tmp_path, tokenizer):
+    write(tmp_path, b_txt="sea\n\nship", a_txt="port", dev_txt="a")
+
+    splits = encode(
+        tmp_path, tokenizer, train_file=["[ab].txt", "b.txt"], validation_file="dev.txt"
+    ).splits
+
+    assert decode(splits["train"], tokenizer) == [["port"], ["sea"], ["ship"]]
+    assert decode(splits["validation"], tokenizer) == [["a"]]
+
+
+def test_corpora_are_joined_split_by_split(tmp_path, tokenizer):
+    write(tmp_path, a_txt="sea\n\nship", b_txt=TEXT, dev_txt="port")
+    keys = [
+        {"train_file": "b.txt", "validation_share": 0.2},
+        {"train_file": "a.txt", "validation_file": "dev.txt", "sentences": "line"},
+    ]
+    corpora = [
+        CorpusData.from_recipe(f"c{n}", {**one, "data_dir": str(tmp_path)})
+        for n, one in enumerate(keys)
+    ]
+
+    splits = encode_corpus(corpora, tokenizer, cache_dir=tmp_path / "cache").splits
+
+    train, validation = (decode(splits[name], tokenizer) for name in ("train", "validation"))
+    assert (len(train), len(validation)) == (26, 7)
+    assert train[-2:] == [["sea"], ["ship"]]
+    assert validation[-1] == ["port"]
+    assert sorted([*train[:-2], *validation[:-1]]) == sorted(DOCUMENTS)
+    sentences, tokens, long_sentences = splits["train"].count(4)
+    lengths = [splits["train"].sentence_lengths(number) for number in range(26)]
+    assert (sentences, tokens) == (sum(map(len, lengths)), sum(int(one.sum()) for one in lengths))
+    assert long_sentences == sum(int((one > 4).sum()) for one in lengths)
+
+
+def test_a_pickled_copy_reads_the_same(tmp_path, tokenizer):
+    write(tmp_path, train_txt=TEXT)
+    splits = encode(tmp_path, tokenizer, train_file="train.txt", validation_share=0.2).splits
+
+    for documents in splits.values():
+        stored = pickle.dumps(documents)
+        copy = pickle.loads(stored)  # noqa: S301  (our own object)
+        assert decode(copy, tokenizer) == decode(documents, tokenizer)
+        assert len(stored) < 20_000  # the numbers of documents, not their tokens
+
+
+def test_sentences_of_a_task_are_a_text(tmp_path):
+    data = CorpusData.from_recipe("mine", {"dataset": "sample_quora"})
+    tokenizer = train_wordpiece(corpus_texts([data], tmp_path / "cache"), 800)
+
+    splits = encode(tmp_path, tokenizer, dataset="sample_quora").splits
+
+    train, validation = (
+        {str(one) for one in decode(splits[name], tokenizer)} for name in ("train", "validation")
+    )
+    assert len(train) == len(splits["train"]) > 1000  # each sentence once
+    assert train.isdisjoint(validation)
+
+
+def test_the_built_in_text_has_documents_of_sentences(tmp_path, tokenizer):
+    splits = encode(tmp_path, tokenizer, dataset="sample_text", max_documents=20).splits
+
+    assert (len(splits["train"]), len(splits["validation"])) == (20, 20)
+    assert len(splits["train"].sentence_lengths(0)) >= 10
+
+
+def test_processes_change_nothing(tmp_path, tokenizer):
+    for number in range(4):
+        write(tmp_path, **{f"part{number}_txt": TEXT[number * 99 :]})
+    keys = {"train_file": "part*.txt", "validation_share": 0.1}
+
+    one = encode(tmp_path, tokenizer, **keys)
+    two = encode(tmp_path / "other", tokenizer, 2, **keys, data_dir=str(tmp_path))
+
+    for split, documents in one.splits.items():
+        assert decode(two.splits[split], tokenizer) == decode(documents, tokenizer)
+    assert os.environ["TOKENIZERS_PARALLELISM"] == "false"  # as before
+
+
+# The cache
+
+
+def stamp(folder):
+    return sorted(path.stat().st_mtime_ns for path in folder.rglob("*.arrow"))
+
+
+def test_tokens_are_made_once(tmp_path, tokenizer):
+    write(tmp_path, train_txt=TEXT)
+    keys = {"train_file": "train.txt", "validation_share": 0.2}
+    encode(tmp_path, tokenizer, **keys)
+    before = stamp(tmp_path)
+
+    encode(tmp_path, tokenizer, **keys)
+    encode(tmp_path, tokenizer, **{**keys, "validation_share": 0.4})
+
+    assert stamp(tmp_path) == before
+
+
+@pytest.mark.parametrize("changed", ["file", "tokenizer", "sentences", "documents", "max"])
+def test_a_change_makes_new_tokens(tmp_path, tokenizer, changed):
+    write(tmp_path, train_txt=TEXT)
+    keys = {"train_file": "train.txt", "validation_share": 0.2}
+    encode(tmp_path, tokenizer, **keys)
+
+    if changed == "file":
+        write(tmp_path, train_txt=TEXT.upper())
+        os.utime(tmp_path / "train.txt", ns=(1, 1))
+    other = (
+        train_wordpiece([*PARTS, ".", "tide tide"], 100) if changed == "tokenizer" else tokenizer
+    )
+    keys |= {
+        "sentences": {"sentences": "line"},
+        "documents": {"documents": "line"},
+        "max": {"max_documents": 20},
+    }.get(changed, {})
+    encode(tmp_path, other, **keys)
+
+    assert len(stamp(tmp_path)) == 2
+
+
+# What is left out
+
+
+def test_documents_that_cannot_be_used_are_named(tmp_path, tokenizer, caplog):
+    lines = [json.dumps({"text": text}) for text in PARTS[:30]]
+    lines[3], lines[20], lines[25] = '{"text": 5}', "5", '{"text": " "}'
+    write(tmp_path, train_jsonl="\n\n".join(lines), dev_txt="sea")
+    caplog.set_level(logging.WARNING)
+
+    encoded = encode(
+        tmp_path,
+        tokenizer,
+        train_file="train.jsonl",
+        validation_file="dev.txt",
+        max_invalid_fraction=0.1,
+    )
+
+    path = tmp_path / "train.jsonl"
+    assert list(map(str, encoded.bad_rows)) == [
+        f"{path}:7: column 'text' holds 5, not text",
+        f"{path}:41: not a JSON object",
+    ]
+    assert encoded.problems == [*map(str, encoded.bad_rows), "1 documents without a token"]
+    assert (len(encoded.splits["train"]), encoded.splits["train"].empty) == (27, 1)
+    assert "corpus 'mine': left out 2 rows that cannot be used" in caplog.text
+
+
+def test_too_many_bad_documents_are_refused(tmp_path, tokenizer):
+    write(tmp_path, train_txt="sea\n\nM\xfcller\n\nship".encode("latin-1"), dev_txt="sea")
+
+    with pytest.raises(ValueError, match=r"train\.txt: 1 of 3 rows .* line 3: not UTF-8"):
+        encode(tmp_path, tokenizer, train_file="train.txt", validation_file="dev.txt")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("\n \n", r"a\.txt: there are no documents"),
+        ("\u200b", "corpus 'mine': no document is left to learn from"),
+    ],
+)
+def test_a_text_without_documents_is_refused(tmp_path, tokenizer, text, message):
+    write(tmp_path, a_txt=text, dev_txt="sea")
+
+    with pytest.raises(ValueError, match=message):
+        encode(tmp_path, tokenizer, train_file="a.txt", validation_file="dev.txt")
+
+
+@pytest.mark.parametrize(
+    ("keys", "error", "message"),
+    [
+        ({"train_file": "b.txt"}, FileNotFoundError, r"b\.txt: there is no such file"),
+        (
+            {"train_file": "b*.txt"},
+            FileNotFoundError,
+            r"no file matches '.*b\*\.txt'; check the pat",
+        ),
+        (
+            {"train_file": "folder"},
+            ValueError,
+            r"is a folder; name its files, such as .*folder/\*\.txt",
+        ),
+        ({"train_file": "a.*", "validation_file": "a.txt"}, ValueError, "and of validation_file"),
+    ],
+)
+def test_files_that_cannot_be_meant_are_refused(tmp_path, tokenizer, keys, error, message):
+    write(tmp_path, a_txt="sea")
+    (tmp_path / "folder").mkdir()
+
+    with pytest.raises(error, match=message):
+        encode(tmp_path, tokenizer, **keys)
+
+
+# The Hub, with a local folder in the same layout in its place
+
+
+def write_hub(folder, **splits):
+    folder.mkdir(exist_ok=True)
+    for split, texts in splits.items():
+        rows = datasets.Dataset.from_dict({"id": range(len(texts)), "body": texts})
+        rows.to_parquet(folder / f"{split}.parquet")
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_rows_of_the_hub_are_documents(tmp_path, tokenizer, streaming):
+    hub = tmp_path / "hub"
+    write_hub(hub, train=["a sea. the ship.", "port", None], dev=["crane"])
+    keys = {"hub_id": str(hub), "text_column": "body", "max_invalid_fraction": 0.5}
+
+    encoded = encode(tmp_path, tokenizer, streaming=streaming, **keys)
+
+    train = decode(encoded.splits["train"], tokenizer)
+    assert train == [["a sea.", "the ship."], ["port"]]
+    assert decode(encoded.splits["validation"], tokenizer) == [["crane"]]
+    assert [str(row) for row in encoded.bad_rows] == [
+        f"{hub}:train:3: column 'body' holds None, not text"
+    ]
+    stored = {path.name for path in (tmp_path / "cache").rglob("*.arrow")}
+    assert any("hub" in name for name in stored) is not streaming
+
+
+def test_a_stream_is_read_no_further_than_asked(tmp_path, tokenizer):
+    write_hub(tmp_path / "hub", train=[*PARTS[:20], None])
+    keys = {"hub_id": str(tmp_path / "hub"), "text_column": "body", "streaming": True}
+
+    splits = encode(
+        tmp_path, tokenizer, max_documents=20, validation_share=0.2, max_invalid_fraction=0, **keys
+    ).splits
+
+    assert (len(splits["train"]), len(splits["validation"])) == (16, 4)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_one_is_told_that_a_vocabulary_fetches_a_stream_again(tmp_path, caplog, streaming):
+    write_hub(tmp_path / "hub", train=["sea", "port"], dev=["ship"])
+    keys = {"hub_id": str(tmp_path / "hub"), "text_column": "body", "streaming": streaming}
+
+    texts = corpus_texts([CorpusData.from_recipe("mine", keys)], tmp_path / "cache")
+
+    assert list(texts) == list(texts) == ["sea", "port"]
+    assert ("is fetched for the vocabulary, up to twice, and again" in caplog.text) is streaming
+
+
+def test_a_changed_dataset_makes_new_tokens(tmp_path, tokenizer):
+    keys = {"hub_id": str(tmp_path / "hub"), "text_column": "body", "streaming": True}
+    write_hub(tmp_path / "hub", train=["sea"], validation=["ship"])
+    encode(tmp_path, tokenizer, **keys)
+
+    write_hub(tmp_path / "hub", train=["port", "crane"], validation=["ship"])
+
+    train = encode(tmp_path, tokenizer, **keys).splits["train"]
+    assert decode(train, tokenizer) == [["port"], ["crane"]]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_missing_column_of_the_hub_is_named(tmp_path, tokenizer, streaming):
+    write_hub(tmp_path / "hub", train=["sea"])
+
+    with pytest.raises(ValueError, match=r"has no column 'text'; its columns: \['id', 'body'\]"):
+        encode(tmp_path, tokenizer, hub_id=str(tmp_path / "hub"), streaming=streaming)
+
+
+def test_a_missing_split_of_the_hub_is_named(tmp_path, tokenizer):
+    write_hub(tmp_path / "hub", test=["sea"])
+
+    with pytest.raises(ValueError, match="has no split 'train'; its splits: test"):
+        encode(tmp_path, tokenizer, hub_id=str(tmp_path / "hub"), text_column="body")
+
+
+def test_no_network_is_one_clear_error(tmp_path, tokenizer):
+    with pytest.raises(OSError, match=r"corpus 'mine': dataset 'a/b' cannot be fetched"):
+        encode(tmp_path, tokenizer, hub_id="a/b")
+
+
+# What is held out is not learnt
+
+
+def encode_two(folder, tokenizer, first, second):
+    keys = [{"data_dir": str(folder), **one} for one in (first, second)]
+    corpora = [CorpusData.from_recipe(f"c{n}", one) for n, one in enumerate(keys)]
+    return encode_corpus(corpora, tokenizer, cache_dir=folder / "cache")
+
+
+def test_documents_that_are_held_out_elsewhere_are_not_learnt(tmp_path, tokenizer, caplog):
+    again = ["\t".join(document) for document in DOCUMENTS[3:9]]  # other white space
+    write(tmp_path, a_txt=TEXT, b_txt="\n\n\n".join([*again, "a new ship"]))
+    write(tmp_path, dev_txt="\n\n".join(map("\n".join, DOCUMENTS[20:22])))
+
+    encoded = encode_two(
+        tmp_path,
+        tokenizer,
+        {"train_file": "a.txt", "validation_share": 0.5},
+        {"train_file": "b.txt", "validation_file": "dev.txt", "sentences": "line"},
+    )
+
+    drawn = set(itertools.takewhile(lambda number: number < 30, held_out(0.5)))
+    held = {" ".join(DOCUMENTS[number]) for number in (*drawn, 20, 21)}
+    everything = [" ".join(one) for one in (*DOCUMENTS, *DOCUMENTS[3:9], ["a new ship"])]
+    train, validation = (
+        [" ".join(one) for one in decode(encoded.splits[name], tokenizer)]
+        for name in ("train", "validation")
+    )
+    assert set(validation) == held
+    assert train == [text for text in everything if text not in held]
+    left_out = len(everything) - len(drawn) - len(train)
+    assert left_out > len(drawn & set(range(3, 9))) > 0
+    assert encoded.problems == [f"{left_out} training documents that equal held-out ones"]
+    assert encoded.problems[0] in caplog.text
+
+
+def test_repeated_documents_of_the_training_text_stay(tmp_path, tokenizer):
+    write(tmp_path, a_txt="sea\n\nship\n\nsea\n\nsea", dev_txt="port")
+
+    encoded = encode(tmp_path, tokenizer, train_file="a.txt", validation_file="dev.txt")
+
+    assert decode(encoded.splits["train"], tokenizer) == [["sea"], ["ship"], ["sea"], ["sea"]]
+    assert encoded.problems == []
+
+
+def test_a_text_that_is_all_held_out_is_refused(tmp_path, tokenizer):
+    write(tmp_path, a_txt="sea\n\nship", dev_txt="ship\n\n\nsea\n")
+
+    with pytest.raises(ValueError, match="left to learn from, since 2 equal held-out ones; add"):
+        encode(tmp_path, tokenizer, train_file="a.txt", validation_file="dev.txt")
+
+
+@pytest.mark.parametrize("by_link", [False, True])
+def test_a_file_that_another_corpus_holds_out_is_refused(tmp_path, tokenizer, by_link):
+    write(tmp_path, a_txt=TEXT, b_txt="port")
+    name = "a.txt"
+    if by_link:
+        name = "link.txt"
+        (tmp_path / name).symlink_to(tmp_path / "a.txt")
+
+    with pytest.raises(
+        ValueError,
+        match=r"corpus 'c0': .*a\.txt is a file of train_file and .* \(of corpus 'c1'\); what",
+    ):
+        encode_two(
+            tmp_path,
+            tokenizer,
+            {"train_file": "a.txt"},
+            {"train_file": "b.txt", "validation_file": name},
+        )
+
+
+def test_a_file_with_two_names_is_read_once(tmp_path, tokenizer):
+    write(tmp_path, a_txt="sea", b_txt="ship", dev_txt="port")
+    (tmp_path / "c.txt").symlink_to(tmp_path / "a.txt")
+
+    encoded = encode(tmp_path, tokenizer, train_file="?.txt", validation_file="dev.txt")
+
+    assert decode(encoded.splits["train"], tokenizer) == [["sea"], ["ship"]]
+
+
+# Fingerprints
+
+
+def test_the_fingerprint_is_that_of_the_text(tmp_path, tokenizer):
+    write(tmp_path, train_txt=TEXT, dev_txt="port")
+    keys = {"train_file": "train.txt", "validation_file": "dev.txt"}
+    first = encode(tmp_path, tokenizer, **keys).fingerprint
+
+    os.utime(tmp_path / "train.txt", ns=(1, 1))
+    touched = encode(tmp_path, tokenizer, **keys).fingerprint
+    write(tmp_path, train_txt=TEXT.replace("sea", "tea", 1))
+    changed = encode(tmp_path, tokenizer, **keys).fingerprint
+    write(tmp_path, train_txt="\n\n".join(reversed(TEXT.split("\n\n"))))
+    ordered = encode(tmp_path, tokenizer, **keys).fingerprint
+    write(tmp_path, train_txt=TEXT, dev_txt="crane")
+    held = encode(tmp_path, tokenizer, **keys).fingerprint
+
+    assert touched == first
+    assert len({first, changed, ordered, held}) == 4
+
+
+def test_the_fingerprint_does_not_depend_on_processes(tmp_path, tokenizer):
+    for number in range(4):
+        write(tmp_path, **{f"part{number}_txt": TEXT[number * 99 :]})
+    keys = {"train_file": "part*.txt", "validation_share": 0.1, "data_dir": str(tmp_path)}
+
+    one, two = (encode(tmp_path / str(n), tokenizer, n, **keys).fingerprint for n in (1, 2))
+
+    assert one == two

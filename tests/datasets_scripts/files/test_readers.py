@@ -1,0 +1,98 @@
+"""`read_records`: formats, line numbers, and files that cannot be read."""
+
+import datasets
+import pytest
+
+from datasets_scripts.files.readers import FileFormat, read_records
+
+
+def read(folder, name, content, columns=("text", "label"), **kwargs):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return list(read_records(str(path), columns, **kwargs))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_header(tmp_path):
+    (record,) = read(tmp_path, "a.tsv", b"\xef\xbb\xbftext\tlabel\nx\tup\n")
+
+    assert record.values == {"text": "x", "label": "up"}
+
+
+def test_quoted_fields_hold_tabs_quotes_and_newlines(tmp_path):
+    content = 'text\tlabel\n"a\tb"\tup\n"say ""hi"""\tdown\n"two\nlines"\tup\nlast\tup\n'
+
+    records = read(tmp_path, "a.tsv", content)
+
+    assert [record.values["text"] for record in records] == [
+        "a\tb",
+        'say "hi"',
+        "two\nlines",
+        "last",
+    ]
+    assert [record.line for record in records] == [2, 3, 4, 6]
+
+
+def test_the_official_files_are_tab_separated_whatever_their_suffix(tmp_path):
+    content = "\tid\ttext\tlabel\n0\tab\tone, two\t3\n"
+
+    (record,) = read(tmp_path, "a.csv", content, file_format=FileFormat("\t"))
+
+    assert record.values["text"] == "one, two"
+
+
+def test_empty_lines_are_no_records(tmp_path):
+    records = read(tmp_path, "a.tsv", "text\tlabel\n\nx\tup\n\n")
+
+    assert [record.line for record in records] == [3]
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ("text", "too few columns (1, the header has 2)"),
+        ("text\tup\tmore", "too many columns (3, the header has 2)"),
+    ],
+)
+def test_a_row_of_another_width_is_a_problem(tmp_path, row, problem):
+    first, second = read(tmp_path, "a.tsv", f"text\tlabel\nx\tup\n{row}\n")
+
+    assert (first.problem, second.problem) == ("", problem)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"), [("{", "not valid JSON"), ('"x"', "not a JSON object")]
+)
+def test_a_broken_json_line_is_a_problem(tmp_path, line, problem):
+    first, second = read(tmp_path, "a.jsonl", f'{line}\n{{"text": "x", "label": 1}}\n', ("text",))
+
+    assert first.problem.startswith(problem)
+    assert second.values == {"text": "x", "label": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.tsv", "", r"a\.tsv: the file is empty"),
+        ("a.tsv", "text\tlabel\n", r"a\.tsv: the file has no rows, only a header"),
+        ("a.tsv", "text,label\nx,up\n", r"its columns are \['text,label'\].*comma-separated"),
+        ("a.csv", "text\tlabel\nx\tup\n", r"tab-separated, but was read as comma-separated"),
+        ("a.tsv", "words\tlabel\nx\tup\n", r"a\.tsv: no column \['text'\]; .* \['words', 'la"),
+        ("a.jsonl", '{"words": "x"}', r"a\.jsonl: no column .*; its columns are \['words'"),
+        ("a.tsv", b"text\tlabel\ncaf\xe9\tup\n", r"a\.tsv: the file is not UTF-8"),
+        ("a.jsonl", b'{"text": "caf\xe9"}', r"a\.jsonl: the file is not UTF-8"),
+        ("a.tsv", 'text\tlabel\nx\tup\n"y\tup\nz\tup\n', r"a\.tsv:3: the record that starts here"),
+        ("a.json", "[\n{}\n]", r"a\.json: a JSON array; write one JSON object on each line"),
+        ("a.parquet", "x", r"a\.parquet: cannot be read as Parquet"),
+        ("a.xls", "x", r"a\.xls: unknown suffix '\.xls'; known: \.csv"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, message):
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path, name, content)
+
+
+def test_parquet_without_the_column_is_named(tmp_path):
+    datasets.Dataset.from_dict({"words": ["x"]}).to_parquet(tmp_path / "a.parquet")
+
+    with pytest.raises(ValueError, match=r"no column \['text'\]; its columns are \['words'"):
+        list(read_records(str(tmp_path / "a.parquet"), ("text",)))

@@ -1,0 +1,299 @@
+"""`encode_rows` against the tokenizer called by hand, and the WordPiece trainer."""
+
+import json
+
+import datasets
+import pytest
+from transformers import AutoTokenizer
+
+from datasets_scripts import FORMATS, encode_rows, train_wordpiece
+
+TEXTS = [
+    "The quick brown fox jumps over the lazy dog.",
+    "A quick dog sleeps; the fox does not.",
+    "Why does the dog sleep?",
+] * 5
+LONG = "the quick brown fox jumps over the lazy dog"
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_wordpiece(TEXTS, 120)
+
+
+@pytest.fixture
+def padded_tokenizer(tmp_path, tokenizer):
+    """A tokenizer whose file carries a fixed padding and truncation, as some on the Hub do."""
+    tokenizer.save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    state = json.loads(path.read_text())
+    state["padding"] = {
+        "strategy": {"Fixed": 9},
+        "direction": "Right",
+        "pad_to_multiple_of": None,
+        "pad_id": 0,
+        "pad_type_id": 0,
+        "pad_token": "[PAD]",
+    }
+    state["truncation"] = {
+        "direction": "Right",
+        "max_length": 9,
+        "strategy": "LongestFirst",
+        "stride": 0,
+    }
+    path.write_text(json.dumps(state))
+    return AutoTokenizer.from_pretrained(tmp_path)
+
+
+@pytest.fixture
+def pairs():
+    return datasets.Dataset.from_dict(
+        {
+            "id": ["a", "b"],
+            "sentence1": ["the fox", LONG],
+            "sentence2": ["why does the dog sleep?", "a dog"],
+            "label": [0, 1],
+        }
+    )
+
+
+def encode(rows, tokenizer, pair_encoding, problem_type="paraphrase", max_length=64, **options):
+    return encode_rows(
+        rows,
+        tokenizer,
+        label_type=FORMATS[problem_type].loss_type,
+        pair_encoding=pair_encoding,
+        max_length=max_length,
+        **options,
+    )
+
+
+def test_joint_pair_is_one_sequence_with_two_segments(pairs, tokenizer):
+    row = encode(pairs, tokenizer, "joint")[0]
+
+    expected = tokenizer("the fox", "why does the dog sleep?")
+    assert row["input_ids"] == expected["input_ids"]
+    assert row["token_type_ids"] == expected["token_type_ids"]
+    assert 1 in row["token_type_ids"]
+    assert row["length"] == len(expected["input_ids"])
+
+
+def test_separate_pair_is_two_sequences(pairs, tokenizer):
+    row = encode(pairs, tokenizer, "separate")[1]
+
+    expected = [tokenizer(LONG), tokenizer("a dog")]
+    assert row["input_ids"] == [one["input_ids"] for one in expected]
+    assert row["token_type_ids"] == [one["token_type_ids"] for one in expected]
+    assert row["length"] == len(expected[0]["input_ids"])
+
+
+def test_single_sentence(pairs, tokenizer):
+    rows = pairs.remove_columns("sentence2")
+
+    row = encode(rows, tokenizer, None, "classification")[0]
+
+    assert row == {
+        "id": "a",
+        "input_ids": tokenizer("the fox")["input_ids"],
+        "token_type_ids": [0, 0, 0, 0],
+        "length": 4,
+        "labels": 0,
+    }
+
+
+def test_joint_pair_is_cut_at_the_longer_sentence(pairs, tokenizer):
+    row = encode(pairs, tokenizer, "joint", max_length=8)[1]
+
+    words = tokenizer.convert_ids_to_tokens(row["input_ids"])
+    assert words == ["[CLS]", "the", "quick", "brown", "[SEP]", "a", "dog", "[SEP]"]
+
+
+def test_separate_sentences_are_cut_each(pairs, tokenizer):
+    row = encode(pairs, tokenizer, "separate", max_length=6)[1]
+
+    assert [len(ids) for ids in row["input_ids"]] == [6, 4]
+    assert row["input_ids"][0][-1] == tokenizer.sep_token_id
+
+
+WORDS = LONG.split()
+
+
+def make_pairs(*pairs):
+    """Pairs of so many words each."""
+    texts = [[" ".join(WORDS[n % 9] for n in range(size)) for size in pair] for pair in pairs]
+    first, second = zip(*texts, strict=True)
+    ids = list(map(str, range(len(pairs))))
+    return datasets.Dataset.from_dict({"id": ids, "sentence1": first, "sentence2": second})
+
+
+# Of eight tokens round(8 * 128 / 510) = 2 are taken from the start.
+@pytest.mark.parametrize(
+    ("truncation", "words"),
+    [
+        ("head", "the quick brown fox jumps over the lazy"),
+        ("tail", "quick brown fox jumps over the lazy dog"),
+        ("head_tail", "the quick fox jumps over the lazy dog"),
+    ],
+)
+def test_head_and_tail_of_a_long_text_stay(pairs, tokenizer, truncation, words):
+    rows = pairs.remove_columns("sentence2")
+
+    short, long = encode(
+        rows, tokenizer, None, "classification", max_length=10, truncation=truncation
+    )
+
+    assert tokenizer.convert_ids_to_tokens(long["input_ids"]) == ["[CLS]", *words.split(), "[SEP]"]
+    assert (long["length"], long["token_type_ids"]) == (10, [0] * 10)
+    assert short["input_ids"] == tokenizer("the fox")["input_ids"]
+
+
+def test_the_share_of_the_head_is_that_of_the_paper(tokenizer):
+    rows = make_pairs((700, 1)).remove_columns("sentence2")
+
+    row = encode(rows, tokenizer, None, max_length=512, truncation="head_tail")[0]
+
+    ids = tokenizer(rows[0]["sentence1"])["input_ids"]
+    assert len(ids) == 702
+    assert row["input_ids"] == ids[:129] + ids[-383:]
+
+
+def test_head_and_tail_of_the_longer_text_of_a_pair_stay(pairs, tokenizer):
+    row = encode(pairs, tokenizer, "joint", max_length=9, truncation="head_tail")[1]
+
+    words = tokenizer.convert_ids_to_tokens(row["input_ids"])
+    assert words == ["[CLS]", "the", "the", "lazy", "dog", "[SEP]", "a", "dog", "[SEP]"]
+    assert row["token_type_ids"] == [0] * 6 + [1] * 3
+
+
+def test_head_and_tail_of_each_text_of_separate_pairs_stay(tokenizer):
+    row = encode(make_pairs((9, 7)), tokenizer, "separate", max_length=6, truncation="head_tail")[0]
+
+    assert [tokenizer.convert_ids_to_tokens(ids) for ids in row["input_ids"]] == [
+        ["[CLS]", "the", "the", "lazy", "dog", "[SEP]"],
+        ["[CLS]", "the", "jumps", "over", "the", "[SEP]"],
+    ]
+
+
+@pytest.mark.parametrize("max_length", [8, 9, 17, 24])
+def test_texts_of_a_pair_keep_as_many_tokens_as_with_longest_first(tokenizer, max_length):
+    rows = make_pairs(*[(first, second) for first in range(1, 20) for second in range(1, 20)])
+    plain = encode(rows, tokenizer, "joint", max_length=max_length)
+
+    cut = encode(rows, tokenizer, "joint", max_length=max_length, truncation="head_tail")
+
+    assert cut["token_type_ids"][:] == plain["token_type_ids"][:]
+    sep = tokenizer.sep_token_id
+    for row, expected in zip(cut["input_ids"], plain["input_ids"], strict=True):
+        assert [token == sep for token in row] == [token == sep for token in expected]
+
+
+def test_a_text_that_spells_special_tokens_is_cut_as_a_text(tokenizer):
+    rows = datasets.Dataset.from_dict({"id": ["a"], "sentence1": ["the [SEP] " + LONG]})
+
+    row = encode(rows, tokenizer, None, max_length=6, truncation="tail")[0]
+
+    words = tokenizer.convert_ids_to_tokens(row["input_ids"])
+    assert words == ["[CLS]", "over", "the", "lazy", "dog", "[SEP]"]
+
+
+def test_another_truncation_is_refused(pairs, tokenizer):
+    with pytest.raises(ValueError, match="truncation='middle'; known: head, tail, head_tail"):
+        encode(pairs, tokenizer, "joint", truncation="middle")
+
+
+@pytest.mark.parametrize("pair_encoding", ["joint", "separate"])
+def test_padding_and_truncation_of_the_tokenizer_file_do_not_count(
+    pairs, tokenizer, padded_tokenizer, pair_encoding
+):
+    rows = encode(pairs, padded_tokenizer, pair_encoding)
+
+    assert padded_tokenizer.is_fast
+    assert rows.to_dict() == encode(pairs, tokenizer, pair_encoding).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("problem_type", "kind"),
+    [("classification", "int64"), ("paraphrase", "float32"), ("similarity", "float32")],
+)
+def test_labels_have_the_type_of_the_loss(pairs, tokenizer, problem_type, kind):
+    rows = encode(pairs, tokenizer, "joint", problem_type)
+
+    assert rows.features["labels"] == datasets.Value(kind)
+    assert rows["labels"][:] == [0, 1]
+
+
+def test_unlabelled_rows_stay_unlabelled(pairs, tokenizer):
+    rows = encode(pairs.remove_columns("label"), tokenizer, "joint")
+
+    assert rows.column_names == ["id", "input_ids", "token_type_ids", "length"]
+
+
+@pytest.mark.parametrize("pair_encoding", [None, "both"])
+def test_a_pair_needs_a_known_encoding(pairs, tokenizer, pair_encoding):
+    with pytest.raises(ValueError, match="but the rows are pairs; allowed: 'joint', 'separate'"):
+        encode(pairs, tokenizer, pair_encoding)
+
+
+def test_a_single_sentence_has_no_pair_encoding(pairs, tokenizer):
+    with pytest.raises(ValueError, match="'joint', but the rows are single sentences"):
+        encode(pairs.remove_columns("sentence2"), tokenizer, "joint")
+
+
+@pytest.mark.parametrize("truncation", ["head", "head_tail"])
+def test_encoding_twice_reads_the_cache(tmp_path, tokenizer, truncation):
+    rows = datasets.Dataset.from_generator(
+        lambda: iter([{"id": "a", "sentence1": "the fox"}]), cache_dir=str(tmp_path)
+    )
+    first = encode(rows, tokenizer, None, "classification", truncation=truncation)
+    state = tokenizer.backend_tokenizer.to_str()
+
+    second = encode(rows, tokenizer, None, "classification", truncation=truncation)
+
+    assert tokenizer.backend_tokenizer.to_str() == state
+    assert first.cache_files == second.cache_files != []
+
+
+def test_common_words_are_known(tokenizer):
+    assert tokenizer.tokenize("The DOG") == ["the", "dog"]
+    assert tokenizer.unk_token_id not in tokenizer("the quick brown fox")["input_ids"]
+
+
+def test_saved_tokenizer_loads_with_equal_ids_and_segments(tmp_path, tokenizer):
+    tokenizer.save_pretrained(tmp_path)
+
+    reloaded = AutoTokenizer.from_pretrained(tmp_path)
+
+    assert dict(reloaded("The fox", "a dog?")) == dict(tokenizer("The fox", "a dog?"))
+    assert 1 in reloaded("The fox", "a dog?")["token_type_ids"]
+
+
+def test_the_same_texts_give_the_same_vocabulary():
+    # The order inside the library's trainer changes from call to call, not only per process.
+    first, *others = [train_wordpiece(TEXTS, 90).get_vocab() for _ in range(4)]
+
+    assert others == [first] * 3
+
+
+def test_too_small_a_vocabulary_is_refused():
+    with pytest.raises(ValueError, match=r"vocab_size=10 is too small .* at least \d+ tokens"):
+        train_wordpiece(TEXTS, 10)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_every_sentence_of_a_contrastive_row_is_a_sequence(tokenizer, count):
+    texts = [LONG, "the fox", "a dog sleeps"][:count]
+    columns = {f"sentence{place}": [text] for place, text in enumerate(texts, start=1)}
+    rows = datasets.Dataset.from_dict({"id": ["a"], **columns})
+
+    row_format = FORMATS["contrastive"](tuple(columns))
+    encoded = row_format.encode(rows, tokenizer, pair_encoding="separate", max_length=6)
+
+    expected = [tokenizer(text, truncation=True, max_length=6) for text in texts]
+    assert encoded[0] == {
+        "id": "a",
+        "input_ids": [one["input_ids"] for one in expected],
+        "token_type_ids": [one["token_type_ids"] for one in expected],
+        "length": 6,
+    }
+    with pytest.raises(ValueError, match="the rows are of a contrastive task; allowed: 'separate'"):
+        row_format.encode(rows, tokenizer, pair_encoding=None, max_length=6)

@@ -1,0 +1,334 @@
+"""Questions about passages: files and forms, what is wrong with them, and their tokens."""
+
+import json
+import logging
+
+import datasets
+import pytest
+from transformers import BertTokenizer
+
+from datasets_scripts import TaskData, WindowSizes, encode_questions, load_task, train_wordpiece
+from datasets_scripts.problems.question_answering import find_answer
+
+PASSAGE = "The mill stood by the river. A miller lived in the mill until the flood."
+LIVED = {"text": "the mill", "answer_start": 47}
+QUESTIONS = [
+    {
+        "id": "a",
+        "question": "Who lived there?",
+        "answers": [{"text": "A miller", "answer_start": 29}],
+    },
+    {"id": "b", "question": "Where?", "answers": [LIVED, {"text": "mill", "answer_start": 4}]},
+]
+NONE = {"id": "c", "question": "Who built it?", "is_impossible": True, "answers": []}
+
+
+def nest(questions, passage=PASSAGE):
+    return json.dumps(
+        {
+            "version": "1.1",
+            "data": [{"title": "Mill", "paragraphs": [{"context": passage, "qas": questions}]}],
+        }
+    )
+
+
+def flatten(questions, *, of_hub=True):
+    rows = []
+    for question in questions:
+        answers = question.get("answers")
+        if answers is not None and of_hub:
+            answers = {
+                "text": [answer["text"] for answer in answers],
+                "answer_start": [answer["answer_start"] for answer in answers],
+            }
+        rows.append(
+            {**question, "context": PASSAGE} | ({} if answers is None else {"answers": answers})
+        )
+    return rows
+
+
+def load(folder, train, dev=None, test=None, suffix="json", **keys):
+    recipe = {"problem_type": "question_answering", **keys}
+    contents = {"train": train, "validation": dev or nest(QUESTIONS), "test": test}
+    for split, content in contents.items():
+        if content is not None:
+            path = folder / f"{split}.{suffix if split == 'train' else 'json'}"
+            path.write_text(content, encoding="utf-8")
+            recipe[f"{split}_file"] = str(path)
+    return load_task(TaskData.from_recipe("qa", recipe), cache_dir=folder / "cache")
+
+
+def edited(**changes):
+    return [{**QUESTIONS[0], **changes}, QUESTIONS[1]]
+
+
+def test_the_official_files_are_questions_with_their_passage(tmp_path):
+    for split in ("train", "dev"):
+        tmp_path.joinpath(f"{split}-v1.1.json").write_text(nest(QUESTIONS), encoding="utf-8")
+    data = TaskData.from_recipe("squad", {"dataset": "squad"}, tmp_path)
+
+    task = load_task(data, cache_dir=tmp_path / "cache")
+
+    assert task.problem_type == "question_answering"
+    assert task.splits["train"].to_list() == [
+        {
+            "id": "a",
+            "sentence1": "Who lived there?",
+            "sentence2": PASSAGE,
+            "answers": ["A miller"],
+            "answer_starts": [29],
+            "label": 1,
+        },
+        {
+            "id": "b",
+            "sentence1": "Where?",
+            "sentence2": PASSAGE,
+            "answers": ["the mill", "mill"],
+            "answer_starts": [47, 4],
+            "label": 1,
+        },
+    ]
+    assert task.facts["train"]["moved_answers"] == 0
+
+
+def test_questions_of_version_2_may_have_no_answer(tmp_path):
+    for split in ("train", "dev"):
+        path = tmp_path / f"{split}-v2.0.json"
+        path.write_text(nest([*QUESTIONS, NONE]), encoding="utf-8")
+    data = TaskData.from_recipe("squad", {"dataset": "squad_v2"}, tmp_path)
+
+    rows = load_task(data, cache_dir=tmp_path / "cache").splits["validation"]
+
+    assert rows["label"][:] == [1, 1, 0]
+    assert rows["answers"][2] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "suffix"),
+    [
+        (json.dumps({"data": flatten(QUESTIONS)}, indent=1), "json"),
+        (json.dumps(flatten(QUESTIONS, of_hub=False)), "json"),
+        ("\n".join(map(json.dumps, flatten(QUESTIONS))), "json"),
+        ("\n".join(map(json.dumps, flatten(QUESTIONS))), "jsonl"),
+        (nest(QUESTIONS).replace(", ", ",\n"), "json"),
+    ],
+    ids=["data", "list", "lines", "jsonl", "indented"],
+)
+def test_other_forms_hold_the_same_questions(tmp_path, content, suffix):
+    rows = load(tmp_path, content, suffix=suffix).splits
+
+    assert rows["train"].to_list() == rows["validation"].to_list()
+
+
+def test_rows_of_the_hub_hold_the_same_questions(tmp_path):
+    folder = tmp_path / "hub"
+    for split in ("train", "validation"):
+        none = {"id": "c", "question": "Who built it?", "answers": []}
+        rows = datasets.Dataset.from_list(flatten([*QUESTIONS, none]))
+        rows.to_parquet(folder / f"{split}.parquet")
+    recipe = {"problem_type": "question_answering", "hub_id": str(folder)}
+
+    task = load_task(TaskData.from_recipe("qa", recipe), cache_dir=tmp_path / "cache")
+
+    assert task.splits["train"]["label"][:] == [1, 1, 0]
+    assert task.splits["train"]["answers"][:] == [["A miller"], ["the mill", "mill"], []]
+
+
+def test_an_answer_that_stands_elsewhere_is_moved_and_counted(tmp_path, caplog):
+    train = edited(answers=[{"text": "mill", "answer_start": 40}])
+
+    with caplog.at_level(logging.WARNING):
+        task = load(tmp_path, nest(train))
+
+    assert task.splits["train"]["answer_starts"][0] == [31]
+    assert task.facts["train"]["moved_answers"] == 1
+    assert "train: 1 answers do not begin at their answer_start" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("start", "place"),
+    [(4, 4), (5, 4), (1000, 51), (-3, 4), (26, 31), (30, 31), (41, 31), (42, 51)],
+)
+def test_the_nearest_place_of_an_answer_is_taken(start, place):
+    assert find_answer(PASSAGE, "mill", start) == place
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"answers": [{"text": "a dyke", "answer_start": 4}]}, "at 4 there is 'mill s'"),
+        ({"answers": [{"text": "dyke", "answer_start": 99}]}, "99 is beyond its 72 characters"),
+        ({"answers": [{"text": " ", "answer_start": 3}]}, "an answer without text"),
+        ({"answers": [{"text": "mill"}]}, "answers are neither a list"),
+        ({"answers": "mill"}, "answers are neither a list"),
+        ({"answers": None}, "no answers, which only test questions may lack"),
+        ({"is_impossible": True}, "is_impossible, although it has answers"),
+        ({"question": " "}, "empty text in column 'question'"),
+        ({"id": "b"}, "duplicate id 'b'"),
+    ],
+)
+def test_a_question_that_cannot_be_used_is_named(tmp_path, changes, problem):
+    task = load(tmp_path, nest(edited(**changes)), max_invalid_fraction=0.5)
+
+    (bad,) = task.bad_rows
+    assert problem in bad.reason
+    assert bad.line in (1, 2)
+    assert len(task.splits["train"]) == 1
+
+
+def test_too_many_bad_questions_are_refused(tmp_path):
+    train = nest(edited(answers=[{"text": "dyke", "answer_start": 4}]))
+
+    with pytest.raises(ValueError, match=r"train.json: 1 of 2 rows .*line 1: the answer 'dyke'"):
+        load(tmp_path, train)
+
+
+@pytest.mark.parametrize("answers", [{}, {"answers": []}])
+def test_a_file_without_answers_is_refused(tmp_path, answers):
+    bare = [{"id": q["id"], "question": q["question"], **answers} for q in QUESTIONS]
+
+    with pytest.raises(
+        ValueError, match=r"train.json: .*(no answers, which|none of its 2 questions)"
+    ):
+        load(tmp_path, nest(bare))
+
+
+@pytest.mark.parametrize("answers", [{}, {"answers": []}])
+def test_test_questions_may_lack_answers(tmp_path, answers):
+    bare = [{"id": q["id"], "question": q["question"], **answers} for q in QUESTIONS]
+
+    rows = load(tmp_path, nest(QUESTIONS), test=nest(bare)).splits["test"]
+
+    assert "label" not in rows.column_names
+    assert rows["id"][:] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"data": 3}', "'data' is not a list"),
+        ('{"data": [3]}', "entry 1 of 'data' is not a JSON object"),
+        ('{"data": [{"paragraphs": [{"qas": []}]}]}', "the file has no questions"),
+        (
+            '{"data": [{"paragraphs": [{"qas": [{"id": 3}]}]}]}',
+            r"article 1 is not in SQuAD's format",
+        ),
+        ('{"data": [{"paragraphs": 3}]}', "article 1 is not in SQuAD's format"),
+        ('{"data": [', r"train.json:1: not valid JSON"),
+        ('{"data": []}', "the file has no questions"),
+        ('{"data": [{"id": "a", "text": "b"}]}', r"no column \['question', 'context'\]"),
+    ],
+)
+def test_a_file_of_another_form_is_refused(tmp_path, content, message):
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path, content)
+
+
+def test_questions_do_not_come_as_csv():
+    recipe = {
+        "problem_type": "question_answering",
+        "train_file": "a.csv",
+        "validation_file": "b.json",
+    }
+
+    with pytest.raises(
+        ValueError,
+        match=r"question_answering rows cannot be read from 'a.csv'; known suffixes: .json",
+    ):
+        TaskData.from_recipe("qa", recipe)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_wordpiece([PASSAGE] * 5, 60)
+
+
+def encode(tokenizer, passage, answer, start=None, max_length=24):
+    rows = datasets.Dataset.from_dict(
+        {
+            "id": ["a"],
+            "sentence1": ["Where?"],
+            "sentence2": [passage],
+            "label": [1],
+            "answers": [[answer]],
+            "answer_starts": [[passage.index(answer) if start is None else start]],
+        }
+    )
+    return encode_questions(rows, tokenizer, WindowSizes(max_length, 10, doc_stride=5))
+
+
+def read_labels(row):
+    start, end = (place - row["first_token"] for place in row["labels"])
+    return row["passage"][row["token_starts"][start] : row["token_ends"][end]]
+
+
+@pytest.mark.parametrize("answer", ["mill", "the river", " the river. ", "A miller", "flood."])
+def test_the_label_is_the_narrowest_span_that_covers_the_answer(tokenizer, answer):
+    found = [read_labels(row) for row in encode(tokenizer, PASSAGE, answer) if any(row["labels"])]
+
+    assert found
+    assert set(found) == {answer.strip()}
+
+
+def test_a_part_of_a_word_is_covered_by_as_few_pieces_as_there_are(tokenizer):
+    row = encode(tokenizer, "zebra", "eb", max_length=60)[0]
+    pieces = list(zip(row["token_starts"], row["token_ends"], strict=True))
+    expected = [place for place, (start, end) in enumerate(pieces) if start < 3 and end > 1]
+
+    assert [place - row["first_token"] for place in row["labels"]] == [expected[0], expected[-1]]
+
+
+def test_emoji_accents_and_control_characters_keep_their_places(tokenizer):
+    passage = "\x00\u200bThe 🏡 mílĺ\x07 stood\ufeff by 👩‍👧 the \u0301river 日本."
+    for answer in ("🏡", "mílĺ", "stood", "👩‍👧", "日本"):
+        rows = encode(tokenizer, passage, answer)
+        found = {read_labels(row) for row in rows if any(row["labels"])}
+        assert {text.strip("\u200d\x07\ufeff") for text in found} == {answer}
+        for row in rows:
+            place = row["passage_start"]
+            assert passage[place : place + len(row["passage"])] == row["passage"]
+
+
+def test_a_passage_without_a_token_is_one_empty_window(tokenizer):
+    (row,) = encode(tokenizer, "\x00\x07", "\x07")
+
+    assert (row["passage"], row["owned"], row["labels"]) == ("", [0, 0], [0, 0])
+    assert row["length"] == row["first_token"] + 1
+
+
+def test_a_passage_of_100_000_characters_is_cut_into_windows(tokenizer):
+    passage = (PASSAGE + " ") * 1400
+    start = passage.rindex("flood")
+
+    rows = encode(tokenizer, passage, "flood", start)
+
+    assert len(passage) > 100_000
+    assert max(rows["length"]) == 24
+    assert {read_labels(row) for row in rows if any(row["labels"])} == {"flood"}
+    assert (
+        sum(last - first for first, last in rows["owned"])
+        == len(tokenizer(passage, verbose=False).input_ids) - 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"max_length": 67}, r"max_length=67 leaves no room .*\(384 is usual"),
+        ({"max_length": 384, "doc_stride": 0}, "doc_stride=0 must be at least 1"),
+        ({"max_length": 384, "max_question_length": 0}, "max_question_length=0 must be"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused(keys, message):
+    with pytest.raises(ValueError, match=message):
+        WindowSizes(**keys)
+
+
+def test_a_tokenizer_without_offsets_is_refused(tokenizer):
+    class SlowTokenizer(BertTokenizer):
+        is_fast = False
+
+    slow = SlowTokenizer(vocab=tokenizer.get_vocab())
+
+    with pytest.raises(ValueError, match="SlowTokenizer does not say which characters"):
+        encode(slow, PASSAGE, "mill")

@@ -1,0 +1,254 @@
+"""Sentences with tags are read from every format, in one scheme, or refused by file and line."""
+
+import json
+
+import pytest
+
+from datasets_scripts import CorpusData, TaskData, load_task
+from datasets_scripts.corpus.sources import find_sources
+from datasets_scripts.problems.tag_schemes import to_iob2
+
+IOB1 = """-DOCSTART- -X- O O
+
+Ann NNP I-NP I-PER
+Lee NNP I-NP I-PER
+Bob NNP I-NP B-PER
+left VBD I-VP O
+
+Rome NNP I-NP I-LOC
+
+-DOCSTART- -X- O O
+
+EU NNP I-NP I-ORG
+of IN I-PP I-LOC"""
+LABELS = ("O", "B-LOC", "I-LOC", "B-ORG", "I-ORG", "B-PER", "I-PER")
+
+
+def write(folder, **files):
+    """Write files of splits; returns the keys of a task that reads them."""
+    keys = {"problem_type": "token_classification"}
+    for split, text in files.items():
+        path = folder / f"my.{split}"
+        path.write_text(text, encoding="utf-8", newline="")
+        keys[f"{split}_file"] = str(path)
+    return keys
+
+
+def load(keys):
+    return load_task(TaskData.from_recipe("ner", keys))
+
+
+def names(task, split):
+    return [[task.labels[tag] for tag in tags] for tags in task.splits[split]["tags"]]
+
+
+def test_columns_of_iob1_become_iob2(tmp_path):
+    task = load(write(tmp_path, train=IOB1, validation=IOB1))
+
+    assert task.problem_type == "token_classification"
+    assert task.labels == LABELS
+    rows = task.splits["train"]
+    assert rows["words"][:] == [["Ann", "Lee", "Bob", "left"], ["Rome"], ["EU", "of"]]
+    assert names(task, "train") == [
+        ["B-PER", "I-PER", "B-PER", "O"],
+        ["B-LOC"],
+        ["B-ORG", "B-LOC"],
+    ]
+    assert rows["document"][:] == [1, 1, 2]  # the last sentence has no empty line behind it
+    assert rows["id"][:] == ["0", "1", "2"]
+    assert task.facts["train"] == {"rows": 3, "usable_rows": 3, "words": 7}
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("I-A I-A O I-A B-A I-A", "B-A I-A O B-A B-A I-A"),  # IOB1
+        ("B-A I-A O B-A B-A I-A", "B-A I-A O B-A B-A I-A"),  # IOB2
+        ("I-A I-B B-B", "B-A B-B B-B"),
+        ("O", "O"),
+        ("", ""),
+    ],
+)
+def test_both_schemes_are_written_as_iob2(tags, expected):
+    assert to_iob2(tags.split()) == expected.split()
+
+
+def test_every_file_may_have_a_scheme_of_its_own(tmp_path):
+    iob2 = "Ann\tB-PER\nLee\tI-PER\n\nEU\tB-ORG\nRome\tB-LOC\n"
+    task = load(write(tmp_path, train=iob2, validation=IOB1))
+
+    assert names(task, "train") == [["B-PER", "I-PER"], ["B-ORG", "B-LOC"]]
+    assert names(task, "validation")[0] == ["B-PER", "I-PER", "B-PER", "O"]
+
+
+def test_plain_tags_are_left_as_they_are(tmp_path):
+    keys = write(tmp_path, train=IOB1, validation=IOB1) | {"label_column": 1}
+    task = load(keys)
+
+    assert task.labels == ("IN", "NNP", "VBD")
+    assert names(task, "train")[0] == ["NNP", "NNP", "NNP", "VBD"]
+
+
+def test_test_rows_may_lack_tags(tmp_path):
+    task = load(write(tmp_path, train=IOB1, validation=IOB1, test="Ann\nleft\n"))
+
+    assert task.splits["test"].column_names == ["id", "words", "document"]
+
+
+def test_json_lines_hold_lists(tmp_path):
+    rows = [{"tokens": ["Ann", "left"], "tags": ["B-PER", "O"], "doc": 3}]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    keys = {"train_file": str(path), "validation_file": str(path), "document_column": "doc"}
+    task = load(keys | {"problem_type": "token_classification"})
+
+    assert task.labels == ("O", "B-PER", "I-PER")
+    assert names(task, "train") == [["B-PER", "O"]]
+    assert task.splits["train"]["document"][:] == [3]
+
+
+def test_the_official_files_of_conll2003_are_found(tmp_path):
+    (tmp_path / "eng.train").write_text(IOB1 + "\n\nx X O O\ny X I-NP B-PER\n")
+    (tmp_path / "eng.testa").write_text(IOB1)
+    data = TaskData.from_recipe("ner", {"dataset": "conll2003"}, tmp_path)
+
+    task = load_task(data)  # the training file has a B- after an O, as the official one
+    assert task.labels == LABELS
+    assert names(task, "train")[-1] == ["O", "B-PER"]
+
+
+def test_white_space_of_other_kinds_is_a_word(tmp_path):
+    text = "\u00a0 O\n\x85 O\n\u200b I-PER\n"
+    task = load(write(tmp_path, train=text, validation=text))
+
+    assert task.splits["train"]["words"][:] == [["\u00a0", "\x85", "\u200b"]]
+
+
+def test_lines_may_end_as_on_windows(tmp_path):
+    text = "Ann I-PER\r\n\r\nleft O\r\n"
+    task = load(write(tmp_path, train=text, validation=text))
+
+    assert task.splits["train"]["words"][:] == [["Ann"], ["left"]]
+
+
+@pytest.mark.parametrize(
+    ("train", "validation", "more", "message"),
+    [
+        (
+            IOB1,
+            "Ann X X I-PER\nleft X O\n",
+            {},
+            r"my.validation: 1 of 1 rows are invalid.*line 2: 3 columns, but the first",
+        ),
+        (
+            IOB1,
+            "Ann X X I-PER\n\nhe X X I-XYZ\n",
+            {},
+            r"my.validation: 1 of 2 rows are invalid.*line 3: unknown tag 'I-XYZ'; ",
+        ),
+        ("a O\nb I-A\n\nc O\nd B-A\n", IOB1, {}, r"my.train:5: mixed IOB schemes: .* in line 2, "),
+        ("a I-A\n", "a I-A\n", {"scheme": "iob2"}, r"my.train:1: scheme='iob2', but .*IOB1"),
+        ("a O\nb B-A\n", "a O\n", {"scheme": "iob1"}, r"my.train:2: scheme='iob1', but .*IOB2"),
+        ("a B-A\nb A\n", "a O\n", {}, r"my.train:2: the tag 'A' is not part of a span"),
+        ("", IOB1, {}, "my.train: the file is empty"),
+        ("-DOCSTART- -X- O O\n\n", IOB1, {}, "my.train: the file has no tokens"),
+        ("a O\n", "a O\n", {}, r"my.train: the training rows have the tags \['O'\], at least two"),
+        (IOB1, IOB1, {"label_column": 7}, r"no column 7; the first line has 4 columns"),
+        (IOB1, IOB1, {"label_column": "ner"}, "have no names: give a number from 0"),
+        (IOB1, IOB1, {"scheme": "bio"}, "scheme='bio': expected one of iob1, iob2, iob, plain"),
+        (IOB1, IOB1, {"document_context": 1}, "expected true or false"),
+        (
+            IOB1,
+            IOB1,
+            {"max_train_samples_per_class": 3},
+            "token_classification rows have no classes",
+        ),
+    ],
+)
+def test_bad_files_are_refused_by_line(tmp_path, train, validation, more, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        load(write(tmp_path, train=train, validation=validation) | more)
+
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            {"tokens": ["a", "b"], "tags": ["O"]},
+            "rows.jsonl: 1 of 1 .*line 1: 2 words in 'tokens', but 1 tags in 'tags'",
+        ),
+        ({"tokens": [], "tags": []}, "expected a list of words"),
+        ({"tokens": "a b", "tags": ["O", "O"]}, "expected a list of words"),
+    ],
+)
+def test_bad_lists_are_refused_by_line(tmp_path, row, message):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    keys = {"train_file": str(path), "validation_file": str(path)}
+    with pytest.raises(ValueError, match=message):
+        load(keys | {"problem_type": "token_classification"})
+
+
+def test_keys_of_tags_are_for_tags():
+    keys = {"problem_type": "classification", "text_columns": ["a"], "label_column": "b"}
+    files = {"train_file": "a.csv", "validation_file": "b.csv"}
+    with pytest.raises(
+        ValueError, match="classification tasks have no document_context; remove it"
+    ):
+        TaskData.from_recipe("sst", keys | files | {"document_context": True})
+
+
+def test_invalid_sentences_are_skipped_within_the_tolerance(tmp_path):
+    valid = "he O\n\n" * 2
+    validation = f"Ann I-PER\nleft X O\n\n{valid}Lee I-XYZ\n\nBob I-PER\n"
+    keys = write(tmp_path, train=IOB1.replace("-X- O O", ""), validation=validation)
+    columns = {"text_columns": "0", "label_column": "-1", "max_invalid_fraction": 0.4}
+    task = load(keys | columns)
+
+    assert [(row.line, row.reason.partition(";")[0]) for row in task.bad_rows] == [
+        (2, "3 columns, but the first line has 2"),
+        (8, "unknown tag 'I-XYZ'"),
+    ]
+    rows = task.splits["validation"]
+    assert (rows["id"][:], rows["words"][:]) == (["1", "2", "4"], [["he"], ["he"], ["Bob"]])
+    assert task.facts["validation"] == {
+        "rows": 3,
+        "usable_rows": 3,
+        "unusable_rows": 2,
+        "words": 3,
+    }
+    with pytest.raises(ValueError, match=r"my.validation: 2 of 5 rows are invalid, .* line 2: 3 c"):
+        load(keys | columns | {"max_invalid_fraction": 0.2})
+
+
+def test_invalid_lists_are_skipped_within_the_tolerance(tmp_path):
+    rows = [{"tokens": ["a"], "tags": ["B-A"]}, {"tokens": ["a"], "tags": ["I-A", "O"]}]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + "{\n")
+    files = {"train_file": str(path), "validation_file": str(path), "max_invalid_fraction": 0.7}
+    task = load(files | {"problem_type": "token_classification"})
+
+    assert [row.line for row in task.bad_rows] == [2, 3] * 2
+    assert task.labels == ("O", "B-A", "I-A")
+    assert task.splits["train"]["words"][:] == [["a"]]
+
+
+TAGS = {"Ann": "I-PER", "Rome": "I-LOC", "Bob": "I-PER"}
+
+
+def test_sentences_with_tags_can_be_a_text_to_learn_from(tmp_path):
+    lines = {"eng.train": ["Ann flew .", "Rome is warm ."], "eng.testa": ["Bob ran ."]}
+    for name, sentences in lines.items():
+        rows = [
+            "\n".join(f"{word} X O {TAGS.get(word, 'O')}" for word in text.split())
+            for text in sentences
+        ]
+        (tmp_path / name).write_text("\n\n".join(rows) + "\n")
+    data = CorpusData.from_recipe("ner", {"dataset": "conll2003", "data_dir": str(tmp_path)})
+
+    found = find_sources(data, None)
+
+    assert [document.text for document in found["train"].read(None)] == lines["eng.train"]
+    assert [document.text for document in found["validation"].read(None)] == lines["eng.testa"]

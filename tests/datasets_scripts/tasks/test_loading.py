@@ -1,0 +1,381 @@
+"""`load_task`: formats, bad rows, labels, and files that cannot be read."""
+
+import gzip
+import json
+import logging
+from pathlib import Path
+
+import datasets
+import pytest
+
+from datasets_scripts import InvalidRow, TaskData, load_task
+
+GOOD = [("good film", "up"), ("bad film", "down"), ("fine film", "up")]
+SENTIMENT_HEADER = "\tid\tsentence\tsentiment\n"
+PAIR_HEADER = "\tid\tsentence1\tsentence2\t{label}\n"
+
+
+def write(folder, **files):
+    """Write files; ``train_tsv="..."`` becomes train.tsv."""
+    for name, text in files.items():
+        folder.joinpath(name.replace("_", ".", 1)).write_bytes(
+            text if isinstance(text, bytes) else text.encode()
+        )
+
+
+def load_files(folder, suffix="tsv", **keys):
+    recipe = {
+        "problem_type": "classification",
+        "train_file": str(folder / f"train.{suffix}"),
+        "validation_file": str(folder / f"dev.{suffix}"),
+        "text_columns": ["text"],
+        "label_column": "label",
+        **keys,
+    }
+    return load_task(TaskData.from_recipe("mine", recipe), cache_dir=folder / "cache")
+
+
+def delimited(rows=GOOD, delimiter="\t"):
+    return "".join(f"{delimiter.join(row)}\n" for row in [("text", "label"), *rows])
+
+
+def load_tsv(folder, train, dev=None, **keys):
+    write(folder, train_tsv=train, dev_tsv=dev or delimited())
+    return load_files(folder, **keys)
+
+
+def load_similarity(folder, rows, **keys):
+    text = "a\tb\tscore\n" + "".join(f"x\ty\t{score}\n" for score in rows)
+    keys = {"problem_type": "similarity", "score_range": [0, 5], "label_column": "score", **keys}
+    return load_tsv(folder, text, "a\tb\tscore\nx\ty\t1\n", text_columns=["a", "b"], **keys)
+
+
+def load_course(folder, dataset, **files):
+    for name, text in files.items():
+        folder.joinpath(name).write_text(text, encoding="utf-8")
+    return load_task(
+        TaskData.from_recipe(dataset, {"dataset": dataset}, folder), cache_dir=folder / "cache"
+    )
+
+
+# The official files
+
+
+def test_sst_files_of_the_course(tmp_path):
+    task = load_course(
+        tmp_path,
+        "sst",
+        **{
+            "ids-sst-train.csv": SENTIMENT_HEADER + "0\tab1\t A film .\t3\n1\tab2\tNo .\t0\n",
+            "ids-sst-dev.csv": SENTIMENT_HEADER + "0\tcd1\tWell .\t4\n",
+            "ids-sst-test-student.csv": "0\t\tid\tsentence\n1\t0.0\tef1\tHm .\n",
+        },
+    )
+
+    assert task.splits["train"][0] == {"id": "ab1", "sentence1": "A film .", "label": 3}
+    assert task.splits["validation"]["label"][:] == [4]
+    assert task.splits["test"][0] == {"id": "ef1", "sentence1": "Hm ."}
+    assert task.labels == (
+        "negative",
+        "somewhat negative",
+        "neutral",
+        "somewhat positive",
+        "positive",
+    )
+
+
+def test_quora_labels_are_zero_and_one(tmp_path):
+    header = PAIR_HEADER.format(label="is_duplicate")
+
+    task = load_course(
+        tmp_path,
+        "quora",
+        **{
+            "quora-train.csv": header + '7\tq1\t"""Why""?"\tHow?\t0.0\n8\tq2\tA?\tB?\t1.0\n',
+            "quora-dev.csv": header + "7\tq3\tWho?\tWhat?\t1.0\n",
+        },
+    )
+
+    assert task.splits["train"]["label"][:] == [0, 1]
+    assert task.splits["train"]["sentence1"][0] == '"Why"?'
+    assert task.splits["train"].features["label"] == datasets.Value("int64")
+    assert sorted(task.splits) == ["train", "validation"]
+
+
+def test_sts_scores_are_floats(tmp_path):
+    header = PAIR_HEADER.format(label="similarity")
+
+    task = load_course(
+        tmp_path,
+        "sts",
+        **{
+            "sts-train.csv": header + "1\ts1\tA cat.\tA dog.\t1.5\n",
+            "sts-dev.csv": header + "1\ts2\tA cat.\tA dog.\t5.0\n",
+            "sts-test-student.csv": "\tid\tsentence1\tsentence2\n1\ts3\tA cat.\tA dog.\n",
+        },
+    )
+
+    assert task.splits["train"]["label"][:] == [1.5]
+    assert task.splits["train"].features["label"] == datasets.Value("float32")
+    assert task.splits["test"].column_names == ["id", "sentence1", "sentence2"]
+    assert task.score_range == (0.0, 5.0)
+
+
+def test_a_missing_official_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"ids-sst-train\.csv: there is no such file"):
+        load_course(tmp_path, "sst")
+
+
+# The user's own files
+
+
+@pytest.mark.parametrize(("suffix", "delimiter"), [("csv", ","), ("tsv", "\t")])
+def test_suffix_gives_the_delimiter(tmp_path, suffix, delimiter):
+    text = delimited(delimiter=delimiter)
+    write(tmp_path, **{f"train_{suffix}": text, f"dev_{suffix}": text})
+
+    task = load_files(tmp_path, suffix)
+
+    assert task.labels == ("down", "up")
+    assert task.splits["train"].to_dict() == {
+        "id": ["0", "1", "2"],
+        "sentence1": ["good film", "bad film", "fine film"],
+        "label": [1, 0, 1],
+    }
+
+
+def test_json_lines(tmp_path):
+    text = "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in GOOD)
+    write(tmp_path, train_jsonl=text, dev_jsonl=text)
+
+    task = load_files(tmp_path, "jsonl")
+
+    assert task.splits["train"]["sentence1"][:] == ["good film", "bad film", "fine film"]
+    assert task.splits["train"]["label"][:] == [1, 0, 1]
+
+
+def test_parquet_in_a_folder_with_brackets(tmp_path):
+    folder = tmp_path / "data [1]"
+    folder.mkdir()
+    texts, labels = zip(*GOOD, strict=True)
+    for name in ("train", "dev"):
+        rows = datasets.Dataset.from_dict({"text": texts, "label": labels})
+        rows.to_parquet(folder / f"{name}.parquet")
+
+    task = load_files(folder, "parquet")
+
+    assert task.splits["validation"]["sentence1"][:] == ["good film", "bad film", "fine film"]
+    assert task.splits["validation"]["label"][:] == [1, 0, 1]
+
+
+def test_a_column_named_id_gives_the_ids(tmp_path):
+    task = load_tsv(tmp_path, "text\tlabel\tid\nyes\tup\tn7\nno\tdown\t\n")
+
+    assert task.splits["train"]["id"][:] == ["n7", "1"]
+
+
+def test_numeric_labels_are_sorted_by_size_and_written_once(tmp_path):
+    rows = [("a", "10"), ("b", "9"), ("c", "10.0")]
+
+    task = load_tsv(tmp_path, delimited(rows), delimited(rows))
+
+    assert task.labels == ("9", "10")
+    assert task.splits["train"]["label"][:] == [1, 0, 1]
+
+
+def test_declared_names_fix_the_order_and_may_be_given_by_number(tmp_path):
+    task = load_tsv(
+        tmp_path, delimited([("a", "up"), ("b", "0"), ("c", "1")]), labels=["up", "down"]
+    )
+
+    assert task.splits["train"]["label"][:] == [0, 0, 1]
+
+
+def test_test_rows_with_labels_keep_them(tmp_path):
+    write(tmp_path, test_tsv=delimited())
+
+    task = load_tsv(tmp_path, delimited(), test_file=str(tmp_path / "test.tsv"))
+
+    assert task.splits["test"]["label"][:] == [1, 0, 1]
+
+
+def test_secret_labels_make_an_unlabelled_test_split(tmp_path):
+    write(tmp_path, test_tsv=delimited([("a", "-1"), ("b", "-1")]))
+
+    task = load_tsv(tmp_path, delimited(), test_file=str(tmp_path / "test.tsv"))
+
+    assert task.splits["test"].column_names == ["id", "sentence1"]
+    assert task.bad_rows == []
+
+
+def test_a_single_test_row_without_a_label_is_bad(tmp_path):
+    write(tmp_path, test_tsv=delimited([("a", "up"), ("b", "")]))
+
+    task = load_tsv(
+        tmp_path, delimited(), test_file=str(tmp_path / "test.tsv"), max_invalid_fraction=0.5
+    )
+
+    assert "no label, though other rows have one" in task.bad_rows[0].reason
+
+
+# Bad rows
+
+
+def test_the_id_of_a_bad_row_is_named(tmp_path):
+    train = "text\tlabel\tid\nyes\tup\tn1\nno\tdown\tn2\nhm\t\tn3\n"
+
+    task = load_tsv(tmp_path, train, max_invalid_fraction=0.5)
+
+    assert task.bad_rows[0].reason == "no label (id n3)"
+
+
+def test_a_row_that_cannot_be_used_is_named_and_left_out(tmp_path, caplog):
+    task = load_tsv(tmp_path, delimited([*GOOD, ("text", "")]), max_invalid_fraction=0.25)
+
+    assert len(task.splits["train"]) == 3
+    assert task.bad_rows == [InvalidRow(str(tmp_path / "train.tsv"), 5, "no label")]
+    assert "train.tsv:5: no label" in caplog.text
+
+
+def test_a_row_that_cannot_be_used_is_named_without_what_it_holds(tmp_path):
+    rows = delimited(
+        [*GOOD, ("text", "a long sentence of somebody that stands in the wrong column")]
+    )
+    (bad,) = load_tsv(tmp_path, rows, max_invalid_fraction=0.25, labels=["up", "down"]).bad_rows
+
+    assert "label 'a long sentence of somebody that stands ...' is not among" in str(bad)
+    place = f"{tmp_path / 'train.tsv'}:5"
+    assert bad.describe(quotes=True) == str(bad)
+    assert bad.describe(quotes=False) == f"{place}: see the log of the run for the reason"
+
+
+def test_cached_rows_still_report_what_is_bad(tmp_path):
+    rows = delimited([*GOOD, ("text", "")])
+    first = load_tsv(tmp_path, rows, max_invalid_fraction=0.5)
+
+    second = load_files(tmp_path, max_invalid_fraction=0.5)
+
+    assert second.bad_rows == first.bad_rows
+    assert len(list(Path(tmp_path / "cache" / "minbert_files").iterdir())) == 1
+
+
+def test_an_edited_file_is_read_again(tmp_path):
+    load_tsv(tmp_path, delimited())
+
+    task = load_tsv(tmp_path, delimited([*GOOD, ("new film", "up")]))
+
+    assert len(task.splits["train"]) == 4
+
+
+def test_a_long_list_of_bad_rows_is_cut(tmp_path, caplog):
+    task = load_tsv(tmp_path, delimited([*GOOD, *[("x", "")] * 25]), max_invalid_fraction=0.9)
+
+    assert len(task.bad_rows) == 25
+    assert caplog.text.count("no label") == 20
+    assert "... and 5 more" in caplog.text
+    assert "skipped 25 invalid rows" in caplog.text
+
+
+def test_too_many_bad_rows_stop_the_run(tmp_path):
+    message = (
+        r"train\.tsv: 1 of 4 rows are invalid, but max_invalid_fraction=0\.01 allows 0; .*line 5"
+    )
+
+    with pytest.raises(ValueError, match=message):
+        load_tsv(tmp_path, delimited([*GOOD, ("x", "")]))
+
+
+def test_one_bad_row_in_a_hundred_is_tolerated(tmp_path, caplog):
+    caplog.set_level(logging.WARNING)
+
+    task = load_tsv(tmp_path, delimited([*GOOD * 33, ("x", "")]))
+
+    assert len(task.splits["train"]) == 99
+
+
+def test_no_usable_row_is_an_error_whatever_is_tolerated(tmp_path):
+    with pytest.raises(ValueError, match="2 of 2 rows are invalid"):
+        load_similarity(tmp_path, ["", ""], max_invalid_fraction=1)
+
+
+# Files that cannot be read
+
+
+def test_one_label_is_too_few(tmp_path):
+    message = r"have the labels \['up'\], at least two are needed; check label_column='label'"
+
+    with pytest.raises(ValueError, match=message):
+        load_tsv(tmp_path, delimited([("a", "up"), ("b", "up")]))
+
+
+@pytest.mark.parametrize("broken", ["train", "dev"])
+def test_an_error_of_the_builder_arrives_as_it_is(tmp_path, broken):
+    write(tmp_path, train_tsv=delimited(), dev_tsv=delimited())
+    write(tmp_path, **{f"{broken}_tsv": b"text\tlabel\n\xff\tup\n"})
+
+    with pytest.raises(ValueError, match=rf"{broken}\.tsv: the file is not UTF-8"):
+        load_files(tmp_path, labels=["up", "down"])
+
+
+def test_a_missing_file_is_named(tmp_path):
+    write(tmp_path, train_tsv=delimited())
+
+    with pytest.raises(FileNotFoundError, match=r"dev\.tsv: there is no such file"):
+        load_files(tmp_path)
+
+
+def test_the_fingerprint_is_that_of_the_rows(tmp_path):
+    first = load_tsv(tmp_path, delimited()).fingerprint
+    again = load_tsv(tmp_path, delimited()).fingerprint  # written anew
+    changed = load_tsv(tmp_path, delimited([*GOOD[:2], ("fine film", "down")])).fingerprint
+    held = load_tsv(tmp_path, delimited(), delimited(GOOD[:2])).fingerprint
+    drawn = load_tsv(tmp_path, delimited(), max_train_samples=2).fingerprint
+
+    assert again == first
+    assert len({first, changed, held, drawn}) == 4
+
+
+@pytest.mark.parametrize("suffix", ["tsv.gz", "jsonl.gz"])
+def test_compressed_files_have_the_rows_of_the_files(tmp_path, suffix):
+    lines = [json.dumps({"text": text, "label": label}) for text, label in GOOD]
+    text = delimited() if suffix == "tsv.gz" else "\n".join(lines)
+    packed = gzip.compress(text.encode())
+    write(tmp_path, **{f"train_{suffix}": packed, f"dev_{suffix}": packed})
+
+    task = load_files(tmp_path, suffix)
+
+    assert task.splits["train"]["sentence1"][:] == [text for text, _ in GOOD]
+    assert task.labels == ("down", "up")
+
+
+# Rows without labels
+
+
+@pytest.mark.parametrize("columns", [["a"], ["a", "b"], ["c", "a", "b"]])
+def test_contrastive_rows_are_texts_alone(tmp_path, columns):
+    text = "a\tb\tc\nx\ty\tz\nu\tv\tw\n"
+
+    task = load_tsv(
+        tmp_path,
+        text,
+        text,
+        problem_type="contrastive",
+        text_columns=columns,
+        label_column=None,
+    )
+
+    first = {"a": "x", "b": "y", "c": "z"}
+    names = {f"sentence{place}": first[name] for place, name in enumerate(columns, start=1)}
+    assert task.splits["train"][0] == {"id": "0", **names}
+    assert len(task.splits["validation"]) == 2
+    assert (task.labels, task.score_range, task.bad_rows) == (None, None, [])
+
+
+def test_a_contrastive_row_without_a_text_is_bad(tmp_path):
+    keys = {"problem_type": "contrastive", "text_columns": ["a", "b"], "label_column": None}
+
+    task = load_tsv(tmp_path, "a\tb\nx\t\nu\tv\n", "a\tb\nu\tv\n", max_invalid_fraction=0.5, **keys)
+
+    (bad,) = task.bad_rows
+    assert bad.reason == "empty text in column 'b'"
+    assert task.splits["train"]["sentence1"][:] == ["u"]

@@ -1,0 +1,149 @@
+"""`TaskData.from_recipe`: defaults of the built-in datasets, and what it refuses."""
+
+import pytest
+
+from datasets_scripts import DATASETS, TaskData
+
+OWN = {
+    "problem_type": "classification",
+    "train_file": "a.tsv",
+    "validation_file": "b.tsv",
+    "text_columns": ["text"],
+    "label_column": "label",
+}
+ALIKE = {**OWN, "problem_type": "contrastive", "text_columns": ["a"], "label_column": None}
+PAIR = {**OWN, "problem_type": "paraphrase", "text_columns": ["a", "b"]}
+
+
+def test_built_in_dataset_with_a_folder_reads_the_official_files(tmp_path):
+    (tmp_path / "ids-sst-test-student.csv").touch()
+
+    data = TaskData.from_recipe("movies", {"dataset": "sst"}, data_dir=tmp_path)
+
+    assert data.train_file == str(tmp_path / "ids-sst-train.csv")
+    assert data.validation_file == str(tmp_path / "ids-sst-dev.csv")
+    assert data.test_file == str(tmp_path / "ids-sst-test-student.csv")
+    assert data.hub_id is None
+    assert data.text_columns == ("sentence",)
+    assert data.labels is not None
+    assert len(data.labels) == 5
+
+
+def test_folder_of_the_task_beats_the_folder_of_the_run(tmp_path):
+    data = TaskData.from_recipe("sts", {"dataset": "sts", "data_dir": "mine"}, data_dir=tmp_path)
+
+    assert data.train_file == "mine/sts-train.csv"
+
+
+def test_a_missing_official_test_file_is_no_test_split(tmp_path):
+    data = TaskData.from_recipe("quora", {"dataset": "quora"}, data_dir=tmp_path)
+
+    assert sorted(data.files) == ["train", "validation"]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "hub_id", "columns"),
+    [
+        ("sst", "SetFit/sst5", ("text",)),
+        ("quora", "nyu-mll/glue:qqp", ("question1", "question2")),
+        ("sts", "nyu-mll/glue:stsb", ("sentence1", "sentence2")),
+    ],
+)
+def test_built_in_dataset_without_a_folder_comes_from_the_hub(dataset, hub_id, columns):
+    data = TaskData.from_recipe(dataset, {"dataset": dataset})
+
+    assert (data.hub_id, data.text_columns, data.files) == (hub_id, columns, {})
+
+
+@pytest.mark.parametrize("dataset", [name for name in DATASETS if name.startswith("sample")])
+def test_the_folder_of_the_run_is_nothing_to_a_sample(dataset, tmp_path):
+    data = TaskData.from_recipe("t", {"dataset": dataset}, data_dir=tmp_path)
+
+    assert data.files == {}
+    assert data.hub_id is None
+
+
+def test_a_name_with_a_slash_is_a_dataset_of_the_hub():
+    keys = {key: OWN[key] for key in ("problem_type", "text_columns", "label_column")}
+
+    assert TaskData.from_recipe("t", {"dataset": "owner/name", **keys}).hub_id == "owner/name"
+
+
+def test_own_files_are_looked_up_in_the_folder_of_the_task_only():
+    data = TaskData.from_recipe("t", {**OWN, "data_dir": "mine"}, data_dir="other")
+
+    assert data.files == {"train": "mine/a.tsv", "validation": "mine/b.tsv"}
+
+
+def test_numbers_are_good_label_names():
+    assert TaskData.from_recipe("t", {**OWN, "labels": [1, 2, 3]}).labels == ("1", "2", "3")
+
+
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        ({"dataset": "imdb"}, r"unknown dataset 'imdb'; known datasets: sst, cfimdb, quora, sts"),
+        ({"dataset": "sst", "text_colums": ["x"]}, r"unknown data keys \['text_colums'\]; known"),
+        ({}, "exactly one source of rows.*given: none"),
+        ({**OWN, "hub_id": "a/b"}, "exactly one source.*given: hub_id, train_file, validation"),
+        ({**OWN, "dataset": "sst"}, "exactly one source.*given: dataset, train_file"),
+        ({"dataset": "cfimdb"}, "no copy on the Hub; give data_dir.*ids-cfimdb-train.csv"),
+        ({"dataset": "sst", "labels": ["a", "b"]}, "built in and has its own labels; remove"),
+        ({"dataset": "sample_sst", "data_dir": "x"}, "reads no files; remove data_dir"),
+        ({**OWN, "problem_type": None}, "problem_type=None; expected one of classification"),
+        ({**OWN, "problem_type": "regression"}, "problem_type='regression'; expected one of"),
+        ({**OWN, "text_columns": None}, "text_columns is missing"),
+        ({**OWN, "label_column": None}, "label_column is missing"),
+        ({**OWN, "validation_file": None}, "validation_file is missing; only test_file is"),
+        (
+            {**OWN, "train_file": "a.xls"},
+            r"classification rows cannot be read from 'a.xls'; known suffixes: .csv, .tsv",
+        ),
+        ({**OWN, "text_columns": ["a", "b", "c"]}, r"takes 1 or 2 text_columns, got \['a',"),
+        ({**PAIR, "text_columns": ["a"]}, r"takes 2 text_columns, got \['a'\]"),
+        ({**PAIR, "problem_type": "similarity"}, r"score_range is missing; give \[low, high\]"),
+        ({**PAIR, "score_range": [0, 5]}, "have no score_range; remove it"),
+        ({**PAIR, "labels": ["x", "y"]}, "have no labels; remove it"),
+        (
+            {**OWN, "score_range": [5, 0]},
+            r"score_range=\[5, 0\]: expected two numbers \[low, high\]",
+        ),
+        ({**OWN, "labels": ["x"]}, "at least two labels"),
+        ({**OWN, "labels": ["x", "x"]}, "duplicate name"),
+        ({**OWN, "labels": [True, False]}, "put names such as 'yes' and 'no' in quotes"),
+        (
+            {**OWN, "max_invalid_fraction": 5},
+            r"max_invalid_fraction=5: expected a fraction in \[0, 1\]",
+        ),
+        ({**OWN, "train_file": 3}, "train_file=3: expected text"),
+        ({**ALIKE, "label_column": "label"}, "contrastive tasks have no label_column; remove it"),
+        ({**ALIKE, "text_columns": list("abcd")}, r"takes 1 or 2 or 3 text_columns, got \['a',"),
+        ({**ALIKE, "text_columns": None}, "text_columns is missing"),
+        ({**ALIKE, "labels": ["x", "y"]}, "have no labels; remove it"),
+        ({**ALIKE, "score_range": [0, 5]}, "have no score_range; remove it"),
+        ({**OWN, "max_train_samples": 0}, "max_train_samples=0: expected an integer of at least 1"),
+        (
+            {**OWN, "max_eval_samples": True},
+            "max_eval_samples=True: expected an integer of at least 1",
+        ),
+        ({**OWN, "sample_seed": -1}, "sample_seed=-1: expected an integer of at least 0"),
+        (
+            {**OWN, "max_train_samples_per_class": "all"},
+            "max_train_samples_per_class='all': expected an integer of at least 1, or 'balanced'",
+        ),
+        (
+            {"dataset": "sample_sts", "max_eval_samples_per_class": 9},
+            "_per_class=9, but similarity rows have no classes; .* give max_eval_samples",
+        ),
+        (
+            {**OWN, "max_train_samples": 9, "max_train_samples_per_class": 9},
+            "max_train_samples and max_train_samples_per_class exclude each other",
+        ),
+        ({"hub_id": "a/b", "data_dir": "x"}, "data_dir='x' has no effect for 'a/b'"),
+    ],
+)
+def test_a_wrong_recipe_is_refused(mapping, message):
+    with pytest.raises(ValueError, match=message) as error:
+        TaskData.from_recipe("mine", mapping)
+
+    assert "'mine'" in str(error.value)
