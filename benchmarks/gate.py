@@ -18,8 +18,8 @@ from .tasks import TASKS
 REFERENCE = "bare"
 LIMITS = {"first loss": 1e-5, "gradients": 1e-4, "losses": 1e-3, "weights": 1e-4}
 HALF_LIMIT = 1.2
-# Softmax is invariant to the bias of the keys: its gradient is rounding noise, which AdamW scales up
-# to full steps.
+# Softmax is invariant to the bias of the keys: its gradient is rounding noise, which AdamW scales
+# up to full steps.
 UNDETERMINED = "attention.self.key.bias"
 
 
