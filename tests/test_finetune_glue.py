@@ -1,4 +1,4 @@
-"""finetune.py on GLUE: both development sets of MNLI, the score, and the server's files."""
+"""``minbert finetune`` on GLUE: both development sets of MNLI, the score, and the server's files."""
 
 import json
 import re

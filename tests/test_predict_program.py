@@ -1,4 +1,4 @@
-"""``predict.py``: what goes in by command line, file or pipe comes out as columns or JSON lines."""
+"""``minbert predict``: what goes in by command line, file or pipe comes out as columns or JSON lines."""
 
 import io
 import json
