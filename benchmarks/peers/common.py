@@ -165,7 +165,7 @@ def make_dataset(rows: Rows, task: Task, *, columns: bool = False) -> datasets.D
     Args:
         rows: The rows.
         task: Their task.
-        columns: Whether the sequences of a pair are two columns, ``_a`` and ``_b``, in the place of
+        columns: Whether the sequences of a pair are two columns, ``_a`` and ``_b``, instead of
             lists of two.
 
     Returns:
