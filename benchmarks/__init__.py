@@ -1,1 +1,1 @@
-"""minBERT beside its peers: speed and memory of the same steps on the same batches."""
+"""Speed and memory of minBERT and its peers on the same batches."""

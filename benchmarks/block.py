@@ -1,4 +1,4 @@
-"""One block of one peer, in a process of its own: ``python -m benchmarks.block spec.json``.
+"""One block of one peer, in its own process: ``python -m benchmarks.block spec.json``.
 
 Allocator, threads and imports of a peer are its own; what it measured it writes to a file.
 """
@@ -23,28 +23,28 @@ from .peers import Job, Probe, make_encoder, make_peer
 
 
 class Clock(Probe):
-    """Notes the end of every step."""
+    """Records the end of every step."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
 
     def on_step(self) -> None:
-        """Note the time, in seconds."""
+        """Record the time."""
         self.ends.append(time.perf_counter())
 
     def read(self) -> list[float]:
-        """Return the ends of all steps, in seconds from anywhere."""
+        """Return the ends of all steps, in seconds from an arbitrary origin."""
         return self.ends
 
 
 class CudaClock(Probe):
-    """Notes the end of every step on the GPU, which nothing waits for."""
+    """Records the end of every step on the GPU without synchronizing."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
 
     def on_step(self) -> None:
-        """Note the time."""
+        """Record the time."""
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         self.events.append(event)
@@ -56,14 +56,14 @@ class CudaClock(Probe):
 
 
 class CudaMemory:
-    """The memory of the GPU from here on."""
+    """GPU memory use since the start of a measurement."""
 
     def __init__(self) -> None:
         torch.cuda.reset_peak_memory_stats()
         self.before = torch.cuda.memory_allocated()
 
     def used(self) -> dict[str, float]:
-        """Return the peak of what was reserved, and what tensors took above the start, in MiB."""
+        """Return the peak of reserved memory, and the increase by tensors, in MiB."""
         added = torch.cuda.max_memory_allocated() - self.before
         return {
             "peak_mib": torch.cuda.max_memory_reserved() / 2**20,
@@ -118,7 +118,7 @@ def encode_block(peer: str, job: Job) -> dict[str, Any]:
 
 
 def run_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Do what a spec says: record or compare for the gate, or measure.
+    """Run a spec: record or compare for the gate, or measure.
 
     Args:
         spec: ``do``, ``peer``, ``job``, ``threads``, ``seed`` and what each needs.
@@ -141,7 +141,7 @@ def run_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def be_quiet() -> None:
-    """Hide reports of new heads and hints; errors stay."""
+    """Hide all messages but errors."""
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     datasets.disable_progress_bars()
@@ -150,7 +150,7 @@ def be_quiet() -> None:
 
 
 def main() -> None:
-    """Read the spec, do it and write the result to the file that it names."""
+    """Run a spec file, and write the result to the file it names."""
     spec = json.loads(Path(sys.argv[1]).read_text())
     be_quiet()
     Path(spec["result"]).write_text(json.dumps(run_spec(spec)))

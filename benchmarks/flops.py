@@ -1,4 +1,4 @@
-"""How much a training step computes, and how much the GPU could."""
+"""Operations of a training step, and the throughput of the GPU."""
 
 import time
 from collections.abc import Callable
@@ -11,12 +11,12 @@ from torch import Tensor
 from .tasks import TASKS
 from .workloads import SIZES, VOCABULARY, Rows
 
-SPEC_TFLOPS = 989.0  # dense bf16 of an H100 or H200 by its data sheet
+SPEC_TFLOPS = 989.0  # dense bf16 of an H100 or H200 according to its data sheet
 SMALL = (256, 512, 1024, 2048, 4096, 16384, 65536)
 
 
 def flops_per_token(rows: Rows, task: str, size: str) -> float:
-    """Count the operations of matrix products for one real token, forward and backward.
+    """Count the operations of matrix products per token, forward and backward.
 
     Padding, the vocabulary at unmasked tokens and recomputation count as nothing, so that what is
     saved is no loss of utilisation: ``6 L (4 H^2 + 2 H F)`` for the layers, ``12 L H s`` for
@@ -41,7 +41,7 @@ def flops_per_token(rows: Rows, task: str, size: str) -> float:
 
 
 class Ceilings(NamedTuple):
-    """What this GPU reaches in this run.
+    """Throughput of this GPU.
 
     Args:
         tflops: Of a large matrix product, 10^12 operations per second.
@@ -92,7 +92,7 @@ def _layer_rate(size: str, tokens: int, device: str, dtype: torch.dtype) -> floa
 
 
 def seconds(work: Callable[[], Any], device: str, repeats: int = 20) -> float:
-    """Measure the mean time of a piece of work after a warmup."""
+    """Return the mean time of a function after a warmup."""
 
     def wait() -> None:
         if device == "cuda":

@@ -1,4 +1,4 @@
-"""Blocks in an order that no drift of the machine can favour, one process each."""
+"""Measure blocks in separate processes, in an order that balances drift of the machine."""
 
 import json
 import math
@@ -18,7 +18,7 @@ from .peers import Job
 from .records import Log, Race, Record, Settings, valid_rounds
 
 ROOT = Path(__file__).resolve().parents[1]
-PROBED = 2  # steps from which the length of a block is derived
+PROBED = 2  # steps that determine the length of a block
 MOST_STEPS = 60
 
 
@@ -52,7 +52,7 @@ def run_block(spec: Record, folder: Path) -> Record:
 
 
 class Campaign:
-    """All races: gate, calibration, rounds.
+    """Run all races: gate, calibration, rounds.
 
     Args:
         settings: How to measure.
@@ -74,7 +74,7 @@ class Campaign:
         self.log = log
 
     def run(self) -> None:
-        """Do what is not in the log yet."""
+        """Do what the log lacks."""
         for race in self.races:
             self.gate(race)
         for race in self.races:
@@ -105,7 +105,7 @@ class Campaign:
             self._add(race, "gate", peer, record)
 
     def calibrate(self, race: Race) -> None:
-        """Find how many steps fill a block."""
+        """Return the number of steps of a block."""
         if self._find(race, "calibration"):
             return
         job = self._job(race, steps=self.settings.warmup + PROBED, rows=self._rows(race))
@@ -128,7 +128,7 @@ class Campaign:
                 start = record["wall"] - record["seconds"]
                 steps = 0 if race.workload == "encode" else record["steps"] - PROBED
                 block = start + record["seconds"] + steps * record["per_step"]
-                # other peers are faster than the yardstick; 0.8 fits the usual mix
+                # other peers are faster than the pace setter; 0.8 fits the usual mix
                 total += 0.8 * block * len(race.peers) * self._missing(race)
         return total
 
@@ -153,7 +153,7 @@ class Campaign:
         return self.settings.sentences if race.workload == "encode" else None
 
     def _missing(self, race: Race) -> int:
-        """Count the rounds that are still to be done."""
+        """Return the number of remaining rounds."""
         valid = list(valid_rounds(self.log, race, self.settings))
         return max(0, self.settings.rounds - len(valid))
 

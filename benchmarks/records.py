@@ -1,4 +1,4 @@
-"""What is measured and how, and the blocks that are finished."""
+"""Settings of a measurement, and its finished blocks."""
 
 import json
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ class Race:
 
     @property
     def yardstick(self) -> str:
-        """The peer whose speed decides how many steps a block has."""
+        """The peer whose speed determines the steps of a block."""
         return "trainer" if "trainer" in self.peers else self.peers[-1]
 
 
@@ -68,7 +68,7 @@ class Log:
 
     @classmethod
     def open(cls, file: Path, *, resume: bool) -> "Log":
-        """Open a file of records; without ``resume`` it begins anew, and the old one is kept."""
+        """Open a file of records; without ``resume`` start a new one and keep the old one."""
         file.parent.mkdir(parents=True, exist_ok=True)
         if not resume and file.exists():
             file.replace(file.with_suffix(".old.jsonl"))
@@ -82,7 +82,7 @@ class Log:
             stream.write(json.dumps(record) + "\n")
 
     def find(self, **fields: Any) -> list[Record]:
-        """List the records that have all these fields."""
+        """Return the records with these fields."""
         return [
             record
             for record in self.records
@@ -91,7 +91,7 @@ class Log:
 
 
 def valid_rounds(log: Log, race: Race, settings: Settings) -> Iterator[dict[str, Record]]:
-    """List the rounds in which every peer has a block and nothing else ran, by peer."""
+    """Return, by peer, the complete rounds in which nothing else ran."""
     blocks = log.find(kind="block", workload=race.workload, size=race.size)
     for number in sorted({block["round"] for block in blocks}):
         found = {block["peer"]: block for block in blocks if block["round"] == number}

@@ -1,4 +1,4 @@
-"""The results as tables and as a plot."""
+"""Tables and a plot of the results."""
 
 import math
 import re
@@ -80,11 +80,11 @@ def _describe(facts: Mapping[str, Any], settings: Settings, log: Log) -> str:
 
 
 def _describe_processes(settings: Settings) -> str:
-    return "each in a process of its own" if settings.isolated else "all in one process"
+    return "each in its own process" if settings.isolated else "all in one process"
 
 
 def show_command(script: str, argv: Sequence[str]) -> str:
-    """Show a command line with the names of files and folders instead of their paths."""
+    """Return a command line with names of files and folders instead of their paths."""
     return " ".join(["python", script, *(re.sub(r"[^=]*/", "", argument) for argument in argv)])
 
 
@@ -120,7 +120,7 @@ def _speed_table(rows: Sequence[Row], targets: Targets) -> str:
 
 
 def label(row: Row) -> str:
-    """Name a peer in a table; the Trainer's own way to compose batches is a peer of its own."""
+    """Return the name of a peer in a table."""
     peer = row.peer
     if row.race.workload.endswith("_grouped") and peer == "trainer":
         peer = "trainer-grouped"
@@ -185,7 +185,7 @@ def _workload_table(workloads: Mapping[str, Any]) -> str:
 
 
 def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Format a table of Markdown."""
+    """Format a Markdown table."""
     rows = [header, ["---"] * len(header), *lines]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 

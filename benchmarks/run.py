@@ -1,7 +1,7 @@
-"""Measure minBERT beside its peers on this machine's processor.
+"""Measure minBERT and its peers on the CPU.
 
     python benchmarks/run.py --data_dir ~/data            # everything, and benchmarks/RESULTS.md
-    python benchmarks/run.py --quick                      # does everything run? numbers mean little
+    python benchmarks/run.py --quick                      # smoke test
 
 Stop it at any time; the same command with ``--resume`` goes on.
 """
@@ -73,7 +73,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def plan(workloads: str, models: str, peers: str) -> list[Race]:
-    """List what is measured.
+    """Return the races to measure.
 
     Args:
         workloads: Names; empty for those of the plan.
@@ -104,7 +104,7 @@ def _check(what: str, name: str, known: Mapping[str, object]) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> Path:
-    """Measure and write the report; return its file."""
+    """Measure, write the report, and return its path."""
     args = parse(argv)
     races = plan(args.workloads, args.models, args.peers)
     kind = "real" if args.data_dir else "drawn"

@@ -1,7 +1,7 @@
-"""Measure minBERT beside its peers on a GPU: one process, bf16, times from CUDA events.
+"""Measure minBERT and its peers on a GPU: one process, bf16, times from CUDA events.
 
 python benchmarks/run_cuda.py --data_dir ~/data --minutes 9     # then again with --resume
-python benchmarks/run_cuda.py --device cpu --tiny               # does its logic run?
+python benchmarks/run_cuda.py --device cpu --tiny               # smoke test
 """
 
 import argparse
@@ -50,7 +50,7 @@ PLAN: dict[str, tuple[str, ...]] = {
 
 
 class TimeIsUpError(Exception):
-    """No block is started any more."""
+    """Raised when no further block may start."""
 
 
 @dataclass
@@ -77,10 +77,10 @@ class InProcess:
         outcome: Record
         try:
             outcome = run_spec(spec)
-        except Exception as error:  # whatever a peer raises (memory, compiler) voids its block only
+        except Exception as error:  # any error of a peer (memory, compiler) voids only its block
             outcome = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
         if "+" in spec["peer"]:
-            # else the programs of earlier blocks would count against the limit of recompilations
+            # programs of earlier blocks would count towards the limit of recompilations
             torch._dynamo.reset()
         if on_gpu:
             gc.collect()
@@ -90,7 +90,7 @@ class InProcess:
 
 
 class CudaCampaign(Campaign):
-    """A campaign whose gate has two parts: fp32 as on a CPU, and the error in bf16."""
+    """A campaign whose gate checks fp32 as on a CPU, and the error in bf16."""
 
     def gate(self, race: Race) -> None:
         """Check the peers of a race against the reference, compiled ones in bf16 only."""
@@ -108,7 +108,7 @@ class CudaCampaign(Campaign):
             race, steps=self.settings.gate_steps, rows=self.settings.gate_rows, dropout=False
         )
         self._run("gate", "bare", job, file=exact, reference=exact)
-        # "half" runs in bf16; a record of the reference itself is compared with nothing
+        # "half" runs in bf16; the record of the reference itself is not compared
         self._run("gate", "bare", job, file=half, reference=half, half=half)
         for peer in peers:
             record: Record = {"errors": {}, "reason": None}
@@ -122,7 +122,7 @@ class CudaCampaign(Campaign):
 
 
 def describe_ceilings(ceilings: Ceilings, device: str) -> str:
-    """Say what the GPU reaches."""
+    """Format the throughput of the GPU."""
     name = torch.cuda.get_device_name() if device == "cuda" else "this processor"
     lines = [(key, f"{rate:,.0f}") for key, rate in ceilings.small.items()]
     return (
@@ -133,7 +133,7 @@ def describe_ceilings(ceilings: Ceilings, device: str) -> str:
 
 
 def describe_use(log: Log, races: Sequence[Race], settings: Settings, ceilings: Ceilings) -> str:
-    """Say how much of the GPU training uses: a table by workload and peer."""
+    """Return a table of GPU utilization by workload and peer."""
     header = ("workload", "model", "peer", "tokens/s", "TFLOP/s", "of measured", "of data sheet")
     lines = []
     for row in summarize(log, races, settings):
@@ -177,7 +177,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def plan(args: argparse.Namespace) -> list[Race]:
-    """List what is measured; without a GPU nothing is compiled."""
+    """Return the races to measure; nothing is compiled without a GPU."""
     races = []
     for size in args.models.split(","):
         for workload in args.workloads.split(","):
@@ -188,7 +188,7 @@ def plan(args: argparse.Namespace) -> list[Race]:
 
 
 def main(argv: Sequence[str] | None = None) -> Path:
-    """Measure and write the report; return its file."""
+    """Measure, write the report, and return its path."""
     args = parse(argv)
     deadline = time.monotonic() + 60 * args.minutes
     races = plan(args)
@@ -222,7 +222,7 @@ def main(argv: Sequence[str] | None = None) -> Path:
         describe_use(log, races, settings, ceilings),
         describe_ceilings(ceilings, args.device),
     ]
-    # the targets are those of a processor
+    # the targets are for a CPU
     write_report(args.output, log, races, settings, facts, more, targets={})
     print(f"wrote {args.output}")
     return Path(args.output)

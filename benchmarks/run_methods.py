@@ -1,7 +1,7 @@
-"""Measure what a method of training costs beside the plain step, on this machine's processor.
+"""Measure the cost of each training method relative to the plain step, on the CPU.
 
     python benchmarks/run_methods.py            # about half an hour on two cores
-    python benchmarks/run_methods.py --quick    # does everything run? numbers mean little
+    python benchmarks/run_methods.py --quick    # smoke test
 
 All train on the same three tasks in turn, in equal batches of rows of one length, so that equal
 steps are equal work for the plain way. A mixed step has the batches of three steps and counts as
@@ -46,7 +46,7 @@ from trainers.methods.method_arguments import MethodArguments  # noqa: E402
 PLAIN = "plain"
 MIXED = {"task_sampling": "mixed"}
 SEPARATE = {"pair_encoding": "separate", "head": "cosine"}
-# name -> keys of a recipe, and `heads`: what is another head, by task
+# name -> keys of a recipe, and `heads`: changes of heads, by task
 METHODS: dict[str, dict[str, Any]] = {
     PLAIN: {},
     "mixed": MIXED,
@@ -70,18 +70,18 @@ METHODS: dict[str, dict[str, Any]] = {
     "CoSENT": {"heads": {"quora": SEPARATE, "sts": SEPARATE | {"loss": "cosent"}}},
     "SimCSE": {"heads": {"sst": {"problem_type": "contrastive", "num_sentences": 1}}},
 }
-# task -> its head and the tokens of a row: about the means of SST, Quora and STS, pairs joint
+# task -> its head and tokens per row, about the means of SST, Quora and STS with joint pairs
 TASKS: dict[str, tuple[dict[str, Any], int]] = {
     "sst": ({"problem_type": "classification", "labels": list("01234")}, 25),
     "quora": ({"problem_type": "paraphrase"}, 29),
     "sts": ({"problem_type": "similarity", "score_range": [0, 5]}, 27),
 }
-ROWS = 32  # of a batch
+ROWS = 32  # per batch
 WARMUP = 6  # steps
 
 
 class Block(NamedTuple):
-    """What a block was measured to take.
+    """Result of a block.
 
     Args:
         ms: Median milliseconds of a batch of ``ROWS`` rows.
@@ -97,7 +97,7 @@ class Block(NamedTuple):
 
 
 def find_heads(method: str) -> dict[str, dict[str, Any]]:
-    """Describe the heads of the three tasks with a method."""
+    """Return the heads of the three tasks with a method."""
     changes = METHODS[method].get("heads", {})
     heads = {}
     for task, (head, _) in TASKS.items():
@@ -107,7 +107,7 @@ def find_heads(method: str) -> dict[str, dict[str, Any]]:
 
 
 def make_rows(task: str, head: Mapping[str, Any], count: int) -> Dataset:
-    """Draw rows of equal length; the sentences of a separate pair have half of it each."""
+    """Draw rows of equal length; each sentence of a separate pair has half of it."""
     length, kind = TASKS[task][1], head["problem_type"]
     rng = np.random.default_rng(list(TASKS).index(task))
     shape: tuple[int, ...] = (count, length)
@@ -125,7 +125,7 @@ def make_rows(task: str, head: Mapping[str, Any], count: int) -> Dataset:
 
 
 def train_block(method: str, size: str, steps: int, threads: int) -> dict[str, float]:
-    """Train with a method and take the time of its steps.
+    """Train with a method and time its steps.
 
     Args:
         method: Name of ``METHODS``.
@@ -168,14 +168,14 @@ def train_block(method: str, size: str, steps: int, threads: int) -> dict[str, f
     memory = Memory()
     trainer.train()
     ends = clock.read()[WARMUP // per_step - 1 :]
-    # the three tasks together, and per batch
+    # the three tasks together, per batch
     turn = len(TASKS) // per_step
     times = [(ends[at + turn] - ends[at]) / len(TASKS) for at in range(0, len(ends) - turn, turn)]
     return {"ms": 1000 * median(times), **memory.used()}
 
 
 def run_block(method: str, args: argparse.Namespace) -> Block:
-    """Run a block in a process of its own.
+    """Run a block in its own process.
 
     Raises:
         RuntimeError: If it failed.
@@ -191,7 +191,7 @@ def run_block(method: str, args: argparse.Namespace) -> Block:
 
 
 def summarize(blocks: Mapping[str, Sequence[Block]]) -> str:
-    """Make the table: every method beside the plain step of the same round."""
+    """Return a table of every method relative to the plain step of the same round."""
     rows = []
     plain = blocks[PLAIN]
     for method, found in blocks.items():

@@ -1,7 +1,7 @@
-"""Measure the data of pre-training alone: memory beside the size of a text, and rows per second.
+"""Measure the data pipeline of pre-training: memory by size of the text, and rows per second.
 
     python benchmarks/run_pipeline.py                      # 50 and 500 MB; benchmarks/PIPELINE.md
-    python benchmarks/run_pipeline.py --megabytes 5 --seconds 1    # does everything run?
+    python benchmarks/run_pipeline.py --megabytes 5 --seconds 1    # smoke test
 
 The text is drawn: words of a made-up language, as often as Zipf's law says.
 """
@@ -49,7 +49,7 @@ SYLLABLES = [first + vowel for first in "bcdfghjklmnprstvz" for vowel in "aeiou"
 
 
 def write_corpus(path: Path, megabytes: int) -> None:
-    """Write documents of 5 to 40 sentences, parted by blank lines."""
+    """Write documents of 5 to 40 sentences, separated by blank lines."""
     rng = np.random.default_rng(0)
     words = np.array(
         ["".join(rng.choice(SYLLABLES, rng.integers(1, 5))) for _ in range(WORDS)], dtype=object
@@ -70,7 +70,7 @@ def write_corpus(path: Path, megabytes: int) -> None:
 
 
 class MemoryWatch:
-    """The most memory that this process had for itself, and with mapped files, in MiB."""
+    """Peak memory of this process, without and with mapped files, in MiB."""
 
     def __init__(self) -> None:
         self.own = self.whole = 0.0
@@ -93,7 +93,7 @@ class MemoryWatch:
 
 
 def measure_corpus(file: Path, folder: Path) -> dict[str, Any]:
-    """Tokenize a text, plan a pass of segment pairs, and read all of its rows once.
+    """Tokenize a text, plan an epoch of segment pairs, and read all its rows once.
 
     Returns:
         Seconds of each, counts, and the memory at its peak.
@@ -126,7 +126,7 @@ def measure_corpus(file: Path, folder: Path) -> dict[str, Any]:
 
 
 def make_loader(rows: Any, tokenizer: Any, workers: int) -> DataLoader[Any]:
-    """Load one pass of masked, packed batches, as the trainer does."""
+    """Load one epoch of masked, packed batches, as the trainer does."""
     sampler = TaskBatchSampler(
         {"text": len(rows)}, {"text": BATCH}, steps_per_epoch="longest", changing=["text"]
     )
@@ -141,7 +141,7 @@ def make_loader(rows: Any, tokenizer: Any, workers: int) -> DataLoader[Any]:
 
 
 def measure_speed(file: Path, folder: Path, seconds: float, rounds: int) -> dict[str, list[float]]:
-    """Count rows per second of loaders, one after the other in every round."""
+    """Measure rows per second of loaders, in turn in every round."""
     datasets.disable_progress_bars()
     data = [CorpusData.from_recipe("drawn", {"train_file": str(file), "sentences": "line"})]
     tokenizer = BertTokenizer.from_pretrained(folder / "tokenizer")
@@ -169,7 +169,7 @@ def load_own(rows: Any, tokenizer: Any, workers: int) -> Iterator[int]:
 
 
 def load_stock(rows: Any, tokenizer: Any) -> Iterator[int]:
-    """Give rows that are cut already to the collator of transformers, as run_mlm does."""
+    """Collate rows that are already cut with transformers' collator, as run_mlm does."""
     part = rows.read(0, np.arange(min(len(rows), 20 * BATCH)))
     ends = part["lengths"].cumsum()[:-1]
     ids = [list(map(int, row)) for row in np.split(part["input_ids"], ends)]
@@ -181,7 +181,7 @@ def load_stock(rows: Any, tokenizer: Any) -> Iterator[int]:
 
 
 def count_rows(counts: Iterator[int], seconds: float) -> float:
-    """Count rows per second, after the first batch."""
+    """Return rows per second, after the first batch."""
     next(counts)
     start, rows = time.perf_counter(), 0
     for count in counts:
@@ -192,7 +192,7 @@ def count_rows(counts: Iterator[int], seconds: float) -> float:
 
 
 def run_part(part: str, *arguments: Any) -> Any:
-    """Run a function of this file in a process of its own."""
+    """Run a function of this file in its own process."""
     environment = os.environ | {"HF_HUB_OFFLINE": "1"}
     done = subprocess.run(  # noqa: S603  (this file)
         [sys.executable, __file__, "--part", json.dumps([part, *map(str, arguments)])],
@@ -204,7 +204,7 @@ def run_part(part: str, *arguments: Any) -> Any:
 
 
 def do_part(part: str, file: str, folder: str, *numbers: str) -> None:
-    """Do a part, and print what was found."""
+    """Run a part, and print its result."""
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     if part == "corpus":

@@ -1,4 +1,4 @@
-"""From blocks to ratios."""
+"""Ratios from blocks."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -10,7 +10,7 @@ MINBERT = "minbert"
 
 
 class Spread(NamedTuple):
-    """Median, least and largest value of the rounds."""
+    """Median, minimum and maximum over the rounds."""
 
     median: float
     low: float
@@ -97,7 +97,7 @@ def _rate(block: Record) -> float:
 def _find_reason(
     log: Log, race: Race, names: Sequence[str], rounds: Sequence[Mapping[str, Record]]
 ) -> str | None:
-    """Find why a ratio would not count: the gate of either side, an error, no quiet round."""
+    """Return why a ratio is void: a failed gate, an error, or no quiet round."""
     for name in dict.fromkeys(names):
         gates = log.find(
             kind="gate",

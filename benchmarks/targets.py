@@ -1,10 +1,10 @@
-"""What minBERT is to reach: ratios of speed, and of memory, against each peer."""
+"""Target ratios of speed and memory of minBERT over each peer."""
 
 from typing import NamedTuple
 
 
 class Target(NamedTuple):
-    """A floor, a target and more than that."""
+    """A floor, a target and a stretch goal."""
 
     floor: float
     target: float
@@ -30,7 +30,7 @@ TARGETS: dict[tuple[str, str, str], Target] = {
 
 
 def verdict(value: float, target: Target | None) -> str:
-    """Say what a value reaches; larger is better unless the floor is above the target."""
+    """Return what a value reaches; larger is better unless the floor is above the target."""
     if target is None:
         return ""
     sign = 1 if target.stretch > target.floor else -1

@@ -1,4 +1,4 @@
-"""The tasks that are measured: their kind, their batches, their lengths."""
+"""The measured tasks: their kinds, batches and lengths."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ class Lengths(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """How the batches of one task are made.
+    """How the batches of one task are drawn.
 
     Args:
         kind: ``classification``, ``paraphrase``, ``similarity`` or ``mlm``.
@@ -56,7 +56,7 @@ TASKS = {
     "mlm128_large": Task("mlm", 640, Lengths(126.0, 69.0, 720)),
     "mlm512_large": Task("mlm", 256, Lengths(254.0, 150.0, 512), longest=512),
 }
-# workload -> its tasks, one a step in turn; encode has sentences instead
+# workload -> its tasks, in turn; encode has sentences instead
 WORKLOADS: dict[str, tuple[str, ...]] = {
     **{name: (name,) for name in TASKS},
     "mixed": ("sst", "quora", "sts"),

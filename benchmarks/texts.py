@@ -1,4 +1,4 @@
-"""Real texts for the workloads, out of files that the user has.
+"""Real texts for the workloads, from the user's files.
 
 Looked for anywhere in the folder: ``ids-sst-train.csv``, ``quora-train.csv`` and ``sts-train.csv``
 (the files of the CS224N project), ``wiki-train.txt`` (one paragraph a line) and BERT's
@@ -46,14 +46,14 @@ class RealTexts:
         if task.kind == "mlm":
             return self._running_text(name, task, rows, rng), np.zeros(0)
         read = self._labelled(name.removesuffix("_grouped"))
-        chosen = np.resize(rng.permutation(len(read)), rows)  # again from the start if too few
+        chosen = np.resize(rng.permutation(len(read)), rows)  # repeated if too few
         flat = [text for row in chosen for text in read[row][1]]
         labels = np.array([read[row][0] for row in chosen])
         kind = np.int64 if task.kind == "classification" else np.float32
         return [ids[:longest] for ids in self._tokenize(flat)], labels.astype(kind)
 
     def sentences(self, count: int) -> list[str]:
-        """List single sentences, in the order of the files."""
+        """Return single sentences, in the order of the files."""
         found = [text for name in FILES for _, row in self._labelled(name) for text in row]
         picked = np.random.default_rng(0).permutation(len(found))[:count]
         return [" ".join(found[index].split()) for index in picked]

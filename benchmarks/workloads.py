@@ -1,4 +1,4 @@
-"""The batches that every peer trains on: drawn once, seeded, and written to files.
+"""The batches of all peers: drawn once with a seed, and written to files.
 
 A folder of workloads has ``<task>.npz`` for each task (see ``Rows``), ``sentences.txt`` for
 encoding, a tokenizer, and one folder of random weights for each size of model. Peers read nothing
@@ -27,7 +27,7 @@ CLS, SEP, MASK = 101, 102, 103
 FIRST_WORD = 1000  # ids below are special or unused in BERT's vocabulary
 VOCABULARY = 30522
 IGNORED = -100
-VERSION = 1  # of the files; the next one for every change of what is drawn
+VERSION = 1  # version of the files, to increase with every change of the draws
 
 
 SIZES: dict[str, dict[str, int]] = {
@@ -39,7 +39,7 @@ SIZES: dict[str, dict[str, int]] = {
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one task and the order in which they come.
+    """The rows of one task and their order.
 
     Args:
         ids: Token ids of all sequences one after the other, masked ones replaced, (T,) int32.
@@ -96,7 +96,7 @@ def prepare(
     sentences: int = 10_000,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Write the workloads and the models that the folder does not have.
+    """Write the workloads and models that the folder lacks.
 
     Args:
         folder: Where to.
@@ -136,10 +136,10 @@ def prepare(
 def _write_task(
     folder: Path, name: str, source: texts.RealTexts | None, batches: int, seed: int
 ) -> dict[str, Any]:
-    """Write the rows of a task and say what they are like."""
+    """Write the rows of a task and return their statistics."""
     task = TASKS[name]
     rng = np.random.default_rng((seed, list(TASKS).index(name)))
-    # as many rows as SST has, for the sampler sorts the better the more there are
+    # as many rows as SST has, since the sampler sorts better with more rows
     rows = batches * task.rows * (4 if task.grouped else 1)
     if source is None:
         sequences, labels = _draw(task, rows, rng)
@@ -186,7 +186,7 @@ def _make_rows(
         sampler = LengthGroupedSampler(task.rows, lengths=lengths.tolist(), generator=generator)
         order = np.array(list(sampler))
     batches = order.reshape(-1, task.rows)
-    if task.grouped:  # transformers' order goes from long to short; few steps should see all
+    if task.grouped:  # transformers sorts from long to short; a few steps should cover all lengths
         batches = rng.permutation(batches)[:count]
     return Rows(ids, segments, starts, labels, batches, task.per_row)
 
@@ -194,7 +194,7 @@ def _make_rows(
 def _mask(
     ids: NDArray[np.int32], rng: np.random.Generator
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Choose 15 % of the words; 80 % of these are masked, 10 % replaced, 10 % kept."""
+    """Choose 15 % of the tokens; 80 % of these are masked, 10 % replaced, 10 % kept."""
     chosen = (rng.random(len(ids)) < 0.15) & (ids != CLS) & (ids != SEP)
     labels = np.where(chosen, ids, IGNORED).astype(np.int64)
     fate = rng.random(len(ids))
@@ -204,7 +204,7 @@ def _mask(
 
 
 def _write_sentences(folder: Path, source: texts.RealTexts | None, count: int) -> None:
-    """Write the tokenizer and the sentences that are encoded, one a line."""
+    """Write the tokenizer and the sentences to encode, one per line."""
     tokenizer: BertTokenizer
     if source is None:
         seeds = range(1 + count // 500)
@@ -218,7 +218,7 @@ def _write_sentences(folder: Path, source: texts.RealTexts | None, count: int) -
 
 
 def write_model(folder: Path, size: str) -> None:
-    """Save random weights with all heads of pre-training, which every peer loads."""
+    """Save random weights with all pre-training heads, for every peer."""
     if (folder / "model.safetensors").exists():
         return
     torch.manual_seed(0)

@@ -3,10 +3,11 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from itertools import tee
-from typing import Any
+from itertools import chain, islice, tee
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -14,15 +15,6 @@ from torch import Tensor
 from transformers.utils import logging
 
 from minbert_cli.checkpoints import load_encoder
-from minbert_cli.predict_io import (
-    Row,
-    check_texts,
-    make_rows,
-    read_file,
-    read_texts,
-    split_tags,
-    write_rows,
-)
 from modeling_minbert import MinBertForMultiTask
 from sentence_vectors import (
     agglomerative_clusters,
@@ -32,6 +24,87 @@ from sentence_vectors import (
     semantic_search,
 )
 from trainers import replaced_when_done
+
+Row = dict[str, Any]
+
+
+def read_lines(source: IO[bytes], name: str) -> Iterator[str]:
+    r"""Read the lines of a UTF-8 file; only \n and \r\n end a line.
+
+    Raises:
+        ValueError: If a line is empty or not UTF-8.
+    """
+    for number, line in enumerate(source, start=1):
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{name}:{number}: not UTF-8 ({error.reason})") from error
+        if not text.strip():
+            raise ValueError(f"{name}:{number}: the line is empty; remove it")
+        yield text
+
+
+def read_file(path: Path, stack: ExitStack) -> Iterator[str]:
+    """Read the lines of a file that the stack closes."""
+    return read_lines(stack.enter_context(path.open("rb")), str(path))
+
+
+def read_texts(args: argparse.Namespace, stack: ExitStack) -> Iterator[str]:
+    """Return the texts of the command line, a file, or the standard input.
+
+    Raises:
+        ValueError: If there are no texts, two sources of them, or one cannot be read.
+    """
+    if args.texts and args.file:
+        raise ValueError(f"texts are given, and --file {args.file}; leave one out")
+    if args.texts:
+        lines = iter(check_texts(args.texts))
+    elif args.file:
+        lines = read_file(args.file, stack)
+    elif sys.stdin.isatty():
+        raise ValueError("no sentences: give texts or --file, or pipe lines to the standard input")
+    else:
+        lines = read_lines(sys.stdin.buffer, "standard input")
+    first = list(islice(lines, 1))
+    if not first:
+        raise ValueError("no sentences: the input is empty")
+    return chain(first, lines)
+
+
+def check_texts(texts: Sequence[str]) -> Sequence[str]:
+    """Reject empty texts and texts that are not UTF-8."""
+    for number, text in enumerate(texts, start=1):
+        if not text.strip():
+            raise ValueError(f"text {number} is empty")
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise ValueError(f"text {number}, {text!r}, is not UTF-8")
+    return texts
+
+
+def make_rows(texts: Iterator[str], given: int, *, pairs: bool) -> Iterator[Any]:
+    """Return the rows of a task: the texts, or pairs of them.
+
+    Args:
+        texts: Texts; a pair is a line with a tab, or two texts from the command line.
+        given: Number of texts from the command line.
+        pairs: Whether the task takes pairs.
+
+    Raises:
+        ValueError: If a row is not a pair.
+    """
+    if not pairs:
+        yield from texts
+        return
+    for number, text in enumerate(texts, start=1):
+        columns = text.split("\t")
+        if len(columns) == 1 and given:
+            columns += list(islice(texts, 1))
+        if len(columns) != 2 or not all(map(str.strip, columns)):
+            raise ValueError(
+                f"row {number} has {len(columns)} text(s), but the task takes a pair: two columns "
+                "separated by a tab, or two texts on the command line"
+            )
+        yield tuple(columns)
 
 
 def predict(model: Any, args: argparse.Namespace, texts: Iterator[str]) -> Iterator[Row]:
@@ -124,6 +197,41 @@ def find_clusters(model: Any, args: argparse.Namespace, texts: Sequence[str]) ->
         yield {"cluster": clusters[line], "line": line + 1, "text": texts[line]}
 
 
+def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:
+    """Write rows one at a time; the first row sets the columns of a table."""
+    columns: list[str] = []
+    for row in rows:
+        if form == "jsonl":
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            continue
+        if not columns:
+            columns = list(row)
+            file.write("\t".join(columns) + "\n")
+        file.write("\t".join(to_cell(row.get(column)) for column in columns) + "\n")
+
+
+def split_tags(rows: Iterable[Row]) -> Iterator[Row]:
+    """Return a row for each entity, or for each word if the tags do not mark entities."""
+    for number, row in enumerate(rows, start=1):
+        if "entities" in row:
+            yield from ({"line": number, **entity} for entity in row["entities"])
+        elif "tags" in row:
+            for word, tag, score in zip(row["words"], row["tags"], row["scores"], strict=True):
+                yield {"line": number, "word": word, "tag": tag, "score": score}
+        else:
+            yield row
+
+
+def to_cell(value: Any) -> str:
+    """Format a value as a cell; characters that would end it become spaces."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
 def find(model: Any, args: argparse.Namespace, stack: ExitStack) -> Iterator[Row]:
     """Return the rows of results that the command line asks for."""
     if args.query is not None:
@@ -158,6 +266,19 @@ def load_model(args: argparse.Namespace) -> Any:
     return model
 
 
+def write_results(rows: Iterator[Row], args: argparse.Namespace) -> None:
+    """Write results to the standard output, or to a file, completely or not at all."""
+    suffix = "" if args.output is None else args.output.suffix
+    output_format = args.format or ("jsonl" if suffix == ".jsonl" else "tsv")
+    if output_format == "tsv":
+        rows = split_tags(rows)
+    if args.output is None:
+        write_rows(rows, sys.stdout, output_format)
+        return
+    with replaced_when_done(args.output) as path, path.open("w", encoding="utf-8") as file:
+        write_rows(rows, file, output_format)
+
+
 def run(args: argparse.Namespace) -> None:
     """Load the model, compute what the command line asks for, and write it.
 
@@ -169,17 +290,8 @@ def run(args: argparse.Namespace) -> None:
     if args.embed is not None and args.embed.suffix not in (".npy", ".jsonl"):
         raise ValueError(f"embed={str(args.embed)!r}: name a file that ends in .npy or .jsonl")
     model = load_model(args)
-    suffix = "" if args.output is None else args.output.suffix
-    output_format = args.format or ("jsonl" if suffix == ".jsonl" else "tsv")
     with ExitStack() as stack:
-        if args.embed is not None:
+        if args.embed is None:
+            write_results(find(model, args, stack), args)
+        else:
             write_vectors(model, args, list(read_texts(args, stack)))
-            return
-        rows = find(model, args, stack)
-        if output_format == "tsv":
-            rows = split_tags(rows)
-        if args.output is None:
-            write_rows(rows, sys.stdout, output_format)
-            return
-        with replaced_when_done(args.output) as path, path.open("w", encoding="utf-8") as file:
-            write_rows(rows, file, output_format)

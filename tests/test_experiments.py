@@ -1,4 +1,4 @@
-"""experiments.py: what it refuses before a run starts, and two real runs."""
+"""``minbert experiments``: what it refuses before a run starts, and two real runs."""
 
 import csv
 import json

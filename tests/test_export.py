@@ -1,4 +1,4 @@
-"""export.py: a checkpoint as a plain BERT, as ONNX, as a Space."""
+"""``minbert export``: a checkpoint as a plain BERT, as ONNX, as a Space."""
 
 import ast
 import gc

@@ -1,4 +1,4 @@
-"""finetune.py from a recipe to a folder that others can use."""
+"""``minbert finetune`` from a recipe to a folder that others can use."""
 
 import itertools
 import json

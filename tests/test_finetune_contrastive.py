@@ -1,4 +1,4 @@
-"""finetune.py on tasks without labels, and weights that come from the rows."""
+"""``minbert finetune`` on tasks without labels, and weights that come from the rows."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""finetune.py on GLUE: both development sets of MNLI, the score, and the server's files."""
+"""``minbert finetune`` on GLUE: both dev sets of MNLI, the score, and the server's files."""
 
 import json
 import re
@@ -95,7 +95,7 @@ def test_the_server_s_files_are_those_of_the_predictions(run):
         NLI[number] for number in numbers
     ]
     assert all(re.fullmatch(r"\d\t[0-5]\.\d{3}", line) for line in files["STS-B.tsv"][1:])
-    assert "it also wants QNLI, QQP, RTE, SST-2, WNLI" in printed
+    assert "it also needs QNLI, QQP, RTE, SST-2, WNLI" in printed
 
 
 def test_both_development_sets_are_shown(run):

@@ -1,4 +1,4 @@
-"""finetune.py on questions about passages, beside another task, on passages of our own."""
+"""``minbert finetune`` on questions about passages, beside another task, on passages of our own."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""finetune.py on tags, from files in CoNLL columns to entities in a text."""
+"""``minbert finetune`` on tags, from files in CoNLL columns to entities in a text."""
 
 import json
 import random

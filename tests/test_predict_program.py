@@ -1,4 +1,4 @@
-"""``predict.py``: what goes in by command line, file or pipe comes out as columns or JSON lines."""
+"""``minbert predict``: texts from arguments, files or pipes become columns or JSON lines."""
 
 import io
 import json

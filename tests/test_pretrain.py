@@ -1,4 +1,4 @@
-"""pretrain.py from a text to a folder that others can use, and what a user gets wrong."""
+"""``minbert pretrain`` from a text to a folder that others can use, and what a user gets wrong."""
 
 import json
 import re

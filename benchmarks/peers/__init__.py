@@ -1,4 +1,4 @@
-"""The peers by name. A peer is imported when it is made, so that no process holds another's."""
+"""The peers by name. A peer is imported when it is created, so that a process holds only one."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,7 +28,7 @@ ENCODERS = {
 
 
 def make_peer(name: str, job: Job) -> Peer:
-    """Make a peer that trains.
+    """Create a peer that trains.
 
     Args:
         name: Its name, and after a plus one of ``MODES``.
@@ -41,7 +41,7 @@ def make_peer(name: str, job: Job) -> Peer:
 
 
 def make_encoder(name: str, job: Job) -> Callable[[list[str]], Any]:
-    """Make a function that encodes sentences, (N, D)."""
+    """Return a function that encodes sentences, (N, D)."""
     return _find(ENCODERS, name)(job)
 
 

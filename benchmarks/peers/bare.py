@@ -1,4 +1,4 @@
-"""BERT of transformers in a plain loop: what is left without the Trainer."""
+"""BERT of transformers in a plain loop, without the Trainer."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ class BarePeer:
         self.batches = fixed_batches(job, self.rows.starts)
 
     def train(self, probe: Probe) -> None:
-        """Do all steps of the job."""
+        """Run all steps of the job."""
         job = self.job
         optimizer = make_optimizer(self.model)
         schedule = make_schedule(optimizer, job.steps)
@@ -52,12 +52,12 @@ class BarePeer:
             probe.on_step()
 
     def parameters(self) -> dict[str, nn.Parameter]:
-        """Name the parameters."""
+        """Return the parameters by name."""
         return dict(self.model.named_parameters())
 
 
 def to_device(batch: dict[str, Any], device: str) -> dict[str, Any]:
-    """Move all tensors of a batch, also those of its sides."""
+    """Move all tensors of a batch, including both sides of pairs."""
     moved: dict[str, Any] = {}
     for name, value in batch.items():
         if isinstance(value, dict):

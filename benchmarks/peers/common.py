@@ -1,4 +1,4 @@
-"""What all peers share: a job, hooks into every step, optimizer, schedule and padding."""
+"""Shared by all peers: job, hooks into every step, optimizer, schedule and padding."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ CLASSES = 5
 
 @dataclass(frozen=True)
 class Job:
-    """What one peer is asked to do.
+    """The job of one peer.
 
     Args:
         folder: The workloads.
@@ -58,7 +58,7 @@ class Job:
 
     @property
     def is_mlm(self) -> bool:
-        """Whether it is masked language modelling."""
+        """Whether it is masked language modeling."""
         return any(task.kind == "mlm" for task in self.tasks.values())
 
     @property
@@ -68,7 +68,7 @@ class Job:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of the weights where nothing is trained; in training they are fp32."""
+        """Type of the weights for inference; in training they are fp32."""
         return torch.bfloat16 if self.bf16 else torch.float32
 
     @property
@@ -82,7 +82,7 @@ class Job:
         return {name: Rows.load(self.folder / f"{name}.npz") for name in self.tasks}
 
     def batch(self, step: int) -> tuple[str, list[int]]:
-        """Name the task of a step and list its rows."""
+        """Yield the task and the rows of every step."""
         names = list(self.tasks)
         turn, index = divmod(self.first + step, len(names))
         batches = self.data[names[index]].batches
@@ -102,33 +102,33 @@ class Probe:
     """Hooks that a peer calls in every step; these do nothing."""
 
     def on_batch(self, inputs: Mapping[str, Any]) -> None:
-        """See the inputs of the model."""
+        """Receive the inputs of the model."""
 
     def on_loss(self, loss: Tensor) -> None:
-        """See the loss."""
+        """Receive the loss."""
 
     def on_gradients(self) -> None:
-        """See the gradients after they were clipped, before the optimizer."""
+        """Called after clipping, before the optimizer."""
 
     def on_step(self) -> None:
-        """See the end of a step."""
+        """Called at the end of a step."""
 
 
 class Peer(Protocol):
     """One way to train a model on the batches of a job."""
 
     def train(self, probe: Probe) -> None:
-        """Do all steps of the job."""
+        """Run all steps of the job."""
 
     def parameters(self) -> dict[str, nn.Parameter]:
-        """Name the parameters as BERT's classes for one sequence do."""
+        """Return the parameters by their names in BERT's classes for one sequence."""
 
 
 Maker = Callable[[Job], Peer]
 
 
 def set_classifier(layer: nn.Linear) -> None:
-    """Give a new classifier the weights that it has in every peer."""
+    """Initialize a new classifier with the same weights in every peer."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         layer.weight.copy_(torch.randn(layer.weight.shape, generator=generator) * 0.02)
@@ -136,12 +136,12 @@ def set_classifier(layer: nn.Linear) -> None:
 
 
 def scale_labels(kind: str, labels: Tensor) -> Tensor:
-    """Bring similarity scores to [0, 1], as the cosine is compared with."""
+    """Scale similarity scores to [0, 1], the target of the cosine."""
     return labels / 5 if kind == "similarity" else labels
 
 
 def make_optimizer(model: nn.Module) -> torch.optim.AdamW:
-    """Make the Trainer's optimizer: fused, no decay of biases and norms."""
+    """Create the Trainer's optimizer: fused, no decay of biases and norms."""
     no_decay = ("bias", "LayerNorm.weight")
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     groups = [
@@ -155,17 +155,17 @@ def make_optimizer(model: nn.Module) -> torch.optim.AdamW:
 
 
 def make_schedule(optimizer: torch.optim.Optimizer, steps: int) -> LambdaLR:
-    """Make the Trainer's schedule: linear to zero, no warmup."""
+    """Create the Trainer's schedule: linear to zero, no warmup."""
     return get_linear_schedule_with_warmup(optimizer, 0, steps)
 
 
 def make_dataset(rows: Rows, task: Task, *, columns: bool = False) -> datasets.Dataset:
-    """Make a dataset of tokens as the loaders write it.
+    """Create a dataset of tokens in the format of the loaders.
 
     Args:
         rows: The rows.
         task: Their task.
-        columns: Whether the sequences of a pair are two columns, ``_a`` and ``_b``, in the place of
+        columns: Whether the sequences of a pair are two columns, ``_a`` and ``_b``, instead of
             lists of two.
 
     Returns:

@@ -33,7 +33,7 @@ class PairCollator:
         self.collate: Any = DataCollatorWithPadding(tokenizer)
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Make a batch: single rows as they are, pairs as ``first`` and ``second``."""
+        """Collate a batch: single rows as they are, pairs as ``first`` and ``second``."""
         task = {"task": rows[0]["task"]} if "task" in rows[0] else {}
         rows = [{key: row[key] for key in row if key != "task"} for row in rows]
         if "input_ids" in rows[0]:
@@ -72,10 +72,10 @@ class TrainerPeer:
         )
 
     def train(self, probe: Probe) -> None:
-        """Do all steps of the job."""
+        """Run all steps of the job."""
         self.trainer.watch(self.batches, probe)
         self.trainer.train()
 
     def parameters(self) -> dict[str, nn.Parameter]:
-        """Name the parameters."""
+        """Return the parameters by name."""
         return dict(self.model.named_parameters())

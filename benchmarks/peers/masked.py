@@ -1,4 +1,4 @@
-"""Batches of masked language modelling for minBERT: padded, packed, or packed to few shapes."""
+"""Batches of masked language modeling for minBERT: padded, packed, or packed to few shapes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ TASK = "mlm"
 
 
 class MlmCollator:
-    """Collate rows whose masks are drawn already, the same ones for all peers.
+    """Collate rows with the precomputed masks that all peers share.
 
     Args:
         collator: That of the trainer.
@@ -22,14 +22,14 @@ class MlmCollator:
         self.collator = collator
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Make a batch: padded (B, L), or packed (1, T) with offsets."""
+        """Collate a batch: padded (B, L), or packed (1, T) with offsets."""
         batch = self.collator([{"task": TASK, **row} for row in rows])
-        # no names of tasks, and no rows to cut off, for a model of one task
+        # a model of one task has no task names and no filler rows
         return {name: values for name, values in batch.items() if name not in ("task", "num_rows")}
 
 
 def make_mlm_collator(job: Job, *, packed: bool) -> MlmCollator:
-    """Make the collator of a job."""
+    """Create the collator of a job."""
     shapes = None
     if job.compile is not None and packed:
         ((_, rows),) = job.data.items()

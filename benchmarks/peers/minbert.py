@@ -71,7 +71,7 @@ class MinBertPeer:
         job = self.job
         self.model = MinBertForMaskedLM.from_pretrained(job.model_dir, **options)
         if not padded and job.device == "cpu":
-            self.model.reuse_gradients()  # as MultiTaskTrainer does by itself
+            self.model.reuse_gradients()  # as MultiTaskTrainer does
         rows = OneAfterTheOther(job)
         self.batches = fixed_batches(job, rows.starts)
         packed = not padded and self.model.supports_packed_input(torch.device(job.device))
@@ -83,12 +83,12 @@ class MinBertPeer:
         )
 
     def train(self, probe: Probe) -> None:
-        """Do all steps of the job."""
+        """Run all steps of the job."""
         self.trainer.watch(self.batches, probe)
         self.trainer.train()
 
     def parameters(self) -> dict[str, nn.Parameter]:
-        """Name the parameters as BERT's classes for one sequence do."""
+        """Return the parameters by their names in BERT's classes for one sequence."""
         # heads.<task>.out.<weight or bias>
         return {
             re.sub(r"^heads\.\w+\.out", "classifier", name): parameter
@@ -104,7 +104,7 @@ class MinBertPadded(MinBertPeer):
 
 
 def describe_task(task: Task, job: Job) -> dict[str, Any]:
-    """Describe the head of a task: the same function as those of the peers."""
+    """Return the head of a task, the same function as in the peers."""
     if task.kind == "classification":
         labels = [str(label) for label in range(5)]
         return {"problem_type": task.kind, "labels": labels, "dropout": job.dropout_rate}

@@ -1,4 +1,4 @@
-"""Heads on a BERT of transformers in the customary way: one forward pass for each sentence."""
+"""The usual heads on transformers' BERT: one forward pass per sentence."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ class TwoForwards(nn.Module):
 
 
 def dropout_options(job: Job) -> dict[str, Any]:
-    """List the dropouts as fields of a configuration."""
+    """Return the dropout fields of a configuration."""
     rate = job.dropout_rate
     return {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate}
 

@@ -1,4 +1,4 @@
-"""A plain BERT as a course would write it: padding, eager attention, one forward for each sentence.
+"""A plain BERT as in a course: padding, eager attention, one forward pass per sentence.
 
 Its AdamW is a loop over the parameters in Python. Nothing here is fast; it is the other end of the
 scale.
@@ -32,7 +32,7 @@ EPSILON = 1e-8
 
 
 def dense(inputs: int, outputs: int, **parts: nn.Module) -> nn.Module:
-    """Make a module with a linear layer ``dense`` and other parts."""
+    """Create a module with a linear layer ``dense`` and other parts."""
     return nn.ModuleDict({"dense": nn.Linear(inputs, outputs), **parts})
 
 
@@ -185,7 +185,7 @@ class LoopAdamW:
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """Take a step with a learning rate."""
+        """Update the parameters with a learning rate."""
         for name, parameter in self.named:
             if parameter.grad is None:
                 continue
@@ -216,7 +216,7 @@ class ReferencePeer:
         self.batches = fixed_batches(job, self.rows.starts)
 
     def train(self, probe: Probe) -> None:
-        """Do all steps of the job."""
+        """Run all steps of the job."""
         optimizer = LoopAdamW(self.model.named_parameters())
         self.model.train()
         for step, rows in enumerate(self.batches):
@@ -231,5 +231,5 @@ class ReferencePeer:
             probe.on_step()
 
     def parameters(self) -> dict[str, nn.Parameter]:
-        """Name the parameters."""
+        """Return the parameters by name."""
         return dict(self.model.named_parameters())

@@ -32,7 +32,7 @@ class FixedTrainer(FixedBatches, SentenceTransformerTrainer):
 
 
 class TokenCollator:
-    """Make the batches that its collator makes, but from tokens: tokenization is not measured.
+    """Collate the batches of its collator from tokens, without tokenization.
 
     Args:
         kind: Problem of the pairs.
@@ -73,11 +73,11 @@ class SentencePeer:
         )
 
     def train(self, probe: Probe) -> None:
-        """Do all steps of the job."""
+        """Run all steps of the job."""
         self.trainer.watch(self.batches, probe)
         self.trainer.train()
 
     def parameters(self) -> dict[str, nn.Parameter]:
-        """Name the parameters as BERT's classes for one sequence do."""
+        """Return the parameters by their names in BERT's classes for one sequence."""
         named = self.model[0].named_parameters()
         return {f"bert.{name.split('.', 1)[1]}": parameter for name, parameter in named}

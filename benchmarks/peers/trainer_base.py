@@ -1,4 +1,4 @@
-"""What peers with a Trainer of transformers share."""
+"""Shared by the peers with a Trainer."""
 
 import tempfile
 from typing import Any
@@ -15,17 +15,17 @@ from .common import CLIP, LEARNING_RATE, WEIGHT_DECAY, Job, Probe, make_dataset
 
 
 class ProbeCallback(TrainerCallback):
-    """Passes the events of a Trainer on to a probe."""
+    """Forwards the events of a Trainer to a probe."""
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """Pass on."""
+        """Forward the event."""
         self.probe.on_gradients()
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Pass on."""
+        """Forward the event."""
         self.probe.on_step()
 
 
@@ -41,7 +41,7 @@ class FixedBatches:
     train_dataset: Any
 
     def watch(self, batches: list[list[int]], probe: Probe) -> None:
-        """Set the batches and who sees the steps."""
+        """Set the batches and the probe."""
         self.fixed_batches = batches
         self.probe = probe
         trainer: Any = self
@@ -59,7 +59,7 @@ class FixedBatches:
         return self.accelerator.prepare(loader)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any) -> Tensor:
-        """Show the probe inputs and loss of the Trainer's own step."""
+        """Forward inputs and loss of a step to the probe."""
         self.probe.on_batch(inputs)
         loss: Tensor = super().training_step(model, inputs, *args)  # type: ignore[misc]
         self.probe.on_loss(loss)
@@ -67,7 +67,7 @@ class FixedBatches:
 
 
 def trainer_options(job: Job) -> dict[str, Any]:
-    """List the arguments of the Trainer that are not its defaults, as keywords."""
+    """Return the arguments of the Trainer that differ from its defaults."""
     options: dict[str, Any] = {
         "output_dir": tempfile.gettempdir(),
         "max_steps": job.steps,
@@ -89,12 +89,12 @@ def trainer_options(job: Job) -> dict[str, Any]:
 def make_arguments(
     job: Job, kind: type[TrainingArguments] = TrainingArguments, **more: Any
 ) -> TrainingArguments:
-    """Make the arguments of the Trainer, of a class with the defaults of a peer."""
+    """Create the arguments of the Trainer."""
     return kind(**trainer_options(job) | more)
 
 
 class OneAfterTheOther(Dataset[dict[str, Any]]):
-    """Datasets of several tasks one after the other; rows say their task where there are several.
+    """Datasets of several tasks one after the other; rows have their task if there are several.
 
     Args:
         job: The job; its tasks with two columns for pairs.
@@ -124,7 +124,7 @@ class OneAfterTheOther(Dataset[dict[str, Any]]):
 
 
 def offsets(parts: dict[str, datasets.Dataset]) -> dict[str, int]:
-    """Count the rows before each part."""
+    """Return the number of rows before each part."""
     starts, total = {}, 0
     for name, part in parts.items():
         starts[name] = total
@@ -133,7 +133,7 @@ def offsets(parts: dict[str, datasets.Dataset]) -> dict[str, int]:
 
 
 def fixed_batches(job: Job, starts: dict[str, int]) -> list[list[int]]:
-    """List the rows of all steps, counted over all tasks."""
+    """Return the rows of all steps, numbered over all tasks."""
     return [[starts[task] + row for row in rows] for task, rows in job.batches()]
 
 

@@ -120,7 +120,7 @@ def parse_experiments(
     path, flags = split_argv(argv, default)
     own: list[str] = [] if path is None else [str(path)]
     overrides: dict[str, Any] = {}
-    known = [entry.name for entry in fields(ExperimentArguments)]
+    known = ["help", *(entry.name for entry in fields(ExperimentArguments))]
     for words in _group(flags):
         name, given, value = words[0].removeprefix("--").partition("=")
         if not words[0].startswith("--") or name.replace("-", "_") in known:

@@ -119,23 +119,19 @@ def _plan_row(
     row: RowKeys = _fill(where, RowKeys, {} if keys is None else keys)
     seeds = arguments.seeds if row.seeds is None else row.seeds
     check_seeds(f"{where}: seeds", seeds)
-    step = None if row.pretrain is None else _fill(f"{where}: pretrain", PretrainKeys, row.pretrain)
+    step = _read_pretrain(where, row)
     own, points = _find_changes(where, row, step, flags)
-    base = row.base or arguments.base
-    if base is None or (step is not None and step.base is None):
-        raise ValueError(f"{where}: base is missing, as in {EXAMPLE}")
+    base = _find_base(where, row.base or arguments.base)
     general = {**(arguments.overrides or {}), **flags}
     root = Path(arguments.output_dir)
     planned = []
     for point in points:
-        full_name = ", ".join([name, *(f"{path}={_show(value)}" for path, value in point.items())])
+        full_name = _name_point(name, point)
         if step is None:
             recipe, after = _make_recipe(where, base, general, own | point), None
         else:
             recipe, after = _make_chain(where, base, step, general, own | point, root)
-        folder = root / _slug(full_name)
-        if folder.name in RESERVED:
-            raise ValueError(f"{where}: the folder {str(folder)!r} is reserved; rename the row")
+        folder = _find_folder(where, root, full_name)
         runs = {
             seed: _plan_run(folder, full_name, recipe, seed, after, chosen=is_chosen)
             for seed, is_chosen in _list_seeds(folder, seeds if chosen else ()).items()
@@ -143,6 +139,31 @@ def _plan_row(
         reference = _check_reference(where, row.reference, recipe)
         planned.append(Row(full_name, own | point, reference, runs))
     return planned
+
+
+def _read_pretrain(where: str, row: RowKeys) -> PretrainKeys | None:
+    if row.pretrain is None:
+        return None
+    step: PretrainKeys = _fill(f"{where}: pretrain", PretrainKeys, row.pretrain)
+    _find_base(where, step.base)
+    return step
+
+
+def _find_base(where: str, base: str | None) -> str:
+    if base is None:
+        raise ValueError(f"{where}: base is missing, as in {EXAMPLE}")
+    return base
+
+
+def _name_point(name: str, point: Mapping[str, Any]) -> str:
+    return ", ".join([name, *(f"{path}={_show(value)}" for path, value in point.items())])
+
+
+def _find_folder(where: str, root: Path, name: str) -> Path:
+    folder = root / _slug(name)
+    if folder.name in RESERVED:
+        raise ValueError(f"{where}: the folder {str(folder)!r} is reserved; rename the row")
+    return folder
 
 
 def _find_changes(

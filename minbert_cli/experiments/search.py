@@ -95,9 +95,7 @@ class RandomSearch:
 
 
 def _check_distribution(name: str, distribution: Any) -> None:
-    is_single = isinstance(distribution, dict) and len(distribution) == 1
-    pair: Any = next(iter(distribution.items())) if is_single else (None, None)
-    kind, values = pair
+    kind, values = _split_distribution(distribution)
     if kind == "choice":
         if not isinstance(values, list) or not values:
             raise ValueError(f"fields: {name}: choice={values!r}; expected a list of values")
@@ -114,6 +112,13 @@ def _check_distribution(name: str, distribution: Any) -> None:
             f"fields: {name}={distribution!r}; expected {{choice: [a, b]}}, {{uniform: [low, "
             "high]} or {loguniform: [low, high]}"
         )
+
+
+def _split_distribution(distribution: Any) -> tuple[Any, Any]:
+    """Return the only key and value of a mapping; None for anything else."""
+    if isinstance(distribution, dict) and len(distribution) == 1:
+        return next(iter(distribution.items()))
+    return None, None
 
 
 def _is_interval(values: Any) -> bool:
