@@ -26,7 +26,6 @@ from datasets_scripts import (
 )
 from minbert_cli.tasks import (
     RecipeText,
-    answer_search,
     encode_task,
     find_glue,
     find_glue_files,
@@ -59,8 +58,6 @@ from trainers import (
     named_errors,
     report_run,
     split_argv,
-    spread,
-    spread_questions,
     write_card,
     write_results,
     write_submission,
@@ -97,9 +94,8 @@ class Run:
             rows = {split: found for split, found in splits.items() if split != "train"}
             if self.arguments.evaluate_train:
                 # they show how much was learnt by heart
-                is_question = self.trainer.problem_types[task] == "question_answering"
-                choose = spread_questions if is_question else spread
-                rows["train"] = choose(splits["train"], len(splits["validation"]))
+                problem = self.trainer.problems[task]
+                rows["train"] = problem.choose_rows(splits["train"], len(splits["validation"]))
             chosen[task] = rows
         return chosen
 
@@ -224,11 +220,6 @@ def prepare_run(
             train_dataset={name: encoded[name]["train"] for name in order},
             eval_dataset={name: encoded[name]["validation"] for name in order},
             task_training={name: task.training for name, task in (recipe | recipe_texts).items()},
-            answer_search={
-                name: answer_search(model.config.task(name))
-                for name, task in tasks.items()
-                if task.problem_type == "question_answering"
-            },
             masking={name: text.masking for name, text in texts.items() if text.masking},
             stop=arguments.parse_stop(),
             sampling=arguments,
@@ -290,7 +281,7 @@ def report(run: Run) -> None:
     quoted = run.arguments.count_examples(run.trainer.args)
     page = report_run(run.trainer, run.encoded, outputs, run.texts, quoted)
     for split, found in results.items():
-        print(f"\n{split}\n{found.table(run.trainer.problem_types, run.trainer.metrics)}")
+        print(f"\n{split}\n{found.table(run.trainer.problems)}")
         if found.types:
             print(f"\n{found.type_table()}")
     output_dir = str(run.trainer.args.output_dir)

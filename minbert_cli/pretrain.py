@@ -236,7 +236,7 @@ def report(run: Run) -> None:
     write_card(HERE / "model_card.md", run.trainer, encoded, results, run.facts)
     page = report_run(run.trainer, encoded, outputs)
     for split, found in results.items():
-        print(f"\n{split}\n{found.table(run.trainer.problem_types)}")
+        print(f"\n{split}\n{found.table(run.trainer.problems)}")
     if page is not None:
         print(f"\nreport: {page}")
 

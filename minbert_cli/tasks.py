@@ -4,7 +4,7 @@ What `finetune.py` and `experiments.py` know of tasks before there is a model.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +24,14 @@ from datasets_scripts import (
 from minbert_cli.texts import parse_corpus
 from modeling_minbert import MinBertTask
 from trainers import (
-    TEXT_TYPES,
-    AnswerSearch,
+    PROBLEMS,
     FinetuneArguments,
     GlueFile,
     TaskTraining,
     TextArguments,
-    check_metric,
     check_types,
     deal_keys,
+    learns_from_text,
 )
 
 
@@ -60,7 +59,7 @@ class RecipeTask:
         # What data and head both have to know comes from the data.
         own = {key: value for key, value in head.items() if key not in data}
         task_data = TaskData.from_recipe(name, data, data_dir)
-        check_metric(name, str(task_data.problem_type), task_data.metric or ())
+        PROBLEMS[str(task_data.problem_type)](name, metrics=task_data.metric or ())
         return cls(task_data, own, task_training)
 
     @property
@@ -188,7 +187,7 @@ def parse_tasks(
     """
     tasks, texts = {}, {}
     for name, keys in arguments.tasks.items():
-        if isinstance(keys, dict) and keys.get("problem_type") in TEXT_TYPES:
+        if isinstance(keys, dict) and learns_from_text(keys.get("problem_type")):
             texts[name] = RecipeText.from_recipe(name, keys, arguments.data_dir)
         else:
             tasks[name] = RecipeTask.from_recipe(name, keys, arguments.data_dir)
@@ -248,14 +247,6 @@ def window_sizes(arguments: FinetuneArguments, head: MinBertTask) -> WindowSizes
     return WindowSizes(
         **{name: size for name, size in zip(names, given, strict=True) if size is not None}
     )
-
-
-def answer_search(head: MinBertTask) -> AnswerSearch:
-    """Say how the answers of a task are chosen."""
-    search = AnswerSearch(null_score_diff_threshold=head.null_score_diff_threshold)
-    if head.max_answer_length is None:
-        return search
-    return replace(search, max_answer_length=head.max_answer_length)
 
 
 def encode_task(

@@ -1,10 +1,9 @@
 """Multi-task training on top of the Hugging Face Trainer.
 
-The map, from below: ``files`` (whole files or nothing) and ``errors`` (for people), then rooms, of
-which each knows only those before it: ``data`` (rows to batches), ``metrics`` (what outputs are
-worth), ``methods`` (what changes a step), ``training`` (the trainer), ``reports`` (what a run
-leaves behind), ``runs`` (one run) and ``experiments`` (many). Whoever uses the package imports from
-here.
+The layers, from below; each imports only those before it: ``files`` (atomic writes) and ``errors``
+(messages), ``data`` (rows to batches), ``problems`` (all that depends on the type of a task),
+``methods`` (changes of a training step), ``training`` (the trainer), ``reports`` (files of a run)
+and ``runs`` (recipes and folders). Import public names from here.
 """
 
 from .data.collators import TaskCollator
@@ -14,25 +13,17 @@ from .data.samplers import TaskBatchSampler
 from .data.task_dataset import TaskDataset, spread
 from .data.task_sampling import SamplingArguments
 from .data.tasks import TaskTraining
-from .data.text import TEXT_TYPES
 from .errors import INPUT_ERRORS, named_errors, readable_errors, reason_of
 from .files import replaced_when_done, write_text
 from .methods.adapters import add_lora, merge_lora
 from .methods.method_arguments import MethodArguments
-from .metrics.answers import AnswerSearch, answer_questions, measure_answers, spread_questions
-from .metrics.task_metrics import (
-    PRIMARY_METRIC,
-    aggregates,
-    check_metric,
-    glue_score,
-    standard_error,
-    task_metrics,
-)
+from .problems import PROBLEMS, learns_from_text, make_problems
+from .problems.aggregates import aggregates, glue_score
+from .problems.problem import Metric, Problem
 from .reports.glue import GlueFile, missing_files, write_glue_file, write_submission
 from .reports.model_card import plot_history, results_table, write_model_card
 from .reports.page import report_run, write_report
-from .reports.predictions import read_predictions, write_predictions
-from .reports.results import Outputs, Results, RunFacts, evaluate_run, write_results
+from .reports.results import Results, RunFacts, evaluate_run, write_results
 from .reports.run_card import write_card
 from .runs.arguments import (
     FastTrainingArguments,
@@ -59,18 +50,17 @@ from .training.pretrained import load_pretrained
 
 __all__ = [
     "INPUT_ERRORS",
-    "PRIMARY_METRIC",
-    "TEXT_TYPES",
+    "PROBLEMS",
     "AggregateEarlyStopping",
-    "AnswerSearch",
     "FastTrainingArguments",
     "FinetuneArguments",
     "GlueFile",
     "Masking",
     "MethodArguments",
+    "Metric",
     "MultiTaskTrainer",
-    "Outputs",
     "PretrainArguments",
+    "Problem",
     "Program",
     "Results",
     "RunArguments",
@@ -85,9 +75,7 @@ __all__ = [
     "TextSource",
     "add_lora",
     "aggregates",
-    "answer_questions",
     "check_arguments",
-    "check_metric",
     "check_types",
     "deal_keys",
     "describe_command",
@@ -98,14 +86,14 @@ __all__ = [
     "fingerprint_start",
     "glue_score",
     "last_complete_checkpoint",
+    "learns_from_text",
     "load_pretrained",
-    "measure_answers",
+    "make_problems",
     "merge_lora",
     "missing_files",
     "named_errors",
     "parse_recipe",
     "plot_history",
-    "read_predictions",
     "read_settings",
     "readable_errors",
     "reason_of",
@@ -115,13 +103,9 @@ __all__ = [
     "sole_writer",
     "split_argv",
     "spread",
-    "spread_questions",
-    "standard_error",
-    "task_metrics",
     "write_card",
     "write_glue_file",
     "write_model_card",
-    "write_predictions",
     "write_report",
     "write_results",
     "write_submission",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainers.errors import INPUT_ERRORS
-from trainers.metrics.task_metrics import AGGREGATES
+from trainers.problems.aggregates import AGGREGATES
 from trainers.runs.recipe_files import read_recipe
 from trainers.runs.recipes import check_types, deal_keys
 from trainers.runs.run_folder import LOCK_FILE, is_finished

@@ -39,7 +39,6 @@ from minbert_cli.texts import parse_corpus
 from modeling_minbert import MinBertConfig
 from trainers import (
     INPUT_ERRORS,
-    TEXT_TYPES,
     FastTrainingArguments,
     FinetuneArguments,
     PretrainArguments,
@@ -47,6 +46,8 @@ from trainers import (
     describe_settings,
     fill_arguments,
     fingerprint_start,
+    learns_from_text,
+    make_problems,
     parse_recipe,
     read_settings,
     readable_errors,
@@ -113,11 +114,11 @@ def _check_recipe(run: PlannedRun) -> dict[str, Any]:
         )
     if isinstance(arguments, PretrainArguments):
         parse_corpus("corpus", arguments.corpus, arguments.data_dir)
-        check_arguments(args, {pretrain.TASK: arguments.problem_type})
+        check_arguments(args, make_problems({pretrain.TASK: arguments.problem_type}))
     else:
         tasks, problem_types = _check_tasks(arguments)
         metrics, glue = recipe_tasks.find_metrics(tasks), recipe_tasks.find_glue(tasks)
-        check_arguments(args, problem_types, metrics, glue)
+        check_arguments(args, make_problems(problem_types, metrics=metrics), glue)
     arguments.make_callbacks(args)
     return describe_settings(args, asdict(arguments))
 
@@ -179,7 +180,7 @@ def list_labelled(settings: Mapping[str, Any]) -> dict[str, recipe_tasks.RecipeT
     return {
         name: recipe_tasks.RecipeTask.from_recipe(name, tasks[name], settings["data_dir"])
         for name in settings.get("task_order", tasks)  # JSON sorts the tasks
-        if tasks[name].get("problem_type") not in TEXT_TYPES
+        if not learns_from_text(tasks[name].get("problem_type"))
     }
 
 

@@ -9,8 +9,11 @@ import pytest
 from matplotlib.image import imread
 
 from minbert_cli.experiments import tables
+from minbert_cli.experiments.campaign import Failure
+from minbert_cli.experiments.experiment_arguments import ExperimentArguments
+from minbert_cli.experiments.planning import plan_rows
 from minbert_cli.experiments.table_plot import Summary, plot_table
-from trainers import ExperimentArguments, ExperimentTable, Failure, plan_rows
+from minbert_cli.experiments.tables import ExperimentTable
 
 KINDS = {"sst": "classification", "sts": "similarity"}
 SEEDS = (1, 2, 3)

@@ -9,9 +9,9 @@ from transformers import TrainingArguments
 
 from trainers.data.masking import check_shares
 from trainers.data.task_sampling import SamplingArguments
-from trainers.data.text import MASKED, PAIRED
 from trainers.methods.gradient_surgery import check_surgery
 from trainers.methods.method_arguments import MethodArguments
+from trainers.problems import PROBLEMS
 from trainers.training.callbacks import AggregateEarlyStopping
 
 # What fine-tuning has from the pre-training before it.
@@ -256,13 +256,14 @@ class TextArguments:
             ValueError: If a key has a value that means nothing for the problem type.
         """
         pairs = self.choose_packing(problem_type) == "segment_pairs"
+        masked = PROBLEMS[problem_type].is_masked
         needs = {
             "balanced": (pairs, "packing segment_pairs"),
             "short_seq_prob": (pairs, "packing segment_pairs"),
-            "whole_word_mask": (problem_type in MASKED, "masked tokens"),
-            "mlm_probability": (problem_type in MASKED, "masked tokens"),
-            "mask_replace_prob": (problem_type in MASKED, "masked tokens"),
-            "random_replace_prob": (problem_type in MASKED, "masked tokens"),
+            "whole_word_mask": (masked, "masked tokens"),
+            "mlm_probability": (masked, "masked tokens"),
+            "mask_replace_prob": (masked, "masked tokens"),
+            "random_replace_prob": (masked, "masked tokens"),
         }
         defaults = {entry.name: entry.default for entry in fields(TextArguments)}
         for name, (is_read, what) in needs.items():
@@ -277,7 +278,7 @@ class TextArguments:
         Raises:
             ValueError: If next sentences are to be learnt from rows that have none.
         """
-        paired = problem_type in PAIRED
+        paired = PROBLEMS[problem_type].is_paired
         packing = self.packing or ("segment_pairs" if paired else "full_sentences")
         if paired and packing != "segment_pairs":
             raise ValueError(

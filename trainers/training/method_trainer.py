@@ -158,7 +158,7 @@ class MethodsTrainer(TaskEvaluationTrainer):
 
     def regularizes(self, task: str) -> bool:
         """Tell whether the outputs of a task are whole predictions that can be compared."""
-        return self.problem_types[task] in ("classification", "paraphrase", "similarity")
+        return self.problems[task].is_comparable
 
     def regularizer_names(self, task: str) -> tuple[str, ...]:
         """Name what the regularisers tell of a task."""

@@ -27,11 +27,12 @@ from trainers.data.samplers import TaskBatchSampler
 from trainers.data.task_dataset import Rows, TaskDataset, spread
 from trainers.data.task_sampling import SamplingArguments, Stop
 from trainers.data.tasks import TaskTraining
-from trainers.data.text import MASKED
 from trainers.methods.gradient_surgery import Method, check_surgery
+from trainers.problems import make_problems
 
 from .acceleration import reused_gradients, static_shapes
-from .checks import check_arguments, check_labels, check_mixed, check_tasks, find_texts
+from .checks import check_arguments, check_mixed, check_tasks, find_texts
+from .evaluation import describe_heads
 from .mixed_trainer import MixedStepsTrainer
 
 logger = logging.getLogger(__name__)
@@ -111,15 +112,9 @@ class MultiTaskTrainer(MixedStepsTrainer):
         **kwargs: Any,
     ) -> None:
         given = {"training": train_dataset, "evaluation": eval_dataset}
-        check_tasks(problem_types, given, task_training or {})
-        described: Mapping[str, Any] = getattr(getattr(model, "config", None), "tasks", None) or {}
-        check_labels(problem_types, given, described)
-        single = [
-            task
-            for task, kind in problem_types.items()
-            if kind == "contrastive" and described.get(task, {}).get("num_sentences") == 1
-        ]
-        check_arguments(args, problem_types, metrics or {}, glue_tasks, single)
+        problems = make_problems(problem_types, describe_heads(model), metrics)
+        check_tasks(problems, given, task_training or {})
+        check_arguments(args, problems, glue_tasks)
         sampling = sampling or SamplingArguments()
         if sampling.task_sampling == "mixed":
             check_mixed(args)
@@ -132,7 +127,7 @@ class MultiTaskTrainer(MixedStepsTrainer):
             # the Trainer would turn this off
             args.ddp_find_unused_parameters = True
         args.restore_callback_states_from_checkpoint = True
-        texts = find_texts(problem_types, masking or {})
+        texts = find_texts(problems, masking or {})
         self.task_training = {
             task: (task_training or {}).get(task, TaskTraining()) for task in problem_types
         }
@@ -165,12 +160,8 @@ class MultiTaskTrainer(MixedStepsTrainer):
         self.model_accepts_loss_kwargs = False
         if callable(gather_rows := getattr(model, "gather_rows", None)):
             gather_rows()
-        # a loss that teaches no border leaves it to the trainer
-        self._borderless = [
-            task
-            for task, spec in described.items()
-            if problem_types.get(task) == "paraphrase"
-            and (spec.get("threshold", 0.5) is None or spec.get("threshold_fitted"))
+        self._without_threshold = [
+            task for task, problem in self.problems.items() if problem.needs_threshold_fit
         ]
         names = [name for task in problem_types for name in self._logged(task)]
         self._loss_sums = dict.fromkeys(names, torch.zeros((), device=self.args.device))
@@ -203,7 +194,7 @@ class MultiTaskTrainer(MixedStepsTrainer):
         self._targets = {}
         self.is_in_train = True  # else bf16_full_eval would cast the weights, which are saved next
         try:
-            for task in self._borderless:
+            for task in self._without_threshold:
                 self._fit_threshold(task)
         finally:
             self.is_in_train = False
@@ -211,7 +202,7 @@ class MultiTaskTrainer(MixedStepsTrainer):
 
     def _evaluate_task(self, task: str, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Evaluate a task; in training by the threshold of the weights of now."""
-        if self.is_in_train and task in self._borderless:
+        if self.is_in_train and task in self._without_threshold:
             self._fit_threshold(task)
         return super()._evaluate_task(task, *args, **kwargs)
 
@@ -253,7 +244,6 @@ class MultiTaskTrainer(MixedStepsTrainer):
         """Weight the loss of the task in training, and add it up unweighted for the logs."""
         inputs.pop("num_rows", None)
         task = inputs["task"] if self._knows_tasks else inputs.pop("task")
-        kind = self.problem_types[task]
         if model.training and task in self._targets:
             inputs["num_items_in_batch"] = self._targets[task]
         compute: Any = partial(super().compute_loss, model, inputs, True, num_items_in_batch)
@@ -261,7 +251,7 @@ class MultiTaskTrainer(MixedStepsTrainer):
             return compute() if return_outputs else compute()[0]
         found = self.regularize(compute, task, inputs)
         self._loss_counts[task] += 1
-        told = {name: found.outputs[key] for name, key in part_losses(task, kind).items()}
+        told = {name: found.outputs[key] for name, key in self._part_losses(task).items()}
         told |= {f"loss_{task}": found.plain}
         told |= {f"{name}_{task}": fact for name, fact in found.facts.items()}
         for name, value in told.items():
@@ -275,9 +265,13 @@ class MultiTaskTrainer(MixedStepsTrainer):
 
     def _logged(self, task: str) -> list[str]:
         """Name what is logged of the steps of a task."""
-        kind = self.problem_types[task]
         facts = [f"{name}_{task}" for name in self.regularizer_names(task)]
-        return [f"loss_{task}", *part_losses(task, kind), *facts]
+        return [f"loss_{task}", *self._part_losses(task), *facts]
+
+    def _part_losses(self, task: str) -> dict[str, str]:
+        """Name the logged parts of a loss, and the outputs of the model that have them."""
+        parts = self.problems[task].part_losses
+        return {f"loss_{task}_{part}": output for part, output in parts.items()}
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
         """Take the batches of a step of the optimizer, and count the tokens that it predicts."""
@@ -296,8 +290,7 @@ class MultiTaskTrainer(MixedStepsTrainer):
             return {}
         counts: dict[str, list[Tensor]] = {}
         for batch in (batch for inputs in samples for batch in list_batches(inputs)):
-            kind = self.problem_types[batch["task"]]
-            if kind in MASKED or kind == "token_classification":
+            if self.problems[batch["task"]].predicts_tokens:
                 count = (batch["labels"] != IGNORED_LABEL).sum().float()
                 counts.setdefault(batch["task"], []).append(count.to(self.args.device))
         if not counts:
@@ -373,13 +366,6 @@ def exponential_factor(
     """Scale the learning rate: a linear warmup times one factor ``gamma`` per finished epoch."""
     warmup = min(1.0, step / warmup_steps) if warmup_steps else 1.0
     return warmup * gamma ** (step // steps_per_epoch)
-
-
-def part_losses(task: str, kind: str) -> dict[str, str]:
-    """Name what is logged of the parts of a loss, and where the outputs of the model have them."""
-    if kind != "pretraining":
-        return {}
-    return {f"loss_{task}_mlm": "mlm_loss", f"loss_{task}_nsp": "nsp_loss"}
 
 
 def _pad_token_id(model: nn.Module, options: Mapping[str, Any]) -> int:
