@@ -130,7 +130,7 @@ def make_loader(rows: Any, tokenizer: Any, workers: int) -> DataLoader[Any]:
     sampler = TaskBatchSampler(
         {"text": len(rows)}, {"text": BATCH}, steps_per_epoch="longest", changing=["text"]
     )
-    texts = {"text": TextTask("pretraining", Masking.from_tokenizer(tokenizer))}
+    texts = {"text": TextTask(Masking.from_tokenizer(tokenizer), is_paired=True)}
     collator = TaskCollator(tokenizer.pad_token_id, packed=True, texts=texts)
     return DataLoader(
         TaskDataset({"text": rows}),

@@ -22,7 +22,6 @@ from minbert_cli.resources import RECIPES
 from minbert_cli.tasks import (
     RecipeTask,
     RecipeText,
-    answer_search,
     encode_task,
     find_glue,
     find_glue_files,
@@ -49,8 +48,6 @@ from trainers import (
     add_lora,
     load_pretrained,
     missing_files,
-    spread,
-    spread_questions,
     write_submission,
 )
 
@@ -114,9 +111,8 @@ class Run:
             rows = {split: found for split, found in splits.items() if split != "train"}
             if self.arguments.evaluate_train:
                 # they show overfitting
-                is_question = self.trainer.problem_types[task] == "question_answering"
-                choose = spread_questions if is_question else spread
-                rows["train"] = choose(splits["train"], len(splits["validation"]))
+                problem = self.trainer.problems[task]
+                rows["train"] = problem.choose_rows(splits["train"], len(splits["validation"]))
             selected[task] = rows
         return selected
 
@@ -255,11 +251,6 @@ def make_trainer(
             train_dataset={name: encoded[name]["train"] for name in heads},
             eval_dataset={name: encoded[name]["validation"] for name in heads},
             task_training={name: task.training for name, task in data.all_tasks.items()},
-            answer_search={
-                name: answer_search(heads[name])
-                for name, task in data.loaded.items()
-                if task.problem_type == "question_answering"
-            },
             masking={name: text.masking for name, text in texts.items() if text.masking},
             steps_per_epoch=arguments.parse_steps_per_epoch(),
             sampling=arguments.make_sampling(),

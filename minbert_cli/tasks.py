@@ -4,7 +4,7 @@ What `finetune.py` and `experiments.py` know of tasks before there is a model.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,11 @@ from datasets_scripts import (
 from minbert_cli.texts import parse_corpus
 from modeling_minbert import MinBertTask
 from trainers import (
-    AnswerSearch,
+    PROBLEMS,
     FinetuneArguments,
     GlueFile,
     TaskTraining,
     TextArguments,
-    check_metric,
     check_types,
     split_keys,
 )
@@ -59,7 +58,7 @@ class RecipeTask:
         # What data and head both have to know comes from the data.
         own = {key: value for key, value in head.items() if key not in data}
         task_data = TaskData.from_recipe(name, data, data_dir)
-        check_metric(name, str(task_data.problem_type), task_data.metrics or ())
+        PROBLEMS[str(task_data.problem_type)](name, metrics=task_data.metrics or ())
         return cls(task_data, own, task_training)
 
     @property
@@ -255,14 +254,6 @@ def window_sizes(arguments: FinetuneArguments, head: MinBertTask) -> WindowSizes
     return WindowSizes(
         **{name: size for name, size in zip(names, given, strict=True) if size is not None}
     )
-
-
-def answer_search(head: MinBertTask) -> AnswerSearch:
-    """Say how the answers of a task are chosen."""
-    search = AnswerSearch(null_score_diff_threshold=head.null_score_diff_threshold)
-    if head.max_answer_length is None:
-        return search
-    return replace(search, max_answer_length=head.max_answer_length)
 
 
 def encoding_options(head: MinBertTask, arguments: FinetuneArguments) -> dict[str, Any]:

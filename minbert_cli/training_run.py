@@ -108,7 +108,7 @@ def report_training(
     write_card(MODEL_CARD, trainer, encoded, results, facts)
     page = report_run(trainer, encoded, outputs, *evidence)
     for split, result in results.items():
-        print(f"\n{split}\n{result.table(trainer.problem_types, trainer.metrics)}")
+        print(f"\n{split}\n{result.table(trainer.problems)}")
         if result.types:
             print(f"\n{result.type_table()}")
     if page is not None:

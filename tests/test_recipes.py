@@ -14,7 +14,13 @@ from modeling_minbert import MinBertConfig
 from tests.glue_files import write_glue
 from tests.nli_files import write_snli
 from tests.test_finetune_questions import make_questions
-from trainers import PRIMARY_METRIC, FinetuneArguments, PretrainArguments, parse_recipe
+from trainers import (
+    PROBLEMS,
+    FinetuneArguments,
+    PretrainArguments,
+    make_problems,
+    parse_recipe,
+)
 from trainers.training.checks import check_arguments
 
 ROOT = Path(__file__).parents[1]
@@ -92,9 +98,9 @@ def test_every_task_has_a_metric_that_can_choose_the_best_checkpoint(recipe):
     problem_types = {name: task.data.problem_type for name, task in tasks.items()}
 
     metrics, glue = recipe_tasks.find_metrics(tasks), recipe_tasks.find_glue(tasks)
-    check_arguments(training_arguments, problem_types, metrics, glue)
+    check_arguments(training_arguments, make_problems(problem_types, metrics=metrics), glue)
 
-    assert set(problem_types.values()) <= set(PRIMARY_METRIC)
+    assert set(problem_types.values()) <= set(PROBLEMS)
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,9 @@
 """Multi-task training on top of the Hugging Face Trainer.
 
-From the bottom up: ``files`` (atomic writes) and ``errors`` (user errors); ``data`` (rows to
-batches), ``metrics``, ``methods`` (training methods), ``training`` (the trainer), ``reports`` and
-``runs`` (one run of a program). Each imports only from those before it. Users import from here.
+The layers from below; each imports only those before it: ``files`` (atomic writes) and ``errors``
+(messages), ``data`` (rows to batches), ``problems`` (everything that depends on the type of a
+task), ``methods`` (changes to a training step), ``training`` (the trainer), ``reports`` (files of
+a run) and ``runs`` (recipes and folders). Import public names from here.
 """
 
 from .data.collators import TaskCollator
@@ -12,7 +13,6 @@ from .data.samplers import TaskBatchSampler
 from .data.task_dataset import TaskDataset, spread
 from .data.task_sampling import SamplingArguments
 from .data.tasks import TaskTraining
-from .data.text import TEXT_TYPES
 from .errors import INPUT_ERRORS, named_errors, readable_errors, reason_of
 from .files import replaced_when_done, write_text
 from .methods.adapters import add_lora, merge_lora
@@ -26,20 +26,13 @@ from .methods.method_arguments import MethodArguments
 from .methods.perturbation import SmartConfig
 from .methods.r_drop import RDrop
 from .methods.smart import Smart
-from .metrics.answers import AnswerSearch, answer_questions, measure_answers, spread_questions
-from .metrics.task_metrics import (
-    PRIMARY_METRIC,
-    aggregates,
-    check_metric,
-    glue_score,
-    standard_error,
-    task_metrics,
-)
+from .problems import PROBLEMS, learns_from_text, make_problems
+from .problems.aggregates import aggregates, glue_score
+from .problems.problem import Metric, Problem
 from .reports.glue import GlueFile, missing_files, write_glue_file, write_submission
 from .reports.model_card import plot_history, results_table, write_model_card
 from .reports.page import report_run, write_report
-from .reports.predictions import read_predictions, write_predictions
-from .reports.results import Outputs, Results, RunFacts, evaluate_run, write_results
+from .reports.results import Results, RunFacts, evaluate_run, write_results
 from .reports.run_card import write_card
 from .runs.arguments import FastTrainingArguments, FinetuneArguments, RunArguments
 from .runs.launch import Program
@@ -61,10 +54,8 @@ from .training.pretrained import load_pretrained
 
 __all__ = [
     "INPUT_ERRORS",
-    "PRIMARY_METRIC",
-    "TEXT_TYPES",
+    "PROBLEMS",
     "AggregateEarlyStopping",
-    "AnswerSearch",
     "ExponentialDecay",
     "FastTrainingArguments",
     "FinetuneArguments",
@@ -76,9 +67,10 @@ __all__ = [
     "Masking",
     "Method",
     "MethodArguments",
+    "Metric",
     "MultiTaskTrainer",
-    "Outputs",
     "PretrainArguments",
+    "Problem",
     "Program",
     "RDrop",
     "Results",
@@ -97,9 +89,7 @@ __all__ = [
     "WeightAveraging",
     "add_lora",
     "aggregates",
-    "answer_questions",
     "check_arguments",
-    "check_metric",
     "check_types",
     "describe_command",
     "describe_recipe",
@@ -109,14 +99,14 @@ __all__ = [
     "fingerprint_start",
     "glue_score",
     "last_complete_checkpoint",
+    "learns_from_text",
     "load_pretrained",
-    "measure_answers",
+    "make_problems",
     "merge_lora",
     "missing_files",
     "named_errors",
     "parse_recipe",
     "plot_history",
-    "read_predictions",
     "read_settings",
     "readable_errors",
     "reason_of",
@@ -127,13 +117,9 @@ __all__ = [
     "split_argv",
     "split_keys",
     "spread",
-    "spread_questions",
-    "standard_error",
-    "task_metrics",
     "write_card",
     "write_glue_file",
     "write_model_card",
-    "write_predictions",
     "write_report",
     "write_results",
     "write_submission",

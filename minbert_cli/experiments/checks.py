@@ -19,6 +19,7 @@ from trainers import (
     describe_settings,
     fill_arguments,
     fingerprint_start,
+    make_problems,
     reason_of,
 )
 
@@ -65,11 +66,11 @@ def _check_recipe(run: PlannedRun) -> dict[str, Any]:
         )
     if isinstance(arguments, PretrainArguments):
         parse_corpus("corpus", arguments.corpus, arguments.data_dir)
-        check_arguments(args, {pretrain.TASK: arguments.problem_type})
+        check_arguments(args, make_problems({pretrain.TASK: arguments.problem_type}))
     else:
         tasks, problem_types = _check_tasks(arguments)
         metrics, glue = recipe_tasks.find_metrics(tasks), recipe_tasks.find_glue(tasks)
-        check_arguments(args, problem_types, metrics, glue)
+        check_arguments(args, make_problems(problem_types, metrics=metrics), glue)
     arguments.make_callbacks(args)
     return describe_settings(args, asdict(arguments))
 

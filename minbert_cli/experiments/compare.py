@@ -1,4 +1,4 @@
-"""Is a run better than another one? A paired bootstrap over the rows that both predicted."""
+"""Compare two runs by a paired bootstrap over the rows that both predicted."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.metrics.task_metrics import aggregates, glue_score
+from trainers.problems.aggregates import aggregates, glue_score
 from trainers.reports.model_card import markdown_table
 
 from .scored_rows import ScoredRows
 
 LEVEL = 0.95
-# Elements of the arrays that a part of the resamples makes.
+# Maximum number of elements of the arrays of a batch of resamples.
 ELEMENTS = 4_000_000
-# Decimals of a drawn difference that count: sums of floats miss a tie by less.
+# Differences are rounded to so many decimals, so that ties are found despite rounding errors.
 DIGITS = 12
 
 
@@ -28,7 +28,7 @@ class ComparisonArguments:
 
 @dataclass(frozen=True)
 class Difference:
-    """How much better the second run is.
+    """The difference between two runs.
 
     Args:
         task: The task, or ``all``.
@@ -60,23 +60,23 @@ def compare_runs(
 ) -> list[Difference]:
     """Compare two runs by a paired bootstrap.
 
-    Rows are drawn with replacement, the same ones for both runs; the interval is that of the
-    percentiles of the differences, and p twice the smaller share of differences on one side of 0
-    (Efron and Tibshirani 1993, sections 13.3 and 15.4; for metrics of language, Koehn 2004). What
-    is drawn are dev rows: other seeds of the training are another source of chance.
+    Rows are drawn with replacement, the same rows for both runs. The interval is the percentile
+    interval of the differences, and p is twice the smaller share of differences on one side of 0
+    (Efron and Tibshirani 1993, sections 13.3 and 15.4; for language, Koehn 2004). Only the choice
+    of dev rows is random here; training seeds are another source of variance.
 
     Args:
-        first: By task, what the first run predicted.
-        second: The same of the second run.
+        first: Predictions of the first run by task.
+        second: Predictions of the second run by task.
         resamples: Number of draws.
-        seed: Of the draws.
+        seed: Seed of the draws.
 
     Returns:
-        The differences, second minus first, of the tasks that both have, and of the aggregates if
-        both have the same tasks.
+        The differences, second minus first, of the shared tasks, and of the aggregates if both runs
+        have the same tasks.
 
     Raises:
-        ValueError: If the runs have no task in common, or other rows or labels in one.
+        ValueError: If the runs share no task, or differ in the rows or labels of one.
     """
     shared = [task for task in first if task in second]
     if not shared:
@@ -101,15 +101,16 @@ def compare_runs(
 
 
 def _check_same_rows(task: str, left: ScoredRows, right: ScoredRows) -> None:
-    if left.problem_type != right.problem_type or left.ids != right.ids:
+    types = {one.problem.problem_type for one in (left, right)}
+    if len(types) > 1 or left.ids != right.ids:
         raise ValueError(
             f"task {task!r}: the runs were evaluated on other rows ({len(left.ids)} and "
             f"{len(right.ids)}); compare runs with the same validation rows"
         )
     if left.metric_name != right.metric_name:
         raise ValueError(
-            f"task {task!r}: {left.metric_name} stands for it in one run, {right.metric_name} in "
-            "the other; repeat one with the metric of the other"
+            f"task {task!r}: the headline metric is {left.metric_name} in one run and "
+            f"{right.metric_name} in the other; repeat one with the metric of the other"
         )
     if not np.array_equal(left.labels, right.labels):
         raise ValueError(
@@ -122,8 +123,8 @@ def _check_same_rows(task: str, left: ScoredRows, right: ScoredRows) -> None:
 def _resample(
     left: ScoredRows, right: ScoredRows, resamples: int, generator: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Draw rows, and compute the difference of the runs on them, (resamples,)."""
-    # importing it takes memory that a run which only trains can do without
+    """Draw rows, and compute the differences of the runs on them, (resamples,)."""
+    # a run that only trains saves the memory of this import
     from scipy.stats import bootstrap
 
     def difference(rows: NDArray[np.int64], axis: int = -1) -> NDArray[np.float64]:
@@ -135,7 +136,7 @@ def _resample(
         difference,
         vectorized=True,
         n_resamples=resamples,
-        batch=max(1, ELEMENTS // left.predictions.size),
+        batch=max(1, ELEMENTS // left.values.size),
         method="percentile",
         rng=generator,
     )
@@ -167,11 +168,13 @@ def _compare_aggregates(
 ) -> list[Difference]:
     """Compare the aggregates; the rows of each task were drawn on their own."""
     left, right = (
-        aggregates({task: (rows.problem_type, rows.metric) for task, rows in run.items()})
+        aggregates({task: (rows.problem, rows.metric) for task, rows in run.items()})
         for run in (first, second)
     )
     # (r + 1) / 2 halves a difference of correlations
-    halves = {task: 0.5 if rows.problem_type == "similarity" else 1 for task, rows in first.items()}
+    halves = {
+        task: 0.5 if rows.problem.reported[0].is_rescaled else 1 for task, rows in first.items()
+    }
     changes = {
         "mean": np.mean([drawn[task] for task in first], axis=0),
         "leaderboard": np.mean([halves[task] * drawn[task] for task in first], axis=0),
@@ -193,13 +196,13 @@ def compare_glue(
     """Compare the score of GLUE of two runs by a paired bootstrap.
 
     Args:
-        first: By task of GLUE, the sets of validation rows, as the first run predicted them.
-        second: The same of the second run.
+        first: By task of GLUE, the predictions of the first run for its validation sets.
+        second: The same for the second run.
         resamples: Number of draws.
-        seed: Of the draws.
+        seed: Seed of the draws.
 
     Raises:
-        ValueError: If the runs have other rows or labels in a task.
+        ValueError: If the runs differ in the rows or labels of a task.
     """
     values: list[dict[str, list[float]]] = [{}, {}]
     changes, count = [], 0
@@ -220,7 +223,7 @@ def compare_glue(
 
 
 def describe_differences(differences: list[Difference]) -> str:
-    """Show differences as a Markdown table."""
+    """Format differences as a Markdown table."""
     lines = [["task", "metric", "rows", "first", "second", "difference", "95 % interval", "p"]]
     lines += [
         [

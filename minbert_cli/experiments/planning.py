@@ -11,7 +11,7 @@ from typing import Any
 
 from minbert_cli.resources import find_recipe
 from trainers.errors import INPUT_ERRORS
-from trainers.metrics.task_metrics import AGGREGATES
+from trainers.problems.aggregates import AGGREGATES
 from trainers.runs.recipe_files import read_recipe
 from trainers.runs.recipes import check_types, split_keys
 from trainers.runs.run_folder import LOCK_FILE, is_finished

@@ -16,8 +16,8 @@ class Summary:
     """A number of a row.
 
     Args:
-        values: By seed, what our runs found.
-        reference: The number of somebody else.
+        values: Values of the runs by seed.
+        reference: A published value.
     """
 
     values: dict[int, float]
@@ -52,7 +52,7 @@ def plot_table(
         summaries: Of the rows, by column.
         path: PNG file to write.
     """
-    # importing it takes memory that who only runs can do without
+    # a run that only trains saves the memory of this import
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -67,7 +67,7 @@ def plot_table(
         _draw_column(axes, column, [summary[column] for summary in summaries])
     for axes in panels[len(columns) :]:
         axes.set_visible(False)
-    # names are no formulas, though they may have dollars
+    # a dollar in a name does not begin a formula
     labels = [_break(name) for name in names]
     panels[0].set_yticks(range(len(names)), labels, parse_math=False)
     panels[0].set_ylim(len(names) - 0.5, -0.5)  # the first row on top
@@ -107,5 +107,5 @@ def _draw_column(axes: Any, column: str, cells: Sequence[Summary]) -> None:
 
 
 def _break(name: str) -> str:
-    """Break a long name into two lines; what does not fit in is left out."""
+    """Break a long name into two lines, and cut the rest."""
     return "\n".join(wrap(name, 42, max_lines=2, placeholder=" …"))

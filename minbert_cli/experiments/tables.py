@@ -10,13 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from trainers.files import write_text
-from trainers.metrics.task_metrics import (
-    AGGREGATES,
-    PRIMARY_METRIC,
-    UNLABELLED,
-    aggregates,
-    headline_metrics,
-)
+from trainers.problems import PROBLEMS, make_problems
+from trainers.problems.aggregates import AGGREGATES, aggregates
 from trainers.reports.model_card import markdown_table
 from trainers.reports.results import read_metrics
 from trainers.runs.run_folder import read_code
@@ -31,20 +26,20 @@ NOTE = (
     "Metrics of the dev sets, on which each run also chose its checkpoint if its recipe says so: "
     "mean ± sample standard deviation over the seeds."
 )
-# A picture of more would be slow to draw, and nobody could read it.
+# A plot of more rows would be slow to draw and hard to read.
 MOST_DRAWN = 50
-# A published aggregate may differ by as much from that of its rounded numbers.
+# Tolerance for published aggregates, which were computed from unrounded numbers.
 ROUNDING = 0.001
 
 
 class ExperimentTable:
-    """What the runs of an experiments file found.
+    """Results of the runs of an experiments file.
 
     Args:
         rows: The rows.
-        failures: Why there are no results, by folder of a run.
-        waiting: Folders of runs that were not begun yet.
-        left_out: Finished runs that are not of these rows any more.
+        failures: Failures by folder of a run.
+        waiting: Folders of runs that have not started yet.
+        left_out: Finished runs that no longer belong to these rows.
     """
 
     def __init__(
@@ -63,31 +58,27 @@ class ExperimentTable:
             for run in row.runs.values():
                 if run.folder not in self.waiting and run.folder not in failures:
                     self.found[run.folder] = read_metrics(run.folder)
-        self.kinds = {
-            task: keys["problem_type"]
-            for content in self.found.values()
-            for task, keys in content["tasks"].items()
-            if keys["problem_type"] in PRIMARY_METRIC
+        problem_types: dict[str, str] = {}
+        metrics: dict[str, list[str]] = {}
+        for content in self.found.values():
+            metrics |= content.get("metric", {})
+            for task, head in content["tasks"].items():
+                if head["problem_type"] in PROBLEMS:
+                    problem_types[task] = head["problem_type"]
+        self.problems = make_problems(problem_types, metrics=metrics)
+        self.columns = {
+            f"{task} {problem.headline[0]}": task for task, problem in self.problems.items()
         }
-        chosen = {
-            task: names
-            for content in self.found.values()
-            for task, names in content.get("metric", {}).items()
-        }
-        self.primary = {
-            task: headline_metrics(kind, chosen.get(task, ()))[0]
-            for task, kind in self.kinds.items()
-        }
-        self.columns = {f"{task} {metric}": task for task, metric in self.primary.items()}
         measured = {name for found in self.found.values() for name in _validation(found)}
         self.columns |= {name: name for name in AGGREGATES if name in measured}
 
     def summarize(self, row: Row) -> dict[str, Summary]:
-        """Sum up the seeds of a row, by column."""
+        """Summarize the seeds of a row, by column."""
         reference = self._complete_reference(row)
         summaries = {}
         for column, name in self.columns.items():
-            key = name if name in AGGREGATES else f"{name}_{self.primary[name]}"
+            is_aggregate = name in AGGREGATES
+            key = name if is_aggregate else f"{name}_{self.problems[name].headline[0]}"
             values = {
                 seed: _validation(self.found[run.folder])[key]
                 for seed, run in row.runs.items()
@@ -97,7 +88,7 @@ class ExperimentTable:
         return summaries
 
     def markdown(self) -> str:
-        """Write the table, and under it what it does not say."""
+        """Format the table, with notes below it."""
         summaries = [self.summarize(row) for row in self.rows]
         referenced = {
             column
@@ -127,9 +118,9 @@ class ExperimentTable:
         """Write ``table.md``, ``table.csv`` and ``runs.csv``.
 
         Args:
-            folder: Where to.
-            picture: Whether to draw ``table.png``, too, if a run is done and the rows are not too
-                many; else that of an older table goes.
+            folder: Destination.
+            picture: Whether to also draw ``table.png``, if a run is finished and there are not too
+                many rows. An older picture is removed.
         """
         folder = Path(folder)
         write_text(folder / "table.md", self.markdown())
@@ -140,7 +131,7 @@ class ExperimentTable:
             self._plot(folder / "table.png")
 
     def _plot(self, path: Path) -> None:
-        """Draw the picture; one that fails must not hide the table, which is printed next."""
+        """Draw the picture; a failure must not hide the table, which is printed next."""
         names = [row.name for row in self.rows]
         try:
             plot_table(names, [self.summarize(row) for row in self.rows], path)
@@ -191,22 +182,22 @@ class ExperimentTable:
         return "failed" if run.folder in self.failures else "to do"
 
     def _complete_reference(self, row: Row) -> dict[str, float]:
-        """Add the aggregates of the reference, if it has a number for every task of the row."""
+        """Add aggregates to the reference, if it has a value for every task of the row."""
         (recipe, *_) = (run.recipe for run in row.runs.values())
-        tasks = {
-            task: self.kinds.get(task)
-            for task, keys in recipe["tasks"].items()
-            if not keys.get("auxiliary")
+        counted = [task for task, keys in recipe["tasks"].items() if not keys.get("auxiliary")]
+        # the problem of a task is known from the first finished run
+        problems = {task: self.problems.get(task) for task in counted}
+        labelled = {
+            task: (problem, row.reference.get(task))
+            for task, problem in problems.items()
+            if problem is not None and problem.has_labels
         }
-        tasks = {task: kind for task, kind in tasks.items() if kind not in UNLABELLED}
-        # what kind a task is, is known from the first run that is done
-        if not tasks or None in tasks.values() or not tasks.keys() <= row.reference.keys():
+        if not labelled or None in problems.values() or not labelled.keys() <= row.reference.keys():
             return row.reference
-        numbers = {task: (str(kind), row.reference[task]) for task, kind in tasks.items()}
-        return row.reference | aggregates(numbers)
+        return row.reference | aggregates(labelled)
 
     def _doubt_aggregates(self) -> list[str]:
-        """Say which rows have aggregates of other tasks than the first row that is done."""
+        """List the rows whose aggregates are of other tasks than in the first finished row."""
         counted = {}
         for row in self.rows:
             done = [self.found[run.folder] for run in row.runs.values() if run.folder in self.found]
@@ -229,7 +220,7 @@ class ExperimentTable:
         ]
 
     def _doubt_references(self) -> list[str]:
-        """Say which aggregates of a reference are not those of its own numbers."""
+        """List the aggregates of references that do not match their own numbers."""
         doubts = []
         for row in self.rows:
             computed = self._complete_reference(row)
@@ -243,7 +234,7 @@ class ExperimentTable:
         return doubts
 
     def _doubt_code(self) -> list[str]:
-        """Say which rows have runs that were made by another code than the newest."""
+        """List the rows with runs of other code than the newest run."""
         made = {folder: read_code(folder) for folder in self.found}
         _, newest = max(made.values(), key=lambda found: found[0], default=(0.0, None))
         others = {folder for folder, (_, code) in made.items() if code != newest}
@@ -258,7 +249,7 @@ class ExperimentTable:
         ]
 
     def _list_left_out(self) -> list[str]:
-        """Say which finished runs have no row, so that none is missed."""
+        """List the finished runs without a row."""
         if not self.left_out:
             return []
         names = "; ".join(run.name for run in self.left_out)
@@ -268,7 +259,7 @@ class ExperimentTable:
         ]
 
     def _list_failures(self) -> list[str]:
-        """Show the failures, those of pre-training included, as they were found."""
+        """Show the failures, including those of pre-training."""
         names = {run.folder: run.name for row in self.rows for run in row.runs.values()}
         names |= {
             run.after.folder: run.after.name
@@ -291,7 +282,7 @@ def _validation(content: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _csv(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Write mappings as CSV; a column is where the first mapping that has it says."""
+    """Format mappings as CSV, with columns in the order of their first occurrence."""
     columns: dict[str, None] = {}
     for line in lines:
         columns |= dict.fromkeys(line)

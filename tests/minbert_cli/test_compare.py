@@ -8,29 +8,40 @@ import pytest
 from scipy import stats
 from seqeval.metrics import f1_score
 
-from minbert_cli.experiments.compare import _judge, compare_glue, compare_runs, describe_differences
+from minbert_cli.experiments.compare import (
+    _judge,
+    compare_glue,
+    compare_runs,
+    describe_differences,
+)
 from minbert_cli.experiments.scored_rows import ScoredRows, read_scored_rows
-from trainers import write_predictions
-from trainers.metrics.answers import FoundAnswers, write_answers
-from trainers.metrics.scores import METRIC_SCORES
-from trainers.metrics.tagging import Tagged
-from trainers.reports.predictions import read_predictions, read_tags, write_tags
+from trainers import PROBLEMS
+from trainers.problems.labelled import Predicted, read_predictions
+from trainers.problems.measures.answers import QuestionAnswers, write_answers
+from trainers.problems.measures.entities import Tagged
+from trainers.problems.token_classification import read_tags, write_tags
 
 ROWS = 400
 
 
-def make_classes(accuracy, seed, kind="classification"):
+def make_problem(kind, *metrics):
+    return PROBLEMS[kind]("task", metrics=metrics)
+
+
+def make_classes(accuracy, seed, kind="classification", metrics=()):
     """Predict labels that are the same for every seed."""
     labels = np.random.default_rng(0).integers(2, size=ROWS)
     right = np.random.default_rng(seed).random(ROWS) < accuracy
     ids = [f"row{number}" for number in range(ROWS)]
-    return ScoredRows(kind, ids, np.where(right, labels, 1 - labels).astype(float), labels * 1.0)
+    problem = make_problem(kind, *metrics)
+    return ScoredRows(problem, ids, np.where(right, labels, 1 - labels).astype(float), labels * 1.0)
 
 
 def make_scores(noise, seed):
     labels = np.random.default_rng(1).uniform(0, 5, ROWS)
     scores = labels + noise * np.random.default_rng(seed).standard_normal(ROWS)
-    return ScoredRows("similarity", [str(number) for number in range(ROWS)], scores, labels)
+    ids = [str(number) for number in range(ROWS)]
+    return ScoredRows(make_problem("similarity"), ids, scores, labels)
 
 
 def compare_one(first, second, **keys):
@@ -43,7 +54,7 @@ def test_the_interval_of_an_accuracy_is_that_of_its_normal_limit():
 
     found = compare_one(first, second)
 
-    right = [(run.predictions == run.labels).astype(float) for run in (first, second)]
+    right = [(run.values == run.labels).astype(float) for run in (first, second)]
     change = right[1] - right[0]
     error = change.std() / np.sqrt(ROWS)
     assert (found.first, found.second) == (right[0].mean(), right[1].mean())
@@ -58,7 +69,7 @@ def test_p_of_an_accuracy_agrees_with_the_test_of_the_rows_that_differ(better):
 
     found = compare_one(first, second)
 
-    left, right = (run.predictions == run.labels for run in (first, second))
+    left, right = (run.values == run.labels for run in (first, second))
     wins, losses = int((right & ~left).sum()), int((left & ~right).sum())
     assert found.p_value == pytest.approx(stats.binomtest(wins, wins + losses).pvalue, abs=0.04)
 
@@ -82,14 +93,10 @@ def test_a_correlation_is_resampled_with_its_labels():
     drawn = []
     for _ in range(3000):
         rows = generator.integers(ROWS, size=ROWS)
-        values = [
-            np.corrcoef(run.predictions[rows], run.labels[rows])[0, 1] for run in (first, second)
-        ]
+        values = [np.corrcoef(run.values[rows], run.labels[rows])[0, 1] for run in (first, second)]
         drawn.append(values[1] - values[0])
     low, high = np.quantile(drawn, [0.025, 0.975])
-    assert found.second == pytest.approx(
-        stats.pearsonr(second.predictions, second.labels).statistic
-    )
+    assert found.second == pytest.approx(stats.pearsonr(second.values, second.labels).statistic)
     assert found.low == pytest.approx(low, abs=0.06 * (high - low))
     assert found.high == pytest.approx(high, abs=0.06 * (high - low))
     assert found.p_value < 0.01
@@ -98,11 +105,11 @@ def test_a_correlation_is_resampled_with_its_labels():
 def test_pairing_narrows_the_interval():
     """Two runs that err on the same rows differ for certain, however few rows there are."""
     first = make_classes(0.6, 1)
-    predictions = first.predictions.copy()
+    predictions = first.values.copy()
     wrong = np.flatnonzero(predictions != first.labels)[:20]
     predictions[wrong] = first.labels[wrong]
 
-    found = compare_one(first, replace(first, predictions=predictions))
+    found = compare_one(first, replace(first, values=predictions))
 
     unpaired = np.sqrt(2 * 0.6 * 0.4 / ROWS)
     assert found.high - found.low < 2 * 1.96 * unpaired / 2
@@ -158,10 +165,13 @@ def test_the_score_of_glue_counts_tasks_once_with_all_their_metrics_and_sets():
         return {
             "cola": [make_classes(accuracy, seed)],
             "mnli": [make_classes(accuracy, seed + 1), make_classes(accuracy, seed + 2)],
-            "mrpc": [
-                replace(make_classes(accuracy, seed, "paraphrase"), chosen=("f1", "accuracy"))
+            "mrpc": [make_classes(accuracy, seed, "paraphrase", ("f1", "accuracy"))],
+            "stsb": [
+                replace(
+                    make_scores(noise, seed),
+                    problem=make_problem("similarity", "pearson", "spearman"),
+                )
             ],
-            "stsb": [replace(make_scores(noise, seed), chosen=("pearson", "spearman"))],
         }
 
     first, second = make(0.7, 2.0, 1), make(0.8, 1.0, 11)
@@ -169,7 +179,7 @@ def test_the_score_of_glue_counts_tasks_once_with_all_their_metrics_and_sets():
     found = compare_glue(first, second)
 
     def score(rows, name):
-        return float(METRIC_SCORES[name](rows.predictions, rows.labels))
+        return float(rows.problem.with_headline(name).score(rows.values, rows.labels))
 
     for run, value in ((first, found.first), (second, found.second)):
         (cola,), mnli, (mrpc,), (stsb,) = run.values()
@@ -212,7 +222,7 @@ def test_runs_with_other_tasks_are_compared_where_they_meet():
     ("change", "message"),
     [
         ({"ids": [str(number) for number in range(1, ROWS + 1)]}, "on other rows \\(400 and 400"),
-        ({"problem_type": "paraphrase"}, "on other rows"),
+        ({"problem": make_problem("paraphrase")}, "on other rows"),
         ({"labels": np.zeros(ROWS)}, "the labels of the runs differ"),
     ],
 )
@@ -242,8 +252,8 @@ def test_a_table_shows_the_signed_difference():
 def run(tmp_path):
     """Write what a run leaves of one task; returns its folder and its labels."""
     rows = make_scores(1.0, 1)
-    path = tmp_path / "predictions" / "sts-dev-output.csv"
-    write_predictions(path, rows.ids, rows.predictions.tolist(), "similarity")
+    outputs = Predicted(None, rows.values, None)
+    rows.problem.write(tmp_path / "predictions", "sts-dev", outputs, {"id": rows.ids})
     content = {
         "tasks": {"sts": {"problem_type": "similarity"}},
         "validation": {"metrics": {"sts_pearson": rows.metric}},
@@ -257,7 +267,7 @@ def test_predictions_of_a_run_are_read_with_its_labels(run):
 
     scored = read_scored_rows(folder, labels)
 
-    np.testing.assert_allclose(scored["sts"].predictions, make_scores(1.0, 1).predictions, 1e-6)
+    np.testing.assert_allclose(scored["sts"].values, make_scores(1.0, 1).values, 1e-6)
     assert scored["sts"].ids == labels["sts"][0]
 
 
@@ -290,9 +300,10 @@ def test_a_broken_line_of_predictions_is_named(tmp_path):
 
 
 def test_an_id_may_have_a_comma(tmp_path):
-    write_predictions(tmp_path / "a.csv", ["a , b", "c"], [1, 0], "paraphrase")
+    outputs = Predicted(None, np.array([1, 0]), None)
+    make_problem("paraphrase").write(tmp_path, "a", outputs, {"id": ["a , b", "c"]})
 
-    ids, values = read_predictions(tmp_path / "a.csv")
+    ids, values = read_predictions(tmp_path / "a-output.csv")
 
     assert ids == ["a , b", "c"]
     assert values.tolist() == [1, 0]
@@ -316,7 +327,7 @@ ANSWERS = lists([["the red fox", "fox"], ["in 1887"], ["Vienna"], ["two dogs"]])
 
 def write_questions(folder, texts, f1, **head):
     ids = [f"q{number}" for number in range(len(texts))]
-    found = [FoundAnswers(name, text, [], None) for name, text in zip(ids, texts, strict=True)]
+    found = [QuestionAnswers(name, text, [], None) for name, text in zip(ids, texts, strict=True)]
     write_answers(folder / "predictions", found, "qa-dev-")
     write_run(folder, "qa", {"problem_type": "question_answering", **head}, {"qa_f1": f1})
     return ids
@@ -334,8 +345,8 @@ def test_answers_of_two_runs_are_compared_by_their_f1(tmp_path):
     )
     (found,) = compare_runs(first, second, resamples=500)
 
-    assert first["qa"].predictions == pytest.approx([1, 2 / 3, 0, 1])
-    assert second["qa"].predictions.tolist() == [1, 1, 1, 0]
+    assert first["qa"].values == pytest.approx([1, 2 / 3, 0, 1])
+    assert second["qa"].values.tolist() == [1, 1, 1, 0]
     assert (found.metric, found.rows) == ("f1", 4)
     assert found.second - found.first == pytest.approx((1 / 3 + 1 - 1) / 4)
     assert found.low < 0 < found.high
@@ -345,13 +356,13 @@ def test_a_question_without_answer_counts_as_in_squad_2(tmp_path):
     answers = lists([["fox"], []])
     ids = write_questions(tmp_path, ["fox", ""], 1.0, null_score_diff_threshold=0.0)
 
-    assert read_scored_rows(tmp_path, {"qa": (ids, answers)})["qa"].predictions.tolist() == [1, 1]
+    assert read_scored_rows(tmp_path, {"qa": (ids, answers)})["qa"].values.tolist() == [1, 1]
 
 
 def test_other_answers_and_questions_are_noticed(tmp_path):
     ids = write_questions(tmp_path, ["fox", "in 1887", "Vienna", "cats"], 0.75)
 
-    with pytest.raises(ValueError, match=r"f1 is 0.4167, but metrics.json says 0.7500"):
+    with pytest.raises(ValueError, match=r"f1 is 0.4167, but metrics.json has 0.7500"):
         read_scored_rows(tmp_path, {"qa": (ids, lists([["cow"], ["1887"], ["Rome"], ["cats"]]))})
     with pytest.raises(ValueError, match=r"its 4 rows are not the 3 validation rows"):
         read_scored_rows(tmp_path, {"qa": (ids[1:], ANSWERS[1:])})
@@ -410,6 +421,7 @@ def test_other_tags_and_broken_lines_are_noticed(tmp_path):
 
 
 def test_no_entity_at_all_is_an_f1_of_zero():
-    rows = ScoredRows("token_classification", ["a"], np.zeros((1, 3), int), lists([["O"]]))
+    problem = make_problem("token_classification")
+    rows = ScoredRows(problem, ["a"], np.zeros((1, 3), int), lists([["O"]]))
 
     assert rows.metric == 0

@@ -6,8 +6,21 @@ import torch
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix
 
-from trainers.reports.analysis import MOST_CLASSES, MOST_POINTS, analyse, calibrate, find_errors
-from trainers.reports.analysis import probabilities as find_probabilities
+from trainers import PROBLEMS
+from trainers.problems.labelled import Predicted
+from trainers.problems.measures.analysis import MOST_CLASSES, MOST_POINTS, calibrate
+
+
+def analyse(kind, logits, predictions, right, **head):
+    return PROBLEMS[kind]("t", head).summarize(Predicted(logits, predictions, right))
+
+
+def find_errors(kind, logits, predictions, labels, most):
+    return PROBLEMS[kind]("t").find_errors(Predicted(logits, predictions, labels), most)
+
+
+def find_probabilities(kind, logits):
+    return PROBLEMS[kind]("t").probabilities(logits)
 
 
 @pytest.fixture
@@ -71,7 +84,7 @@ def test_probabilities_are_softmax_and_sigmoid():
 def test_the_confusion_matrix_is_that_of_scikit_learn(classes):
     logits, predictions, labels = classes
 
-    found = analyse("classification", logits, predictions, labels, names=["a", "b"])
+    found = analyse("classification", logits, predictions, labels, labels=["a", "b"])
 
     assert found["confusion"] == confusion_matrix(labels, predictions).tolist()
     assert found["distribution"] == [

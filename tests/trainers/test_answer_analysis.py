@@ -2,14 +2,20 @@
 
 import pytest
 
-from trainers.metrics.answers import Answer, FoundAnswers
-from trainers.reports.answer_analysis import analyse_answers
+from trainers import PROBLEMS
+from trainers.problems.measures.answers import Answer, QuestionAnswers
+from trainers.problems.question_answering import Answered
 
 
 def found(name, *answers, text=None, odds=None):
     """Make the answers to a question out of texts and probabilities."""
     kept = [Answer(words, share, 0.0, 0.0) for words, share in answers]
-    return FoundAnswers(name, kept[0].text if text is None else text, kept, odds)
+    return QuestionAnswers(name, kept[0].text if text is None else text, kept, odds)
+
+
+def analyse(answers, right, examples, **head):
+    outputs = Answered(answers, [right[one.id] for one in answers])
+    return PROBLEMS["question_answering"]("qa", head).analyse(outputs, None, None, examples)
 
 
 def test_answers_are_counted_by_their_outcome_and_the_surest_errors_come_first():
@@ -21,7 +27,7 @@ def test_answers_are_counted_by_their_outcome_and_the_surest_errors_come_first()
     ]
     right = {"a": ["red fox"], "b": ["red fox", "a fox"], "c": ["fox"], "d": ["fox", "fox", "ox"]}
 
-    analysis = analyse_answers(answers, right, examples=2)
+    analysis = analyse(answers, right, examples=2)
 
     assert analysis["rows"] == 4
     assert {one["name"]: one["rows"] for one in analysis["outcomes"]} == {
@@ -30,8 +36,8 @@ def test_answers_are_counted_by_their_outcome_and_the_surest_errors_come_first()
         "some of the words": 1,
     }
     assert analysis["errors"] == [
-        {"id": "d", "label": "fox / ox", "prediction": "hen", "size": 0.6},
-        {"id": "c", "label": "fox", "prediction": "cow", "size": 0.3},
+        {"id": "d", "label": "fox / ox", "prediction": "hen", "size": 0.6, "texts": []},
+        {"id": "c", "label": "fox", "prediction": "cow", "size": 0.3, "texts": []},
     ]
     assert analysis["calibration"]["accuracy"] == 0.25
     assert analysis["calibration"]["confidence"] == pytest.approx((0.9 + 0.8 + 0.3 + 0.6) / 4)
@@ -46,7 +52,7 @@ def test_the_lack_of_an_answer_is_an_outcome_of_its_own():
     ]
     right = {"a": [], "b": ["fox"], "c": [], "d": ["fox"]}
 
-    analysis = analyse_answers(answers, right, examples=9)
+    analysis = analyse(answers, right, examples=9, null_score_diff_threshold=0.0)
 
     assert {one["name"] for one in analysis["outcomes"]} == {
         "rightly no answer",
@@ -55,6 +61,6 @@ def test_the_lack_of_an_answer_is_an_outcome_of_its_own():
         "exact match",
     }
     assert analysis["errors"] == [
-        {"id": "c", "label": "no answer", "prediction": "fox", "size": 0.9},
-        {"id": "b", "label": "fox", "prediction": "no answer", "size": 0.6},
+        {"id": "c", "label": "no answer", "prediction": "fox", "size": 0.9, "texts": []},
+        {"id": "b", "label": "fox", "prediction": "no answer", "size": 0.6, "texts": []},
     ]

@@ -7,11 +7,23 @@ import numpy as np
 import pytest
 import torch
 
-from trainers import AnswerSearch, TaskCollator, TaskDataset, spread_questions
+from trainers import PROBLEMS, TaskCollator, TaskDataset
 from trainers.data.collators import join_rows
 from trainers.data.rows import FlatRows
-from trainers.metrics.answers import Answer, FoundAnswers, keep_places, score_windows, write_answers
-from trainers.metrics.squad_metrics import find_threshold, normalize_answer, squad_metrics, token_f1
+from trainers.problems.measures.answers import (
+    Answer,
+    AnswerSearch,
+    QuestionAnswers,
+    keep_places,
+    score_windows,
+    write_answers,
+)
+from trainers.problems.measures.squad import (
+    find_threshold,
+    normalize_answer,
+    squad_metrics,
+    token_f1,
+)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +73,7 @@ def test_questions_without_answers_are_scored_as_in_version_2():
         predictions,
         answers,
         some_impossible=True,
-        found=["dog", "cat", "cat", "x", "the"],
+        best_texts=["dog", "cat", "cat", "x", "the"],
         null_odds=[-2.0, 1.0, 0.5, 3.0, 2.0],
     )
 
@@ -162,17 +174,17 @@ def test_what_is_kept_of_a_batch_does_not_depend_on_padding(windows, packed):
 
 
 def test_questions_are_chosen_with_all_their_windows(windows):
-    chosen = spread_questions(windows, 3)
+    chosen = PROBLEMS["question_answering"]("qa").choose_rows(windows, 3)
 
     assert chosen["id"][:] in (["a", "a", "b"], ["a", "a", "c"])
-    assert spread_questions(windows, 4) is windows
+    assert PROBLEMS["question_answering"]("qa").choose_rows(windows, 4) is windows
 
 
 def test_answers_are_written_in_the_official_format(tmp_path):
     none = [Answer("", 0.75, 2.0, 1.0), Answer("ß 🏡", 0.25, 1.0, 0.5)]
     found = [
-        FoundAnswers("q1", "", none, 1.5),
-        FoundAnswers("q2", "x", [Answer("x", 1.0, 0, 0)], -1.0),
+        QuestionAnswers("q1", "", none, 1.5),
+        QuestionAnswers("q2", "x", [Answer("x", 1.0, 0, 0)], -1.0),
     ]
 
     write_answers(tmp_path, found, "qa-dev-")

@@ -126,9 +126,9 @@ def test_beside_a_task_with_labels_it_does_not_count(tmp_path, sentences):
     )
     assert set(predictions) == {("moods", "validation")}
     assert ("near" in results["validation"].standard_errors) == (sentences > 1)
-    table = results["validation"].table(trainer.problem_types)
+    table = results["validation"].table(trainer.problems)
     assert table.count("| near ") == (4 if sentences > 1 else 1)
-    assert results_table(metrics, trainer.problem_types).count("| near ") == table.count("| near ")
+    assert results_table(metrics, trainer.problems).count("| near ") == table.count("| near ")
 
 
 @pytest.mark.parametrize("sentences", [1, 2, 3])
@@ -151,7 +151,7 @@ def test_padded_packed_and_filled_batches_cost_the_same(sentences):
 def test_rows_that_it_cannot_learn_from_are_refused(tmp_path):
     labelled = make_rows(2).add_column("labels", [0] * 12)
 
-    with pytest.raises(ValueError, match="training set of task 'near' has labels, but a contrast"):
+    with pytest.raises(ValueError, match="training set of task 'near' has labels, but contrast"):
         make_trainer(tmp_path, 2, train=labelled)
     with pytest.raises(
         ValueError, match=r"'near' is of a contrastive task: .* list for every sent"

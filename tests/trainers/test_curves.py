@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from trainers import PROBLEMS
 from trainers.reports.curves import MOST_POINTS, task_curves
 from trainers.reports.plots import (
     MOST_MARKS,
@@ -22,7 +23,7 @@ HISTORY = [
 
 
 def test_losses_and_metrics_of_a_task_are_told_apart():
-    loss, metrics = task_curves(HISTORY, "moods", "classification")
+    loss, metrics = task_curves(HISTORY, PROBLEMS["classification"]("moods"))
 
     assert {one["name"]: one["points"] for one in loss["series"]} == {
         "training": [(1, 1.2), (2, 1.0)],
@@ -35,7 +36,7 @@ def test_losses_and_metrics_of_a_task_are_told_apart():
 
 
 def test_a_task_that_was_not_logged_has_no_plots():
-    assert task_curves(HISTORY, "pairs", "paraphrase") == []
+    assert task_curves(HISTORY, PROBLEMS["paraphrase"]("pairs")) == []
 
 
 def test_both_losses_of_pre_training_have_their_plots():
@@ -45,7 +46,7 @@ def test_both_losses_of_pre_training_have_their_plots():
         {"step": 3, "eval_text_perplexity": 1096.6, "eval_text_mlm_accuracy": 0.1},
     ]
 
-    mlm, nsp, metrics = task_curves(history, "text", "pretraining")
+    mlm, nsp, metrics = task_curves(history, PROBLEMS["pretraining"]("text"))
 
     assert [one["points"] for one in mlm["series"]] == [[(3, 8.0)], [(3, 7.0)]]
     assert [one["points"] for one in nsp["series"]] == [[(3, 1.0)], [(3, 0.9)]]
@@ -55,7 +56,7 @@ def test_both_losses_of_pre_training_have_their_plots():
 def test_the_only_loss_of_masked_tokens_is_that_of_the_task():
     history = [{"step": 3, "loss_text": 8.0}, {"step": 3, "eval_text_mlm_loss": 7.0}]
 
-    (mlm,) = task_curves(history, "text", "masked_lm")
+    (mlm,) = task_curves(history, PROBLEMS["masked_lm"]("text"))
 
     assert [one["points"] for one in mlm["series"]] == [[(3, 8.0)], [(3, 7.0)]]
 
@@ -64,7 +65,7 @@ def test_distances_of_vectors_have_a_plot_of_their_own():
     names = ("loss", "accuracy", "mrr", "alignment", "uniformity")
     history = [{"step": 3, "loss_near": 2.0}, {"step": 3} | {f"eval_near_{n}": 0.5 for n in names}]
 
-    plots = task_curves(history, "near", "contrastive")
+    plots = task_curves(history, PROBLEMS["contrastive"]("near"))
 
     assert {plot["title"]: [one["name"] for one in plot["series"]] for plot in plots} == {
         "Loss": ["training", "held out"],
@@ -77,7 +78,7 @@ def test_thresholds_are_not_among_the_metrics():
     names = ("loss", "exact_match", "f1", "best_f1", "best_f1_threshold")
     history = [{"step": 3} | {f"eval_quiz_{name}": 0.5 for name in names}]
 
-    _, metrics = task_curves(history, "quiz", "question_answering")
+    _, metrics = task_curves(history, PROBLEMS["question_answering"]("quiz"))
 
     shown = [one["name"] for one in metrics["series"]]
     assert shown == ["f1", "exact_match", "best_f1"]
@@ -86,7 +87,9 @@ def test_thresholds_are_not_among_the_metrics():
 def test_a_long_series_is_thinned_and_says_so():
     history = [{"step": step, "loss_moods": 1 / step} for step in range(1, 5001)]
 
-    ((series,),) = (plot["series"] for plot in task_curves(history, "moods", "classification"))
+    ((series,),) = (
+        plot["series"] for plot in task_curves(history, PROBLEMS["classification"]("moods"))
+    )
 
     assert len(series["points"]) == MOST_POINTS
     assert series["points"][0] == (1, 1.0)

@@ -5,11 +5,10 @@ import math
 import numpy as np
 import pytest
 from sklearn.metrics import label_ranking_average_precision_score
-from transformers import EvalPrediction
 
-from trainers import aggregates, standard_error, task_metrics
-from trainers.metrics import embeddings
-from trainers.metrics.embeddings import embedding_metrics
+from trainers import PROBLEMS, aggregates
+from trainers.problems.measures import embeddings
+from trainers.problems.measures.embeddings import embedding_metrics
 
 
 def make_vectors(rows, sentences, noise=1.0):
@@ -51,7 +50,7 @@ def test_alignment_and_uniformity_are_the_formulas(monkeypatch, block):
 def test_a_sentence_alone_has_a_uniformity():
     vectors = make_vectors(23, 2)
 
-    found = task_metrics("contrastive")(EvalPrediction(vectors[:, :1], np.zeros(23)))
+    found = PROBLEMS["contrastive"]("near").compute_metrics(vectors[:, :1])
 
     assert found == {"uniformity": embedding_metrics(vectors)["uniformity"]}
 
@@ -100,15 +99,21 @@ def test_a_standard_error_is_that_of_a_share():
     vectors = make_vectors(23, 2)
     share = embedding_metrics(vectors)["accuracy"]
 
-    error = standard_error("contrastive", vectors, None)
+    error = PROBLEMS["contrastive"]("near").measure(vectors).standard_error
 
     assert error == pytest.approx(math.sqrt(share * (1 - share) / 23))
 
 
 def test_tasks_without_labels_count_only_alone():
-    both = {"moods": ("classification", 0.5), "near": ("contrastive", 0.9)}
+    both = {
+        "moods": (PROBLEMS["classification"]("t"), 0.5),
+        "near": (PROBLEMS["contrastive"]("t"), 0.9),
+    }
 
     assert aggregates(both)["mean"] == 0.5
     assert aggregates({"near": both["near"]})["mean"] == 0.9
-    assert aggregates({"alone": ("contrastive", None), "moods": both["moods"]})["mean"] == 0.5
-    assert aggregates({"alone": ("contrastive", None)}) == {}
+    assert (
+        aggregates({"alone": (PROBLEMS["contrastive"]("t"), None), "moods": both["moods"]})["mean"]
+        == 0.5
+    )
+    assert aggregates({"alone": (PROBLEMS["contrastive"]("t"), None)}) == {}

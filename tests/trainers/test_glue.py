@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
-from trainers import GlueFile, Outputs, missing_files, write_glue_file, write_submission
+from trainers import GlueFile, missing_files, write_glue_file, write_submission
+from trainers.problems.labelled import Predicted
 
 NLI = ("entailment", "neutral", "contradiction")
 QNLI = GlueFile("QNLI", "classification", (*NLI[:1], "not_entailment"))
@@ -15,7 +16,7 @@ QNLI = GlueFile("QNLI", "classification", (*NLI[:1], "not_entailment"))
 
 def outputs(predictions):
     values = np.asarray(predictions)
-    return Outputs(values[:, None], values, None)
+    return Predicted(values[:, None], values, None)
 
 
 # by hand, after the sample submission of the server

@@ -3,9 +3,9 @@
 import pytest
 from huggingface_hub import ModelCard
 
-from trainers import plot_history, results_table, write_model_card
+from trainers import make_problems, plot_history, results_table, write_model_card
 
-PROBLEM_TYPES = {"moods": "classification", "my_scores": "similarity"}
+PROBLEMS = make_problems({"moods": "classification", "my_scores": "similarity"})
 METRICS = {
     "eval_moods_accuracy": 0.51234,
     "eval_moods_macro_f1": 0.4,
@@ -34,7 +34,7 @@ TEMPLATE = """---
 def test_the_table_is_markdown_with_the_primary_metric_first():
     table = results_table(
         METRICS,
-        PROBLEM_TYPES,
+        PROBLEMS,
         standard_errors={"moods": 0.015},
         rows={"moods": 1101, "my_scores": 9},
     )
@@ -54,7 +54,7 @@ def test_the_table_is_markdown_with_the_primary_metric_first():
 def test_the_plot_is_a_png(tmp_path):
     path = tmp_path / "plots" / "history.png"
 
-    plot_history(HISTORY, PROBLEM_TYPES, path)
+    plot_history(HISTORY, PROBLEMS, path)
 
     assert path.read_bytes().startswith(b"\x89PNG")
     assert [entry.name for entry in path.parent.iterdir()] == ["history.png"]
@@ -62,7 +62,7 @@ def test_the_plot_is_a_png(tmp_path):
 
 def test_an_empty_history_cannot_be_plotted(tmp_path):
     with pytest.raises(ValueError, match="no loss and no evaluation"):
-        plot_history([{"step": 2, "train_loss": 0.9}], PROBLEM_TYPES, tmp_path / "history.png")
+        plot_history([{"step": 2, "train_loss": 0.9}], PROBLEMS, tmp_path / "history.png")
 
     assert list(tmp_path.iterdir()) == []
 
@@ -76,7 +76,7 @@ def test_the_card_reads_back_with_its_numbers(tmp_path):
         path,
         model_name="tiny",
         metrics=METRICS,
-        problem_types=PROBLEM_TYPES,
+        problems=PROBLEMS,
         dataset_names={"moods": "SST-5"},
         card_data={"language": "en", "license": "apache-2.0", "tags": ["minbert"]},
         template_values={"results": "the table"},
@@ -109,7 +109,7 @@ def test_a_template_that_cannot_work_writes_no_card(tmp_path, text, message):
             tmp_path / "README.md",
             model_name="tiny",
             metrics=METRICS,
-            problem_types=PROBLEM_TYPES,
+            problems=PROBLEMS,
         )
 
     assert not (tmp_path / "README.md").exists()

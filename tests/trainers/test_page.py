@@ -22,7 +22,8 @@ from trainers import (
     write_results,
 )
 from trainers.data.task_sampling import Annealed
-from trainers.reports.evidence import MOST_CHARACTERS, write_evidence
+from trainers.problems.problem import MAX_QUOTED_CHARACTERS
+from trainers.reports.evidence import write_evidence
 from trainers.reports.page import printable
 
 NASTY = (
@@ -228,7 +229,7 @@ def test_a_long_text_is_folded_and_a_very_long_one_cut(write):
 
     assert page.faults == []
     errors = json.loads((folder / "report.json").read_text())["analyses"]["moods"]["errors"]
-    assert len(errors[0]["texts"][0]) < MOST_CHARACTERS + 10
+    assert len(errors[0]["texts"][0]) < MAX_QUOTED_CHARACTERS + 10
     folded = page.find("details", **{"class": "text", "dir": "auto"})
     assert len(folded) == sum(
         len(error["texts"])

@@ -3,8 +3,14 @@
 import numpy as np
 import pytest
 
-from trainers import write_predictions
-from trainers.reports.predictions import read_predictions
+from trainers import PROBLEMS
+from trainers.problems.labelled import Predicted, read_predictions
+
+
+def write(folder, ids, predictions, problem_type="similarity"):
+    outputs = Predicted(None, np.asarray(predictions), None)
+    PROBLEMS[problem_type]("t").write(folder, "dev", outputs, {"id": ids})
+    return folder / "dev-output.csv"
 
 
 @pytest.mark.parametrize(
@@ -28,38 +34,33 @@ from trainers.reports.predictions import read_predictions
     ],
 )
 def test_the_bytes_are_those_of_the_course(tmp_path, problem_type, predictions, expected):
-    path = tmp_path / "predictions" / "dev.csv"
-
-    write_predictions(path, ["x1", "x2"], predictions, problem_type)
+    path = write(tmp_path / "predictions", ["x1", "x2"], predictions, problem_type)
 
     assert path.read_bytes() == expected
-    assert [entry.name for entry in path.parent.iterdir()] == ["dev.csv"]
+    assert [entry.name for entry in path.parent.iterdir()] == ["dev-output.csv"]
 
 
 def test_ids_with_odd_characters_are_read_back(tmp_path):
     ids = ["r1\x85x", "r2\u2028x", "r3 , x"]
-    write_predictions(tmp_path / "dev.csv", ids, [0.5, 1.0, 2.0], "similarity")
-
-    names, values = read_predictions(tmp_path / "dev.csv")
+    names, values = read_predictions(write(tmp_path, ids, [0.5, 1.0, 2.0]))
 
     assert names == ids
     assert values.tolist() == [0.5, 1.0, 2.0]
 
 
 @pytest.mark.parametrize(
-    ("ids", "predictions", "problem_type", "message"),
+    ("predictions", "message"),
     [
-        (["x"], [1.0, 2.0], "similarity", "1 ids but 2 predictions"),
-        (["x"], [float("nan")], "similarity", "prediction of row 'x' is nan"),
-        (["x"], [1.0], "tagging", "problem_type='tagging'"),
+        ([1.0, 2.0], "1 ids but 2 predictions"),
+        ([float("nan")], "prediction of row 'x' is nan"),
     ],
 )
-def test_bad_predictions_leave_the_old_file(tmp_path, ids, predictions, problem_type, message):
-    path = tmp_path / "dev.csv"
+def test_bad_predictions_leave_the_old_file(tmp_path, predictions, message):
+    path = tmp_path / "dev-output.csv"
     path.write_text("before")
 
     with pytest.raises(ValueError, match=message):
-        write_predictions(path, ids, predictions, problem_type)
+        write(tmp_path, ["x"], predictions)
 
     assert path.read_text() == "before"
     assert len(list(tmp_path.iterdir())) == 1

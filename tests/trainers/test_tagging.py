@@ -9,20 +9,17 @@ from transformers import TrainingArguments
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests.trainers.tiny import VOCABULARY
-from trainers import MultiTaskTrainer
-from trainers.metrics.tagging import (
+from trainers import PROBLEMS, MultiTaskTrainer
+from trainers.problems.measures.entities import (
     Tagged,
     TagNames,
     analyse_tags,
     count_entities,
     describe_types,
-    f1_standard_error,
     find_entities,
-    join_rows_of_words,
     tag_metrics,
-    tags_by_row,
 )
-from trainers.reports.predictions import write_tags
+from trainers.problems.token_classification import join_windows, tags_by_row, write_tags
 from trainers.reports.results import evaluate_run
 
 NAMES = ["O", "B-A", "I-A", "B-B", "I-B", "B-C", "I-C"]
@@ -113,7 +110,8 @@ def test_the_standard_error_is_that_of_sentences():
     residuals = right - right.sum() / sums.sum() * sums
     expected = np.sqrt((residuals**2).sum()) / sums.sum()
 
-    assert f1_standard_error(found, TAGS) == pytest.approx(expected, rel=0.1)
+    problem = PROBLEMS["token_classification"]("tags", {"labels": NAMES})
+    assert problem.measure(found).standard_error == pytest.approx(expected, rel=0.1)
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -270,7 +268,7 @@ def test_the_worst_sentences_are_shown():
 
 def test_predictions_of_other_rows_are_refused():
     with pytest.raises(ValueError, match="not of these rows"):
-        join_rows_of_words(np.zeros((13, 2), np.int16), make_rows(13))
+        join_windows(np.zeros((13, 2), np.int16), make_rows(13))
 
 
 def test_rows_without_a_label_a_token_are_refused(tmp_path):

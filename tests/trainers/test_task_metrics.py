@@ -6,27 +6,45 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
-from transformers import EvalPrediction
 
 from trainers import (
-    PRIMARY_METRIC,
+    PROBLEMS,
     aggregates,
-    check_metric,
     glue_score,
-    standard_error,
-    task_metrics,
+    make_problems,
 )
-from trainers.data.text import SCORES, TEXT_TYPES
-from trainers.metrics.scores import METRIC_SCORES
+from trainers.problems import labelled, similarity
+from trainers.problems.text import SCORES
 
 RANDOM = np.random.default_rng(3)
+METRICS = {
+    metric.name: metric
+    for module in (labelled, similarity)
+    for metric in vars(module).values()
+    if isinstance(metric, labelled.PredictionMetric)
+}
+
+
+def collect(kind, logits, labels, metrics=(), decode=None):
+    problem = PROBLEMS[kind]("t", metrics=metrics)
+    return problem, problem.collect(np.asarray(logits), None, np.asarray(labels), decode)
+
+
+def measure(kind, logits, labels, metrics=(), decode=None):
+    problem, outputs = collect(kind, logits, labels, metrics, decode)
+    return problem.compute_metrics(outputs)
+
+
+def standard_error(kind, logits, labels, metrics=()):
+    problem, outputs = collect(kind, logits, labels, metrics)
+    return problem.measure(outputs).standard_error
 
 
 def test_classification_equals_scikit_learn():
     logits = RANDOM.normal(size=(53, 5)).astype(np.float32)
     labels = RANDOM.integers(0, 5, size=53)
 
-    metrics = task_metrics("classification")(EvalPrediction(logits, labels))
+    metrics = measure("classification", logits, labels)
 
     decided = logits.argmax(1)
     assert metrics == {
@@ -39,7 +57,7 @@ def test_paraphrase_equals_scikit_learn():
     logits = RANDOM.normal(size=(53, 1)).astype(np.float32)
     labels = RANDOM.integers(0, 2, size=53).astype(np.float32)
 
-    metrics = task_metrics("paraphrase")(EvalPrediction(logits, labels))
+    metrics = measure("paraphrase", logits, labels)
 
     decided = logits[:, 0] > 0
     assert metrics == {
@@ -53,68 +71,69 @@ def test_similarity_equals_scipy():
     logits = RANDOM.normal(size=(53, 1)).astype(np.float32)
     labels = (logits[:, 0] + RANDOM.normal(size=53)).astype(np.float32)
 
-    metrics = task_metrics("similarity")(EvalPrediction(logits, labels))
+    metrics = measure("similarity", logits, labels)
 
     assert metrics["pearson"] == pytest.approx(pearsonr(logits[:, 0], labels).statistic, abs=1e-6)
     assert metrics["spearman"] == pytest.approx(spearmanr(logits[:, 0], labels).statistic)
 
 
 def test_a_metric_can_be_computed_again():
-    compute = task_metrics("classification")
-    right = EvalPrediction(np.eye(3), np.arange(3))
-    wrong = EvalPrediction(np.eye(3), np.arange(3)[::-1])
+    right, wrong = np.arange(3), np.arange(3)[::-1]
 
-    assert [compute(one)["accuracy"] for one in (right, wrong, right)] == [
-        1,
-        pytest.approx(1 / 3),
-        1,
-    ]
+    found = [measure("classification", np.eye(3), one) for one in (right, wrong, right)]
+
+    assert [one["accuracy"] for one in found] == [1, pytest.approx(1 / 3), 1]
 
 
 @pytest.mark.parametrize("logits", [np.ones((7, 1)), np.full((7, 1), np.nan), np.ones((1, 1))])
 def test_an_undefined_correlation_is_zero_with_a_warning(logits, caplog):
     with caplog.at_level(logging.WARNING):
-        metrics = task_metrics("similarity")(EvalPrediction(logits, np.arange(len(logits))))
+        metrics = measure("similarity", logits, np.arange(len(logits)))
 
     assert metrics == {"pearson": 0.0, "spearman": 0.0}
-    assert "pearson is not defined" in caplog.text
+    assert "pearson is undefined" in caplog.text
 
 
 @pytest.mark.parametrize("logit", [-1.0, 1.0])
 def test_constant_decisions_give_numbers(logit):
     labels = np.zeros(4)
 
-    metrics = task_metrics("paraphrase")(EvalPrediction(np.full((4, 1), logit), labels))
+    metrics = measure("paraphrase", np.full((4, 1), logit), labels)
 
     assert np.isfinite(list(metrics.values())).all()
 
 
-def test_every_problem_type_has_its_primary_metric():
+def test_every_problem_type_reports_its_headline_metric():
     logits = {
         "classification": np.eye(2),
         "paraphrase": np.eye(2)[:, :1],
         "similarity": [[0.0], [1.0]],
         "contrastive": np.ones((2, 2, 1)),
     }
-    logits |= dict.fromkeys(TEXT_TYPES, np.ones((2, len(SCORES))))
+    logits |= {
+        kind: np.ones((2, len(SCORES))) for kind, problem in PROBLEMS.items() if problem.is_text
+    }
 
     for kind, values in logits.items():
-        found = task_metrics(kind)(EvalPrediction(np.asarray(values), np.arange(2)))
-        assert PRIMARY_METRIC[kind] in found
-    # these are measured in words and questions, which several rows can share
-    others = {"token_classification", "question_answering"}
-    assert PRIMARY_METRIC.keys() == logits.keys() | others
-    for kind in others:
-        with pytest.raises(ValueError, match=r"use trainers\.[\w.]+"):
-            task_metrics(kind)
+        problem, outputs = collect(kind, values, np.arange(2))
+        assert problem.headline[0] in problem.compute_metrics(outputs)
+    # these are measured in sentences and questions, which several rows can share
+    others = {kind for kind, problem in PROBLEMS.items() if problem.joins_rows}
+    assert PROBLEMS.keys() == logits.keys() | others
+
+
+def test_every_problem_has_the_name_of_its_key():
+    assert {kind: problem.problem_type for kind, problem in PROBLEMS.items()} == {
+        kind: kind for kind in PROBLEMS
+    }
 
 
 def test_aggregates_follow_their_formulas():
     values = aggregates(
         {
-            "sst": ("classification", 0.5),
-            "quora": ("paraphrase", 0.8),
-            "sts": ("similarity", 0.6),
+            "sst": (PROBLEMS["classification"]("t"), 0.5),
+            "quora": (PROBLEMS["paraphrase"]("t"), 0.8),
+            "sts": (PROBLEMS["similarity"]("t"), 0.6),
         }
     )
 
@@ -150,7 +169,7 @@ def test_a_standard_error_needs_rows():
 
 def test_unknown_problem_types_are_refused():
     with pytest.raises(ValueError, match="problem_type='tagging'; expected one of classification"):
-        task_metrics("tagging")
+        make_problems({"t": "tagging"})
 
 
 def test_no_tasks_cannot_be_summed_up():
@@ -165,7 +184,7 @@ def test_the_model_s_own_predictions_are_measured():
     def decode(values):
         return 1 / (1 + np.exp(-values[:, 0]))
 
-    metrics = task_metrics("similarity", decode)(EvalPrediction(logits, labels))
+    metrics = measure("similarity", logits, labels, decode=decode)
 
     assert metrics["pearson"] == pytest.approx(pearsonr(decode(logits), labels).statistic)
     assert metrics["pearson"] != pytest.approx(pearsonr(logits[:, 0], labels).statistic)
@@ -175,9 +194,7 @@ def test_a_metric_that_was_chosen_comes_first():
     logits = RANDOM.normal(size=(53, 2)).astype(np.float32)
     labels = RANDOM.integers(0, 2, size=53)
 
-    metrics = task_metrics("classification", metric=("matthews_correlation",))(
-        EvalPrediction(logits, labels)
-    )
+    metrics = measure("classification", logits, labels, ("matthews_correlation",))
 
     assert list(metrics) == ["matthews_correlation", "accuracy", "macro_f1"]
     expected = matthews_corrcoef(labels, logits.argmax(1))
@@ -185,24 +202,29 @@ def test_a_metric_that_was_chosen_comes_first():
 
 
 def test_a_constant_prediction_has_no_matthews_correlation():
-    compute = task_metrics("classification", metric=("matthews_correlation",))
+    logits, labels = np.eye(2)[[0, 0, 0]], np.array([0, 1, 0])
 
-    assert compute(EvalPrediction(np.eye(2)[[0, 0, 0]], np.array([0, 1, 0])))[
-        "matthews_correlation"
-    ] == pytest.approx(0)
+    metrics = measure("classification", logits, labels, ("matthews_correlation",))
+
+    assert metrics["matthews_correlation"] == pytest.approx(0)
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "message"),
     [
-        ("classification", "f1", "task 't': metric='f1' is none of a classification; it has acc"),
-        ("similarity", "accuracy", "'accuracy' is none of a similarity; it has pearson, spearman"),
-        ("contrastive", "accuracy", "none of a contrastive; its metrics are fixed, leave it out"),
+        ("classification", "f1", "task 't': 'f1' is not a metric of classification tasks, .* acc"),
+        ("classification", "acc", "did you mean 'accuracy'"),
+        (
+            "similarity",
+            "accuracy",
+            "not a metric of similarity tasks, which have pearson, spearman",
+        ),
+        ("contrastive", "accuracy", "the metrics of contrastive tasks are fixed; leave `metrics`"),
     ],
 )
 def test_a_metric_of_another_problem_type_is_refused(kind, name, message):
     with pytest.raises(ValueError, match=message):
-        check_metric("t", kind, (name,))
+        PROBLEMS[kind]("t", metrics=(name,))
 
 
 REFERENCES = {
@@ -215,28 +237,31 @@ REFERENCES = {
 }
 
 
-@pytest.mark.parametrize("name", METRIC_SCORES)
+@pytest.mark.parametrize("name", METRICS)
 @pytest.mark.parametrize("classes", [2, 4])
 def test_scores_of_many_draws_equal_those_of_scikit_learn_and_scipy(name, classes):
     found, labels = RANDOM.integers(0, classes, size=(2, 7, 23)).astype(np.float64)
     if classes > 2:
         found[0, found[0] == 0] = labels[0, labels[0] == 0] = 1  # a draw that lacks a class
 
-    scores = METRIC_SCORES[name](found, labels)
+    scores = METRICS[name].draws(found, labels)
 
     expected = [REFERENCES[name](*draw) for draw in zip(labels, found, strict=True)]
     np.testing.assert_allclose(scores, expected, atol=1e-12)
+    if classes == 2 or name != "f1":
+        reported = [METRICS[name].value(*draw) for draw in zip(found, labels, strict=True)]
+        assert reported == expected
 
 
-@pytest.mark.parametrize("name", METRIC_SCORES)
+@pytest.mark.parametrize("name", METRICS)
 def test_scores_of_constant_predictions_are_numbers(name):
-    assert np.isfinite(METRIC_SCORES[name](np.zeros(6), np.array([0.0, 1, 0, 1, 1, 0])))
+    assert np.isfinite(METRICS[name].draws(np.zeros(6), np.array([0.0, 1, 0, 1, 1, 0])))
 
 
 def test_the_standard_error_of_a_matthews_correlation_is_that_of_a_correlation():
     labels = RANDOM.integers(0, 2, size=2000)
     logits = np.eye(2)[np.where(RANDOM.random(2000) < 0.8, labels, 1 - labels)]
-    error = standard_error("classification", logits, labels, metric="matthews_correlation")
+    error = standard_error("classification", logits, labels, ("matthews_correlation",))
 
     # for balanced classes it is 2 accuracy - 1
     accuracy = standard_error("classification", logits, labels)

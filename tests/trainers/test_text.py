@@ -18,10 +18,16 @@ from modeling_minbert import (
 )
 from tests.trainers import tiny
 from tests.trainers.texts import CLS, FIRST, MASK, SEP, VOCABULARY, Pairs
-from trainers import Masking, SomeRows, TaskBatchSampler, TaskCollator, TaskDataset
+from trainers import (
+    PROBLEMS,
+    Masking,
+    SomeRows,
+    TaskBatchSampler,
+    TaskCollator,
+    TaskDataset,
+    make_problems,
+)
 from trainers.data.shapes import FixedShapes
-from trainers.data.text import score_text
-from trainers.metrics.task_metrics import standard_error, task_metrics
 from trainers.training.checks import find_texts
 
 MODELS = {
@@ -51,7 +57,7 @@ def make_model(kind, **changes):
 def make_batch(masking, kind="pretraining", rows=(0, 1, 2, 3), number=0, **options):
     """Collate some rows of a pass."""
     source = Pairs(10)
-    texts = find_texts({"text": kind}, {"text": masking})
+    texts = find_texts(make_problems({"text": kind}), {"text": masking})
     dataset = TaskDataset({"text": source})
     indices = [row + number * len(source) for row in rows]
     return TaskCollator(0, texts=texts, **options)(dataset.__getitems__(indices))
@@ -172,7 +178,7 @@ def test_fixed_shapes_change_no_loss_and_no_score(masking, kind):
         del batch["task"]
         batch.pop("num_rows", None)
         outputs = model(**batch)
-        found.append((outputs.loss, score_text(kind, batch, outputs)[:4]))
+        found.append((outputs.loss, PROBLEMS[kind]("text").gather(batch, outputs)[0][:4]))
 
     torch.testing.assert_close(*found)
     if kind != "next_sentence":
@@ -188,7 +194,7 @@ def test_scores_are_those_of_the_logits(masking, packed):
     del padded["task"]
     logits = model(**{**padded, "labels": None}).prediction_logits
 
-    scores = score_text("pretraining", batch, model(**batch))
+    scores = PROBLEMS["pretraining"]("text").gather(batch, model(**batch))[0]
 
     labels = padded["labels"]
     nll = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none").sum(dim=1)
@@ -203,9 +209,8 @@ def test_scores_are_those_of_the_logits(masking, packed):
 
 def test_metrics_are_means_over_tokens_and_over_rows():
     scores = np.asarray([[6.0, 1, 2, 0.5, 1], [2.0, 3, 6, 1.5, 0]], dtype=np.float32)
-    predicted = type("Found", (), {"predictions": scores, "label_ids": None})
 
-    found = task_metrics("pretraining")(predicted)
+    found = PROBLEMS["pretraining"]("text").compute_metrics(scores)
 
     assert found == pytest.approx(
         {
@@ -222,8 +227,9 @@ def test_the_standard_error_knows_that_tokens_of_a_row_belong_together():
     alike = np.repeat([[0.0, 1, 1, 0, 0], [0.0, 0, 1, 0, 0]], 50, axis=0)
     together = np.asarray([[0.0, 10, 10, 0, 0], [0.0, 0, 10, 0, 0]] * 5)
 
-    assert standard_error("masked_lm", alike, None) == pytest.approx(0.05)
-    assert standard_error("masked_lm", together, None) == pytest.approx(0.5 / math.sqrt(10))
+    problem = PROBLEMS["masked_lm"]("text")
+    assert problem.measure(alike).standard_error == pytest.approx(0.05)
+    assert problem.measure(together).standard_error == pytest.approx(0.5 / math.sqrt(10))
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -331,14 +337,14 @@ def test_some_rows_are_those_of_the_source():
 
 def test_masks_need_something_that_draws_them():
     with pytest.raises(ValueError, match=r"'text' of problem_type 'masked_lm' .* give masking="):
-        find_texts({"text": "masked_lm"}, {})
+        find_texts(make_problems({"text": "masked_lm"}), {})
 
 
 def test_masks_need_rows_whose_number_is_known(masking):
-    texts = find_texts({"text": "masked_lm"}, {"text": masking})
+    texts = find_texts(make_problems({"text": "masked_lm"}), {"text": masking})
     rows = [{"task": "text", "input_ids": [1, 5, 2], "token_type_ids": [0, 0, 0]}]
 
-    with pytest.raises(ValueError, match="masks of task 'text' are drawn for the rows of a"):
+    with pytest.raises(ValueError, match="masks of task 'text' need rows of a TaskDataset"):
         TaskCollator(0, texts=texts)(rows)
 
 

@@ -14,9 +14,6 @@ from .base import ComputeLoss, Method, StepLoss, refuse_sharding
 
 logger = logging.getLogger(__name__)
 
-# Problem types whose logits are whole predictions.
-COMPARABLE_TYPES = ("classification", "paraphrase", "similarity")
-
 
 class Regularizer(Method):
     """A method that adds a divergence between predictions to the loss of some tasks."""
@@ -47,8 +44,8 @@ class Regularizer(Method):
         refuse_sharding(trainer, self.key)
         self.tasks = frozenset(
             task
-            for task, kind in trainer.problem_types.items()
-            if kind in COMPARABLE_TYPES and trainer.task_training[task].regularize
+            for task, problem in trainer.problems.items()
+            if problem.is_comparable and trainer.task_training[task].regularize
         )
         others = [task for task in trainer.problem_types if task not in self.tasks]
         if not self.tasks:

@@ -25,12 +25,8 @@ class ThresholdFitting(Method):
     def attach(self, trainer: Any) -> None:
         """Find the tasks that need a threshold."""
         self.trainer = trainer
-        described = getattr(getattr(trainer.model, "config", None), "tasks", None) or {}
         self.tasks = [
-            task
-            for task, head in described.items()
-            if trainer.problem_types.get(task) == "paraphrase"
-            and (head.get("threshold", 0.5) is None or head.get("threshold_fitted"))
+            task for task, problem in trainer.problems.items() if problem.needs_threshold_fit
         ]
 
     def before_evaluation(self, task: str) -> None:

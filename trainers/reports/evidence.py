@@ -1,4 +1,4 @@
-"""What a report needs of a run beside ``metrics.json``, in one file that outlives the run."""
+"""``report.json``: what the report of a run needs beside ``metrics.json``."""
 
 import json
 import math
@@ -10,30 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import numpy as np
 import torch
 
 from trainers.data.task_dataset import Rows
 from trainers.files import write_text
-from trainers.metrics.answers import QUESTION_ANSWERING
-from trainers.metrics.tagging import Tagged, analyse_tags
-from trainers.training.checks import has_labels
 from trainers.training.multitask import MultiTaskTrainer
 
-from .analysis import analyse, find_errors
-from .answer_analysis import analyse_answers
 from .curves import task_curves
-from .results import Outputs
 
 EVIDENCE_FILE = "report.json"
-# A page with whole books in it would be no page.
-MOST_CHARACTERS = 2000
 
 
 def write_evidence(
     trainer: MultiTaskTrainer,
     encoded: Mapping[str, Mapping[str, Rows]],
-    outputs: Mapping[tuple[str, str], Outputs],
+    outputs: Mapping[tuple[str, str], Any],
     texts: Mapping[str, datasets.Dataset] | None = None,
     examples: int = 20,
 ) -> None:
@@ -42,17 +33,16 @@ def write_evidence(
     Args:
         trainer: The trainer, for its history.
         encoded: By task and split, the encoded rows.
-        outputs: By task and split, what the model said of them.
+        outputs: By task and split, the outputs of ``evaluate_run``.
         texts: The validation rows of tasks with labels, in the order of ``encoded``: ``id``,
             ``sentence1`` and for pairs ``sentence2``.
-        examples: Number of the worst errors of a task whose texts are written down.
+        examples: Number of errors to list for each task.
     """
     history = trainer.state.log_history
     content = {
         "problem_types": trainer.problem_types,
         "curves": {
-            task: task_curves(history, task, kind, trainer.metrics.get(task, ()))
-            for task, kind in trainer.problem_types.items()
+            task: task_curves(history, problem) for task, problem in trainer.problems.items()
         },
         "evaluated_step": _evaluated_step(trainer),
         "train_seconds": next(
@@ -66,16 +56,18 @@ def write_evidence(
         },
         "environment": describe_environment(trainer.args),
         "analyses": {
-            task: _analyse_task(trainer, task, encoded, found, (texts or {}).get(task), examples)
+            task: trainer.problems[task].analyse(
+                found, encoded[task][split], (texts or {}).get(task), examples
+            )
             for (task, split), found in outputs.items()
-            if split == "validation" and has_labels(encoded[task][split])
+            if split == "validation" and trainer.problems[task].is_labelled(encoded[task][split])
         },
     }
     write_text(Path(str(trainer.args.output_dir)) / EVIDENCE_FILE, json.dumps(content) + "\n")
 
 
 def describe_environment(args: Any) -> dict[str, str]:
-    """Say when and on what a run was made; nothing of who made it.
+    """Describe the date, the machine and the software of a run, but no person.
 
     Args:
         args: Arguments of the Trainer.
@@ -98,13 +90,13 @@ def describe_environment(args: Any) -> dict[str, str]:
 
 
 def _evaluated_step(trainer: MultiTaskTrainer) -> int:
-    """Find the step whose weights were evaluated."""
+    """Return the step whose weights were evaluated."""
     best = trainer.state.best_global_step if trainer.args.load_best_model_at_end else None
     return int(best or trainer.state.global_step)
 
 
 def _describe_shares(trainer: MultiTaskTrainer) -> dict[str, Any]:
-    """Say how much of an epoch was a task's, or of the run, where every epoch has other shares."""
+    """Describe each task's share of an epoch, or of the whole run if epochs differ."""
     sampler = trainer.train_sampler
     if sampler is None:
         return {"shares": {}}
@@ -120,61 +112,3 @@ def _describe_shares(trainer: MultiTaskTrainer) -> dict[str, Any]:
         "shares": {task: share._asdict() for task, share in shares.items()},
         "shares_of": name,
     }
-
-
-def _analyse_task(
-    trainer: MultiTaskTrainer,
-    task: str,
-    encoded: Mapping[str, Mapping[str, Rows]],
-    found: Outputs,
-    texts: datasets.Dataset | None,
-    examples: int,
-) -> dict[str, Any]:
-    kind, rows = trainer.problem_types[task], encoded[task]["validation"]
-    if kind == QUESTION_ANSWERING:
-        return _analyse_questions(rows, found, texts, examples)
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    head: Mapping[str, Any] = (model.config.tasks or {}).get(task, {})
-    if isinstance(found.logits, Tagged):
-        return analyse_tags(found.logits, head["labels"], rows, examples)
-    names = head.get("labels") or ()
-    values = (kind, found.logits, found.predictions, np.asarray(found.labels))
-    analysis = analyse(*values, names=names, score_range=head.get("score_range"))
-    ids: Any = rows
-    errors = find_errors(*values, examples)
-    analysis["errors"] = [
-        {
-            "id": str(ids[row]["id"]),
-            "texts": [] if texts is None else _read_texts(texts[row]),
-            "label": _show(kind, values[3][row], names),
-            "prediction": _show(kind, values[2][row], names),
-            "size": size,
-        }
-        for row, size in errors
-    ]
-    return analysis
-
-
-def _analyse_questions(
-    windows: Any, found: Outputs, texts: datasets.Dataset | None, examples: int
-) -> dict[str, Any]:
-    """Sum up the answers to questions, with the texts of the worst."""
-    right = dict(zip(windows["id"][:], windows["answers"][:], strict=True))
-    analysis = analyse_answers(found.predictions, right, examples)
-    ids = [] if texts is None else texts["id"][:]
-    for error in analysis["errors"]:
-        error["texts"] = [] if texts is None else _read_texts(texts[ids.index(error["id"])])
-    return analysis
-
-
-def _show(kind: str, value: Any, names: Any) -> str:
-    if kind == "similarity":
-        return f"{float(value):.2f}"
-    return str(names[int(value)]) if int(value) < len(names) else str(int(value))
-
-
-def _read_texts(row: Mapping[str, Any]) -> list[str]:
-    texts = [row[name] for name in ("sentence1", "sentence2") if name in row]
-    return [
-        text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + " […]" for text in texts
-    ]

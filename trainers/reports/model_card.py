@@ -1,4 +1,4 @@
-"""What a run leaves for people: a table, plots and a model card."""
+"""The table, the plot and the model card of a run."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -7,26 +7,11 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from trainers.data.text import TEXT_TYPES
 from trainers.files import replaced_when_done, write_text
-from trainers.metrics.task_metrics import AGGREGATES, METRIC_NAMES, headline_metrics, metric_names
+from trainers.problems.aggregates import AGGREGATES
+from trainers.problems.problem import Problem
 
 from .curves import Points, find_points
-
-# Names of the Hub for what a task is: https://huggingface.co/tasks
-HUB_TASKS = {
-    "classification": "text-classification",
-    "paraphrase": "text-classification",
-    "similarity": "sentence-similarity",
-    "contrastive": "sentence-similarity",
-    "token_classification": "token-classification",
-    "question_answering": "question-answering",
-    "masked_lm": "fill-mask",
-    "next_sentence": "text-classification",
-    "pretraining": "fill-mask",
-}
-# What is plotted of an evaluation, where it is not what stands for the task.
-PLOTTED = {"pretraining": ("mlm_accuracy", "nsp_accuracy")}
 
 MEAN = "mean of all tasks"
 HELD_OUT = " (held out)"
@@ -34,33 +19,31 @@ HELD_OUT = " (held out)"
 
 def results_table(
     metrics: Mapping[str, float],
-    problem_types: Mapping[str, str],
+    problems: Mapping[str, Problem[Any]],
     *,
     standard_errors: Mapping[str, float] | None = None,
     rows: Mapping[str, int] | None = None,
-    chosen: Mapping[str, Sequence[str]] | None = None,
     prefix: str = "eval",
 ) -> str:
-    """Show the metrics of every task and the aggregates as a Markdown table.
+    """Format the metrics of every task and the aggregates as a Markdown table.
 
     Args:
-        metrics: What ``MultiTaskTrainer.evaluate`` returned.
-        problem_types: Problem type of each task.
-        standard_errors: Standard error of the primary metric of each task.
+        metrics: Result of ``MultiTaskTrainer.evaluate``.
+        problems: Problem of each task.
+        standard_errors: Standard error of the headline metric of each task.
         rows: Number of evaluation rows of each task.
-        chosen: The metrics that stand for a task, where they are not those of its problem type.
-        prefix: Begins every name in ``metrics``.
+        prefix: Prefix of every name in ``metrics``.
 
     Returns:
-        Lines of equal width; the primary metric of a task comes first.
+        Lines of equal width; the headline metric of a task comes first.
     """
     lines = [("task", "metric", "value", "standard error", "rows")]
-    for task, kind in problem_types.items():
-        names = metric_names(kind, (chosen or {}).get(task, ()))
-        for name in names:
+    for task, problem in problems.items():
+        for metric in problem.reported:
+            name = metric.name
             if f"{prefix}_{task}_{name}" not in metrics:
                 continue
-            error = (standard_errors or {}).get(task) if name == names[0] else None
+            error = (standard_errors or {}).get(task) if name == problem.headline[0] else None
             count = (rows or {}).get(task)
             lines.append(
                 (
@@ -83,8 +66,8 @@ def markdown_table(lines: Sequence[Sequence[str]], text_columns: int = 2) -> str
     """Align a table.
 
     Args:
-        lines: The head and the rows.
-        text_columns: How many columns are text; those after them are numbers.
+        lines: The header and the rows.
+        text_columns: Number of columns of text; the columns after them are numbers.
     """
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rule = [
@@ -103,41 +86,38 @@ def markdown_table(lines: Sequence[Sequence[str]], text_columns: int = 2) -> str
 
 
 def has_history(
-    log_history: Sequence[Mapping[str, float]], problem_types: Mapping[str, str]
+    log_history: Sequence[Mapping[str, float]], problems: Mapping[str, Problem[Any]]
 ) -> bool:
-    """Tell whether a log has anything to plot."""
-    return any(any(series.values()) for series in _find_series(log_history, problem_types))
+    """Return whether a log has anything to plot."""
+    return any(any(series.values()) for series in _find_series(log_history, problems))
 
 
 def plot_history(
     log_history: Sequence[Mapping[str, float]],
-    problem_types: Mapping[str, str],
+    problems: Mapping[str, Problem[Any]],
     path: str | os.PathLike[str],
-    *,
-    chosen: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
-    """Plot the losses and the primary metric of each task over the steps.
+    """Plot the losses and the headline metric of each task over the steps.
 
     Args:
         log_history: ``trainer.state.log_history``.
-        problem_types: Problem type of each task.
+        problems: Problem of each task.
         path: PNG file to write.
-        chosen: The metrics that stand for a task, where they are not those of its problem type.
 
     Raises:
         ValueError: If the history has neither a loss nor an evaluation.
     """
-    if not has_history(log_history, problem_types):
+    if not has_history(log_history, problems):
         raise ValueError("the log has no loss and no evaluation to plot; log at least once")
-    # importing it takes memory that a run which only trains can do without
+    # a run that only trains saves the memory of this import
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    losses, scores = _find_series(log_history, problem_types, chosen)
-    of_text = all(kind in TEXT_TYPES for kind in problem_types.values())
-    label = "accuracy" if of_text else "accuracy, F1 or Pearson correlation"
-    if chosen:
-        label = "metric"  # the legend says which
+    losses, scores = _find_series(log_history, problems)
+    is_text = all(problem.is_text for problem in problems.values())
+    label = "accuracy" if is_text else "accuracy, F1 or Pearson correlation"
+    if any(problem.chosen for problem in problems.values()):
+        label = "metric"  # the legend names it
     panels = (
         (losses, "Loss per task", "loss (unweighted)"),
         (scores, "Evaluation on held-out data", label),
@@ -153,23 +133,21 @@ def plot_history(
 
 def _find_series(
     history: Sequence[Mapping[str, float]],
-    problem_types: Mapping[str, str],
-    chosen: Mapping[str, Sequence[str]] | None = None,
+    problems: Mapping[str, Problem[Any]],
 ) -> tuple[dict[str, Points], dict[str, Points]]:
-    """Collect losses and scores as (step, value), by what they are called in the plot."""
+    """Collect losses and scores as (step, value), by their names in the plot."""
     losses, scores = {}, {}
-    for task, kind in problem_types.items():
-        parts = ("mlm", "nsp") if kind == "pretraining" else ("",)
-        for part in parts:
+    for task, problem in problems.items():
+        for part in problem.part_losses or ("",):
             name = f"{task} {part}".strip()
             losses[name] = find_points(history, "_".join(filter(None, ("loss", task, part))))
-        for metric in METRIC_NAMES[kind]:
-            if metric.endswith("_loss"):
-                name = f"{task} {metric.removesuffix('_loss')}{HELD_OUT}"
-                losses[name] = find_points(history, f"eval_{task}_{metric}")
-        for metric in PLOTTED.get(kind, headline_metrics(kind, (chosen or {}).get(task, ()))[:1]):
-            scores[f"{task} ({metric})"] = find_points(history, f"eval_{task}_{metric}")
-    if len(problem_types) > 1:
+        for metric in problem.metrics:
+            if metric.is_loss:
+                name = f"{task} {metric.name.removesuffix('_loss')}{HELD_OUT}"
+                losses[name] = find_points(history, f"eval_{task}_{metric.name}")
+        for name in problem.plotted:
+            scores[f"{task} ({name})"] = find_points(history, f"eval_{task}_{name}")
+    if len(problems) > 1:
         scores[MEAN] = find_points(history, "eval_mean")
     return losses, scores
 
@@ -196,31 +174,29 @@ def write_model_card(
     *,
     model_name: str,
     metrics: Mapping[str, float],
-    problem_types: Mapping[str, str],
-    chosen: Mapping[str, Sequence[str]] | None = None,
+    problems: Mapping[str, Problem[Any]],
     dataset_names: Mapping[str, str] | None = None,
     card_data: Mapping[str, Any] | None = None,
     template_values: Mapping[str, Any] | None = None,
 ) -> None:
-    """Fill the template with the numbers of a run; the results go into the metadata too.
+    """Fill the template with the numbers of a run; its metadata get the results, too.
 
     Args:
         template_path: Jinja template of a model card with ``{{ card_data }}`` as its metadata.
         path: Card to write.
         model_name: Name in the ``model-index``.
-        metrics: What ``MultiTaskTrainer.evaluate`` returned.
-        problem_types: Problem type of each task.
-        chosen: The metrics that stand for a task, where they are not those of its problem type.
-        dataset_names: Data set of each task; a task that is not named counts as its own.
+        metrics: Result of ``MultiTaskTrainer.evaluate``.
+        problems: Problem of each task.
+        dataset_names: Data set of each task; the default is the name of the task.
         card_data: Other metadata: language, license, base_model, tags and so on.
-        template_values: Other names in the template.
+        template_values: Other variables of the template.
 
     Raises:
         ValueError: If the template is missing or the card does not read back as it was written.
     """
     if not Path(template_path).is_file():
         raise ValueError(f"the template {str(template_path)!r} of the model card is not a file")
-    results = _eval_results(metrics, problem_types, chosen or {}, dataset_names or {})
+    results = _eval_results(metrics, problems, dataset_names or {})
     measured = sorted({result.metric_type for result in results})
     data = ModelCardData(
         **{"model_name": model_name, "eval_results": results, "metrics": measured or None}
@@ -239,24 +215,23 @@ def write_model_card(
 
 def _eval_results(
     metrics: Mapping[str, float],
-    problem_types: Mapping[str, str],
-    chosen: Mapping[str, Sequence[str]],
+    problems: Mapping[str, Problem[Any]],
     dataset_names: Mapping[str, str],
 ) -> list[EvalResult]:
     return [
         EvalResult(
-            task_type=HUB_TASKS[kind],
+            task_type=problem.hub_task,
             task_name=task,
             dataset_type=dataset_names.get(task, task),
             dataset_name=dataset_names.get(task, task),
             dataset_split="validation",
-            metric_type=name,
-            metric_name=name,
-            metric_value=metrics[f"eval_{task}_{name}"],
+            metric_type=metric.name,
+            metric_name=metric.name,
+            metric_value=metrics[f"eval_{task}_{metric.name}"],
         )
-        for task, kind in problem_types.items()
-        for name in metric_names(kind, chosen.get(task, ()))
-        if f"eval_{task}_{name}" in metrics
+        for task, problem in problems.items()
+        for metric in problem.reported
+        if f"eval_{task}_{metric.name}" in metrics
     ]
 
 

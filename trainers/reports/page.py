@@ -1,8 +1,7 @@
-"""``report.html``: one page for people about a run, out of what is in its folder.
+"""``report.html``: one page about a run, made from the files in its folder.
 
-The page needs nothing but itself: no other file, no network, no script. What comes from data, such
-as texts and names, is escaped by the template, and the page forbids its reader's browser to load or
-to run anything.
+The page is self-contained: no other file, no network, no script. The template escapes texts and
+names, and the page forbids the browser to load or run anything.
 """
 
 import json
@@ -13,9 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainers.data.text import TEXT_TYPES
 from trainers.files import write_text
-from trainers.metrics.task_metrics import AGGREGATES, metric_names
+from trainers.problems import make_problems
+from trainers.problems.aggregates import AGGREGATES
+from trainers.problems.problem import Problem
 from trainers.training.multitask import MultiTaskTrainer
 
 from .evidence import EVIDENCE_FILE, write_evidence
@@ -25,14 +25,12 @@ from .results import name_run
 logger = logging.getLogger(__name__)
 
 REPORT_FILE = "report.html"
-# What is read first stands first, where a telephone shows it.
+# The most important split comes first, where a phone shows it.
 SPLITS = {"validation": "validation rows", "test": "test rows", "train": "training rows"}
 KINDS = tuple(SPLITS)
-# Losses that are likelihoods, so that softmax or sigmoid of the logits are meant as probabilities.
-LIKELIHOODS = ("cross_entropy", "bce")
 MOST_BAD_ROWS = 50
-FIRST_ERRORS = 5  # the others are folded
-# Control characters, lone surrogates and what is no character: no page may hold them.
+FIRST_ERRORS = 5  # the others are collapsed
+# Control characters, lone surrogates and noncharacters are not allowed in HTML.
 UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
@@ -41,8 +39,7 @@ UNPRINTABLE = re.compile(
 def report_run(trainer: MultiTaskTrainer, *args: Any, **kwargs: Any) -> Path | None:
     """Write ``report.json`` and ``report.html`` of a run whose results are already written.
 
-    A report that fails must not cost the run: the error is logged, with its traceback, and the way
-    to make the page again.
+    A failure must not cost the run: it is logged with its traceback.
 
     Args:
         trainer: The trainer.
@@ -58,14 +55,14 @@ def report_run(trainer: MultiTaskTrainer, *args: Any, **kwargs: Any) -> Path | N
         return write_report(folder)
     except Exception:
         logger.exception(
-            "%s could not be written; the results of the run are whole, and it goes on",
+            "%s could not be written; the results of the run are complete, and it goes on",
             folder / REPORT_FILE,
         )
         return None
 
 
 def write_report(folder: str | os.PathLike[str]) -> Path:
-    """Make ``report.html`` of a finished run, again if need be.
+    """Write ``report.html`` of a finished run.
 
     Args:
         folder: Folder of the run, with its ``metrics.json`` and ``report.json``.
@@ -76,7 +73,7 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
     Raises:
         ValueError: If the folder lacks one of these files, or one of them is not JSON.
     """
-    # importing it takes memory that a run which only trains can do without
+    # a run that only trains saves the memory of this import
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     metrics = _read(Path(folder) / "metrics.json")
@@ -88,16 +85,19 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    problems = make_problems(
+        evidence["problem_types"], metrics["tasks"] or {}, metrics.get("metric")
+    )
     tasks = [
-        {"number": number, **_describe_task(name, metrics, evidence)}
-        for number, name in enumerate(evidence["problem_types"], start=1)
+        {"number": number, **_describe_task(problem, metrics, evidence)}
+        for number, problem in enumerate(problems.values(), start=1)
     ]
     text = environment.get_template(REPORT_FILE).render(
         name=printable(name_run(folder)),
         metrics=metrics,
         evidence=evidence,
         tasks=tasks,
-        results=_results(metrics, evidence["problem_types"]),
+        results=_results(metrics, problems),
         splits={split: _name_split(split) for split in _find_splits(metrics)},
         data_splits=_list_data_splits(evidence["splits"]),
         texts=_list_texts(metrics["text"]),
@@ -112,9 +112,9 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
 
 
 def printable(content: Any) -> Any:
-    """Replace what no page may hold in all strings of a JSON document, keys included.
+    """Replace unprintable characters in all strings of a JSON document, keys included.
 
-    Control characters become their pictures, as U+2400 for a null; all else U+FFFD.
+    Control characters become their symbols, such as U+2400 for NUL; all others U+FFFD.
     """
     if isinstance(content, str):
         return UNPRINTABLE.sub(_picture, content)
@@ -135,7 +135,7 @@ def _read(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(
-            f"{str(path)!r} is missing; a report is made of the folder of a finished run"
+            f"{str(path)!r} is missing; a report needs the folder of a finished run"
         ) from None
     except ValueError as error:
         raise ValueError(f"{str(path)!r} is not JSON: {error}") from None
@@ -144,13 +144,13 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _find_splits(metrics: Mapping[str, Any]) -> list[str]:
-    """List the splits that were measured, each kind with its other sets, as ``validation_hard``."""
+    """List the measured splits, each with its other sets, such as ``validation_hard``."""
     found = [split for split in metrics if split.partition("_")[0] in KINDS]
     return sorted(found, key=lambda split: (KINDS.index(split.partition("_")[0]), split))
 
 
 def _list_data_splits(sizes: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """List the usual splits, and after them what else tasks hold out."""
+    """List the usual splits, then the other held-out sets of tasks."""
     usual = ["train", "validation", "test"]
     return usual + sorted({split for splits in sizes.values() for split in splits} - {*usual})
 
@@ -160,17 +160,18 @@ def _name_split(split: str) -> str:
     return f"{SPLITS[kind]} ({name})" if name else SPLITS[kind]
 
 
-def _results(metrics: Mapping[str, Any], kinds: Mapping[str, str]) -> list[dict[str, Any]]:
+def _results(
+    metrics: Mapping[str, Any], problems: Mapping[str, Problem[Any]]
+) -> list[dict[str, Any]]:
     """List every metric, a row each, with its values by split."""
     splits = [metrics[split] for split in _find_splits(metrics)]
     rows = []
-    for task, kind in kinds.items():
-        names = metric_names(kind, metrics.get("metric", {}).get(task, ()))
-        for metric in names:
+    for task, problem in problems.items():
+        for metric in [metric.name for metric in problem.reported]:
             values = [found["metrics"].get(f"{task}_{metric}") for found in splits]
-            is_primary = metric == names[0]
+            is_headline = metric == problem.headline[0]
             errors = [
-                found["standard_errors"].get(task) if is_primary else None for found in splits
+                found["standard_errors"].get(task) if is_headline else None for found in splits
             ]
             cells = list(zip(values, errors, strict=True))
             if any(value is not None for value in values):
@@ -183,23 +184,20 @@ def _results(metrics: Mapping[str, Any], kinds: Mapping[str, str]) -> list[dict[
 
 
 def _describe_task(
-    task: str, metrics: Mapping[str, Any], evidence: Mapping[str, Any]
+    problem: Problem[Any], metrics: Mapping[str, Any], evidence: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Collect what the page says of a task."""
-    kind = evidence["problem_types"][task]
-    head = (metrics["tasks"] or {}).get(task, {})
-    metric = metric_names(kind, metrics.get("metric", {}).get(task, ()))[0]
+    """Collect the facts of a task."""
+    task, metric = problem.task, problem.headline[0]
     scores = {
         split: (found["metrics"][f"{task}_{metric}"], found["standard_errors"][task])
         for split in _find_splits(metrics)
-        # single sentences without labels have no primary metric
+        # the headline metric can be undefined
         if task in (found := metrics.get(split, {"standard_errors": {}}))["standard_errors"]
     }
     styles = {"train": scores.get("train"), "dev": scores.get("validation")}
     return {
         "name": task,
-        "kind": kind,
-        "head": head,
+        "problem": problem,
         "data": metrics["data"].get(task, ""),
         "splits": evidence["splits"].get(task, {}),
         "metric": metric,
@@ -211,13 +209,11 @@ def _describe_task(
             for curve in evidence["curves"][task]
         ],
         "analysis": evidence["analyses"].get(task),
-        "is_text": kind in TEXT_TYPES,
-        "is_likelihood": kind == "question_answering" or head.get("loss") in LIKELIHOODS,
     }
 
 
 def _plot(curve: Mapping[str, Any], evaluated: int, last: int) -> dict[str, Any]:
-    """Plot losses or metrics; the step whose weights were evaluated is marked if not the last."""
+    """Plot losses or metrics; the evaluated step is marked if it is not the last."""
     marked = None if evaluated == last else evaluated
     return {
         "title": curve["title"],
@@ -227,7 +223,7 @@ def _plot(curve: Mapping[str, Any], evaluated: int, last: int) -> dict[str, Any]
 
 
 def _list_texts(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """List what is known of texts, a row for each split; there may be several texts."""
+    """List the facts of texts, a row for each split; there may be several texts."""
     is_one = all(
         not isinstance(fact, Mapping) for found in facts.values() for fact in found.values()
     )

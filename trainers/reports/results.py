@@ -1,4 +1,4 @@
-"""What a finished run found, computed once and written down: metrics, predictions, plot, card."""
+"""Results of a finished run: metrics, predictions and plot, computed once and written."""
 
 import json
 import os
@@ -6,50 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
-from transformers import EvalPrediction
+from typing import Any
 
 from trainers.data.task_dataset import Rows
-from trainers.data.text import TEXT_TYPES
 from trainers.files import write_text
-from trainers.metrics.answers import (
-    QUESTION_ANSWERING,
-    answer_questions,
-    measure_answers,
-    write_answers,
-)
-from trainers.metrics.tagging import (
-    Tagged,
-    describe_types,
-    f1_standard_error,
-    find_names,
-    join_rows_of_words,
-    tag_metrics,
-)
-from trainers.metrics.task_metrics import (
-    UNLABELLED,
-    Decode,
-    aggregates,
-    glue_score,
-    standard_error,
-    task_metrics,
-)
-from trainers.training.checks import has_labels
-from trainers.training.evaluation import decoder
+from trainers.problems.aggregates import glue_score
+from trainers.problems.problem import Measured, Problem
 from trainers.training.multitask import MultiTaskTrainer
 
-from .model_card import (
-    has_history,
-    markdown_table,
-    plot_history,
-    results_table,
-)
-from .predictions import write_predictions, write_tags
+from .model_card import has_history, markdown_table, plot_history, results_table
 
-# What decides about the numbers beside this project.
+# Libraries whose versions can change the numbers.
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets")
 
 
@@ -59,9 +26,9 @@ class Results:
 
     Args:
         metrics: ``<task>_<metric>``, and the aggregates if all tasks have labels.
-        standard_errors: Standard error of the primary metric of each task.
+        standard_errors: Standard error of the headline metric of each task.
         rows: Number of labelled rows of each task.
-        types: By task with tags, the metrics of every type of entity.
+        types: Metrics of every entity type, by task with tags.
     """
 
     metrics: dict[str, float]
@@ -69,22 +36,17 @@ class Results:
     rows: dict[str, int]
     types: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
-    def table(
-        self,
-        problem_types: Mapping[str, str],
-        chosen: Mapping[str, Sequence[str]] | None = None,
-    ) -> str:
-        """Show the metrics as a Markdown table; `chosen` are those that stand for a task."""
+    def table(self, problems: Mapping[str, Problem[Any]]) -> str:
+        """Format the metrics as a Markdown table."""
         return results_table(
             {f"eval_{name}": value for name, value in self.metrics.items()},
-            {task: kind for task, kind in problem_types.items() if task in self.rows},
+            {task: problem for task, problem in problems.items() if task in self.rows},
             standard_errors=self.standard_errors,
             rows=self.rows,
-            chosen=chosen,
         )
 
     def type_table(self) -> str:
-        """Show the metrics of every type of entity as a Markdown table."""
+        """Format the metrics of every entity type as a Markdown table."""
         numbers = ("f1", "precision", "recall")
         lines = [("task", "type", *numbers, "labelled", "predicted")]
         for task, types in self.types.items():
@@ -95,36 +57,20 @@ class Results:
         return markdown_table(lines)
 
 
-class Outputs(NamedTuple):
-    """What the model says of the rows of a split.
-
-    Args:
-        logits: (N, K); of tags the words, ``Tagged``.
-        predictions: What it made of them: class indices, 0 or 1, or scores, (N,), or (W,); of
-            windows the ``FoundAnswers`` to their questions.
-        labels: (N,), or (W,); None if the rows have none, or are windows.
-    """
-
-    logits: Any
-    predictions: Any
-    labels: NDArray[Any] | None
-
-
 @dataclass(frozen=True)
 class RunFacts:
-    """What one must know of a run to judge and to repeat it.
+    """What a reader needs to judge and to repeat a run.
 
     Args:
         command: The command line.
         recipe: The text of the recipe.
-        model_name_or_path: The checkpoint at the start; None for new weights.
+        model_name_or_path: The initial checkpoint; None for new weights.
         data: Name of the data of each task.
-        bad_rows: The rows of each task that were left out, and why.
-        text: What the splits of a text hold: documents, tokens, and so on.
-        splits: What the splits of a task with labels hold: rows, of how many usable ones, and how
-            many of each class.
-        fingerprints: What tells the data of each task from any other, as they were read.
-        card: Metadata of the model card, which win: language, license, datasets, tags.
+        bad_rows: The invalid rows of each task, which were skipped, with reasons.
+        text: Facts of the splits of a text: documents, tokens, and so on.
+        splits: Facts of the splits of labelled tasks: valid and invalid rows, rows by class.
+        fingerprints: Fingerprint of the data of each task.
+        card: Metadata of the model card, which take precedence: language, license, datasets, tags.
         versions: Versions of the libraries.
     """
 
@@ -146,8 +92,8 @@ def evaluate_run(
     trainer: MultiTaskTrainer,
     encoded: Mapping[str, Mapping[str, Rows]],
     splits: Sequence[str] | None = None,
-) -> tuple[dict[str, Results], dict[tuple[str, str], Outputs]]:
-    """Run the trained model over every row of some splits once; the random state stays.
+) -> tuple[dict[str, Results], dict[tuple[str, str], Any]]:
+    """Run the trained model once over every row of some splits; the random state stays.
 
     Args:
         trainer: The trainer, with the best or last weights.
@@ -155,20 +101,21 @@ def evaluate_run(
         splits: The splits to evaluate; None for all but the training rows.
 
     Returns:
-        By split, the results of the tasks with labels there, and of those without any; and by
-        (task, split) the outputs of the tasks with labels, in the order of the rows.
+        By split, the results of the tasks that have labels there or need none; and by (task, split)
+        the outputs of the tasks with labels, in the order of the rows.
     """
     if splits is None:
         splits = list({split for rows in encoded.values() for split in rows} - {"train"})
-    outputs: dict[tuple[str, str], Outputs] = {}
-    measured: dict[str, dict[str, _Measured]] = {
+    outputs: dict[tuple[str, str], Any] = {}
+    measured: dict[str, dict[str, Measured]] = {
         split: {} for split in sorted(splits, key=split_order)
     }
     for task, rows_of in encoded.items():
-        # not a set, whose order would not be that of the other processes
+        problem = trainer.problems[task]
+        # not a set, whose order could differ between processes
         for split in [split for split in measured if split in rows_of]:
-            output, result = _evaluate_rows(trainer, task, rows_of[split])
-            if output is not None:
+            output, result = _evaluate_rows(trainer, problem, rows_of[split])
+            if problem.has_labels:
                 outputs[task, split] = output
             if result is not None:
                 measured[split][task] = result
@@ -179,19 +126,19 @@ def evaluate_run(
 
 
 def split_order(split: str) -> tuple[int, str]:
-    """Say where a split stands: training, validation and test rows, after each its other sets."""
+    """Return the sorting key of a split: training, validation, test, each with its other sets."""
     return ("train", "validation", "test").index(split.partition("_")[0]), split
 
 
 def file_split(split: str) -> str:
-    """Name a split in file names of predictions, as in the course project."""
+    """Return the name of a split in prediction files, as in the course project."""
     return split.replace("validation", "dev", 1)
 
 
 def _score_glue(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> dict[str, float]:
-    """Compute the score of GLUE of the splits in which all its tasks have labels.
+    """Compute the GLUE score of the splits in which all its tasks have labels.
 
-    A split has sets: validation and validation_mismatched both count.
+    All sets of a split count, such as validation and validation_mismatched.
     """
     scores = {}
     for split in {"train", "validation", "test"} & results.keys():
@@ -201,7 +148,7 @@ def _score_glue(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> di
                 found.metrics[f"{task}_{name}"]
                 for found in sets
                 if task in found.rows
-                for name in trainer.headline(task)
+                for name in trainer.problems[task].headline
             ]
             for task in trainer.glue_tasks
         }
@@ -210,138 +157,62 @@ def _score_glue(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> di
     return scores
 
 
-class _Measured(NamedTuple):
-    """What was measured of a task on a split.
-
-    Args:
-        metrics: By name.
-        standard_error: Of the metric that stands for the task; None if there is none.
-        rows: Rows, sentences with tags, or questions.
-        types: What there is of every type of a span; None if the task has no spans.
-    """
-
-    metrics: dict[str, float]
-    standard_error: float | None
-    rows: int
-    types: list[dict[str, Any]] | None = None
-
-
 def _evaluate_rows(
-    trainer: MultiTaskTrainer, task: str, rows: Any
-) -> tuple[Outputs | None, _Measured | None]:
-    """Run the model over rows: what it said, if the task has labels, and how right that was."""
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    found = trainer.predict_task(task, rows)
-    kind = trainer.problem_types[task]
-    if kind in UNLABELLED:
-        return None, _measure(trainer, task, found, None)
-    if kind == "token_classification":
-        tagged = join_rows_of_words(found, rows)
-        result = None if tagged.labels is None else _measure_tags(tagged, find_names(model, task))
-        return Outputs(tagged, tagged.predictions, tagged.labels), result
-    if kind == QUESTION_ANSWERING:
-        search = trainer.answer_search[task]
-        answers = answer_questions(rows, found, search)
-        scored = measure_answers(rows, answers, search) if has_labels(rows) else None
-        return Outputs(found, answers, None), scored and _Measured(*scored, len(answers))
-    labels = np.asarray(rows["labels"]) if has_labels(rows) else None
-    output = Outputs(found, np.asarray(model.decode(task, found)), labels)
-    if labels is None:
-        return output, None
-    return output, _measure(trainer, task, found, labels, decoder(model, task))
+    trainer: MultiTaskTrainer, problem: Problem[Any], rows: Any
+) -> tuple[Any, Measured | None]:
+    """Return the outputs for rows, and their metrics if they have labels or need none."""
+    values = trainer.predict_task(problem.task, rows)
+    outputs = problem.collect(values, rows, decode=trainer.decoder(problem.task))
+    is_measured = not problem.has_labels or problem.is_labelled(rows)
+    return outputs, problem.measure(outputs) if is_measured else None
 
 
-def _measure_tags(tagged: Tagged, names: Any) -> _Measured:
-    return _Measured(
-        tag_metrics(tagged, names),
-        f1_standard_error(tagged, names),
-        len(np.unique(tagged.sentences)),
-        describe_types(tagged, names),
+def _summarize(measured: Mapping[str, Measured], trainer: MultiTaskTrainer) -> Results:
+    """Put the metrics of all tasks on a split together."""
+    metrics = {
+        f"{task}_{name}": value
+        for task, found in measured.items()
+        for name, value in found.metrics.items()
+    }
+    # a mean of some tasks could be mistaken for that of all; tasks of text alone have no mean
+    is_whole = len(measured) == len(trainer.problems)
+    if is_whole and not all(problem.is_text for problem in trainer.problems.values()):
+        metrics |= trainer.aggregate(measured, metrics)
+    return Results(
+        metrics,
+        {task: error for task, (_, error, *_) in measured.items() if error is not None},
+        {task: found.rows for task, found in measured.items()},
+        {task: found.types for task, found in measured.items() if found.types is not None},
     )
-
-
-def _measure(
-    trainer: MultiTaskTrainer,
-    task: str,
-    logits: NDArray[Any],
-    labels: NDArray[Any] | None,
-    decode: Decode | None = None,
-) -> _Measured:
-    kind, first = trainer.problem_types[task], trainer.headline(task)[0]
-    prediction = EvalPrediction(predictions=logits, label_ids=labels)  # type: ignore[arg-type]
-    values = task_metrics(kind, decode, trainer.metrics.get(task, ()))(prediction)
-    error = None
-    if first in values:
-        error = standard_error(kind, logits, labels, decode=decode, metric=first)
-    return _Measured(values, error, len(logits))
-
-
-def _summarize(
-    measured: Mapping[str, _Measured],
-    trainer: MultiTaskTrainer,
-) -> Results:
-    problem_types = trainer.problem_types
-    metrics: dict[str, float] = {}
-    errors = {}
-    primary: dict[str, tuple[str, float | None]] = {}
-    for task, found in measured.items():
-        kind = problem_types[task]
-        metrics |= {f"{task}_{name}": value for name, value in found.metrics.items()}
-        if not trainer.task_training[task].auxiliary:
-            primary[task] = (kind, found.metrics.get(trainer.headline(task)[0]))
-        if found.standard_error is not None:
-            errors[task] = found.standard_error
-    # a mean of some tasks would pass for that of all, and of text it says nothing more
-    if len(measured) == len(problem_types) and not set(problem_types.values()) <= set(TEXT_TYPES):
-        metrics |= aggregates(primary)
-    rows = {task: found.rows for task, found in measured.items()}
-    types = {task: found.types for task, found in measured.items() if found.types is not None}
-    return Results(metrics, errors, rows, types)
 
 
 def write_results(
     trainer: MultiTaskTrainer,
     encoded: Mapping[str, Mapping[str, Rows]],
     results: Mapping[str, Results],
-    outputs: Mapping[tuple[str, str], Outputs],
+    outputs: Mapping[tuple[str, str], Any],
     facts: RunFacts,
 ) -> None:
-    """Write ``metrics.json``, predictions of held-out rows and the plot of the training.
+    """Write ``metrics.json``, predictions for held-out rows and the plot of the training.
 
     Args:
         trainer: The trainer, for its history and its output folder.
         encoded: By task and split, the encoded rows with their ids.
         results: Results by split.
-        outputs: By (task, split), what ``evaluate_run`` returned.
-        facts: What else ``metrics.json`` says.
+        outputs: By (task, split), outputs of ``evaluate_run``.
+        facts: Other facts for ``metrics.json``.
     """
     folder = Path(str(trainer.args.output_dir))
     for (task, split), found in outputs.items():
-        if split == "train":
-            continue
-        if trainer.problem_types[task] == QUESTION_ANSWERING:
-            name = f"{task}-{file_split(split)}-"
-            write_answers(folder / "predictions", found.predictions, name)
-            continue
-        rows: Any = encoded[task][split]
-        if isinstance(found.logits, Tagged):
-            names = trainer.accelerator.unwrap_model(trainer.model).config.tasks[task]["labels"]
-            path = folder / "predictions" / f"{task}-{file_split(split)}-output.txt"
-            write_tags(path, [word for row in rows["words"] for word in row], found.logits, names)
-            continue
-        write_predictions(
-            folder / "predictions" / f"{task}-{file_split(split)}-output.csv",
-            rows["id"][:],
-            found.predictions.tolist(),
-            trainer.problem_types[task],
-        )
+        if split != "train":
+            stem, rows = f"{task}-{file_split(split)}", encoded[task][split]
+            trainer.problems[task].write(folder / "predictions", stem, found, rows)
     content = {split: asdict(result) for split, result in results.items()}
     content |= asdict(facts) | describe_training(trainer)
     write_text(folder / "metrics.json", json.dumps(content, indent=2) + "\n")
-    if has_history(trainer.state.log_history, trainer.problem_types):
-        # a run shorter than logging_steps has nothing to show
-        path = folder / "history.png"
-        plot_history(trainer.state.log_history, trainer.problem_types, path, chosen=trainer.metrics)
+    if has_history(trainer.state.log_history, trainer.problems):
+        # a run shorter than logging_steps has no history
+        plot_history(trainer.state.log_history, trainer.problems, folder / "history.png")
 
 
 def read_metrics(folder: str | os.PathLike[str]) -> dict[str, Any]:
@@ -369,7 +240,7 @@ def name_run(folder: str | os.PathLike[str]) -> str:
 
 
 def describe_training(trainer: MultiTaskTrainer) -> dict[str, Any]:
-    """Say how long a run trained which tasks."""
+    """Describe the length, the tasks and the metrics of a run."""
     return {
         "seed": trainer.args.seed,
         "steps": trainer.state.global_step,

@@ -1,16 +1,16 @@
-"""The model card of a run: what it read, how it was trained, and what it found."""
+"""The model card of a run: its data, its training and its results."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from trainers.data.task_dataset import Rows
-from trainers.metrics.answers import QUESTION_ANSWERING
+from trainers.problems.problem import Problem
 from trainers.training.multitask import MultiTaskTrainer
 
-from .model_card import HUB_TASKS, write_model_card
+from .model_card import write_model_card
 from .results import Results, RunFacts, describe_training, name_run
 
 
@@ -28,7 +28,7 @@ def write_card(
         trainer: The trainer; the card goes to its output folder as ``README.md``.
         encoded: By task and split, the encoded rows.
         results: Results by split.
-        facts: What else the card says.
+        facts: Other facts for the card.
     """
     folder = Path(str(trainer.args.output_dir))
     start = facts.model_name_or_path
@@ -38,13 +38,12 @@ def write_card(
         folder / "README.md",
         model_name=name_run(folder),
         metrics={f"eval_{name}": value for name, value in results["validation"].metrics.items()},
-        problem_types=trainer.problem_types,
-        chosen=trainer.metrics,
-        dataset_names=_tell_apart(facts.data),
+        problems=trainer.problems,
+        dataset_names=_distinct_names(facts.data),
         card_data={
             "library_name": "transformers",
-            "pipeline_tag": _pipeline_tag(tasks, trainer),
-            # The Hub knows its own models, not the folders of this machine.
+            "pipeline_tag": _pipeline_tag(trainer.problems.values()) if tasks else "fill-mask",
+            # a folder of this machine is not on the Hub
             "base_model": start if start is not None and not Path(start).exists() else None,
             **facts.card,
             "tags": list(
@@ -60,13 +59,13 @@ def write_card(
         template_values={
             **asdict(facts),
             **describe_training(trainer),
-            "problem_type": next(iter(trainer.problem_types.values())),
-            # the Trainer asks the Hub for the owner where only a name, or nothing, was given
+            "problems": trainer.problems,
+            # the Trainer asks the Hub for the owner if the name has none
             "path": getattr(trainer, "hub_model_id", None)
             or trainer.args.hub_model_id
             or trainer.args.output_dir,
             "results": "\n\n".join(
-                f"{split}:\n\n{found.table(trainer.problem_types, trainer.metrics)}"
+                f"{split}:\n\n{found.table(trainer.problems)}"
                 + (f"\n\n{found.type_table()}" if found.types else "")
                 for split, found in results.items()
             ),
@@ -79,22 +78,19 @@ def write_card(
 
 
 def _texts(card: Mapping[str, Any], key: str) -> list[str]:
-    """Read metadata that are one text or several."""
-    found = card.get(key) or []
-    return [found] if isinstance(found, str) else list(found)
+    """Return metadata that can be one string or several as a list."""
+    value = card.get(key) or []
+    return [value] if isinstance(value, str) else list(value)
 
 
-def _pipeline_tag(tasks: Mapping[str, Any], trainer: MultiTaskTrainer) -> str:
-    """Name what the Hub can do with a checkpoint: tags or answers if there is nothing else."""
-    kinds = set(trainer.problem_types.values())
-    for kind in ("token_classification", QUESTION_ANSWERING):
-        if tasks and kinds == {kind}:
-            return HUB_TASKS[kind]
-    return "text-classification" if tasks else "fill-mask"
+def _pipeline_tag(problems: Iterable[Problem[Any]]) -> str:
+    """Return the pipeline of the Hub that serves all tasks of a model."""
+    tags = {problem.pipeline_tag for problem in problems}
+    return tags.pop() if len(tags) == 1 else Problem.pipeline_tag
 
 
-def _tell_apart(data: Mapping[str, str]) -> dict[str, str]:
-    """Add the task where two have the same data: a model index merges results of one data set."""
+def _distinct_names(data: Mapping[str, str]) -> dict[str, str]:
+    """Add the task to equal names: a model index merges the results of one data set."""
     names = list(data.values())
     return {
         task: name if names.count(name) == 1 else f"{name} ({task})" for task, name in data.items()

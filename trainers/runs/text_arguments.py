@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from trainers.data.masking import check_shares
-from trainers.data.text import MASKED, PAIRED
+from trainers.problems import PROBLEMS
 
 from .arguments import RunArguments, check_names
 
@@ -69,13 +69,14 @@ class TextArguments:
             ValueError: If one is.
         """
         pairs = self.choose_packing(problem_type) == "segment_pairs"
+        masked = PROBLEMS[problem_type].is_masked
         needs = {
             "balanced_pairs": (pairs, "packing segment_pairs"),
             "short_seq_prob": (pairs, "packing segment_pairs"),
-            "whole_word_mask": (problem_type in MASKED, "masked tokens"),
-            "mlm_probability": (problem_type in MASKED, "masked tokens"),
-            "mask_replace_prob": (problem_type in MASKED, "masked tokens"),
-            "random_replace_prob": (problem_type in MASKED, "masked tokens"),
+            "whole_word_mask": (masked, "masked tokens"),
+            "mlm_probability": (masked, "masked tokens"),
+            "mask_replace_prob": (masked, "masked tokens"),
+            "random_replace_prob": (masked, "masked tokens"),
         }
         defaults = {entry.name: entry.default for entry in fields(TextArguments)}
         for name, (is_used, what) in needs.items():
@@ -90,7 +91,7 @@ class TextArguments:
         Raises:
             ValueError: If the rows would not have the next sentences that the objective needs.
         """
-        paired = problem_type in PAIRED
+        paired = PROBLEMS[problem_type].is_paired
         packing = self.packing or ("segment_pairs" if paired else "full_sentences")
         if paired and packing != "segment_pairs":
             raise ValueError(

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from trainers.data.collators import list_batches
 from trainers.data.masking import IGNORED_LABEL
-from trainers.data.text import MASKED
+from trainers.problems.problem import Problem
 
 
 def mean_targets(
     steps: Sequence[dict[str, Any]],
-    problem_types: Mapping[str, str],
+    problems: Mapping[str, Problem[Any]],
     device: torch.device,
     reduce: Callable[[Tensor], Tensor],
 ) -> dict[str, Tensor]:
@@ -24,14 +24,13 @@ def mean_targets(
 
     Args:
         steps: Inputs of the micro-steps of an optimizer step.
-        problem_types: Problem type of each task.
+        problems: Problem of each task.
         device: Device of the result.
         reduce: Averages a tensor over ranks.
     """
     counts: dict[str, list[Tensor]] = {}
     for batch in (batch for inputs in steps for batch in list_batches(inputs)):
-        kind = problem_types[batch["task"]]
-        if kind in MASKED or kind == "token_classification":
+        if problems[batch["task"]].predicts_tokens:
             count = (batch["labels"] != IGNORED_LABEL).sum().float()
             counts.setdefault(batch["task"], []).append(count.to(device))
     if not counts:

@@ -1,6 +1,6 @@
 """Evaluation and prediction of several tasks, each with its own metrics."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,53 +14,30 @@ from transformers import EvalPrediction, Trainer, TrainingArguments
 from trainers.data.collators import collate_rows
 from trainers.data.task_dataset import Rows, longest_first
 from trainers.data.tasks import TaskTraining
-from trainers.data.text import TEXT_TYPES, find_output, score_text
-from trainers.metrics.answers import (
-    QUESTION_ANSWERING,
-    AnswerSearch,
-    answer_questions,
-    measure_answers,
-    score_windows,
-)
-from trainers.metrics.tagging import (
-    UNKNOWN_LABEL,
-    find_names,
-    join_rows_of_words,
-    tag_metrics,
-    tags_by_row,
-)
-from trainers.metrics.task_metrics import (
-    UNLABELLED,
-    Decode,
-    aggregates,
-    check_metric,
-    glue_score,
-    headline_metrics,
-    task_metrics,
-)
+from trainers.problems import make_problems
+from trainers.problems.aggregates import aggregates, glue_score
+from trainers.problems.problem import Decode, Problem
 
 from .acceleration import static_shapes
 
 
 class TaskEvaluationTrainer(Trainer):
-    """The part of a trainer that evaluates: one task after the other, then all of them together.
+    """A trainer that evaluates one task after the other, then all of them together.
 
-    Evaluation leaves the random state as it was.
+    Evaluation leaves the random state unchanged.
 
     Args:
-        model: If it has ``decode(task, logits)``, metrics are of what that gives.
+        model: If it has ``decode(task, logits)``, metrics use the decoded predictions.
         args: Arguments of the Trainer.
         problem_types: Problem type of each task.
         eval_dataset: Rows of the same tasks.
-        metrics: The metrics that stand for a task, the first one in means over tasks, where they
-            are not the primary one of its problem type.
-        glue_tasks: The tasks of GLUE, of which there will be a score.
-        answer_search: How the answers of question_answering tasks are chosen; the default is that
-            of SQuAD 1.1.
+        metrics: Headline metrics of tasks that do not use the default of their problem type; the
+            first one counts in means over tasks.
+        glue_tasks: The tasks of GLUE, of which a score is computed.
         kwargs: Other arguments of ``Trainer``.
     """
 
-    # whoever trains sets these
+    # set by the subclass that trains
     task_training: dict[str, TaskTraining]
     _knows_tasks: bool
 
@@ -73,28 +50,13 @@ class TaskEvaluationTrainer(Trainer):
         eval_dataset: Mapping[str, Rows] | None = None,
         metrics: Mapping[str, Sequence[str]] | None = None,
         glue_tasks: Collection[str] = (),
-        answer_search: Mapping[str, AnswerSearch] | None = None,
         **kwargs: Any,
     ) -> None:
         self.problem_types = dict(problem_types)
         self.metrics = {task: tuple(names) for task, names in (metrics or {}).items()}
         self.glue_tasks = tuple(glue_tasks)
-        for task, names in self.metrics.items():
-            check_metric(task, self.problem_types[task], names)
-        self.answer_search = {
-            task: (answer_search or {}).get(task, AnswerSearch())
-            for task, kind in problem_types.items()
-            if kind == QUESTION_ANSWERING
-        }
-        self._metrics = {
-            task: task_metrics(
-                kind,
-                None if kind in TEXT_TYPES else decoder(model, task),
-                self.metrics.get(task, ()),
-            )
-            for task, kind in problem_types.items()
-            if kind not in ("token_classification", QUESTION_ANSWERING)
-        }
+        self.problems = make_problems(problem_types, describe_heads(model), self.metrics)
+        self._decode = getattr(model, "decode", None)
         super().__init__(
             model=model,
             args=args,
@@ -102,17 +64,17 @@ class TaskEvaluationTrainer(Trainer):
             **kwargs,
         )
         if args.label_names is None:
-            # the Trainer would wait for all labels that some task of the model takes
+            # the default is the union of the labels of all tasks of the model
             self.label_names = ["labels"]
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
-        """Load the rows of a ``TaskDataset`` in their order."""
+        """Load the rows of a ``TaskDataset`` in order."""
         options = self._loader_options() | {"persistent_workers": False}
         loader = DataLoader(eval_dataset, batch_size=self.args.eval_batch_size, **options)
         return self.accelerator.prepare(loader)
 
     def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
-        """Load the rows of a ``TaskDataset`` in their order."""
+        """Load the rows of a ``TaskDataset`` in order."""
         return self.get_eval_dataloader(test_dataset)
 
     def _loader_options(self) -> dict[str, Any]:
@@ -120,7 +82,7 @@ class TaskEvaluationTrainer(Trainer):
         return {
             "collate_fn": partial(collate_rows, self.data_collator),
             "num_workers": args.dataloader_num_workers,
-            # without an accelerator pinning does nothing but warn
+            # without an accelerator pinning only warns
             "pin_memory": args.dataloader_pin_memory and torch.accelerator.is_available(),
             "prefetch_factor": args.dataloader_prefetch_factor,
             "persistent_workers": args.dataloader_persistent_workers,
@@ -135,43 +97,39 @@ class TaskEvaluationTrainer(Trainer):
         """Evaluate every task with its own metrics, then all of them together.
 
         Args:
-            eval_dataset: Encoded, labelled rows of each task; None takes those of the trainer.
-            ignore_keys: Outputs of the model that are no predictions.
-            metric_key_prefix: Begins every name.
+            eval_dataset: Encoded, labelled rows of each task; None uses those of the trainer.
+            ignore_keys: As in ``Trainer.evaluate``; not used.
+            metric_key_prefix: Prefix of every name.
 
         Returns:
             ``<prefix>_<task>_<metric>`` for all tasks, ``<prefix>_mean``, ``<prefix>_leaderboard``
             and, if there are tasks of GLUE, ``<prefix>_glue``.
 
         Raises:
-            ValueError: If there is no evaluation set, or not one per task name.
+            ValueError: If ``eval_dataset`` is not a mapping from known tasks to rows.
         """
         tasks = self.eval_dataset if eval_dataset is None else eval_dataset
-        if not isinstance(tasks, Mapping) or not set(tasks) <= set(self.problem_types):
+        if not isinstance(tasks, Mapping) or not set(tasks) <= set(self.problems):
             raise ValueError(
                 "evaluate() needs a mapping from task to dataset; known tasks: "
-                f"{', '.join(self.problem_types)}"
+                f"{', '.join(self.problems)}"
             )
         metrics: dict[str, float] = {}
-        primary = {}
         for task, dataset in tasks.items():
             prefix = f"{metric_key_prefix}_{task}"
             metrics |= self._evaluate_task(task, dataset, ignore_keys, prefix)
-            if not self.task_training[task].auxiliary:
-                kind = self.problem_types[task]
-                primary[task] = (kind, metrics.get(f"{prefix}_{self.headline(task)[0]}"))
-        if len(tasks) < len(self.problem_types):
-            return metrics  # a mean of some tasks would pass for that of all
-        found = aggregates(primary)
+        if len(tasks) < len(self.problems):
+            return metrics  # a mean of some tasks could be mistaken for that of all
+        summary = self.aggregate(tasks, metrics, f"{metric_key_prefix}_")
         if self.glue_tasks:
-            keys = {
-                task: [f"{metric_key_prefix}_{task}_{name}" for name in self.headline(task)]
+            values = {
+                task: [
+                    metrics[f"{metric_key_prefix}_{task}_{name}"]
+                    for name in self.problems[task].headline
+                ]
                 for task in self.glue_tasks
             }
-            found["glue"] = glue_score(
-                {task: [metrics[key] for key in names] for task, names in keys.items()}
-            )
-        summary = {f"{metric_key_prefix}_{name}": value for name, value in found.items()}
+            summary[f"{metric_key_prefix}_glue"] = glue_score(values)
         metrics |= summary
         self.log(summary)
         self.control = self.callback_handler.on_evaluate(
@@ -179,164 +137,119 @@ class TaskEvaluationTrainer(Trainer):
         )
         return metrics
 
-    def headline(self, task: str) -> tuple[str, ...]:
-        """List the metrics that stand for a task."""
-        return headline_metrics(self.problem_types[task], self.metrics.get(task, ()))
+    def aggregate(
+        self, tasks: Iterable[str], metrics: Mapping[str, float], prefix: str = ""
+    ) -> dict[str, float]:
+        """Average the headline metrics of all tasks but the auxiliary ones.
+
+        Args:
+            tasks: All tasks.
+            metrics: ``<prefix><task>_<metric>``.
+            prefix: Prefix of every name, here and in the result.
+        """
+        counted = [self.problems[task] for task in tasks if not self.task_training[task].auxiliary]
+        headlines = {
+            problem.task: (problem, metrics.get(f"{prefix}{problem.task}_{problem.headline[0]}"))
+            for problem in counted
+        }
+        return {f"{prefix}{name}": value for name, value in aggregates(headlines).items()}
+
+    def decoder(self, task: str) -> Decode | None:
+        """Return the function of the model that decodes the logits of a task, if it has one."""
+        return None if self._decode is None else partial(self._decode, task)
 
     def _evaluate_task(
         self, task: str, dataset: Rows, ignore_keys: list[str] | None, prefix: str
     ) -> dict[str, float]:
-        """Evaluate one task; the random state afterwards is the one before."""
+        """Evaluate one task; the random state stays."""
         rows, order = longest_first(task, dataset, self.args.length_column_name)
-        kind = self.problem_types[task]
-        if kind == "token_classification":
-            self.compute_metrics = partial(self._measure_tags, task, dataset, order)
-        elif kind == QUESTION_ANSWERING:
-            self.compute_metrics = partial(self._measure_answers, task, dataset, order)
-        else:
-            self.compute_metrics = self._metrics[task]
+        self.compute_metrics = partial(self._measure, self.problems[task], dataset, order)
         try:
             with torch.random.fork_rng(devices=[]):  # a loader draws a seed when it starts
                 return super().evaluate(rows, ignore_keys, prefix)
         finally:
             self.compute_metrics = None
 
-    def _measure_tags(
-        self, task: str, dataset: Rows, order: NDArray[np.int64], prediction: Any
+    def _measure(
+        self,
+        problem: Problem[Any],
+        rows: Rows,
+        order: NDArray[np.int64],
+        prediction: EvalPrediction,
     ) -> dict[str, float]:
-        """Measure the tags of sentences, which are put together again from their rows."""
-        tags = _restore(prediction.predictions, order)
-        names = find_names(self.accelerator.unwrap_model(self.model), task)
-        return tag_metrics(join_rows_of_words(tags, dataset), names)
-
-    def _measure_answers(
-        self, task: str, windows: Any, order: NDArray[np.int64], prediction: EvalPrediction
-    ) -> dict[str, float]:
-        """Score the answers of windows whose places come in another order."""
-        search = self.answer_search[task]
-        places = _restore(np.asarray(prediction.predictions), order)
-        return measure_answers(windows, answer_questions(windows, places, search), search)[0]
+        """Compute the metrics of gathered values, which are ordered by length."""
+        values = np.asarray(prediction.predictions)
+        if problem.joins_rows:
+            values = _restore(values, order)
+        outputs = problem.collect(values, rows, prediction.label_ids, self.decoder(problem.task))
+        return problem.compute_metrics(outputs)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute logits and metrics; see ``Trainer.evaluation_loop``."""
-        with static_shapes(self.args, len(self.problem_types)):
+        """Compute outputs and metrics; see ``Trainer.evaluation_loop``."""
+        with static_shapes(self.args, len(self.problems)):
             return super().evaluation_loop(*args, **kwargs)
 
     def prediction_step(
         self,
         model: nn.Module,
         inputs: dict[str, Any],
-        prediction_loss_only: bool,
-        ignore_keys: list[str] | None = None,
+        prediction_loss_only: bool,  # noqa: ARG002  refused by `check_arguments`
+        ignore_keys: list[str] | None = None,  # noqa: ARG002  the problem selects outputs by name
     ) -> tuple[Any, Any, Any]:
-        """Compute the logits of a batch; those of filler rows are cut off."""
+        """Compute what the problem of a batch gathers; filler rows are removed."""
         rows = inputs.pop("num_rows", None)
-        kind = self.problem_types[inputs["task"]]
-        if kind in UNLABELLED or kind == QUESTION_ANSWERING:
-            step: Any = self._score_step(model, inputs, kind)
-        elif kind == "token_classification":
-            step = self._tag_step(model, inputs)
-        else:
-            # with labels the loss is computed, which takes the name of the task out by itself
-            inputs = inputs if "labels" in inputs else self._of_model(inputs)
-            step = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
-        loss, logits, labels = step
-        if rows is None:
-            return loss, logits, labels
-        logits = logits[0] if isinstance(logits, tuple) else logits
-        return loss, logits[:rows], None if labels is None else labels[:rows]
-
-    def _of_model(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Leave the name of the task out for a model that does not know tasks."""
-        if self._knows_tasks:
-            return inputs
-        return {name: value for name, value in inputs.items() if name != "task"}
-
-    def _score_step(
-        self, model: nn.Module, inputs: dict[str, Any], kind: str
-    ) -> tuple[Tensor | None, Tensor, Tensor | None]:
-        """Compute the loss of a batch without labels, its logits, and labels that say nothing.
-
-        The Trainer computes no metrics without labels. In the place of logits of text there are the
-        scores of its rows, for which they are enough, and of windows what can become an answer.
-        """
+        problem = self.problems[inputs["task"]]
         inputs = self._prepare_inputs(inputs)
-        if kind == QUESTION_ANSWERING:
-            return self._answer_step(model, inputs)
+        loss: Tensor | None = None
         with torch.no_grad(), self.compute_loss_context_manager():
-            loss, outputs = self.compute_loss(model, dict(inputs), return_outputs=True)
-        if kind in TEXT_TYPES:
-            scores = score_text(kind, inputs, outputs)
-        else:
-            scores = find_output(outputs, "logits").detach()
-        return loss.detach().mean(), scores, torch.zeros(len(scores), device=scores.device)
-
-    def _tag_step(self, model: nn.Module, inputs: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the loss of a batch, and what is predicted for the words of each row.
-
-        Without a known tag there is no loss; it is given as 0.
-        """
-        inputs = self._prepare_inputs(inputs)
-        labels = inputs["labels"]
-        is_known = not bool((labels == UNKNOWN_LABEL).any())
-        if not is_known:
-            inputs = {name: value for name, value in inputs.items() if name != "labels"}
-        with torch.no_grad(), self.compute_loss_context_manager():
-            if is_known:
+            if problem.has_loss(inputs):
+                # computing the loss removes what the model does not take
                 loss, outputs = self.compute_loss(model, dict(inputs), return_outputs=True)
+                loss = loss.detach().mean()
             else:
-                loss, outputs = (
-                    torch.zeros((), device=labels.device),
-                    model(**self._of_model(inputs)),
-                )
-        logits = find_output(outputs, "logits").detach()
-        tags, given = tags_by_row(logits, labels, inputs.get("cu_seq_lens_q"))
-        return loss.detach().mean(), tags, given
+                outputs = model(**self._without_labels(inputs))
+        values, labels = problem.gather(inputs, outputs)
+        if loss is None and labels is not None:
+            loss = torch.zeros((), device=labels.device)
+        if rows is None:
+            return loss, values, labels
+        return loss, values[:rows], None if labels is None else labels[:rows]
 
-    def _answer_step(
-        self, model: nn.Module, inputs: dict[str, Any]
-    ) -> tuple[Tensor | None, Tensor, Tensor | None]:
-        """Compute the loss of windows, if they are labelled, and what can become an answer."""
-        with torch.no_grad(), self.compute_loss_context_manager():
-            if "labels" not in inputs:
-                return None, score_windows(inputs, model(**self._of_model(inputs))), None
-            labels = inputs["labels"]
-            loss, outputs = self.compute_loss(model, dict(inputs), return_outputs=True)
-        return loss.detach().mean(), score_windows(inputs, outputs), labels
+    def _without_labels(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Remove the labels, and the task for a model that has no tasks."""
+        left_out = ("labels",) if self._knows_tasks else ("labels", "task")
+        return {name: value for name, value in inputs.items() if name not in left_out}
 
-    def predict_task(self, task: str, dataset: Rows) -> NDArray[np.float32]:
-        """Compute the logits of a task.
+    def predict_task(self, task: str, dataset: Rows) -> NDArray[Any]:
+        """Predict the rows of a task.
 
         Args:
             task: Its name.
             dataset: Encoded rows, labelled or not.
 
         Returns:
-            Logits in the order of the rows, (N, K); for text what ``score_text`` says of each, for
-            a contrastive task vectors, (N, S, D), for a token_classification the ids of the tags,
-            (N, words), filled with -100, and of windows what ``keep_places`` keeps.
+            What its problem gathers, in the order of the rows, (N, ...): logits (N, K), or what
+            ``Problem.gather`` documents for its type.
 
         Raises:
             ValueError: If the task is unknown or there are no rows.
         """
-        if task not in self.problem_types:
-            raise ValueError(f"unknown task {task!r}; known tasks: {', '.join(self.problem_types)}")
+        if task not in self.problems:
+            raise ValueError(f"unknown task {task!r}; known tasks: {', '.join(self.problems)}")
         if not len(dataset):
             raise ValueError(f"no rows to predict for task {task!r}")
         rows, order = longest_first(task, dataset, self.args.length_column_name)
         with torch.random.fork_rng(devices=[]):
-            predictions = self.predict(rows).predictions
-        logits = predictions[0] if isinstance(predictions, tuple) else predictions
-        return _restore(logits, order)
+            return _restore(self.predict(rows).predictions, order)
 
 
-def _restore(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any]:
-    """Put values of rows that were ordered by length into the order of the rows."""
-    ordered = np.empty_like(values)
-    ordered[order] = values
-    return ordered
+def _restore(values: Any, order: NDArray[np.int64]) -> NDArray[Any]:
+    """Return the values of rows that were ordered by length in the order of the rows."""
+    restored = np.empty_like(values)
+    restored[order] = values
+    return restored
 
 
-def decoder(model: Any, task: str) -> Decode | None:
-    """Find how a model turns the logits of a task into predictions: by ``decode(task, logits)``."""
-    return partial(model.decode, task) if hasattr(model, "decode") else None
+def describe_heads(model: Any) -> Mapping[str, Mapping[str, Any]]:
+    """Return the descriptions of the heads of a model, by task."""
+    return getattr(getattr(model, "config", None), "tasks", None) or {}

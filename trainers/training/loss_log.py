@@ -1,26 +1,31 @@
 """Sums of losses between two logs."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from trainers.methods.base import Method, StepLoss
+from trainers.problems.problem import Problem
 
 
 class LossLog:
     """Adds up the unweighted losses of each task, and their parts, on the device.
 
     Args:
-        problem_types: Problem type of each task.
+        problems: Problem of each task.
         methods: Methods whose facts are logged, too.
         device: Device of the sums.
     """
 
     def __init__(
-        self, problem_types: Mapping[str, str], methods: Sequence[Method], device: torch.device
+        self, problems: Mapping[str, Problem[Any]], methods: Sequence[Method], device: torch.device
     ) -> None:
-        self._parts = {task: part_losses(task, kind) for task, kind in problem_types.items()}
+        self._parts = {
+            task: {f"loss_{task}_{part}": key for part, key in problem.part_losses.items()}
+            for task, problem in problems.items()
+        }
         self._names = {
             task: [
                 f"loss_{task}",
@@ -31,7 +36,7 @@ class LossLog:
         }
         names = [name for task_names in self._names.values() for name in task_names]
         self._sums = dict.fromkeys(names, torch.zeros((), device=device))
-        self._counts = dict.fromkeys(problem_types, 0)
+        self._counts = dict.fromkeys(problems, 0)
 
     def add(self, task: str, step: StepLoss) -> None:
         """Add the loss of a batch."""
@@ -59,10 +64,3 @@ class LossLog:
         self._sums = dict.fromkeys(self._sums, torch.zeros_like(sums[0]))
         self._counts = dict.fromkeys(self._counts, 0)
         return means
-
-
-def part_losses(task: str, kind: str) -> dict[str, str]:
-    """Return the logged names of the parts of a loss, with their keys in the model outputs."""
-    if kind != "pretraining":
-        return {}
-    return {f"loss_{task}_mlm": "mlm_loss", f"loss_{task}_nsp": "nsp_loss"}

@@ -29,11 +29,12 @@ from trainers.data.task_sampling import RoundRobin, TaskSampling
 from trainers.data.tasks import TaskTraining
 from trainers.methods.base import Method, StepLoss
 from trainers.methods.threshold import ThresholdFitting
+from trainers.problems import make_problems
 
 from .acceleration import reused_gradients, static_shapes
-from .checks import check_mixed, check_run, find_texts
+from .checks import check_arguments, check_mixed, check_tasks, find_texts
 from .counting import FlopCounter, mean_targets
-from .evaluation import TaskEvaluationTrainer
+from .evaluation import TaskEvaluationTrainer, describe_heads
 from .loss_log import LossLog
 
 
@@ -102,13 +103,15 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
         **kwargs: Any,
     ) -> None:
         given = {"training": train_dataset, "evaluation": eval_dataset}
-        check_run(model, args, problem_types, given, task_training or {}, metrics or {}, glue_tasks)
+        problems = make_problems(problem_types, describe_heads(model), metrics)
+        check_tasks(problems, given, task_training or {})
+        check_arguments(args, problems, glue_tasks)
         sampling = sampling or RoundRobin()
         self.methods: list[Method] = [*methods, ThresholdFitting()]
         _check_sampling(args, sampling, self.methods)
         self._knows_tasks = "task" in signature(model.forward).parameters
         _set_defaults(args, has_task_argument=self._knows_tasks)
-        texts = find_texts(problem_types, masking or {})
+        texts = find_texts(problems, masking or {})
         self.task_training = dict.fromkeys(problem_types, TaskTraining()) | dict(
             task_training or {}
         )
@@ -146,7 +149,7 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
         for method in self.methods:
             method.attach(self)
         self.add_callback(_MethodCallback(self.methods))
-        self._losses = LossLog(self.problem_types, self.methods, self.args.device)
+        self._losses = LossLog(self.problems, self.methods, self.args.device)
         self._count_flops = FlopCounter(super().floating_point_ops)
         self._targets: dict[str, Tensor] = {}
         self._average_over_ranks = partial(self.accelerator.reduce, reduction="mean")
@@ -271,9 +274,7 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
         self._targets = (
             {}
             if is_alone
-            else mean_targets(
-                samples, self.problem_types, self.args.device, self._average_over_ranks
-            )
+            else mean_targets(samples, self.problems, self.args.device, self._average_over_ranks)
         )
         return samples, number
 

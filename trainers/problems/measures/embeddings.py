@@ -1,54 +1,52 @@
-"""What vectors of sentences are worth without labels."""
+"""Metrics of sentence vectors without labels."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Those of pairs; of single sentences there is the last one alone.
-EMBEDDING_METRICS = ("accuracy", "mrr", "alignment", "uniformity")
 BLOCK = 1024  # rows whose similarities to all others are in memory at a time
 # Equal texts in different batches have cosines that differ by rounding.
 ROUNDING = 1e-5
 
 
 def embedding_metrics(vectors: NDArray[np.float32]) -> dict[str, float]:
-    """Measure vectors of length 1.
+    """Compute metrics of vectors of length 1.
 
     Args:
-        vectors: The sentences of every row, (N, S, D): an anchor, its positive, and maybe a
-            negative, which is not looked at; or a sentence alone.
+        vectors: The sentences of every row, (N, S, D): an anchor, its positive and optionally a
+            negative, which is ignored; or a single sentence.
 
     Returns:
         - ``accuracy``: share of anchors to which no positive of another row is nearer than their
-          own, in [0, 1]; equally near ones, as equal texts are, do no harm, unless they are most
-          of all: vectors that have collapsed into one are no success.
-        - ``mrr``: mean reciprocal rank of the own positive among all positives, in (0, 1].
+          own, in [0, 1]. Ties, such as equal texts, do not count as nearer, unless they are the
+          majority: collapsed vectors must not score well.
+        - ``mrr``: mean reciprocal rank of an anchor's own positive, in (0, 1].
         - ``alignment``: mean squared distance of anchor and positive, in [0, 4]; lower is better.
         - ``uniformity``: logarithm of the mean of exp(-2 d^2) over the distances d of all pairs of
           first sentences, in [-8, 0]; lower is better.
 
-        The first three only if S is 2 or more; a sentence alone is as near to itself as can be.
+        The first three only if S is 2 or more.
 
     Source: Wang and Isola 2020, sections 4.1.1 and 4.1.2.
     """
     first = vectors[:, 0].astype(np.float32)
-    found = {}
+    metrics = {}
     if vectors.shape[1] > 1:
         second = vectors[:, 1].astype(np.float32)
         ranks = 1 / _ranks(first, second)
         distances = ((first - second) ** 2).sum(axis=1)
-        found = {
+        metrics = {
             "accuracy": float((ranks == 1).mean()),
             "mrr": float(ranks.mean()),
             "alignment": float(distances.mean()),
         }
-    return found | {"uniformity": _uniformity(first)}
+    return metrics | {"uniformity": _uniformity(first)}
 
 
 def _ranks(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Find the rank of the own positive of every anchor, from 1, (N,).
+    """Rank the own positive of every anchor, from 1, (N,).
 
-    Among as near ones it is the first, unless these are more than half of the others: then it is in
-    their middle. What is no number is last.
+    It is the first of ties, unless these are more than half of the others: then it is in their
+    middle. Vectors that are not finite rank last.
     """
     own = (first * second).sum(axis=1, keepdims=True)
     count, parts = len(first), []
@@ -63,12 +61,12 @@ def _ranks(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[n
 
 
 def _uniformity(vectors: NDArray[np.float32]) -> float:
-    """Measure how evenly vectors lie on the sphere; 0 for a single one."""
+    """Compute the uniformity on the sphere; 0 for a single vector."""
     count, total = len(vectors), 0.0
     if count < 2:
         return 0.0
     for start in range(0, count, BLOCK):
         cosines = vectors[start : start + BLOCK] @ vectors.T
         total += float(np.exp(4 * (cosines.astype(np.float64) - 1)).sum())
-    # without the pairs of a vector with itself, whose distance is 0
+    # exclude the pairs of a vector with itself, whose distance is 0
     return float(np.log((total - count) / (count * (count - 1))))

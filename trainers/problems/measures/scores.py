@@ -1,8 +1,4 @@
-"""Scores of predictions, computed for many draws of rows at once.
-
-Those of ``metric_classes.py`` are the ones that are reported; these give the same numbers along the
-last axis, which a bootstrap needs.
-"""
+"""Metrics of predictions, computed along the last axis: a bootstrap needs many draws at once."""
 
 from collections.abc import Callable
 
@@ -27,8 +23,8 @@ def f1(predictions: Values, labels: Values) -> Values:
 
 def macro_f1(predictions: Values, labels: Values) -> Values:
     """Mean F1 of the classes that are among the predictions or the labels of a draw."""
-    found = [_f1_of(value, predictions, labels) for value in _classes(predictions, labels)]
-    values, present = (np.stack(part) for part in zip(*found, strict=True))
+    by_class = [_f1_of(value, predictions, labels) for value in _classes(predictions, labels)]
+    values, present = (np.stack(part) for part in zip(*by_class, strict=True))
     mean: Values = values.sum(axis=0) / present.sum(axis=0)
     return mean
 
@@ -40,7 +36,7 @@ def matthews_correlation(predictions: Values, labels: Values) -> Values:
     given = np.stack([(labels == value).mean(axis=-1) for value in classes])
     covariance = accuracy(predictions, labels) - (predicted * given).sum(axis=0)
     norm = (1 - (predicted**2).sum(axis=0)) * (1 - (given**2).sum(axis=0))
-    # a constant side leaves a rounding error in the place of 0
+    # a constant side leaves a rounding error instead of 0
     is_defined = norm > np.finfo(np.float64).eps
     root = np.sqrt(np.where(is_defined, norm, 1.0))
     correlation: Values = np.where(is_defined, covariance / root, 0.0)
@@ -48,7 +44,7 @@ def matthews_correlation(predictions: Values, labels: Values) -> Values:
 
 
 def pearson(left: Values, right: Values) -> Values:
-    """Correlate without the checks of scipy; 0 where one side is constant."""
+    """Pearson correlation without the checks of scipy; 0 where one side is constant."""
     left = left - left.mean(axis=-1, keepdims=True)
     right = right - right.mean(axis=-1, keepdims=True)
     norm = np.sqrt((left**2).sum(axis=-1) * (right**2).sum(axis=-1))
@@ -57,7 +53,7 @@ def pearson(left: Values, right: Values) -> Values:
 
 
 def spearman(left: Values, right: Values) -> Values:
-    """Correlate ranks, equal values at their mean rank; 0 where one side is constant."""
+    """Correlation of ranks, ties at their mean rank; 0 where one side is constant."""
     return pearson(rankdata(left, axis=-1), rankdata(right, axis=-1))
 
 
@@ -66,19 +62,9 @@ def _classes(predictions: Values, labels: Values) -> Values:
 
 
 def _f1_of(value: float, predictions: Values, labels: Values) -> tuple[Values, Values]:
-    """Compute the F1 of a class, and whether any row has it."""
+    """Return the F1 of a class, and whether any row has it."""
     is_predicted, is_given = predictions == value, labels == value
     both = 2.0 * (is_predicted & is_given).sum(axis=-1)
     count = (is_predicted.sum(axis=-1) + is_given.sum(axis=-1)).astype(np.float64)
-    found: Values = np.divide(both, count, out=np.zeros_like(both), where=count > 0)
-    return found, count > 0
-
-
-METRIC_SCORES: dict[str, Score] = {
-    "accuracy": accuracy,
-    "f1": f1,
-    "macro_f1": macro_f1,
-    "matthews_correlation": matthews_correlation,
-    "pearson": pearson,
-    "spearman": spearman,
-}
+    values: Values = np.divide(both, count, out=np.zeros_like(both), where=count > 0)
+    return values, count > 0

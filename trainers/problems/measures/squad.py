@@ -1,4 +1,4 @@
-"""Exact match and F1 of answers, as the official evaluation of SQuAD 1.1 and 2.0 has them.
+"""Exact match and F1 of answers, as in the official evaluation of SQuAD 1.1 and 2.0.
 
 Source: Rajpurkar et al. 2016, section 6.1, and 2018; ``evaluate-v1.1.py`` and ``evaluate-v2.0.py``.
 """
@@ -16,7 +16,7 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> str:
-    """Lower the case, and leave out punctuation, articles and surplus white space, in this order.
+    """Lowercase, and remove punctuation, articles and extra white space, in this order.
 
     >>> normalize_answer("The  U.S. Army, a force")
     'us army force'
@@ -25,12 +25,12 @@ def normalize_answer(text: str) -> str:
 
 
 def exact_match(prediction: str, answer: str) -> float:
-    """Return 1 if both are equal when they are normalised, else 0."""
+    """Return 1 if both are equal after normalization, else 0."""
     return float(normalize_answer(prediction) == normalize_answer(answer))
 
 
 def token_f1(prediction: str, answer: str) -> float:
-    """Compute the F1 of the words that two texts share; 0 if they share none."""
+    """Compute the F1 of the words of two texts; 0 if they share none."""
     predicted, right = (normalize_answer(text).split() for text in (prediction, answer))
     shared = sum((Counter(predicted) & Counter(right)).values())
     if not shared:
@@ -42,14 +42,14 @@ def token_f1(prediction: str, answer: str) -> float:
 def score_answers(
     predictions: Sequence[str], answers: Sequence[Sequence[str]], *, some_impossible: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Score every question by the right answer that suits its prediction best.
+    """Score every question by the right answer that matches its prediction best.
 
     Args:
         predictions: The answer to each question, empty for none, (N,).
         answers: The right answers of each question; none if the passage has none.
-        some_impossible: Whether there may be questions without an answer, as in SQuAD 2.0. Its
-            evaluation differs where nothing is left of a text when it is normalised: there the F1
-            is 1 if nothing is left of either text, and such an answer counts only if all are so.
+        some_impossible: Whether questions can have no answer, as in SQuAD 2.0. Its evaluation
+            differs for texts that are empty after normalization: the F1 of two such texts is 1, and
+            such a right answer counts only if all right answers are empty.
 
     Returns:
         Exact match and F1 of each question, both (N,), in [0, 1].
@@ -69,19 +69,19 @@ def score_answers(
 def find_threshold(
     scores: NDArray[np.float64], null_odds: NDArray[np.float64], has_answer: NDArray[np.bool_]
 ) -> tuple[float, float]:
-    """Find above which odds of no answer it is best to give none.
+    """Find the best decision threshold for giving no answer.
 
     Args:
-        scores: What the answer that was found for a question scores against its right ones, (N,).
+        scores: Score of the best answer that is not empty, (N,).
         null_odds: How much better no answer scored than that answer, (N,).
         has_answer: Whether the question has an answer, (N,).
 
     Returns:
-        The best mean score, and the threshold with which it is reached, the lowest of several: the
-        odds of the last question that gets its answer, or 0 if none does.
+        The best mean score, and the lowest threshold that reaches it: the odds of the last question
+        that gets its answer, or 0 if none does.
     """
     order = np.argsort(null_odds, kind="stable")
-    # a question that gets its answer: what that scores, or the loss of a point for none
+    # answering a question without an answer loses the point for giving none
     gains = np.where(has_answer, scores, -1.0)[order]
     totals = np.sum(~has_answer) + np.concatenate([[0.0], np.cumsum(gains)])
     best = int(totals.argmax())
@@ -93,7 +93,7 @@ def squad_metrics(
     answers: Sequence[Sequence[str]],
     *,
     some_impossible: bool,
-    found: Sequence[str] | None = None,
+    best_texts: Sequence[str] | None = None,
     null_odds: Sequence[float] | None = None,
 ) -> dict[str, float]:
     """Compute the official metrics; all shares are in [0, 1].
@@ -101,19 +101,19 @@ def squad_metrics(
     Args:
         predictions: The answer to each question, empty for none, (N,).
         answers: The right answers of each question; none if the passage has none.
-        some_impossible: Whether there may be questions without an answer: SQuAD 2.0, not 1.1.
-        found: The best answer to each question that is not empty; to find the best threshold.
+        some_impossible: Whether questions can have no answer: SQuAD 2.0, not 1.1.
+        best_texts: The best answer to each question that is not empty, to find the best threshold.
         null_odds: How much better no answer scored than that one, (N,).
 
     Returns:
-        ``exact_match`` and ``f1``. If there may be questions without an answer, both also of those
-        with answers, ``has_answer_exact_match`` and ``has_answer_f1``; of the others the share that
-        got no answer, ``no_answer_accuracy``; and with ``null_odds`` ``best_exact_match`` and
+        ``exact_match`` and ``f1``. If questions can have no answer, also both for the questions
+        with answers, ``has_answer_exact_match`` and ``has_answer_f1``; for the others the share
+        that got no answer, ``no_answer_accuracy``; and with ``null_odds`` ``best_exact_match`` and
         ``best_f1``, at the thresholds ``best_exact_match_threshold`` and ``best_f1_threshold``.
-        Nothing of a part that has no questions.
+        Metrics of a group without questions are left out.
 
     Raises:
-        ValueError: If there are no questions, or one has no answer though none may.
+        ValueError: If there are no questions, or one has no answer although all must.
     """
     if not len(predictions):
         raise ValueError("no questions to score; give at least one")
@@ -130,11 +130,11 @@ def squad_metrics(
         values["has_answer_f1"] = f1[has_answer].mean()
     if some_impossible and not has_answer.all():
         values["no_answer_accuracy"] = f1[~has_answer].mean()
-    if some_impossible and found is not None and null_odds is not None:
+    if some_impossible and best_texts is not None and null_odds is not None:
         odds = np.asarray(null_odds, dtype=np.float64)
         for name, scores in zip(
             ("exact_match", "f1"),
-            score_answers(found, answers, some_impossible=True),
+            score_answers(best_texts, answers, some_impossible=True),
             strict=True,
         ):
             best = find_threshold(scores, odds, has_answer)

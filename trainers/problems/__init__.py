@@ -1,0 +1,64 @@
+"""Problem types: everything about a task on the training side that depends on its type.
+
+``problem`` defines the interface. There is one module for each type; ``labelled`` and ``text`` are
+bases of several types. ``measures`` has the functions that compute metrics, choose answers and
+analyze predictions.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .classification import Classification
+from .contrastive import Contrastive
+from .masked_lm import MaskedLM
+from .next_sentence import NextSentence
+from .paraphrase import Paraphrase
+from .pretraining import Pretraining
+from .problem import Problem
+from .question_answering import QuestionAnswering
+from .similarity import Similarity
+from .token_classification import TokenClassification
+
+PROBLEMS: dict[str, type[Problem[Any]]] = {
+    "classification": Classification,
+    "paraphrase": Paraphrase,
+    "similarity": Similarity,
+    "contrastive": Contrastive,
+    "token_classification": TokenClassification,
+    "question_answering": QuestionAnswering,
+    "masked_lm": MaskedLM,
+    "next_sentence": NextSentence,
+    "pretraining": Pretraining,
+}
+
+
+def make_problems(
+    problem_types: Mapping[str, str],
+    heads: Mapping[str, Mapping[str, Any]] | None = None,
+    metrics: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, Problem[Any]]:
+    """Create the problem of each task.
+
+    Args:
+        problem_types: Problem type of each task.
+        heads: Descriptions of their heads, ``config.tasks``; a task without one has the defaults.
+        metrics: Headline metrics of the tasks that do not use the default of their type.
+
+    Raises:
+        ValueError: If a problem type or a metric is unknown.
+    """
+    problems: dict[str, Problem[Any]] = {}
+    for task, name in problem_types.items():
+        if name not in PROBLEMS:
+            raise ValueError(
+                f"task {task!r}: problem_type={name!r}; expected one of {', '.join(PROBLEMS)}"
+            )
+        problems[task] = PROBLEMS[name](
+            task, (heads or {}).get(task), (metrics or {}).get(task, ())
+        )
+    return problems
+
+
+def learns_from_text(problem_type: Any) -> bool:
+    """Return whether a problem type, known or not, trains on text without labels."""
+    return problem_type in PROBLEMS and PROBLEMS[problem_type].is_text

@@ -1,0 +1,48 @@
+"""Metrics of all tasks together."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .problem import Problem
+
+AGGREGATES = ("mean", "leaderboard", "glue")
+
+
+def aggregates(headlines: Mapping[str, tuple[Problem[Any], float | None]]) -> dict[str, float]:
+    """Average the headline metrics of all tasks.
+
+    Args:
+        headlines: Problem and value of each task; None if the metric is undefined for its rows.
+
+    Returns:
+        ``mean`` of the values, and ``leaderboard``, the mean after a correlation r in [-1, 1]
+        became (r + 1) / 2, as on the leaderboard of Stanford CS 224N's default project. Tasks
+        without labels count only if there are no others. Empty if no task has a value.
+
+    Raises:
+        ValueError: If there is no task.
+    """
+    if not headlines:
+        raise ValueError("no tasks to aggregate; expected at least one")
+    known = [(problem, value) for problem, value in headlines.values() if value is not None]
+    counted = [pair for pair in known if pair[0].has_labels] or known
+    if not counted:
+        return {}
+    values = [value for _, value in counted]
+    scaled = [
+        (value + 1) / 2 if problem.reported[0].is_rescaled else value for problem, value in counted
+    ]
+    return {"mean": float(np.mean(values)), "leaderboard": float(np.mean(scaled))}
+
+
+def glue_score(values: Mapping[str, Sequence[float]]) -> float:
+    """Average first the metrics of each task, then the tasks.
+
+    Source: Wang et al. 2019, GLUE, section 3.4.
+
+    Args:
+        values: The official metrics of each task, on both development sets of MNLI.
+    """
+    return float(np.mean([np.mean(metrics) for metrics in values.values()]))

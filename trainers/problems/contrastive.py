@@ -1,0 +1,74 @@
+"""Contrastive learning: sentence vectors from pairs without labels, or from single sentences."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainers.data.rows import FlatRows, TextSource
+from trainers.data.task_dataset import Rows
+
+from .measures.embeddings import embedding_metrics
+from .problem import Decode, Metric, Problem, binomial_error, find_output
+
+
+class Contrastive(Problem[NDArray[Any]]):
+    """Vectors of length 1 for the S sentences of each row, (N, S, D)."""
+
+    problem_type = "contrastive"
+    metrics = (
+        Metric("accuracy", needs_pairs=True),
+        Metric("mrr", needs_pairs=True),
+        Metric("alignment", lower_is_better=True, needs_pairs=True),
+        Metric("uniformity", lower_is_better=True),
+    )
+    has_labels = False
+    hub_task = "sentence-similarity"
+
+    def check(self, where: str, rows: Rows) -> None:
+        """Check that rows have separate sentences and no labels; see ``Problem.check``."""
+        flat = FlatRows.read(rows) if not isinstance(rows, TextSource) else None
+        if isinstance(rows, TextSource) or (flat is not None and not flat.is_separate):
+            raise ValueError(
+                f"{where} is of a contrastive task: input_ids and token_type_ids must have a list "
+                "for every sentence of a row"
+            )
+        if self.is_labelled(rows):
+            raise ValueError(
+                f"{where} has labels, but contrastive tasks are trained without; remove the column"
+            )
+
+    def is_defined(self, metric: Metric) -> bool:
+        """Return whether a metric is defined: of single sentences only the uniformity is."""
+        return not metric.needs_pairs or self.head.get("num_sentences") != 1
+
+    def has_loss(self, inputs: Mapping[str, Any]) -> bool:
+        """Return True: the loss needs no labels."""
+        return True
+
+    def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
+        """Select the vectors."""
+        vectors = find_output(outputs, "logits").detach()
+        return vectors, torch.zeros(len(vectors), device=vectors.device)
+
+    def collect(
+        self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
+    ) -> NDArray[Any]:
+        """Return the vectors."""
+        return np.asarray(values)
+
+    def compute_metrics(self, outputs: NDArray[Any]) -> dict[str, float]:
+        """Compare vectors; see ``embedding_metrics``."""
+        return embedding_metrics(outputs)
+
+    def standard_error(self, outputs: NDArray[Any], metrics: Mapping[str, float]) -> float | None:
+        """Compute the standard error of the accuracy, if it is defined."""
+        name = self.headline[0]
+        return binomial_error(metrics[name], len(outputs)) if name in metrics else None
+
+    def count(self, outputs: NDArray[Any]) -> int:
+        """Count the rows."""
+        return len(outputs)

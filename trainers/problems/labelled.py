@@ -1,0 +1,285 @@
+"""Tasks whose rows have one label each: the base of classes and scores."""
+
+import math
+import random
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import datasets
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainers.data.task_dataset import Rows
+from trainers.files import write_text
+
+from .measures import scores
+from .measures.analysis import Analysis, analyse_classes, find_class_errors
+from .problem import Decode, Metric, Problem, binomial_error, check_same_rows, find_output, quote
+
+
+class Predicted(NamedTuple):
+    """Predictions for rows.
+
+    Args:
+        logits: (N, K); None if they were read from a file.
+        predictions: Class indices, 0 or 1, or scores, (N,).
+        labels: (N,); None if the rows have none.
+    """
+
+    logits: Any
+    predictions: NDArray[Any]
+    labels: NDArray[Any] | None
+
+
+@dataclass(frozen=True)
+class PredictionMetric(Metric):
+    """A metric of predictions and labels.
+
+    Args:
+        draws: Computes it for many draws of rows, (..., N) -> (...).
+        reported: Computes the reported value, (N,); None for ``draws``.
+    """
+
+    draws: scores.Score = scores.accuracy
+    reported: Callable[[NDArray[Any], NDArray[Any]], float] | None = None
+
+    def value(self, predictions: NDArray[Any], labels: NDArray[Any]) -> float:
+        """Compute the reported value, (N,)."""
+        return float((self.reported or self.draws)(predictions, labels))
+
+
+def _matthews(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
+    # The first import draws from Python's random state, which a checkpoint stores.
+    state = random.getstate()
+    from sklearn.metrics import matthews_corrcoef
+
+    random.setstate(state)
+    with warnings.catch_warnings():
+        # scikit-learn warns if there is one class only; the correlation is 0 then
+        warnings.simplefilter("ignore", UserWarning)
+        return float(matthews_corrcoef(labels, predictions))
+
+
+ACCURACY = PredictionMetric("accuracy", draws=scores.accuracy)
+F1 = PredictionMetric("f1", draws=scores.f1)
+MACRO_F1 = PredictionMetric("macro_f1", draws=scores.macro_f1)
+MATTHEWS = PredictionMetric(
+    "matthews_correlation", draws=scores.matthews_correlation, reported=_matthews
+)
+
+
+class LabelledProblem(Problem[Predicted]):
+    """A task with a label for each row."""
+
+    metrics: ClassVar[tuple[PredictionMetric, ...]]
+    has_fixed_metrics = False
+    is_comparable = True
+    dtype: ClassVar[type] = np.int64
+    # Source: Stanford CS 224N default final project, evaluation.py.
+    header: ClassVar[str]
+
+    # Rows
+
+    @property
+    def label_range(self) -> tuple[float, float] | None:
+        """Lowest and highest label; None if unknown."""
+        return None
+
+    def check(self, where: str, rows: Rows) -> None:
+        """Check that rows have labels, in the range of the task; see ``Problem.check``."""
+        super().check(where, rows)
+        columns: Any = rows
+        if self.label_range is None or columns.format["type"] is not None:
+            return
+        low, high = self.label_range
+        labels = np.asarray(columns["labels"][:], dtype=float)
+        fits = (labels >= low) & (labels <= high) | (labels == -100)
+        if not fits.all():
+            row = int(np.flatnonzero(~fits)[0])
+            raise ValueError(
+                f"{where}, row {row}: the label {labels[row]:g} is out of range; allowed are "
+                f"{low:g} to {high:g}, and -100 for none"
+            )
+
+    # Evaluation
+
+    def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
+        """Select the logits."""
+        return find_output(outputs, "logits").detach(), inputs.get("labels")
+
+    @abstractmethod
+    def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
+        """Turn logits (N, K) into predictions (N,) for a model that cannot decode them."""
+
+    def collect(
+        self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
+    ) -> Predicted:
+        """Decode logits; see ``Problem.collect``."""
+        if labels is None and self.is_labelled(rows):
+            labels = rows["labels"]
+        predictions = np.asarray((decode or self.decide)(values))
+        return Predicted(values, predictions, None if labels is None else np.asarray(labels))
+
+    def compute_metrics(self, outputs: Predicted) -> dict[str, float]:
+        """Compute all reported metrics."""
+        predictions: NDArray[Any] = outputs.predictions.astype(self.dtype)
+        labels: NDArray[Any] = np.asarray(outputs.labels).astype(self.dtype)
+        found: Any = self.reported
+        return {metric.name: metric.value(predictions, labels) for metric in found}
+
+    def standard_error(self, outputs: Predicted, metrics: Mapping[str, float]) -> float:
+        """Estimate the standard error: binomial for an accuracy, else by a bootstrap."""
+        if self.reported[0] is ACCURACY:
+            return binomial_error(metrics[ACCURACY.name], self.count(outputs))
+        return self.bootstrap_error(outputs)
+
+    def count(self, outputs: Predicted) -> int:
+        """Count the rows."""
+        return len(outputs.predictions)
+
+    def sample(self, outputs: Predicted) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return predictions and labels, both (N,)."""
+        return outputs.predictions.astype(self.dtype), np.asarray(outputs.labels)
+
+    def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
+        """Compute the headline metric of draws of rows."""
+        metric: Any = self.reported[0]
+        found: NDArray[np.float64] = metric.draws(values, labels)
+        return found
+
+    # Files
+
+    def prediction_file(self, stem: str) -> str:
+        """Name the CSV file."""
+        return f"{stem}-output.csv"
+
+    @staticmethod
+    def format_value(value: float) -> str:
+        """Format a prediction; float32 prints the shortest digits that identify it."""
+        return str(np.float32(value))
+
+    def write(self, folder: Path, stem: str, outputs: Predicted, rows: Any) -> None:
+        """Write one line per row, ``id , prediction``; the whole file or nothing.
+
+        Raises:
+            ValueError: If the numbers of ids and predictions differ, or a prediction is not finite.
+        """
+        ids, predictions = rows["id"][:], outputs.predictions.tolist()
+        if len(ids) != len(predictions):
+            raise ValueError(
+                f"{len(ids)} ids but {len(predictions)} predictions; expected one each"
+            )
+        lines = [self.header]
+        for name, prediction in zip(ids, predictions, strict=True):
+            value = float(prediction)
+            if not math.isfinite(value):
+                raise ValueError(
+                    f"the prediction of row {name!r} is {value}; expected a finite number"
+                )
+            lines.append(f"{name} , {self.format_value(value)} \n")
+        write_text(folder / self.prediction_file(stem), "".join(lines))
+
+    def read(
+        self, folder: Path, stem: str, ids: Sequence[str], references: NDArray[Any]
+    ) -> Predicted:
+        """Read predictions; see ``Problem.read``."""
+        path = self.find_file(folder, stem)
+        found, predictions = read_predictions(path)
+        check_same_rows(path, found, ids)
+        return Predicted(None, predictions, references)
+
+    # Reports
+
+    @abstractmethod
+    def summarize(self, outputs: Predicted) -> dict[str, Any]:
+        """Summarize all predictions for a report."""
+
+    @abstractmethod
+    def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
+        """Return row and size of the worst errors, the worst first."""
+
+    @abstractmethod
+    def format_label(self, value: Any) -> str:
+        """Format a label or a prediction for a report."""
+
+    def analyse(
+        self, outputs: Predicted, rows: Any, texts: datasets.Dataset | None, examples: int
+    ) -> dict[str, Any]:
+        """Summarize predictions and list the worst errors; see ``Problem.analyse``."""
+        labels = np.asarray(outputs.labels)
+        errors = [
+            {
+                "id": str(rows[row]["id"]),
+                "texts": [] if texts is None else quote(texts[row]),
+                "label": self.format_label(labels[row]),
+                "prediction": self.format_label(outputs.predictions[row]),
+                "size": size,
+            }
+            for row, size in self.find_errors(outputs, examples)
+        ]
+        return {"rows": len(labels), **self.summarize(outputs), "errors": errors}
+
+
+class ClassProblem(LabelledProblem):
+    """A task whose labels are classes."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the classes; empty if they have none."""
+        return self.head.get("labels") or ()
+
+    @abstractmethod
+    def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:
+        """Turn logits (N, K) into probabilities, (N, C)."""
+
+    def summarize(self, outputs: Predicted) -> Analysis:
+        """Summarize classes; see ``analyse_classes``."""
+        return analyse_classes(
+            self.probabilities(outputs.logits),
+            outputs.predictions,
+            np.asarray(outputs.labels),
+            self.format_label,
+        )
+
+    def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
+        """Return the wrong rows; see ``find_class_errors``."""
+        probabilities = self.probabilities(outputs.logits)
+        labels = np.asarray(outputs.labels)
+        return find_class_errors(probabilities, outputs.predictions, labels, most)
+
+    def format_label(self, value: Any) -> str:
+        """Return the name of a class, or its index if it has none."""
+        return str(self.names[int(value)]) if int(value) < len(self.names) else str(int(value))
+
+
+def read_predictions(path: Path) -> tuple[list[str], NDArray[np.float64]]:
+    """Read a prediction file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Names of the rows, (N,), and their predictions, (N,).
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If a line is not ``id , prediction``; the message has its number.
+    """
+    ids, values = [], []
+    # splitlines would split ids at characters that do not end a line
+    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    for number, line in enumerate(lines[1:], start=2):
+        name, comma, text = line.rpartition(" , ")
+        try:
+            values.append(float(text))
+        except ValueError:
+            comma = ""
+        if not comma:
+            raise ValueError(f"{path}:{number}: {line!r}; expected an id, ' , ' and a number")
+        ids.append(name)
+    return ids, np.asarray(values, dtype=np.float64)

@@ -1,0 +1,188 @@
+"""Distributions, confusions, calibration and errors of predictions, for the report of a run.
+
+The results are small for any number of rows, and ready for JSON.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainers.data.task_dataset import spread_numbers
+
+CALIBRATION_BINS = 10
+SCORE_BINS = 10
+# Of more classes than this only the most frequent ones are shown.
+MOST_CLASSES = 20
+MOST_POINTS = 1000
+
+Analysis = dict[str, Any]
+
+
+def calibrate(
+    confidences: NDArray[np.float64], correct: NDArray[np.bool_], bins: int = CALIBRATION_BINS
+) -> dict[str, Any]:
+    """Compare the confidence of a model with its accuracy.
+
+    Source: Guo et al. 2017, On Calibration of Modern Neural Networks, equations 1 to 3.
+
+    Args:
+        confidences: Probability of each prediction, (N,); rows where it is not finite are left out.
+        correct: Whether the prediction is right, (N,).
+        bins: Number of bins of equal width; a bin includes its upper edge.
+
+    Returns:
+        ``ece``, the expected calibration error, and the mean ``confidence`` and ``accuracy``, each
+        None without rows; and the non-empty ``bins``, each with its ``low`` and ``high`` edge,
+        ``rows``, mean ``confidence`` and ``accuracy``.
+    """
+    finite = np.isfinite(confidences)
+    confidences, correct = confidences[finite], correct[finite]
+    if not len(confidences):
+        return {"ece": None, "confidence": None, "accuracy": None, "bins": []}
+    edges = np.linspace(0, 1, bins + 1)
+    places = np.searchsorted(edges[1:-1], confidences)
+    parts = []
+    for place in np.unique(places):
+        inside = places == place
+        parts.append(
+            {
+                "low": float(edges[place]),
+                "high": float(edges[place + 1]),
+                "rows": int(inside.sum()),
+                "confidence": float(confidences[inside].mean()),
+                "accuracy": float(correct[inside].mean()),
+            }
+        )
+    gaps = [part["rows"] * abs(part["accuracy"] - part["confidence"]) for part in parts]
+    return {
+        "ece": float(sum(gaps) / len(confidences)),
+        "confidence": float(confidences.mean()),
+        "accuracy": float(correct.mean()),
+        "bins": parts,
+    }
+
+
+def analyse_classes(
+    probabilities: NDArray[np.float64],
+    predictions: NDArray[Any],
+    labels: NDArray[Any],
+    name: Callable[[int], str],
+) -> Analysis:
+    """Summarize predicted classes.
+
+    Args:
+        probabilities: (N, C).
+        predictions: Class indices, (N,).
+        labels: (N,).
+        name: Returns the name of a class.
+
+    Returns:
+        ``classes``, their number; ``distribution``, the counts of each among labels and
+        predictions; ``calibration``; and ``confusion``, a matrix with the labels as its rows, or
+        for more than ``MOST_CLASSES`` classes ``confusions``, the most frequent ones.
+    """
+    from sklearn.metrics import confusion_matrix
+
+    classes, count = labels.astype(np.int64), probabilities.shape[1]
+    matrix = confusion_matrix(classes, predictions, labels=range(count))
+    given, predicted = matrix.sum(axis=1), matrix.sum(axis=0)
+    order = range(count)
+    if count > MOST_CLASSES:
+        order = np.argsort(-given, kind="stable")[:MOST_CLASSES].tolist()
+    confidences = probabilities[np.arange(len(probabilities)), predictions]
+    confusions: Analysis = {"confusion": matrix.tolist()}
+    if count > MOST_CLASSES:
+        confusions = {"confusions": _most_confused(matrix, name)}
+    return {
+        "classes": count,
+        "distribution": [
+            {
+                "name": name(number),
+                "labels": int(given[number]),
+                "predictions": int(predicted[number]),
+            }
+            for number in order
+        ],
+        "calibration": calibrate(confidences, predictions == classes),
+        **confusions,
+    }
+
+
+def find_class_errors(
+    probabilities: NDArray[np.float64],
+    predictions: NDArray[Any],
+    labels: NDArray[Any],
+    most: int,
+) -> list[tuple[int, float]]:
+    """Find the wrong rows whose label has the lowest probability.
+
+    Args:
+        probabilities: (N, C).
+        predictions: Class indices, (N,).
+        labels: (N,).
+        most: Maximum number of rows.
+
+    Returns:
+        Row and probability of the prediction, the worst first; ties in the order of the rows.
+    """
+    classes = labels.astype(np.int64)
+    wrong = np.flatnonzero(predictions != classes)
+    order = np.argsort(probabilities[wrong, classes[wrong]], kind="stable")[:most]
+    return [(int(row), float(probabilities[row, predictions[row]])) for row in wrong[order]]
+
+
+def _most_confused(
+    matrix: NDArray[np.int64], name: Callable[[int], str]
+) -> list[dict[str, str | int]]:
+    """List the most frequent confusions of many classes."""
+    wrong = matrix * (1 - np.eye(len(matrix), dtype=matrix.dtype))
+    order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_CLASSES]
+    places = [divmod(int(place), len(matrix)) for place in order]
+    return [
+        {
+            "label": name(label),
+            "prediction": name(prediction),
+            "rows": int(wrong[label, prediction]),
+        }
+        for label, prediction in places
+        if wrong[label, prediction]
+    ]
+
+
+def analyse_scores(
+    predictions: NDArray[Any], labels: NDArray[Any], score_range: Sequence[float] | None
+) -> Analysis:
+    """Summarize predicted scores.
+
+    Args:
+        predictions: (N,); those that are not finite are left out.
+        labels: (N,).
+        score_range: Lowest and highest score, if known.
+
+    Returns:
+        ``distribution``, the counts of labels and predictions in intervals; ``scatter``, pairs of
+        label and prediction; and ``range``, the axis of both.
+    """
+    finite = np.isfinite(predictions)
+    scores = predictions[finite].astype(np.float64)
+    # rounding removes the digits that float32 adds to a label
+    wanted = np.round(labels[finite].astype(np.float64), 6)
+    known = [*scores, *wanted, *(score_range or ())]
+    low, high = (min(known), max(known)) if known else (0.0, 1.0)
+    edges = np.linspace(low, high if high > low else low + 1, SCORE_BINS + 1)
+    given, predicted = (np.histogram(values, edges)[0] for values in (wanted, scores))
+    chosen = spread_numbers(len(scores), MOST_POINTS)
+    return {
+        "distribution": [
+            {
+                "name": f"{edges[place]:.3g} to {edges[place + 1]:.3g}",
+                "labels": int(count),
+                "predictions": int(predicted[place]),
+            }
+            for place, count in enumerate(given)
+        ],
+        "scatter": [[float(wanted[row]), round(float(scores[row]), 4)] for row in chosen],
+        "range": [float(edges[0]), float(edges[-1])],
+    }

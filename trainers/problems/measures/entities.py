@@ -1,0 +1,230 @@
+"""Entities in tagged sentences, by the rules of conlleval.
+
+An entity is right if its first word, its last word and its type are. It begins at a ``B-``, where
+the type changes, and after an ``O``: a stray ``I-`` opens one, as in conlleval (Tjong Kim Sang and
+Buchholz 2000) and in seqeval's default mode, and unlike in seqeval's strict mode. It ends before
+the next one, before an ``O`` and with its sentence. Tags that do not mark spans, such as parts of
+speech, count as entities of one word each, all but ``O``, as with conlleval's option ``-r``.
+
+Shapes: W words of all sentences, one after the other.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+OUTSIDE = "O"
+
+Numbers = NDArray[np.int64]
+
+
+class TagNames(NamedTuple):
+    """The meaning of the tags.
+
+    Args:
+        begins: Whether they always begin an entity, (K,), bool.
+        types: Number of the type of each, -1 for ``O``, (K,).
+        names: Names of the types.
+    """
+
+    begins: NDArray[np.bool_]
+    types: Numbers
+    names: list[str]
+
+    @classmethod
+    def parse(cls, names: Sequence[str]) -> "TagNames":
+        """Parse the names of tags: IOB tags of spans, or tags of single words."""
+        inside = [name for name in names if name != OUTSIDE]
+        is_iob = all(name[:2] in ("B-", "I-") and len(name) > 2 for name in inside)
+        type_of = {name: name[2:] if is_iob else name for name in inside}
+        types = sorted(set(type_of.values()))
+        return cls(
+            np.asarray([name.startswith("B-") or not is_iob for name in names]),
+            np.asarray([types.index(type_of[name]) if name in type_of else -1 for name in names]),
+            types,
+        )
+
+
+class Entities(NamedTuple):
+    """E entities, in the order of the words.
+
+    Args:
+        first: Their first words, (E,).
+        last: Their last words, (E,).
+        types: Numbers of their types, (E,).
+    """
+
+    first: Numbers
+    last: Numbers
+    types: Numbers
+
+
+class Tagged(NamedTuple):
+    """The tags of the words of some sentences.
+
+    Args:
+        predictions: Ids of the predicted tags, (W,).
+        labels: Ids of the right tags, (W,); None if unknown.
+        sentences: Number of the sentence of each word, ascending, (W,).
+    """
+
+    predictions: Numbers
+    labels: Numbers | None
+    sentences: Numbers
+
+
+def find_entities(tags: Numbers, sentences: Numbers, names: TagNames) -> Entities:
+    """Find the entities of some sentences.
+
+    Args:
+        tags: Ids, (W,).
+        sentences: Number of the sentence of each word, (W,).
+        names: The meaning of the ids.
+    """
+    types = names.types[tags]
+    new_sentence = np.diff(sentences, prepend=-1) != 0
+    changes = np.diff(types, prepend=-1) != 0
+    boundaries = new_sentence | changes | names.begins[tags]
+    first = np.flatnonzero(boundaries & (types >= 0))
+    places = np.append(np.flatnonzero(boundaries), len(tags))
+    last = places[np.searchsorted(places, first, side="right")] - 1
+    return Entities(first, last, types[first])
+
+
+def count_entities(tagged: Tagged, names: TagNames) -> tuple[Numbers, Numbers]:
+    """Count the right, the predicted and the labelled entities.
+
+    Args:
+        tagged: Words with labels.
+        names: The meaning of the tags.
+
+    Returns:
+        By type, (types, 3), and by sentence, (sentences, 3).
+    """
+    numbers = np.unique(tagged.sentences, return_inverse=True)[1]
+    labelled = find_entities(np.asarray(tagged.labels), tagged.sentences, names)
+    predicted = find_entities(tagged.predictions, tagged.sentences, names)
+    common = np.isin(_keys(predicted, names), _keys(labelled, names))
+    right = Entities(*(values[common] for values in predicted))
+    by_type, by_sentence = [], []
+    for entities in (right, predicted, labelled):
+        by_type.append(np.bincount(entities.types, minlength=len(names.names)))
+        size = int(numbers[-1]) + 1 if len(numbers) else 0
+        by_sentence.append(np.bincount(numbers[entities.first], minlength=size))
+    return np.stack(by_type, axis=1), np.stack(by_sentence, axis=1)
+
+
+def _keys(entities: Entities, names: TagNames) -> Numbers:
+    """Number entities: equal numbers for equal words and types."""
+    # 31 bits for the first word and 20 for the others of the entity leave 12 for its type
+    words = (entities.first << 20) + (entities.last - entities.first)
+    return words * max(1, len(names.names)) + entities.types
+
+
+def score(counts: NDArray[Any]) -> dict[str, float]:
+    """Compute precision, recall and F1 of counts (3,) of right, predicted and labelled entities.
+
+    Each is 0 where it is undefined, as in conlleval.
+    """
+    right, predicted, labelled = (float(count) for count in counts)
+    precision = right / predicted if predicted else 0.0
+    recall = right / labelled if labelled else 0.0
+    f1 = 2 * right / (predicted + labelled) if right else 0.0
+    return {"f1": f1, "precision": precision, "recall": recall}
+
+
+def f1_of_counts(counts: NDArray[Any]) -> NDArray[np.float64]:
+    """Compute the F1 of many counts, (..., 3) -> (...); see ``score``."""
+    right, predicted, labelled = np.moveaxis(counts, -1, 0)
+    both = np.asarray(predicted + labelled, dtype=np.float64)
+    return np.divide(2.0 * right, both, out=np.zeros_like(both), where=both > 0)
+
+
+def tag_metrics(tagged: Tagged, names: TagNames) -> dict[str, float]:
+    """Compute ``f1``, ``precision`` and ``recall`` of entities, and ``accuracy`` of the words."""
+    counts, _ = count_entities(tagged, names)
+    correct = tagged.predictions == tagged.labels
+    return {**score(counts.sum(axis=0)), "accuracy": float(np.mean(correct))}
+
+
+def describe_types(tagged: Tagged, names: TagNames) -> list[dict[str, Any]]:
+    """Describe every entity type: its ``name``, metrics and counts."""
+    counts, _ = count_entities(tagged, names)
+    return [
+        {
+            "name": name,
+            **score(row),
+            "right": int(row[0]),
+            "predicted": int(row[1]),
+            "labelled": int(row[2]),
+        }
+        for name, row in zip(names.names, counts, strict=True)
+    ]
+
+
+def analyse_tags(tagged: Tagged, labels: Sequence[str], rows: Any, examples: int) -> dict[str, Any]:
+    """Summarize the tags of a task for a report.
+
+    Args:
+        tagged: Words with labels.
+        labels: Names of the tags.
+        rows: The rows, with their ``words`` if texts may be quoted.
+        examples: Number of sentences to list, those with the most wrong words.
+
+    Returns:
+        ``rows``, the number of sentences; ``distribution``, the counts of each tag among labels and
+        predictions; ``types``, see ``describe_types``; and ``errors``.
+    """
+    names, given = TagNames.parse(labels), np.asarray(tagged.labels)
+    counts = [np.bincount(tags, minlength=len(labels)) for tags in (given, tagged.predictions)]
+    sentences, numbers = np.unique(tagged.sentences, return_inverse=True)
+    wrong = np.bincount(numbers, tagged.predictions != given, len(sentences))
+    share = wrong / np.bincount(numbers, minlength=len(sentences))
+    worst = np.argsort(-wrong, kind="stable")[:examples]
+    words = None
+    if "words" in rows.column_names:
+        words = np.asarray([word for row in rows["words"] for word in row], dtype=object)
+    return {
+        "rows": len(sentences),
+        "distribution": [
+            {"name": name, "labels": int(labelled), "predictions": int(predicted)}
+            for name, labelled, predicted in zip(labels, *counts, strict=True)
+        ],
+        "types": describe_types(tagged, names),
+        "errors": [
+            _describe_error(tagged, names, words, numbers == number, int(sentences[number]))
+            | {"size": float(share[number])}
+            for number in worst.tolist()
+            if wrong[number]
+        ],
+    }
+
+
+def _describe_error(
+    tagged: Tagged,
+    names: TagNames,
+    words: NDArray[Any] | None,
+    chosen: NDArray[np.bool_],
+    number: int,
+) -> dict[str, Any]:
+    """Describe the right and the predicted entities of a sentence."""
+    if words is None:
+        return {"id": str(number), "texts": [], "label": "", "prediction": ""}
+    own = words[chosen].tolist()
+
+    def show(tags: Numbers) -> str:
+        entities = find_entities(tags[chosen], np.zeros(len(own), np.int64), names)
+        shown = [
+            f"{' '.join(own[first : last + 1])} ({names.names[kind]})"
+            for first, last, kind in zip(*(values.tolist() for values in entities), strict=True)
+        ]
+        return ", ".join(shown) or "none"
+
+    return {
+        "id": str(number),
+        "texts": [" ".join(own)],
+        "label": show(np.asarray(tagged.labels)),
+        "prediction": show(tagged.predictions),
+    }

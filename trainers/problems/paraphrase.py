@@ -1,0 +1,35 @@
+"""Paraphrase detection: whether two sentences mean the same."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from .labelled import ACCURACY, F1, MACRO_F1, MATTHEWS, ClassProblem
+
+
+class Paraphrase(ClassProblem):
+    """0 or 1 for each pair."""
+
+    problem_type = "paraphrase"
+    metrics = (ACCURACY, F1, MACRO_F1)
+    optional_metrics = (MATTHEWS,)
+    header = "id \t Predicted_Is_Paraphrase \n"
+    label_range = (0, 1)
+    confidence = "sigmoid"
+
+    @property
+    def needs_threshold_fit(self) -> bool:
+        """Whether the loss leaves the decision threshold of the cosine to be fitted."""
+        fitted = self.head.get("threshold_fitted")
+        return bool(fitted or self.head.get("threshold", 0.5) is None)
+
+    def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
+        """Predict a paraphrase where the logit is above 0."""
+        return (logits[:, 0] > 0).astype(np.int64)
+
+    def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:
+        """Compute the sigmoid of the logits, and its complement, (N, 2)."""
+        values = np.asarray(logits, dtype=np.float64)[:, :1]
+        return np.concatenate([expit(-values), expit(values)], axis=1)

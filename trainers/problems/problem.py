@@ -1,0 +1,368 @@
+"""The interface of a problem type."""
+
+import difflib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import datasets
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainers.data.rows import TextSource
+from trainers.data.task_dataset import Rows, spread
+
+Outputs = TypeVar("Outputs")
+# Turns the logits of a task, (N, K), into predictions, (N,).
+Decode = Callable[[NDArray[Any]], Any]
+
+# Losses that are likelihoods, so that softmax or sigmoid of the logits are probabilities.
+LIKELIHOODS = ("cross_entropy", "bce")
+# Longer texts are cut when they are quoted in a report.
+MAX_QUOTED_CHARACTERS = 2000
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of a task.
+
+    Args:
+        name: Its name in logs, results and recipes.
+        lower_is_better: Its direction.
+        is_rescaled: Whether it is a correlation r that counts as (r + 1) / 2 on the leaderboard of
+            Stanford CS 224N's default project.
+        is_loss: Whether it is plotted among the losses.
+        is_plotted: Whether it is plotted at all.
+        needs_pairs: Whether it is undefined for rows of a single sentence.
+    """
+
+    name: str
+    lower_is_better: bool = False
+    is_rescaled: bool = False
+    is_loss: bool = False
+    is_plotted: bool = True
+    needs_pairs: bool = False
+
+
+class Measured(NamedTuple):
+    """Metrics of a task on a split.
+
+    Args:
+        metrics: By name.
+        standard_error: Of the headline metric, over the choice of the rows; None if undefined.
+        rows: Number of rows, sentences or questions.
+        types: Metrics by entity type; None if the task has no entities.
+    """
+
+    metrics: dict[str, float]
+    standard_error: float | None
+    rows: int
+    types: list[dict[str, Any]] | None = None
+
+
+class Problem(ABC, Generic[Outputs]):
+    """What training, evaluation and reports need to know about a task of some type.
+
+    ``Outputs`` are the predictions for a split, with the labels if there are any.
+
+    Args:
+        task: Name of the task.
+        head: Description of its head, ``config.tasks[task]``; None takes the defaults.
+        metrics: Headline metrics, the first of which represents the task in aggregates; empty for
+            the first of ``metrics``.
+
+    Raises:
+        ValueError: If a metric is not one of this problem type.
+    """
+
+    problem_type: ClassVar[str]
+    metrics: ClassVar[tuple[Metric, ...]]
+    optional_metrics: ClassVar[tuple[Metric, ...]] = ()
+    has_fixed_metrics: ClassVar[bool] = True
+    # Tasks without labels count in aggregates only if there are no others.
+    has_labels: ClassVar[bool] = True
+    # Trains on text without labels: masked tokens, segment pairs, or both.
+    is_text: ClassVar[bool] = False
+    is_masked: ClassVar[bool] = False
+    is_paired: ClassVar[bool] = False
+    # The loss is a mean over tokens instead of rows.
+    predicts_tokens: ClassVar[bool] = False
+    # Several rows can belong to one sentence or question, so evaluation needs them in order.
+    joins_rows: ClassVar[bool] = False
+    # Outputs of two passes can be compared, which R-Drop and SMART do.
+    is_comparable: ClassVar[bool] = False
+    # Parts of the loss that are logged, and their names in the outputs of the model.
+    part_losses: ClassVar[Mapping[str, str]] = {}
+    # https://huggingface.co/tasks: of the results, and of a model that has no other problem type
+    hub_task: ClassVar[str] = "text-classification"
+    pipeline_tag: ClassVar[str] = "text-classification"
+    # Function that turns logits into the confidences of the report.
+    confidence: ClassVar[str] = "softmax"
+
+    def __init__(
+        self, task: str, head: Mapping[str, Any] | None = None, metrics: Sequence[str] = ()
+    ) -> None:
+        self.task = task
+        self.head = dict(head or {})
+        known = {metric.name: metric for metric in (*self.metrics, *self.optional_metrics)}
+        self._check_metrics(metrics, list(known))
+        self.chosen = tuple(metrics)
+        self.headline = self.chosen or (self.metrics[0].name,)
+        names = dict.fromkeys((*self.headline, *(metric.name for metric in self.metrics)))
+        self.reported = tuple(known[name] for name in names)
+
+    def with_headline(self, name: str) -> "Problem[Outputs]":
+        """Return the same problem with one headline metric."""
+        return self if self.headline == (name,) else type(self)(self.task, self.head, (name,))
+
+    def _check_metrics(self, chosen: Sequence[str], known: Sequence[str]) -> None:
+        if chosen and self.has_fixed_metrics:
+            raise ValueError(
+                f"task {self.task!r}: the metrics of {self.problem_type} tasks are fixed; leave "
+                "`metrics` out"
+            )
+        for name in chosen:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, 1, cutoff=0.5)
+                hint = f"; did you mean {close[0]!r}?" if close else ""
+                raise ValueError(
+                    f"task {self.task!r}: {name!r} is not a metric of {self.problem_type} tasks, "
+                    f"which have {', '.join(known)}{hint}"
+                )
+
+    # Rows
+
+    def is_labelled(self, rows: Rows) -> bool:
+        """Return whether rows have labels."""
+        return not isinstance(rows, TextSource) and "labels" in rows.column_names
+
+    def check(self, where: str, rows: Rows) -> None:
+        """Check the rows of a split.
+
+        Args:
+            where: Name of the split in messages.
+            rows: Its encoded rows; not empty.
+
+        Raises:
+            ValueError: If the task cannot be trained or evaluated on them.
+        """
+        if not self.is_labelled(rows):
+            raise ValueError(f"{where} has no labels")
+
+    def choose_rows(self, rows: Any, most: int) -> Any:
+        """Choose about ``most`` rows, evenly spread, that can be evaluated."""
+        return spread(rows, most)
+
+    @property
+    def needs_threshold_fit(self) -> bool:
+        """Whether the loss leaves a decision threshold to be fitted."""
+        return False
+
+    # Evaluation
+
+    def is_defined(self, metric: Metric) -> bool:
+        """Return whether a metric is defined for the rows of this task."""
+        return True
+
+    def has_loss(self, inputs: Mapping[str, Any]) -> bool:
+        """Return whether the model can compute a loss of a batch."""
+        return "labels" in inputs
+
+    @abstractmethod
+    def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
+        """Select what the Trainer gathers of a batch.
+
+        Args:
+            inputs: The batch of B rows, padded or packed.
+            outputs: Outputs of the model.
+
+        Returns:
+            Values and labels, each (B, ...). Without labels the Trainer computes no metrics.
+        """
+
+    @abstractmethod
+    def collect(
+        self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
+    ) -> Outputs:
+        """Turn the gathered values of a split into its outputs.
+
+        Args:
+            values: What ``gather`` selected, (N, ...).
+            rows: The rows; in the order of ``values`` if ``labels`` are not given.
+            labels: The gathered labels; None takes those of ``rows``, if they have any.
+            decode: ``decode`` of the model; None for the plain decision of the problem type.
+        """
+
+    @abstractmethod
+    def compute_metrics(self, outputs: Outputs) -> dict[str, float]:
+        """Compute the metrics of a split that are defined for its rows."""
+
+    @abstractmethod
+    def standard_error(self, outputs: Outputs, metrics: Mapping[str, float]) -> float | None:
+        """Estimate the standard error of the headline metric over the choice of the rows.
+
+        Args:
+            outputs: Of a split.
+            metrics: Its metrics.
+        """
+
+    @abstractmethod
+    def count(self, outputs: Outputs) -> int:
+        """Count the rows, sentences or questions."""
+
+    def describe_types(self, outputs: Outputs) -> list[dict[str, Any]] | None:
+        """Describe every entity type; None if the task has no entities."""
+        return None
+
+    def measure(self, outputs: Outputs) -> Measured:
+        """Measure a split.
+
+        Raises:
+            ValueError: If it has no rows.
+        """
+        count = self.count(outputs)
+        if not count:
+            raise ValueError(f"task {self.task!r} has no rows to measure; give at least one")
+        metrics = self.compute_metrics(outputs)
+        error = self.standard_error(outputs, metrics)
+        return Measured(metrics, error, count, self.describe_types(outputs))
+
+    # Resampling
+
+    def sample(self, outputs: Outputs) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return values (N, ...) and labels (N,) of independent rows, for a bootstrap."""
+        raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
+
+    def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
+        """Compute the headline metric of draws of a sample, (..., N) -> (...)."""
+        raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
+
+    def bootstrap_error(self, outputs: Outputs, seed: int = 0) -> float:
+        """Estimate the standard error of the headline metric by a bootstrap."""
+        values, labels = self.sample(outputs)
+        generator = np.random.default_rng(seed)
+        scores = []
+        for _ in range(RESAMPLES):
+            rows = generator.integers(len(values), size=len(values))
+            scores.append(float(self.score(values[rows], labels[rows])))
+        return float(np.nanstd(scores))
+
+    # Files
+
+    def prediction_file(self, stem: str) -> str:
+        """Name the file that ``read`` reads, for a task and split such as ``sst-dev``."""
+        raise NotImplementedError(f"{self.problem_type} has no prediction files")
+
+    def write(self, folder: Path, stem: str, outputs: Outputs, rows: Any) -> None:
+        """Write the predictions of a split.
+
+        Args:
+            folder: Destination.
+            stem: Task and split.
+            outputs: The predictions.
+            rows: The rows, with their ids.
+        """
+        raise NotImplementedError(f"{self.problem_type} has no prediction files")
+
+    def read(
+        self, folder: Path, stem: str, ids: Sequence[str], references: NDArray[Any]
+    ) -> Outputs:
+        """Read what ``write`` wrote.
+
+        Args:
+            folder: The folder.
+            stem: Task and split.
+            ids: Names of the rows today, (N,).
+            references: Their labels; a list each for questions and sentences, (N,).
+
+        Raises:
+            ValueError: If a file is missing or broken, or has other rows.
+        """
+        raise NotImplementedError(f"{self.problem_type} has no prediction files")
+
+    def find_file(self, folder: Path, stem: str) -> Path:
+        """Return the path of the predictions.
+
+        Raises:
+            ValueError: If the file is missing.
+        """
+        path = folder / self.prediction_file(stem)
+        if not path.is_file():
+            raise ValueError(f"{str(path)!r} is missing; repeat the run")
+        return path
+
+    @staticmethod
+    def format_glue(prediction: float, labels: Sequence[str] | None) -> str:
+        """Format a prediction for the GLUE server; ``labels`` are the names of its classes."""
+        return str(int(prediction)) if labels is None else labels[int(prediction)]
+
+    # Reports
+
+    def analyse(
+        self, outputs: Outputs, rows: Any, texts: datasets.Dataset | None, examples: int
+    ) -> dict[str, Any]:
+        """Summarize labelled predictions for a report: numbers, strings, lists and dictionaries.
+
+        Args:
+            outputs: Of a split.
+            rows: Its encoded rows.
+            texts: Its rows before they were encoded; None if nothing may be quoted.
+            examples: Number of errors to list.
+        """
+        raise NotImplementedError(f"{self.problem_type} has no predictions to analyze")
+
+    @property
+    def is_likelihood(self) -> bool:
+        """Whether the head is trained by a likelihood."""
+        return self.head.get("loss") in LIKELIHOODS
+
+    @property
+    def plotted(self) -> tuple[str, ...]:
+        """Metrics in the plot of the whole run."""
+        return self.headline[:1]
+
+    @property
+    def loss_curves(self) -> dict[str, dict[str, str]]:
+        """By title of a plot, the names of its curves and their keys in the log."""
+        return {"Loss": {"training": f"loss_{self.task}", "held out": f"eval_{self.task}_loss"}}
+
+    @property
+    def card_example(self) -> str | None:
+        """Rows to predict, as Python code for the model card; None if there is no ``predict``."""
+        if self.head.get("pair_encoding"):
+            return '[("A first sentence.", "A second sentence.")]'
+        return '["A sentence."]'
+
+
+def find_output(outputs: Any, *names: str) -> Tensor:
+    """Return the first of some outputs of a model that is not None."""
+    return next(outputs[name] for name in names if outputs.get(name) is not None)
+
+
+def binomial_error(share: float, count: int) -> float:
+    """Compute the standard error sqrt(p (1 - p) / N) of a share p of N rows."""
+    return float(np.sqrt(share * (1 - share) / count))
+
+
+def check_same_rows(path: Path, found: Sequence[Any], rows: Sequence[Any]) -> None:
+    """Check that a prediction file has the rows of today.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    if found != rows:
+        raise ValueError(
+            f"{str(path)!r}: its {len(found)} rows are not the {len(rows)} validation rows of "
+            "today; repeat the run"
+        )
+
+
+def quote(row: Mapping[str, Any]) -> list[str]:
+    """Return the texts of a row, cut to ``MAX_QUOTED_CHARACTERS``."""
+    texts = [row[name] for name in ("sentence1", "sentence2") if name in row]
+    most = MAX_QUOTED_CHARACTERS
+    return [text if len(text) <= most else text[:most] + " […]" for text in texts]

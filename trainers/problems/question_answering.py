@@ -1,0 +1,215 @@
+"""Extractive question answering: a span of a passage for each question, or none."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import datasets
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainers.data.task_dataset import spread_numbers
+
+from .measures.analysis import calibrate
+from .measures.answers import (
+    AnswerSearch,
+    QuestionAnswers,
+    find_answers,
+    score_windows,
+    write_answers,
+)
+from .measures.squad import score_answers, squad_metrics
+from .problem import Decode, Metric, Problem, check_same_rows, quote
+
+NO_ANSWER = "no answer"
+WINDOW_COLUMNS = ("id", "passage", "first_token", "token_starts", "token_ends", "owned")
+
+
+class Answered(NamedTuple):
+    """Answers to questions.
+
+    Args:
+        predictions: The answers to each question, (Q,).
+        labels: The right answers of each, none if its passage has none, (Q,); None if unknown.
+    """
+
+    predictions: list[QuestionAnswers]
+    labels: list[Sequence[str]] | None
+
+
+class QuestionAnswering(Problem[Answered]):
+    """Spans of passages; rows are windows of these."""
+
+    problem_type = "question_answering"
+    metrics = (
+        Metric("f1"),
+        Metric("exact_match"),
+        # these need questions without an answer
+        Metric("has_answer_f1"),
+        Metric("has_answer_exact_match"),
+        Metric("no_answer_accuracy"),
+        Metric("best_f1"),
+        Metric("best_f1_threshold", is_plotted=False),
+        Metric("best_exact_match"),
+        Metric("best_exact_match_threshold", is_plotted=False),
+    )
+    joins_rows = True
+    hub_task = pipeline_tag = "question-answering"
+    is_likelihood = True
+    card_example = '[("A question?", "A text with the answer.")]'
+
+    def __init__(
+        self, task: str, head: Mapping[str, Any] | None = None, metrics: Sequence[str] = ()
+    ) -> None:
+        super().__init__(task, head, metrics)
+        names = ("max_answer_length", "null_score_diff_threshold")
+        given = {name: self.head[name] for name in names if self.head.get(name) is not None}
+        self.search = AnswerSearch(**given)
+
+    @property
+    def is_v2(self) -> bool:
+        """Whether questions can have no answer, as in SQuAD 2.0."""
+        return self.search.null_score_diff_threshold is not None
+
+    def choose_rows(self, rows: Any, most: int) -> Any:
+        """Choose all windows of evenly spread questions, about ``most`` windows."""
+        if len(rows) <= most:
+            return rows
+        ids = np.asarray(rows["id"][:])
+        question_of = np.cumsum(np.append(True, ids[1:] != ids[:-1])) - 1
+        count = int(question_of[-1]) + 1
+        chosen = spread_numbers(count, max(1, most * count // len(rows)))
+        return rows.select(np.flatnonzero(np.isin(question_of, chosen)))
+
+    # Evaluation
+
+    def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
+        """Select the starts and ends that can become answers; see ``keep_places``."""
+        return score_windows(inputs, outputs), inputs.get("labels")
+
+    def collect(
+        self,
+        values: NDArray[Any],
+        rows: Any,
+        labels: Any = None,
+        decode: Decode | None = None,
+    ) -> Answered:
+        """Choose the answers to each question over its windows."""
+        columns = {name: rows[name][:] for name in WINDOW_COLUMNS}
+        answers = find_answers(columns, np.asarray(values), self.search)
+        if not self.is_labelled(rows):
+            return Answered(answers, None)
+        right = dict(zip(columns["id"], rows["answers"][:], strict=True))
+        return Answered(answers, [right[one.id] for one in answers])
+
+    def compute_metrics(self, outputs: Answered) -> dict[str, float]:
+        """Compute the metrics of SQuAD 2.0 if the search has a threshold, else those of 1.1."""
+        found, is_v2 = outputs.predictions, self.is_v2
+        return squad_metrics(
+            [one.text for one in found],
+            outputs.labels or [],
+            some_impossible=is_v2,
+            best_texts=[one.best_text for one in found] if is_v2 else None,
+            null_odds=[float(one.null_odds or 0) for one in found] if is_v2 else None,
+        )
+
+    def standard_error(self, outputs: Answered, metrics: Mapping[str, float]) -> float:
+        """Compute the standard error of the F1 over the choice of the questions."""
+        f1 = self.sample(outputs)[0]
+        return float(f1.std() / math.sqrt(len(f1)))
+
+    def count(self, outputs: Answered) -> int:
+        """Count the questions."""
+        return len(outputs.predictions)
+
+    def sample(self, outputs: Answered) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Score the F1 of each question, (Q,)."""
+        texts = [one.text for one in outputs.predictions]
+        f1 = score_answers(texts, outputs.labels or [], some_impossible=self.is_v2)[1]
+        return f1, np.zeros(len(f1))
+
+    def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
+        """Compute the mean F1 of draws of questions, (..., Q) -> (...)."""
+        mean: NDArray[np.float64] = values.mean(axis=-1)
+        return mean
+
+    # Files
+
+    def prediction_file(self, stem: str) -> str:
+        """Name the file with the answer to each question."""
+        return f"{stem}-predictions.json"
+
+    def write(self, folder: Path, stem: str, outputs: Answered, rows: Any) -> None:
+        """Write the answers; see ``write_answers``."""
+        write_answers(folder, outputs.predictions, f"{stem}-")
+
+    def read(
+        self, folder: Path, stem: str, ids: Sequence[str], references: NDArray[Any]
+    ) -> Answered:
+        """Read the answers without the n best; see ``Problem.read``."""
+        path = self.find_file(folder, stem)
+        try:
+            texts: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{str(path)!r} cannot be read ({error}); repeat the run") from None
+        check_same_rows(path, list(texts), ids)
+        answers = [QuestionAnswers(name, text, [], None) for name, text in texts.items()]
+        return Answered(answers, references.tolist())
+
+    # Reports
+
+    def analyse(
+        self,
+        outputs: Answered,
+        rows: Any,
+        texts: datasets.Dataset | None,
+        examples: int,
+    ) -> dict[str, Any]:
+        """Summarize answers for a report.
+
+        Returns:
+            ``rows``, the number of questions; ``outcomes``, how many of them were answered how;
+            ``calibration``, of the probability of an answer among the n best, and whether it
+            matches exactly; and ``errors``: those with the lowest F1, the most confident first,
+            each with the ``id``, ``label``, ``prediction``, its probability as ``size``, and
+            ``texts``.
+        """
+        found, right = outputs.predictions, outputs.labels or []
+        exact, f1 = score_answers([one.text for one in found], right, some_impossible=self.is_v2)
+        confidences = np.asarray([_confidence(one) for one in found])
+        scored = zip(found, right, exact, f1, strict=True)
+        outcomes = Counter(_outcome(one.text, *scores) for one, *scores in scored)
+        worst = [row for row in np.lexsort((-confidences, f1)).tolist() if not exact[row]]
+        ids = [] if texts is None else texts["id"][:]
+        return {
+            "rows": len(found),
+            "outcomes": [{"name": name, "rows": rows} for name, rows in outcomes.most_common()],
+            "calibration": calibrate(confidences, exact > 0),
+            "errors": [
+                {
+                    "id": found[row].id,
+                    "label": " / ".join(dict.fromkeys(right[row])) or NO_ANSWER,
+                    "prediction": found[row].text or NO_ANSWER,
+                    "size": float(confidences[row]),
+                    "texts": [] if texts is None else quote(texts[ids.index(found[row].id)]),
+                }
+                for row in worst[:examples]
+            ],
+        }
+
+
+def _confidence(answers: QuestionAnswers) -> float:
+    """Return the probability of the chosen answer."""
+    return next(answer.probability for answer in answers.n_best if answer.text == answers.text)
+
+
+def _outcome(text: str, answers: Sequence[str], exact: float, f1: float) -> str:
+    if not answers:
+        return "rightly no answer" if exact else "an answer, though there is none"
+    if not text:
+        return "no answer, though there is one"
+    return "exact match" if exact else "some of the words" if f1 else "other words"

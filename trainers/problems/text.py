@@ -1,0 +1,163 @@
+"""Training on text without labels: the base of masked tokens, next sentences, and both.
+
+Source: Devlin et al. 2019, section 3.1.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from trainers.data.masking import IGNORED_LABEL
+from trainers.data.rows import FlatRows, TextSource
+from trainers.data.task_dataset import Rows
+
+from .problem import Decode, Metric, Problem, binomial_error, find_output
+
+# What is summed up for every row.
+SCORES = ("mlm_nll", "mlm_correct", "mlm_targets", "nsp_nll", "nsp_correct")
+# The exponential of a larger loss overflows.
+MAX_LOSS = 700.0
+
+MLM_METRICS = (
+    Metric("mlm_accuracy"),
+    Metric("mlm_loss", lower_is_better=True, is_loss=True),
+    Metric("perplexity", lower_is_better=True, is_plotted=False),
+)
+NSP_METRICS = (
+    Metric("nsp_accuracy"),
+    Metric("nsp_loss", lower_is_better=True, is_loss=True),
+)
+
+
+class TextProblem(Problem[NDArray[Any]]):
+    """Sums for each row, ``SCORES``, (N, 5); all logits would not fit in memory."""
+
+    has_labels = False
+    is_text = True
+    # Of the pre-trained model in its card: the class that loads it, and the names of its heads.
+    auto_class: ClassVar[str] = "AutoModelForMaskedLM"
+    objectives: ClassVar[tuple[str, ...]]
+    next_sentence_labels: ClassVar[str] = "labels"
+    card_example = None
+
+    def check(self, where: str, rows: Rows) -> None:
+        """Check that rows can be masked, or are segment pairs; see ``Problem.check``."""
+        if isinstance(rows, TextSource):
+            return
+        if self.is_paired:
+            raise ValueError(
+                f"{where} has no segment pairs; problem_type {self.problem_type!r} needs a text "
+                "source whose rows are pairs"
+            )
+        flat = FlatRows.read(rows)
+        if flat is None or flat.is_separate:
+            raise ValueError(
+                f"{where} cannot be masked: masks need rows with input_ids and token_type_ids, one "
+                "sequence each, of a dataset without a format or transform (see with_format(None))"
+            )
+
+    def has_loss(self, inputs: Mapping[str, Any]) -> bool:
+        """Return True: every batch has its masks or pairs."""
+        return True
+
+    def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
+        """Sum up the negative log likelihoods and counts of each row, fillers included.
+
+        Returns:
+            ``SCORES``, float32, (B, 5), with zeros for what the task does not predict; and labels
+            without a meaning, since the Trainer computes no metrics without any.
+        """
+        rows = count_rows(inputs)
+        device = inputs["input_ids"].device
+        scores = torch.zeros(rows, len(SCORES), device=device)
+        if self.is_masked:
+            logits = find_output(outputs, "prediction_logits", "logits")
+            scores[:, :3] = _score_tokens(inputs, logits, rows)
+        if self.is_paired:
+            logits = find_output(outputs, "seq_relationship_logits", "logits").float()
+            labels = inputs[self.next_sentence_labels]
+            scores[:, 3] = F.cross_entropy(logits, labels, reduction="none")
+            scores[:, 4] = (logits.argmax(dim=-1) == labels).float()
+        return scores, torch.zeros(rows, device=device)
+
+    def collect(
+        self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
+    ) -> NDArray[Any]:
+        """Return the sums."""
+        return np.asarray(values)
+
+    def compute_metrics(self, outputs: NDArray[Any]) -> dict[str, float]:
+        """Compute the metrics from sums, (N, 5).
+
+        Losses are means in nats, over all predicted tokens or over the rows; the perplexity is the
+        exponential of the loss of the masked tokens.
+        """
+        sums = dict(zip(SCORES, outputs.astype(np.float64).sum(axis=0).tolist(), strict=True))
+        targets, rows = max(1.0, sums["mlm_targets"]), max(1, len(outputs))
+        values = {
+            "mlm_accuracy": sums["mlm_correct"] / targets,
+            "mlm_loss": sums["mlm_nll"] / targets,
+            "perplexity": math.exp(min(MAX_LOSS, sums["mlm_nll"] / targets)),
+            "nsp_accuracy": sums["nsp_correct"] / rows,
+            "nsp_loss": sums["nsp_nll"] / rows,
+        }
+        return {metric.name: values[metric.name] for metric in self.metrics}
+
+    def standard_error(self, outputs: NDArray[Any], metrics: Mapping[str, float]) -> float:
+        """Compute the standard error of the accuracy.
+
+        That of tokens is the error of a ratio of sums over rows: the tokens of a row are not
+        independent.
+        """
+        if not self.is_masked:
+            return binomial_error(float(np.mean(outputs[:, 4] > 0.5)), len(outputs))
+        correct, targets = np.asarray(outputs, dtype=np.float64)[:, 1:3].T
+        residuals = correct - correct.sum() / targets.sum() * targets
+        return float(np.sqrt((residuals**2).sum()) / targets.sum())
+
+    def count(self, outputs: NDArray[Any]) -> int:
+        """Count the rows."""
+        return len(outputs)
+
+    @property
+    def loss_curves(self) -> dict[str, dict[str, str]]:
+        """A plot for each part of the loss."""
+        curves = {}
+        for metric in self.metrics:
+            if metric.is_loss:
+                part = metric.name.removesuffix("_loss")
+                trained = f"loss_{self.task}" + (f"_{part}" if self.part_losses else "")
+                held_out = f"eval_{self.task}_{metric.name}"
+                curves[f"{part.upper()} loss"] = {"training": trained, "held out": held_out}
+        return curves
+
+
+def count_rows(inputs: Mapping[str, Any]) -> int:
+    """Count the rows of a batch of single sequences, padded or packed."""
+    offsets = inputs.get("cu_seq_lens_q")
+    return int(inputs["input_ids"].shape[0] if offsets is None else len(offsets) - 1)
+
+
+def _score_tokens(inputs: Mapping[str, Any], logits: Tensor, rows: int) -> Tensor:
+    """Sum up the labelled tokens of each row: (B, 3)."""
+    labels = inputs["labels"].flatten()
+    positions = inputs.get("label_positions")
+    if positions is None:
+        positions = (labels != IGNORED_LABEL).nonzero().flatten()
+    if logits.dim() == 3:
+        logits = logits.flatten(0, 1)[positions]
+    labels = labels[positions]
+    if "cu_seq_lens_q" in inputs:
+        ends = inputs["cu_seq_lens_q"][1:].to(positions.dtype)
+        row = torch.bucketize(positions, ends, right=True)
+    else:
+        row = positions // inputs["input_ids"].shape[1]
+    nll = F.cross_entropy(logits.float(), labels, reduction="none", ignore_index=IGNORED_LABEL)
+    sums = torch.stack([nll, (logits.argmax(dim=-1) == labels).float(), (labels >= 0).float()])
+    return torch.zeros(rows, 3, device=labels.device).index_add_(0, row, sums.T)

@@ -1,0 +1,269 @@
+"""Token classification: a tag for each word of a sentence, counted as entities.
+
+Shapes: W words of all sentences, one after the other, R rows (windows of sentences).
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainers.data.masking import IGNORED_LABEL
+from trainers.data.rows import FlatRows, TextSource, has_token_labels
+from trainers.data.task_dataset import Rows
+from trainers.files import write_text
+
+from .measures.entities import (
+    Tagged,
+    TagNames,
+    analyse_tags,
+    count_entities,
+    describe_types,
+    f1_of_counts,
+    tag_metrics,
+)
+from .problem import Decode, Metric, Problem, check_same_rows, find_output
+
+# Label of a word whose tag is unknown.
+UNKNOWN_LABEL = -1
+
+
+class TokenClassification(Problem[Tagged]):
+    """A tag for each word."""
+
+    problem_type = "token_classification"
+    metrics = (Metric("f1"), Metric("precision"), Metric("recall"), Metric("accuracy"))
+    predicts_tokens = True
+    joins_rows = True
+    hub_task = pipeline_tag = "token-classification"
+    card_example = '["A sentence."]'
+
+    @property
+    def names(self) -> TagNames:
+        """The meaning of the tags.
+
+        Raises:
+            ValueError: If the head does not name them.
+        """
+        if not self.head.get("labels"):
+            raise ValueError(
+                f"task {self.task!r}: the metrics of token_classification need the names of the "
+                "tags, as model.config.tasks[task]['labels']"
+            )
+        return TagNames.parse(self.head["labels"])
+
+    # Rows
+
+    def is_labelled(self, rows: Rows) -> bool:
+        """Return whether rows have labels that are known."""
+        if not super().is_labelled(rows):
+            return False
+        columns: Any = rows
+        return not has_token_labels(columns) or UNKNOWN_LABEL not in columns[0]["labels"]
+
+    def check(self, where: str, rows: Rows) -> None:
+        """Check that rows have a label for every token; see ``Problem.check``."""
+        super().check(where, rows)
+        if (
+            isinstance(rows, TextSource)
+            or not has_token_labels(rows)
+            or FlatRows.read(rows) is None
+        ):
+            raise ValueError(
+                f"{where} is of a token_classification: labels must be a list with a number for "
+                "every token, -100 for those without one, of a dataset without a format or "
+                "transform (see with_format(None))"
+            )
+
+    # Evaluation
+
+    def has_loss(self, inputs: Mapping[str, Any]) -> bool:
+        """Return whether all tags of a batch are known."""
+        return not bool((inputs["labels"] == UNKNOWN_LABEL).any())
+
+    def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
+        """Select the predicted tags of the words; see ``tags_by_row``."""
+        logits = find_output(outputs, "logits").detach()
+        return tags_by_row(logits, inputs["labels"], inputs.get("cu_seq_lens_q"))
+
+    def collect(
+        self,
+        values: NDArray[Any],
+        rows: Any,
+        labels: Any = None,
+        decode: Decode | None = None,
+    ) -> Tagged:
+        """Join the sentences, whose windows are rows; see ``join_windows``."""
+        return join_windows(values, rows)
+
+    def compute_metrics(self, outputs: Tagged) -> dict[str, float]:
+        """Score the entities, and the tags of the words."""
+        return tag_metrics(outputs, self.names)
+
+    def standard_error(self, outputs: Tagged, metrics: Mapping[str, float]) -> float:
+        """Estimate the standard error of the F1 over the choice of the sentences."""
+        return self.bootstrap_error(outputs)
+
+    def count(self, outputs: Tagged) -> int:
+        """Count the sentences."""
+        return len(np.unique(outputs.sentences))
+
+    def describe_types(self, outputs: Tagged) -> list[dict[str, Any]] | None:
+        """Describe every entity type."""
+        return describe_types(outputs, self.names)
+
+    def sample(self, outputs: Tagged) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Count the right, predicted and labelled entities of each sentence, (N, 3)."""
+        counts = count_entities(outputs, self.names)[1]
+        return counts, np.zeros(len(counts))
+
+    def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
+        """Compute the F1 of the entities of draws of sentences, (..., N, 3) -> (...)."""
+        return f1_of_counts(values.sum(axis=-2))
+
+    # Files
+
+    def prediction_file(self, stem: str) -> str:
+        """Name the file."""
+        return f"{stem}-output.txt"
+
+    def write(self, folder: Path, stem: str, outputs: Tagged, rows: Any) -> None:
+        """Write a word with its tags per line; see ``write_tags``."""
+        words = [word for row in rows["words"] for word in row]
+        write_tags(folder / self.prediction_file(stem), words, outputs, self.head["labels"])
+
+    def read(
+        self,
+        folder: Path,
+        stem: str,
+        ids: Sequence[str],
+        references: NDArray[Any],
+    ) -> Tagged:
+        """Read the tags of sentences; see ``Problem.read``."""
+        path = self.find_file(folder, stem)
+        sentences = read_tags(path)
+        labelled = [[labels for labels, _ in sentence] for sentence in sentences]
+        check_same_rows(path, labelled, references.tolist())
+        names = list(self.head["labels"])
+        numbers = np.asarray(
+            [[names.index(tag) for tag in word] for sentence in sentences for word in sentence]
+        )
+        lengths = [len(sentence) for sentence in sentences]
+        return Tagged(numbers[:, 1], numbers[:, 0], np.repeat(np.arange(len(lengths)), lengths))
+
+    # Reports
+
+    def analyse(
+        self,
+        outputs: Tagged,
+        rows: Any,
+        texts: datasets.Dataset | None,
+        examples: int,
+    ) -> dict[str, Any]:
+        """Summarize tags and list the worst sentences; see ``analyse_tags``."""
+        return analyse_tags(outputs, self.head["labels"], rows, examples)
+
+
+def tags_by_row(logits: Tensor, labels: Tensor, offsets: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Select the predicted tags of the labelled words of every row of a batch.
+
+    Args:
+        logits: Of every token, (B, L, K), or (1, T, K) of a packed batch.
+        labels: (B, L), or (1, T); -100 where no word begins.
+        offsets: Start of each row of a packed batch, and T, (B + 1,); None if it is padded.
+
+    Returns:
+        Predicted ids and labels, both (B, words of the longest row), int16, filled with -100. The
+        Trainer gathers rows, and one number per word is much smaller than logits.
+    """
+    rows, places = (labels != IGNORED_LABEL).nonzero(as_tuple=True)
+    count = labels.shape[0]
+    tags, given = logits[rows, places].argmax(dim=-1), labels[rows, places]
+    if offsets is not None:
+        count = len(offsets) - 1
+        rows = torch.searchsorted(offsets[1:].contiguous(), places.to(offsets.dtype), right=True)
+    words = torch.bincount(rows, minlength=count)
+    columns = torch.arange(len(rows), device=rows.device) - (words.cumsum(0) - words)[rows]
+    filled = labels.new_full((2, count, int(words.max())), IGNORED_LABEL, dtype=torch.int16)
+    filled[0, rows, columns] = tags.to(torch.int16)
+    filled[1, rows, columns] = given.to(torch.int16)
+    return filled[0], filled[1]
+
+
+def join_windows(tags: NDArray[Any], rows: Any) -> Tagged:
+    """Join the rows of a task, which are windows of sentences.
+
+    Args:
+        tags: Predicted ids of the words of each row, (R, words), filled with -100.
+        rows: The rows in order, with ``labels`` and, if a sentence can have several of them,
+            ``sentence``, its number.
+
+    Raises:
+        ValueError: If rows have other numbers of words than the predictions.
+    """
+    given = [np.asarray(row) for row in rows["labels"]]
+    labels = [row[row != IGNORED_LABEL] for row in given]
+    words = np.asarray([len(row) for row in labels])
+    if not np.array_equal(words, (tags != IGNORED_LABEL).sum(axis=1)):
+        raise ValueError("the predictions are not of these rows: the numbers of words differ")
+    numbers = np.arange(len(words))
+    if "sentence" in rows.column_names:
+        numbers = np.asarray(rows["sentence"])
+    joined = np.concatenate(labels).astype(np.int64)
+    known = not (joined == UNKNOWN_LABEL).any()
+    return Tagged(
+        tags[tags != IGNORED_LABEL].astype(np.int64),
+        joined if known else None,
+        np.repeat(numbers, words).astype(np.int64),
+    )
+
+
+def write_tags(path: Path, words: Sequence[str], tagged: Tagged, names: Sequence[str]) -> None:
+    """Write a word with its tags per line, as conlleval reads them; the whole file or nothing.
+
+    Args:
+        path: File to write; an existing one is replaced.
+        words: All words, (W,). White space in a word, which would split columns, becomes ``_``.
+        tagged: Their labels, if known, and predictions. An empty line follows every sentence.
+        names: Names of the tags.
+    """
+    lines = []
+    for place, word in enumerate(words):
+        if place and tagged.sentences[place] != tagged.sentences[place - 1]:
+            lines.append("")
+        columns = ["_".join(word.split()) or "_"]
+        if tagged.labels is not None:
+            columns.append(names[tagged.labels[place]])
+        lines.append(" ".join([*columns, names[tagged.predictions[place]]]))
+    write_text(path, "\n".join([*lines, "", ""]))
+
+
+def read_tags(path: Path) -> list[list[tuple[str, str]]]:
+    """Read a file of ``write_tags`` with labels.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Label and prediction of every word of every sentence.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If a line is not a word and two tags; the message has its number.
+    """
+    sentences: list[list[tuple[str, str]]] = [[]]
+    lines = path.read_text(encoding="utf-8").split("\n")
+    for number, line in enumerate(lines, start=1):
+        columns = line.split(" ")
+        if not line:
+            sentences.append([])
+        elif len(columns) == 3:
+            sentences[-1].append((columns[1], columns[2]))
+        else:
+            raise ValueError(f"{path}:{number}: {line!r}; expected a word and two tags")
+    return [sentence for sentence in sentences if sentence]
