@@ -1,4 +1,4 @@
-"""Checks before training starts."""
+"""What is refused before training starts."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -13,31 +13,6 @@ from trainers.data.tasks import TaskTraining
 from trainers.data.text import MASKED, PAIRED, TEXT_TYPES, TextTask
 from trainers.metrics.tagging import UNKNOWN_LABEL
 from trainers.metrics.task_metrics import AGGREGATES, METRIC_NAMES, UNLABELLED, metric_names
-
-
-def check_run(
-    model: Any,
-    args: TrainingArguments,
-    problem_types: Mapping[str, str],
-    given: Mapping[str, Mapping[str, Rows] | None],
-    task_training: Mapping[str, TaskTraining],
-    metrics: Mapping[str, Sequence[str]],
-    glue_tasks: Collection[str],
-) -> None:
-    """Check the tasks, data and arguments of a run; see the functions below.
-
-    Raises:
-        ValueError: If they do not fit together.
-    """
-    check_tasks(problem_types, given, task_training)
-    heads: Mapping[str, Any] = getattr(getattr(model, "config", None), "tasks", None) or {}
-    check_labels(problem_types, given, heads)
-    single = [
-        task
-        for task, kind in problem_types.items()
-        if kind == "contrastive" and heads.get(task, {}).get("num_sentences") == 1
-    ]
-    check_arguments(args, problem_types, metrics, glue_tasks, single)
 
 
 def check_tasks(
