@@ -164,7 +164,9 @@ def test_a_folder_whose_run_cannot_be_read_is_refused(tmp_path, content):
 def test_an_unfinished_run_is_not_begun_again(folder):
     start_run(folder, SETTINGS, resume=False)
 
-    with pytest.raises(ValueError, match="unfinished: add --resume_from_checkpoint true to go on"):
+    with pytest.raises(
+        ValueError, match="unfinished: add --resume_from_checkpoint true to continue"
+    ):
         check(folder)
 
 
@@ -191,7 +193,7 @@ def test_data_that_changed_are_named(folder, resume, message, finished):
 
     check_data(folder, {"text": "b", "sst": "a"}, resume=resume, overwrite=False)
     check_data(folder, {"text": "c", "sst": "a"}, resume=resume, overwrite=True)
-    with pytest.raises(ValueError, match=rf"{message} data of text, which changed .* put back"):
+    with pytest.raises(ValueError, match=rf"{message} data of text: .* restore them"):
         check_data(folder, {"text": "c", "sst": "a"}, resume=resume, overwrite=False)
 
 

@@ -346,20 +346,21 @@ def _read_lists(dataset: datasets.Dataset, name: str) -> _Lists | None:
     is_supported = depth in (1, 2) and pa.types.is_integer(leaf)
     if not chunks or not is_supported or _has_nulls(chunks):
         return None
-    per_row = None
-    if depth == 2:
-        chunks, counts = _unnest(chunks)
-        if len(counts) > 1 or 0 in counts:
-            return None
-        (per_row,) = counts
+    chunks, counts = _unnest(chunks, depth)
+    if len(counts) > 1 or 0 in counts:
+        return None
+    (per_row,) = counts
     starts = [chunk.offsets.to_numpy().astype(np.int64) for chunk in chunks]
     lengths = np.concatenate([np.diff(start) for start in starts]).astype(np.int32)
     return _Lists([chunk.values for chunk in chunks], starts, lengths, per_row)
 
 
-def _unnest(chunks: Sequence[pa.Array]) -> tuple[list[pa.Array], set[int]]:
-    """Return the lists inside lists of lists, and the different numbers of them in a row."""
-    lists, counts = [], set()
+def _unnest(chunks: list[pa.Array], depth: int) -> tuple[list[pa.Array], set[int | None]]:
+    """Return the innermost lists, and the different numbers of them in a row, None for no rows."""
+    if depth == 1:
+        return chunks, {None}
+    lists = []
+    counts: set[int | None] = set()
     for chunk in chunks:
         outer = chunk.offsets.to_numpy()
         counts |= set(np.unique(np.diff(outer)).tolist())
