@@ -175,7 +175,7 @@ def test_both_sets_of_mnli_count_in_the_score_of_glue(tmp_path):
 def test_a_comparison_needs_two_runs(tmp_path):
     with pytest.raises(ValueError, match="expected two folders of runs"):
         experiments.compare([str(tmp_path)])
-    with pytest.raises(ValueError, match=r"is no run; expected a folder with a run.json"):
+    with pytest.raises(ValueError, match=r"is not a run; expected a folder with a run.json"):
         experiments.compare([str(tmp_path), str(tmp_path)])
 
 

@@ -15,7 +15,8 @@ from minbert_cli import finetune
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests import small_run
 from trainers import FastTrainingArguments, FinetuneArguments, parse_recipe
-from trainers.runs.run_folder import describe_settings, finish_run, start_run
+from trainers.runs.run_facts import describe_settings
+from trainers.runs.run_folder import finish_run, start_run
 
 ROOT = Path(__file__).parents[1]
 
@@ -169,7 +170,7 @@ def test_files_that_cannot_be_used(recipe, refused, text, message):
     [
         (["--tasks", "moods,quora"], r"has no \['quora'\]; it has moods, pairs, scores"),
         (["--lerning_rate", "1"], "unknown flag --lerning_rate; did you mean --learning_rate"),
-        (["--resume_from_checkpoint", "gone"], "resume_from_checkpoint='gone' is no folder"),
+        (["--resume_from_checkpoint", "gone"], "resume_from_checkpoint='gone' is not a folder"),
         (["--resume_from_checkpoint", "."], "resume_from_checkpoint='.' cannot be used: .*missing"),
     ],
 )
@@ -330,7 +331,7 @@ def test_a_folder_with_unknown_files(recipe, refused):
     (folder / "thesis.txt").write_text("years of work")
 
     assert_matches(
-        refused(), "output_dir='.*' holds files that are no run: choose another --output"
+        refused(), "output_dir='.*' has files that are not of a run: choose another --output"
     )
 
 

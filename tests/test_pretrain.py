@@ -245,7 +245,7 @@ def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys, flags):
     with pytest.raises(SystemExit):
         train(recipe, tmp_path / "run", *flags)
 
-    assert "other data of text, which changed where they are read" in capsys.readouterr().err
+    assert "other data of text: their files have changed since" in capsys.readouterr().err
     assert (tmp_path / "run" / "metrics.json").read_text() == (run[0] / "metrics.json").read_text()
 
 
@@ -333,7 +333,7 @@ def test_sentences_without_neighbours_make_no_pairs(tmp_path, capsys):
             {"balanced_pairs": True},
             "balanced_pairs=True has no effect without packing segment_pairs",
         ),
-        ({"problem_type": "next_sentence", "whole_word_mask": True}, "nothing without masked"),
+        ({"problem_type": "next_sentence", "whole_word_mask": True}, "no effect without masked"),
         ({"lr": 1}, "unknown key 'lr'"),
     ],
 )

@@ -37,14 +37,13 @@ from .reports.run_card import write_card
 from .runs.arguments import FastTrainingArguments, FinetuneArguments, RunArguments
 from .runs.launch import Program
 from .runs.recipes import check_types, fill_arguments, parse_recipe, split_argv, split_keys
-from .runs.run_folder import (
+from .runs.run_facts import (
     describe_command,
     describe_recipe,
     describe_settings,
     fingerprint_start,
-    read_settings,
-    sole_writer,
 )
+from .runs.run_folder import read_settings, sole_writer
 from .runs.text_arguments import PretrainArguments, TextArguments
 from .training.callbacks import AggregateEarlyStopping
 from .training.checkpoints import last_complete_checkpoint

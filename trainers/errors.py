@@ -1,4 +1,4 @@
-"""Errors that a user can act on: one line that names the place and the way out."""
+"""User errors: one line with the place and what to do."""
 
 import os
 import sys
@@ -8,26 +8,25 @@ from contextlib import contextmanager
 from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
 from safetensors import SafetensorError
 
-# The class of all errors of the client, which changed its name, that huggingface_hub is built on.
+# Base class of the errors of huggingface_hub's HTTP client, whose package has changed its name.
 HTTPError: type[Exception] = HfHubHTTPError.__bases__[0]
 
-# What reading, fetching and sending raise for reasons outside of this program.
+# Errors of files and the network.
 OUTSIDE_ERRORS: tuple[type[Exception], ...] = (OSError, HTTPError)
-# What a user's value raises.
+# Errors that an invalid value of the user can raise.
 INPUT_ERRORS: tuple[type[Exception], ...] = (*OUTSIDE_ERRORS, ValueError, StrictDataclassError)
 CHECKPOINT_ERRORS: tuple[type[Exception], ...] = (*INPUT_ERRORS, RuntimeError, SafetensorError)
 
 
 @contextmanager
 def readable_errors(program: str) -> Iterator[None]:
-    """Turn errors about what a user gave into one line on stderr and exit status 2.
+    """Turn user errors into one line on stderr and exit status 2.
 
-    To be wrapped around what reads and checks a user's input, not around training: an error there
-    is a bug, and its traceback is wanted. All processes see the same input; the first one of each
-    machine writes the line.
+    For code that reads and checks user input, not for training: an error there is a bug, and its
+    traceback is needed. All processes see the same input; the first of each machine prints.
 
     Args:
-        program: Name that begins the line.
+        program: Prefix of the line.
     """
     try:
         yield
@@ -42,17 +41,15 @@ def readable_errors(program: str) -> Iterator[None]:
 def named_errors(
     where: str, advice: str, kinds: tuple[type[Exception], ...] = OUTSIDE_ERRORS
 ) -> Iterator[None]:
-    """Let errors of libraries name the place and the way out.
-
-    Of their paragraphs, written for programmers, the first line says what happened.
+    """Add the place and advice to errors of libraries, and keep the first line of their message.
 
     Args:
-        where: What was tried, with the value of the user.
+        where: What failed, with the value of the user.
         advice: What to do.
-        kinds: Errors that count as those of a library.
+        kinds: Classes of the errors.
 
     Raises:
-        ValueError: In the place of every error of `kinds`.
+        ValueError: Instead of each error of ``kinds``.
     """
     try:
         yield
@@ -62,7 +59,7 @@ def named_errors(
 
 
 def reason_of(error: BaseException) -> str:
-    """Take the message; strict dataclasses wrap the one that helps, and the Hub's comes last."""
+    """Return the useful message: the cause in strict dataclasses, the server's on the Hub."""
     if isinstance(error, HfHubHTTPError) and error.server_message:
         return f"{error.response.status_code} {error.server_message}"
     cause = error.__cause__ if isinstance(error, StrictDataclassError) else None

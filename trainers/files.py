@@ -1,4 +1,4 @@
-"""Write a whole file or nothing: a killed run leaves no half-written result."""
+"""Atomic writes: a killed run leaves no partial file."""
 
 import os
 from collections.abc import Iterator
@@ -8,13 +8,13 @@ from pathlib import Path
 
 @contextmanager
 def replaced_when_done(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary path beside ``path``; it takes the place of ``path`` if the block succeeds.
+    """Yield a temporary path that replaces ``path`` if the block succeeds.
 
     Args:
-        path: The file to write; missing folders are made.
+        path: The file to write; missing folders are created.
 
     Yields:
-        Where to write. It has the suffix of ``path``.
+        A path in the same folder with the same suffix.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -27,6 +27,6 @@ def replaced_when_done(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write ``text`` as UTF-8 with newlines as they are."""
+    """Write ``text`` atomically as UTF-8, with newlines unchanged."""
     with replaced_when_done(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")

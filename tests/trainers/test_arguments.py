@@ -11,7 +11,7 @@ from trainers import (
     PretrainArguments,
     parse_recipe,
 )
-from trainers.runs.run_folder import describe_settings
+from trainers.runs.run_facts import describe_settings
 
 TASKS = {"sst": {"dataset": "sst"}}
 

@@ -155,8 +155,8 @@ def test_no_recipe_takes_the_default_one(tmp_path):
         ("stop: a\nmode: frozen\nstop: b\n", r"recipe.yaml:3: duplicate key 'stop'"),
         ("tasks:\n  sst: {]\n", r"recipe.yaml:2: "),
         ("a: b: c", r"recipe.yaml:1: mapping values are not allowed here"),
-        ("- a", "expected a mapping from keys to values, found a list"),
-        ("", "found nothing"),
+        ("- a", "expected a mapping from keys to values, got a list"),
+        ("", "got nothing"),
         ("tasks: !!python/object:os.system {}", "could not determine a constructor"),
     ],
 )

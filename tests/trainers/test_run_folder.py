@@ -9,20 +9,22 @@ import pytest
 import transformers
 from transformers import TrainingArguments
 
-from trainers.runs import run_folder
+from trainers.runs import run_facts, run_folder
+from trainers.runs.processes import speak_once
+from trainers.runs.run_facts import (
+    describe_command,
+    describe_recipe,
+    describe_settings,
+    fingerprint_start,
+)
 from trainers.runs.run_folder import (
     asks_to_resume,
     check_data,
     check_output_dir,
-    describe_command,
-    describe_recipe,
-    describe_settings,
     find_checkpoint,
-    fingerprint_start,
     finish_run,
     read_code,
     sole_writer,
-    speak_once,
     start_run,
 )
 
@@ -57,7 +59,7 @@ def test_what_a_kill_at_the_start_leaves_is_free(folder):
 
     check(folder)  # raises nothing
     (folder / "notes.txt").touch()
-    with pytest.raises(ValueError, match="holds files that are no run"):
+    with pytest.raises(ValueError, match="has files that are not of a run"):
         check(folder)
 
 
@@ -73,7 +75,7 @@ def test_after_a_kill_while_old_files_go_nobody_goes_on_from_them(folder, monkey
     with pytest.raises(KeyboardInterrupt):
         start_run(folder, other, resume=False)
 
-    with pytest.raises(ValueError, match="holds files that are no run"):
+    with pytest.raises(ValueError, match="has files that are not of a run"):
         check(folder, other, resume=True)
     monkeypatch.undo()
     start_run(folder, other, resume=False)
@@ -107,19 +109,19 @@ def test_an_equal_run_that_has_finished_may_be_repeated(folder):
 
 
 def test_the_code_is_any_source_of_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_folder, "__file__", str(tmp_path / "trainers/runs/run_folder.py"))
-    found = [run_folder.digest_code()]
+    monkeypatch.setattr(run_facts, "__file__", str(tmp_path / "trainers/runs/run_facts.py"))
+    found = [run_facts.digest_code()]
     for name in ("minbert_cli/finetune.py", "trainers/a.py", "datasets_scripts/b/c.py"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         for text in ("", "1"):
             path.write_text(text)
-            found.append(run_folder.digest_code())
+            found.append(run_facts.digest_code())
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/test_a.py").touch()
 
     assert len(set(found)) == len(found) == 7
-    assert run_folder.digest_code() == found[-1]
+    assert run_facts.digest_code() == found[-1]
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -140,7 +142,7 @@ def test_code_that_was_not_noted_is_said(folder):
 
     start_run(folder, SETTINGS, resume=True)
 
-    assert read_code(folder)[1] == f"not noted, {run_folder.digest_code()}"
+    assert read_code(folder)[1] == f"not noted, {run_facts.digest_code()}"
 
 
 def test_an_unfinished_run_may_be_resumed(folder):
@@ -155,14 +157,16 @@ def test_an_unfinished_run_may_be_resumed(folder):
 def test_a_folder_whose_run_cannot_be_read_is_refused(tmp_path, content):
     (tmp_path / "run.json").write_text(content)
 
-    with pytest.raises(ValueError, match="holds files that are no run: choose another"):
+    with pytest.raises(ValueError, match="has files that are not of a run: choose another"):
         check(tmp_path)
 
 
 def test_an_unfinished_run_is_not_begun_again(folder):
     start_run(folder, SETTINGS, resume=False)
 
-    with pytest.raises(ValueError, match="unfinished: add --resume_from_checkpoint true to go on"):
+    with pytest.raises(
+        ValueError, match="unfinished: add --resume_from_checkpoint true to continue"
+    ):
         check(folder)
 
 
@@ -189,7 +193,7 @@ def test_data_that_changed_are_named(folder, resume, message, finished):
 
     check_data(folder, {"text": "b", "sst": "a"}, resume=resume, overwrite=False)
     check_data(folder, {"text": "c", "sst": "a"}, resume=resume, overwrite=True)
-    with pytest.raises(ValueError, match=rf"{message} data of text, which changed .* put back"):
+    with pytest.raises(ValueError, match=rf"{message} data of text: .* restore them"):
         check_data(folder, {"text": "c", "sst": "a"}, resume=resume, overwrite=False)
 
 
@@ -244,7 +248,7 @@ def test_without_checkpoints_a_run_begins_at_the_start(folder, value):
 
 def test_a_checkpoint_that_is_not_there_is_named(folder):
     with pytest.raises(
-        FileNotFoundError, match=r"gone' is no folder; give a checkpoint, or 'true'"
+        FileNotFoundError, match=r"gone' is not a folder; give a checkpoint, or 'true'"
     ):
         find_checkpoint(folder, "gone", 1)
 

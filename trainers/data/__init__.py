@@ -1,7 +1,8 @@
-"""From rows to batches: what a step of training reads.
+"""From rows to batches.
 
-``tasks`` (what a recipe says about training a task), ``task_dataset`` (rows of all tasks), ``rows``
-(their arrays), ``masking`` and ``text`` (learning from text without labels), ``collators`` and
-``shapes`` (rows to batches), ``task_sampling``, ``samplers``, ``streams`` and ``token_streams``
-(which rows of which task at which step), ``batches`` (all these for a run).
+``rows`` (rows as flat arrays), ``task_dataset`` (rows of all tasks), ``tasks`` (training settings
+of a task), ``masking`` and ``text`` (unlabeled text), ``collators`` and ``shapes`` (rows to
+batches), ``task_sampling`` and ``task_orders`` (the task of a step), ``streams`` and
+``token_streams`` (the rows of a step), ``samplers`` (both), ``batches`` (sampler and collator of a
+run).
 """

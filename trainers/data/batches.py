@@ -1,7 +1,8 @@
-"""What makes the batches of a run: its sampler and its collator."""
+"""The sampler and the collator of a run."""
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -32,27 +33,18 @@ def make_sampler(
     Args:
         train_dataset: Encoded rows of each task.
         args: Arguments of the Trainer.
-        task_training: Settings of each task; what it says itself wins over the defaults.
+        task_training: Settings of each task, which override the defaults.
         steps_per_epoch: When an epoch ends.
-        max_tokens_per_batch: Tokens per process and step of the tasks that say nothing; None takes
+        max_tokens_per_batch: Default tokens per process and step; None takes
             ``per_device_train_batch_size`` rows.
-        texts: The tasks that learn from text, whose rows or masks are other ones in every pass.
+        texts: The tasks that learn from text, whose rows or masks differ in every pass.
         sampling: How the task of a step is chosen; None for one after the other.
 
     Raises:
         ValueError: If the sampler refuses a value, or a column that it needs is missing.
     """
-    devices = max(1, args.n_gpu)
-    batch_sizes, budgets = {}, {}
-    for task in train_dataset:
-        own = task_training[task]
-        budget = own.max_tokens_per_batch
-        if budget is None and own.batch_size is None:
-            budget = max_tokens_per_batch
-        if budget is None:
-            batch_sizes[task] = (own.batch_size or args.per_device_train_batch_size) * devices
-        else:
-            budgets[task] = budget * devices
+    own = {task: task_training[task] for task in train_dataset}
+    batch_sizes, budgets = _batch_sizes(own, args, max_tokens_per_batch)
     lengths = None
     if args.train_sampling_strategy == "group_by_length":
         lengths = {
@@ -75,8 +67,27 @@ def make_sampler(
     return sampler
 
 
+def _batch_sizes(
+    task_training: Mapping[str, TaskTraining],
+    args: TrainingArguments,
+    max_tokens_per_batch: int | None,
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the rows, or the token budget, of a batch of each task on all devices of a process."""
+    devices = max(1, args.n_gpu)
+    batch_sizes, budgets = {}, {}
+    for task, own in task_training.items():
+        budget = own.max_tokens_per_batch
+        if budget is None and own.batch_size is None:
+            budget = max_tokens_per_batch
+        if budget is None:
+            batch_sizes[task] = (own.batch_size or args.per_device_train_batch_size) * devices
+        else:
+            budgets[task] = budget * devices
+    return batch_sizes, budgets
+
+
 def count_epochs(args: TrainingArguments, steps: int) -> int:
-    """Count the epochs of a run, a last one that is cut included.
+    """Count the epochs of a run, including a partial last one.
 
     Args:
         args: Arguments of the Trainer.
@@ -90,22 +101,23 @@ def count_epochs(args: TrainingArguments, steps: int) -> int:
 def make_collator(
     model: nn.Module,
     args: TrainingArguments,
-    pad_token_id: int,
+    tokenizer: Any,
     train_dataset: Mapping[str, Rows] | None,
     sampler: TaskBatchSampler | None,
     texts: Mapping[str, TextTask],
 ) -> TaskCollator:
-    """Build the collator of a run: packed if the model can, in fixed shapes if it is compiled.
+    """Build the collator of a run: packed if the model supports it, in fixed shapes if compiled.
 
     Args:
-        model: Says by ``supports_packed_input(device)`` whether it computes packed batches well.
+        model: ``supports_packed_input(device)`` tells whether packed batches are efficient.
         args: Arguments of the Trainer.
-        pad_token_id: Token of padding.
+        tokenizer: Has the padding token; None takes that of the model's configuration.
         train_dataset: Encoded rows of each task; None without training.
-        sampler: That of the training rows.
+        sampler: Sampler of the training rows.
         texts: The tasks that learn from text.
     """
-    # DataParallel would cut the one row of a packed batch
+    pad_token_id = _pad_token_id(model, tokenizer)
+    # DataParallel would split the single row of a packed batch
     supports = getattr(model, "supports_packed_input", lambda _: False)
     packed = args.n_gpu <= 1 and supports(args.device)
     if not packed or not args.torch_compile or train_dataset is None or sampler is None:
@@ -114,8 +126,15 @@ def make_collator(
     return TaskCollator(pad_token_id, packed=True, fixed_shapes=FixedShapes(most), texts=texts)
 
 
+def _pad_token_id(model: nn.Module, tokenizer: Any) -> int:
+    token = getattr(tokenizer, "pad_token_id", None)
+    if token is None:
+        token = getattr(getattr(model, "config", None), "pad_token_id", None)
+    return token or 0
+
+
 def _most_tokens(task: str, rows: Rows, sampler: TaskBatchSampler) -> int:
-    """Bound the tokens of a batch, by its budget or by the longest rows."""
+    """Return an upper bound for the tokens of a batch: its budget, or the longest rows."""
     if task in sampler.token_budgets:
         return sampler.token_budgets[task]
     longest = np.sort(counts_of(token_counts(rows), 0))[-sampler.batch_sizes[task] :]

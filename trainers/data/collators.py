@@ -1,4 +1,4 @@
-"""Rows of one task as a batch: padded, or packed without padding."""
+"""Collators: rows of one task become a padded or packed batch."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from .shapes import FixedShapes
 from .task_dataset import MixedBatch
 from .text import TextTask
 
-# Room for predicted tokens in fixed shapes, beyond the share that is asked for, and its multiples.
+# Capacity for predicted tokens in fixed shapes, relative to the expected number, and its multiple.
 SPARE_TARGETS = 1.1
 TARGETS_MULTIPLE = 64
 # Key of a mixed batch: a list of the batches of its tasks.
@@ -31,34 +31,34 @@ class TaskCollator:
 
     - ``input_ids``, ``token_type_ids``, ``attention_mask``, int64.
 
-    Packed, all N sequences stand one after the other in one row of T tokens, those of separate
-    pairs in the order a0, b0, a1, b1, and so on:
+    Packed, all N sequences are concatenated into one row of T tokens, those of separate pairs in
+    the order a0, b0, a1, b1, and so on:
 
     - ``input_ids``, ``token_type_ids``, ``position_ids``, (1, T), int64;
-    - ``cu_seq_lens_q``: where each sequence begins, and T, (N + 1,), int32;
+    - ``cu_seq_lens_q``: start of each sequence, and T, (N + 1,), int32;
     - ``max_length_q``: tokens of the longest sequence, an int.
 
-    Both begin with ``task`` and, if the rows have them, ``labels`` (B,), or (B, 2) of questions
-    about passages, the places of the first and last token of an answer: of the tensors the Trainer
-    takes the first one for the size of the batch. ``labels`` of masked language modelling have the
-    shape of ``input_ids``; packed, ``label_positions`` (M,) says where they are not -100, so that
-    nothing has to wait for a GPU to find them. ``next_sentence_label`` (B,) is beside them if both
-    are trained; if next sentences are trained alone, ``labels`` (B,) are those.
+    Both begin with ``task`` and, if the rows have them, ``labels`` (B,), or for questions about
+    passages (B, 2), the positions of the first and last token of the answer: the Trainer takes the
+    batch size from the first tensor. ``labels`` of masked language modeling have the shape of
+    ``input_ids``; packed, ``label_positions`` (M,) lists where they are not -100, so that the GPU
+    need not be synchronized to find them. If next sentences are trained, too, there is
+    ``next_sentence_label`` (B,); if they are trained alone, these are the ``labels`` (B,).
 
-    With fixed shapes, filler rows of padding tokens follow the real ones. Their label is -100: a
-    loss is a mean over the rows with another label. ``num_rows``, an int, is the number of real
-    rows; it is for the Trainer, which takes it out of what the model gets (to a compiled model
-    every other int is another program) and cuts logits and labels to that many rows.
-    ``label_positions`` then has few lengths, too, with tokens to fill it up whose label is -100.
+    With fixed shapes, filler rows of padding tokens follow the real ones. Their label is -100,
+    which losses ignore. ``num_rows``, an int, is the number of real rows. The Trainer removes it
+    from the model's inputs (a compiled model would need a program for each value) and cuts logits
+    and labels to that many rows. ``label_positions`` is padded, too, with positions whose label is
+    -100.
 
     Args:
-        pad_token_id: Fills ``input_ids`` where no real token is.
+        pad_token_id: Padding of ``input_ids``.
         packed: Whether to pack.
-        fixed_shapes: Fill packed batches up to these shapes.
-        texts: The tasks that learn from text without labels.
+        fixed_shapes: Shapes to which packed batches are filled.
+        texts: The tasks that learn from unlabeled text.
 
     Raises:
-        ValueError: If there are fixed shapes for padded batches.
+        ValueError: If fixed shapes are given for padded batches.
     """
 
     def __init__(
@@ -80,12 +80,12 @@ class TaskCollator:
         """Make a batch.
 
         Args:
-            rows: Rows of one task with ``input_ids`` and ``token_type_ids``; ``labels`` if known,
-                one for a row or one for each of its tokens.
+            rows: Rows of one task with ``input_ids`` and ``token_type_ids``, and ``labels`` of
+                rows or tokens if known.
 
         Raises:
-            ValueError: If the rows are of several tasks, or masks are to be drawn for rows that
-                did not come from a ``TaskDataset``.
+            ValueError: If the rows are of several tasks, or masks are needed for rows that are not
+                from a ``TaskDataset``.
         """
         joined = rows.join() if isinstance(rows, TaskBatch) else join_rows(rows)
         text = self.texts.get(joined.task)
@@ -101,7 +101,7 @@ class TaskCollator:
         return batch | self._pad(joined, separate=_is_separate(rows))
 
     def _pad(self, joined: Joined, *, separate: bool) -> dict[str, Any]:
-        """Pad the sequences of a batch to the longest of them."""
+        """Pad the sequences of a batch to the longest."""
         mask = np.arange(joined.lengths.max()) < joined.lengths[:, None]
         shape = (joined.rows, -1, mask.shape[1]) if separate else mask.shape
         padded = {}
@@ -112,7 +112,7 @@ class TaskCollator:
         return {**padded, "attention_mask": torch.from_numpy(mask.astype(np.int64).reshape(shape))}
 
     def _token_columns(self, joined: Joined) -> dict[str, tuple[NDArray[np.int64], int]]:
-        """List what there is for every token, (T,), and what fills it up."""
+        """Return the columns with a value for each token, (T,), and their padding."""
         columns = {
             "input_ids": (joined.input_ids, self.pad_token_id),
             "token_type_ids": (joined.token_type_ids, 0),
@@ -122,7 +122,7 @@ class TaskCollator:
         return {"labels": (joined.token_labels, IGNORED_LABEL), **columns}
 
     def _pack(self, batch: dict[str, Any], joined: Joined) -> dict[str, Any]:
-        """Join the sequences of a batch and, if asked for, add fillers, which have labels too."""
+        """Concatenate the sequences of a batch, and add fillers for fixed shapes."""
         rows, lengths = joined.rows, joined.lengths
         size, longest = len(joined.input_ids), int(lengths.max())
         more: dict[str, Any] = {}
@@ -130,7 +130,7 @@ class TaskCollator:
             per_row = len(lengths) // rows
             shape = self.fixed_shapes.fit(joined.task, size, rows, longest, per_row)
             fillers = shape.rows - rows
-            lengths = np.append(lengths, _deal(shape.tokens - size, fillers * per_row))
+            lengths = np.append(lengths, _distribute(shape.tokens - size, fillers * per_row))
             for name in batch.keys() - {"task"}:
                 beside = (0, 0) * (batch[name].dim() - 1)
                 more[name] = F.pad(batch[name], (*beside, 0, fillers), value=IGNORED_LABEL)
@@ -152,20 +152,20 @@ class TaskCollator:
         }
 
     def _find(self, joined: Joined, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-        """List the labelled tokens, (M,); with fixed shapes others fill the list up."""
-        found = np.flatnonzero(labels != IGNORED_LABEL)
+        """List the positions of labeled tokens, (M,), padded with others for fixed shapes."""
+        labeled = np.flatnonzero(labels != IGNORED_LABEL)
         text = self.texts.get(joined.task)
         if self.fixed_shapes is None:
-            return found
+            return labeled
         share = text.masking.mlm_probability if text is not None and text.masking else 0.0
-        wanted = max(len(found), SPARE_TARGETS * share * len(labels))
-        room = math.ceil(wanted / TARGETS_MULTIPLE) * TARGETS_MULTIPLE - len(found)
+        wanted = max(len(labeled), SPARE_TARGETS * share * len(labels))
+        room = math.ceil(wanted / TARGETS_MULTIPLE) * TARGETS_MULTIPLE - len(labeled)
         others = np.flatnonzero(labels == IGNORED_LABEL)[:room]
-        return np.concatenate([found, others])
+        return np.concatenate([labeled, others])
 
 
 def join_rows(rows: Sequence[Mapping[str, Any]]) -> Joined:
-    """Join rows that are dictionaries.
+    """Concatenate rows that are dictionaries.
 
     Raises:
         ValueError: If they are of several tasks.
@@ -192,14 +192,14 @@ def join_rows(rows: Sequence[Mapping[str, Any]]) -> Joined:
 
 
 def collate_rows(collator: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Call a collator with the rows of one task.
+    """Apply a collator to the rows of each task.
 
     Args:
-        collator: Ours, or that of a user, which expects a list of dictionaries.
+        collator: A ``TaskCollator``, or any that takes a list of dictionaries.
         rows: Rows of one task, or a ``MixedBatch``.
 
     Returns:
-        What the collator made of them; of a mixed batch ``{"batches": [...]}``, one for each task.
+        The batch; for a mixed batch ``{"batches": [...]}`` with one for each task.
     """
     if isinstance(rows, MixedBatch):
         return {BATCHES: [collate_rows(collator, part) for part in rows.parts]}
@@ -207,13 +207,13 @@ def collate_rows(collator: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def list_batches(inputs: dict[str, Any]) -> list[dict[str, Any]]:
-    """List the batches of single tasks that a step has."""
+    """List the batches of a step, one for each task."""
     batches: list[dict[str, Any]] = inputs.get(BATCHES, [inputs])
     return batches
 
 
 def _has_token_labels(row: Mapping[str, Any]) -> bool:
-    """Tell labels of every token from those of a row, also from the two places of an answer."""
+    """Whether labels are of tokens, not of the row (nor the two positions of an answer)."""
     labels = row["labels"]
     is_list = isinstance(labels, Sequence | np.ndarray)
     return is_list and len(labels) == len(row["input_ids"])
@@ -226,7 +226,7 @@ def _is_separate(rows: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _sequences(rows: Sequence[Mapping[str, Any]], name: str) -> list[Sequence[int]]:
-    """List the sequences of a batch, both of a pair one after the other."""
+    """List the sequences of a batch, those of a pair one after the other."""
     if _is_separate(rows):
         return [sequence for row in rows for sequence in row[name]]
     return [row[name] for row in rows]
@@ -236,6 +236,6 @@ def _join(sequences: Sequence[Sequence[int]]) -> NDArray[np.int64]:
     return np.fromiter(chain.from_iterable(sequences), dtype=np.int64)
 
 
-def _deal(tokens: int, count: int) -> NDArray[np.int64]:
-    """Share tokens among ``count`` sequences as evenly as they can be, (count,)."""
+def _distribute(tokens: int, count: int) -> NDArray[np.int64]:
+    """Distribute tokens over ``count`` sequences as evenly as possible, (count,)."""
     return (tokens + np.arange(count)) // max(1, count)

@@ -1,4 +1,4 @@
-"""Masks of masked language modelling, drawn anew in every pass over the text.
+"""Dynamic masks for masked language modeling, drawn anew in every pass.
 
 Source: Devlin et al. 2019, section 3.1, task 1, and whole-word masking as in google-research/bert.
 """
@@ -9,20 +9,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-IGNORED_LABEL = -100  # what the losses of torch leave out
-CONTINUATION = "##"  # begins the pieces of a word after the first one
+IGNORED_LABEL = -100  # ignored by torch's losses
+CONTINUATION = "##"  # prefix of the pieces of a word after the first
 
 Ids = NDArray[np.int64]
 Uniform = NDArray[np.float64]
 
 
 class Draws(NamedTuple):
-    """The random numbers of some rows, each uniform in [0, 1), one for every token, (T,).
+    """Random numbers for the tokens of some rows, uniform in [0, 1), each (T,).
 
     Args:
-        order: Words are tried in ascending order of the draw of their first token.
-        action: Whether a chosen token is masked, replaced or kept.
-        token: Which random token replaces it.
+        order: Words are chosen in ascending order of the value of their first token.
+        action: Determines whether a chosen token is masked, replaced or kept.
+        token: Determines the random token that replaces it.
     """
 
     order: Uniform
@@ -31,25 +31,25 @@ class Draws(NamedTuple):
 
 
 class Masking:
-    """Choose tokens to be predicted, and hide them.
+    """Chooses the tokens to predict, and masks them.
 
     Of a row with L tokens, special ones included, ``max(1, round(mlm_probability * L))`` are
-    chosen, as in google-research/bert, but never a special one. A row with nothing but special
-    tokens has none. With whole words, a word that would exceed that number is skipped; if no word
-    fits, the first one is taken, so that every row has something to predict. A piece that begins
-    with ``##`` belongs to the word before it unless a special token lies between them: the second
-    segment of a pair, cut in the middle of a word, does not join the first one.
+    chosen, as in google-research/bert, but never special ones. With whole words, a word that would
+    exceed that number is skipped; if no word fits, the first one is taken, so that every row with
+    words has a prediction. A piece that begins with ``##`` belongs to the word before it unless a
+    special token lies between them: a second segment that begins in the middle of a word does not
+    continue the first.
 
     Args:
-        mask_token_id: Token that hides another one.
+        mask_token_id: The mask token.
         special_ids: Tokens that are never chosen.
-        continuation_ids: Tokens that go on with a word.
+        continuation_ids: Tokens that continue a word.
         random_ids: Tokens that may replace a chosen one.
         mlm_probability: Share of the tokens that are chosen, in (0, 1].
-        mask_replace_prob: Share of the chosen tokens that become the mask.
-        random_replace_prob: Share of them that become a random token; the others stay as they are.
-        whole_word_mask: Whether all pieces of a word are chosen together. What happens to each is
-            still drawn for each.
+        mask_replace_prob: Share of the chosen tokens replaced by the mask token.
+        random_replace_prob: Share of them replaced by a random token; the others are kept.
+        whole_word_mask: Whether all pieces of a word are chosen together; their replacements are
+            drawn independently.
         seed: Seed of the run, >= 0.
 
     Raises:
@@ -78,7 +78,7 @@ class Masking:
         self.seed = seed
         self._random_ids = np.fromiter(random_ids, dtype=np.int64)
         special, continuation = sorted({*special_ids, mask_token_id}), sorted(continuation_ids)
-        # The last entry stands for all tokens above, which are words like any other.
+        # the last entry is for all higher tokens, which are ordinary words
         size = 2 + max(*special, *continuation)
         self._is_special = np.zeros(size, dtype=bool)
         self._is_special[special] = True
@@ -87,11 +87,11 @@ class Masking:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, **options: Any) -> "Masking":
-        """Find the tokens in the vocabulary of a WordPiece tokenizer.
+        """Build masking for the vocabulary of a WordPiece tokenizer.
 
         Args:
-            tokenizer: Tokenizer of the model. Its unknown token may be chosen, but replaces none,
-                as no special token and no ``[unused...]`` does.
+            tokenizer: Tokenizer of the model. Its unknown token may be chosen. Special and
+                ``[unused...]`` tokens are no random replacements.
             **options: As in the constructor.
 
         Raises:
@@ -99,8 +99,8 @@ class Masking:
         """
         if tokenizer.mask_token_id is None:
             raise ValueError(
-                f"the tokenizer {tokenizer.name_or_path!r} has no mask token; masked language "
-                "modelling needs that of a bert checkpoint, or a trained one"
+                f"the tokenizer {tokenizer.name_or_path!r} has no mask token; for masked "
+                "language modeling use that of a bert checkpoint, or train one"
             )
         vocabulary: dict[str, int] = tokenizer.get_vocab()
         special = set(tokenizer.all_special_ids)
@@ -113,35 +113,37 @@ class Masking:
             **options,
         )
 
-    def draw(self, task: int, number: int | Ids, rows: Ids, lengths: NDArray[np.int64]) -> Draws:
-        """Draw the random numbers of some rows: a function of (seed, task, pass, row) alone.
+    def draw(self, task: int, passes: int | Ids, rows: Ids, lengths: NDArray[np.int64]) -> Draws:
+        """Draw the random numbers of some rows: a function of (seed, task, pass, row) only.
 
         Args:
             task: Position of the task among all tasks.
-            number: Pass over the data, of all rows or of each, (N,).
-            rows: Number of each row in its task, (N,).
+            passes: Pass index of all rows or of each, (N,).
+            rows: Index of each row in its task, (N,).
             lengths: Tokens of each row, (N,).
         """
-        numbers = np.broadcast_to(number, rows.shape).tolist()
+        of_rows = np.broadcast_to(passes, rows.shape).tolist()
         parts = [
-            # a stream of its own for every row; the first word of the counter counts the blocks
+            # an independent stream for every row; the first word of the counter counts blocks
             np.random.Generator(
-                np.random.Philox(key=[self.seed, task], counter=[0, row, drawn_in, 0])
+                np.random.Philox(key=[self.seed, task], counter=[0, row, pass_index, 0])
             ).random((3, length))
-            for drawn_in, row, length in zip(numbers, rows.tolist(), lengths.tolist(), strict=True)
+            for pass_index, row, length in zip(
+                of_rows, rows.tolist(), lengths.tolist(), strict=True
+            )
         ]
         return Draws(*(np.concatenate(parts, axis=1) if parts else np.empty((3, 0))))
 
     def apply(self, input_ids: Ids, lengths: NDArray[np.int64], draws: Draws) -> tuple[Ids, Ids]:
-        """Hide the chosen tokens.
+        """Mask the chosen tokens.
 
         Args:
-            input_ids: Rows one after the other, (T,).
+            input_ids: Concatenated rows, (T,).
             lengths: Tokens of each row, (N,).
             draws: Random numbers.
 
         Returns:
-            What the model reads, and what it has to predict, -100 elsewhere; both (T,).
+            The input of the model, and the labels, -100 where nothing is predicted; both (T,).
         """
         chosen = self._choose(input_ids, lengths, draws.order)
         labels = np.full_like(input_ids, IGNORED_LABEL)
@@ -158,7 +160,7 @@ class Masking:
         return hidden, labels
 
     def _choose(self, input_ids: Ids, lengths: NDArray[np.int64], order: Uniform) -> Ids:
-        """Choose tokens; positions in ascending order, (M,)."""
+        """Return the positions of the chosen tokens, ascending, (M,)."""
         if not len(input_ids):
             return np.empty(0, dtype=np.int64)
         known = np.minimum(input_ids, len(self._is_special) - 1)
@@ -167,7 +169,7 @@ class Masking:
         joins[1:] &= ~special[:-1]
         joins[np.cumsum(lengths) - lengths] = False
         first = np.flatnonzero(~special & ~joins)
-        word = np.cumsum(~special & ~joins) - 1  # of each token that is not special
+        word = np.cumsum(~special & ~joins) - 1  # word of each token that is not special
         sizes = np.bincount(word[~special], minlength=len(first))
         rows = np.repeat(np.arange(len(lengths)), lengths)[first]
         budgets = np.maximum(1, np.rint(self.mlm_probability * lengths)).astype(np.int64)
@@ -186,27 +188,25 @@ def check_shares(
         ValueError: If one is out of range, or the last two exceed 1 together.
     """
     if not 0 < mlm_probability <= 1:
-        raise ValueError(
-            f"mlm_probability={mlm_probability} must be in (0, 1]; 0.15 is what BERT takes"
-        )
+        raise ValueError(f"mlm_probability={mlm_probability} must be in (0, 1]; BERT uses 0.15")
     shares = (mask_replace_prob, random_replace_prob)
     if not all(0 <= share <= 1 for share in shares) or sum(shares) > 1 + 1e-9:
         raise ValueError(
             f"mask_replace_prob={mask_replace_prob} and random_replace_prob={random_replace_prob} "
-            "must be in [0, 1] and at most 1 together; 0.8 and 0.1 is what BERT takes"
+            "must be in [0, 1] and at most 1 together; BERT uses 0.8 and 0.1"
         )
 
 
 def _fill(rows: Ids, sizes: Ids, budgets: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Take words in their order until the budget of their row is full, skipping those too large.
+    """Take words in order until the budget of their row is full, skipping those that do not fit.
 
     Args:
         rows: Row of each word, ascending, (W,).
         sizes: Tokens of each word, (W,).
-        budgets: Tokens that each row may have, (N,).
+        budgets: Number of tokens to choose in each row, (N,).
 
     Returns:
-        Whether a word is taken, (W,).
+        Whether each word is taken, (W,).
     """
     taken = np.zeros(len(rows), dtype=bool)
     counts = np.bincount(rows, minlength=len(budgets))

@@ -1,4 +1,4 @@
-"""Encoded rows of a task in flat arrays: reading a batch is one gather for each column."""
+"""Encoded rows of a task in flat arrays: reading a batch is one gather per column."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -12,20 +12,19 @@ MODEL_COLUMNS = ("input_ids", "token_type_ids", "labels")
 
 
 class Joined(NamedTuple):
-    """The rows of a batch, their N sequences one after the other.
+    """The rows of a batch, with their N sequences concatenated.
 
     Args:
-        task: Their task.
-        rows: B.
+        task: Name of the task.
+        rows: B, the number of rows.
         lengths: Tokens of each sequence, (N,), int64; N is a multiple of B.
         input_ids: (T,), int64.
         token_type_ids: (T,), int64.
-        labels: (B,), int64 or float32, or (B, 2), int64, the places of answers; None if the rows
-            have none.
-        token_labels: One label for each token, -100 where there is none, (T,), int64; or None.
-        next_sentence_label: 0 where B follows A, 1 where it is random, (B,); None if the rows are
-            no segment pairs.
-        places: The pass of each row and its number in its task, (2, B); None if nobody knows.
+        labels: (B,), int64 or float32, or (B, 2), int64, the positions of answers; None for none.
+        token_labels: A label for each token, -100 for none, (T,), int64; or None.
+        next_sentence_label: 0 if segment B follows A, 1 if it is random, (B,); None if the rows are
+            not segment pairs.
+        places: Pass index and row index in the task of each row, (2, B); None if unknown.
     """
 
     task: str
@@ -40,18 +39,18 @@ class Joined(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """One number for each token of a task.
+    """A number for each token of a task.
 
     Args:
-        values: The numbers, and between them maybe other parts of the file that they are in.
-        starts: Where each sequence begins, (N,), int64.
+        values: The numbers, possibly with other parts of their file in between.
+        starts: Start of each sequence, (N,), int64.
     """
 
     values: NDArray[Any]
     starts: NDArray[np.int64]
 
     def gather(self, sequences: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Join some sequences of these lengths, (T,)."""
+        """Concatenate some sequences of these lengths, (T,)."""
         before = np.cumsum(lengths) - lengths
         places = np.repeat(self.starts[sequences] - before, lengths)
         places += np.arange(len(places))
@@ -60,29 +59,29 @@ class Tokens(NamedTuple):
 
 @runtime_checkable
 class TextSource(Protocol):
-    """Rows of text that are other ones in every pass: a function of (pass, row)."""
+    """Rows of text that differ in every pass: a function of (pass, row)."""
 
     def __len__(self) -> int:
-        """Count the rows, which are as many in every pass."""
+        """Count the rows of a pass, the same for all passes."""
 
-    def count_tokens(self, number: int) -> NDArray[np.int64]:
-        """Count the tokens of every row in pass ``number``, special ones included, (N,)."""
+    def count_tokens(self, pass_index: int, /) -> NDArray[np.int64]:
+        """Count the tokens of every row in a pass, special ones included, (N,)."""
 
-    def read(self, number: int, rows: NDArray[np.int64]) -> Mapping[str, NDArray[Any]]:
-        """Read some rows of pass ``number``.
+    def read(self, pass_index: int, rows: NDArray[np.int64], /) -> Mapping[str, NDArray[Any]]:
+        """Read some rows of a pass.
 
         Returns:
-            ``lengths`` (B,); ``input_ids`` and ``token_type_ids`` of all rows one after the other,
-            (T,); and of segment pairs ``next_sentence_label`` (B,). All int64.
+            ``lengths`` (B,); the concatenated ``input_ids`` and ``token_type_ids``, (T,); and for
+            segment pairs ``next_sentence_label`` (B,). All int64.
         """
 
 
 class SomeRows:
-    """Some rows of a text source, in every pass the same ones.
+    """Some rows of a text source, with the same indices in every pass.
 
     Args:
         source: The source.
-        rows: Their numbers, (B,).
+        rows: Indices of the rows, (B,).
     """
 
     def __init__(self, source: TextSource, rows: NDArray[np.int64]) -> None:
@@ -92,37 +91,38 @@ class SomeRows:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def count_tokens(self, number: int) -> NDArray[np.int64]:
+    def count_tokens(self, pass_index: int, /) -> NDArray[np.int64]:
         """Count the tokens of each row, (B,)."""
-        return self._source.count_tokens(number)[self._rows]
+        return self._source.count_tokens(pass_index)[self._rows]
 
-    def read(self, number: int, rows: NDArray[np.int64]) -> Mapping[str, NDArray[Any]]:
+    def read(self, pass_index: int, rows: NDArray[np.int64], /) -> Mapping[str, NDArray[Any]]:
         """Read some of the rows."""
-        return self._source.read(number, self._rows[rows])
+        return self._source.read(pass_index, self._rows[rows])
 
 
 class SourceRows:
-    """The rows of a text source, read as `FlatRows` are."""
+    """The rows of a text source, with the interface of `FlatRows`."""
 
     is_separate = False
 
     def __init__(self, source: TextSource) -> None:
         self._source = source
 
-    def join(self, task: str, rows: NDArray[np.int64], numbers: NDArray[np.int64]) -> Joined:
-        """Join some rows, (B,), of the passes ``numbers``, (B,), which ascend."""
+    def join(self, task: str, rows: NDArray[np.int64], passes: NDArray[np.int64]) -> Joined:
+        """Concatenate some rows, (B,), of ascending passes, (B,)."""
         parts = [
-            self._source.read(int(number), rows[numbers == number]) for number in np.unique(numbers)
+            self._source.read(int(pass_index), rows[passes == pass_index])
+            for pass_index in np.unique(passes)
         ]
         columns: dict[str, Any] = {
             name: np.concatenate([part[name] for part in parts]) for name in parts[0]
         }
-        places = np.stack([numbers, rows])
+        places = np.stack([passes, rows])
         return Joined(task=task, rows=len(rows), labels=None, places=places, **columns)
 
-    def row(self, task: str, index: int, number: int) -> dict[str, Any]:
+    def row(self, task: str, index: int, pass_index: int) -> dict[str, Any]:
         """Read a row, with its task."""
-        part = self._source.read(number, np.asarray([index]))
+        part = self._source.read(pass_index, np.asarray([index]))
         row = {"task": task, **{name: part[name].tolist() for name in part if name != "lengths"}}
         if "next_sentence_label" in row:
             row["next_sentence_label"] = row["next_sentence_label"][0]
@@ -132,14 +132,14 @@ class SourceRows:
 class FlatRows:
     """Views of the Arrow buffers of a dataset.
 
-    Nothing is copied from a dataset that is one file, mapped into memory, or one piece in memory,
-    also if its rows were chosen, filtered or shuffled; of others the tokens are copied once. Beside
-    them there are 20 bytes for each sequence.
+    Nothing is copied if the dataset is one memory-mapped file or one piece in memory, even if rows
+    were selected, filtered or shuffled; otherwise the tokens are copied once. In addition there are
+    20 bytes per sequence.
 
     Args:
-        tokens: Of ``input_ids`` and ``token_type_ids``, and ``labels`` if tokens have them.
+        tokens: ``input_ids``, ``token_type_ids``, and ``labels`` if tokens have labels.
         lengths: Tokens of each sequence, (N,), int32.
-        labels: (rows,), (rows, 2) of places of answers, or None.
+        labels: (rows,), or (rows, 2) for positions of answers, or None.
         per_row: Sequences of a row, 2 for separate pairs; None for single lists.
     """
 
@@ -160,26 +160,23 @@ class FlatRows:
         """Find the buffers of a dataset.
 
         Returns:
-            The rows; None if they have to be read one by one, since the user gave the dataset a
-            format or a transform, values are missing, or columns are of another type.
+            The rows; None if they must be read one by one, because the dataset has a format or a
+            transform, values are missing, or columns have another type.
         """
         if dataset.format["type"] is not None or not _has_plain_labels(dataset):
             return None
-        columns = {name: _read_lists(dataset, name) for name in ("input_ids", "token_type_ids")}
-        ids, types = columns.values()
-        if ids is None or types is None or ids.per_row != types.per_row:
+        names = ["input_ids", "token_type_ids"]
+        labels_of_tokens = has_token_labels(dataset)
+        if labels_of_tokens:
+            names.append("labels")
+        columns = _read_aligned(dataset, names)
+        if columns is None:
             return None
-        if not np.array_equal(ids.lengths, types.lengths):
-            return None
-        tokens = {"input_ids": ids.join(), "token_type_ids": types.join()}
+        tokens = {name: column.join() for name, column in columns.items()}
         labels = None
-        if has_token_labels(dataset):
-            of_tokens = _read_lists(dataset, "labels")
-            if of_tokens is None or not np.array_equal(of_tokens.lengths, ids.lengths):
-                return None
-            tokens["labels"] = of_tokens.join()
-        elif "labels" in dataset.column_names:
+        if "labels" in dataset.column_names and not labels_of_tokens:
             labels = _read_labels(dataset.data.column("labels"))
+        ids = columns["input_ids"]
         rows = cls(tokens, ids.lengths, labels, ids.per_row)
         order = row_order(dataset)
         return rows if order is None else rows._select(order)
@@ -199,16 +196,16 @@ class FlatRows:
         return self._per_row is not None
 
     def _sequences(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Number the sequences of some rows."""
+        """List the indices of the sequences of some rows."""
         if self._per_row is None:
             return rows
         return (rows[:, None] * self._per_row + np.arange(self._per_row)).ravel()
 
-    def join(self, task: str, rows: NDArray[np.int64], numbers: NDArray[np.int64]) -> Joined:
-        """Join some rows, (B,), which are the same in every pass, but belong to one, (B,)."""
+    def join(self, task: str, rows: NDArray[np.int64], passes: NDArray[np.int64]) -> Joined:
+        """Concatenate some rows, (B,); their passes, (B,), are only recorded."""
         sequences = self._sequences(rows)
         lengths = self._lengths[sequences].astype(np.int64)
-        columns = {name: found.gather(sequences, lengths) for name, found in self.tokens.items()}
+        columns = {name: column.gather(sequences, lengths) for name, column in self.tokens.items()}
         labels = self._labels
         if labels is not None:
             labels = labels[rows].astype(np.float32 if labels.dtype.kind == "f" else np.int64)
@@ -220,11 +217,11 @@ class FlatRows:
             columns["token_type_ids"],
             labels,
             columns.get("labels"),
-            places=np.stack([numbers, rows]),
+            places=np.stack([passes, rows]),
         )
 
-    def row(self, task: str, index: int, number: int) -> dict[str, Any]:  # noqa: ARG002
-        """Read a row, as a dataset gives it, with its task."""
+    def row(self, task: str, index: int, pass_index: int) -> dict[str, Any]:  # noqa: ARG002
+        """Read a row as a dictionary, with its task."""
         sequences = self._sequences(np.asarray([index]))
         lengths = self._lengths[sequences].astype(np.int64)
         row: dict[str, Any] = {"task": task}
@@ -238,13 +235,13 @@ class FlatRows:
 
 
 class TaskBatch(Sequence[dict[str, Any]]):
-    """Rows of one task that are still in their arrays; as a sequence they are dictionaries.
+    """Rows of one task that are still in flat arrays; as a sequence they are dictionaries.
 
     Args:
-        task: Their task.
+        task: Name of the task.
         rows: All rows of the task.
-        indices: Those of the batch, (B,).
-        numbers: The pass of each, (B,).
+        indices: Indices of the rows of the batch, (B,).
+        passes: Pass index of each, (B,).
     """
 
     def __init__(
@@ -252,12 +249,12 @@ class TaskBatch(Sequence[dict[str, Any]]):
         task: str,
         rows: FlatRows | SourceRows,
         indices: NDArray[np.int64],
-        numbers: NDArray[np.int64],
+        passes: NDArray[np.int64],
     ) -> None:
         self.task = task
         self._rows = rows
         self._indices = indices
-        self._numbers = numbers
+        self._passes = passes
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -265,8 +262,8 @@ class TaskBatch(Sequence[dict[str, Any]]):
     def __getitem__(self, position: Any) -> Any:
         if isinstance(position, slice):
             return [self[place] for place in range(*position.indices(len(self)))]
-        number = int(self._numbers[position])
-        return self._rows.row(self.task, int(self._indices[position]), number)
+        pass_index = int(self._passes[position])
+        return self._rows.row(self.task, int(self._indices[position]), pass_index)
 
     @property
     def is_separate(self) -> bool:
@@ -274,24 +271,24 @@ class TaskBatch(Sequence[dict[str, Any]]):
         return self._rows.is_separate
 
     def join(self) -> Joined:
-        """Join the rows."""
-        return self._rows.join(self.task, self._indices, self._numbers)
+        """Concatenate the rows."""
+        return self._rows.join(self.task, self._indices, self._passes)
 
 
 def row_order(dataset: datasets.Dataset) -> NDArray[np.int64] | None:
-    """Find which rows of the table of a dataset are its rows, (rows,); None for all in order."""
-    # selecting by datasets itself takes a slice of the table for each row
+    """Return the indices of a dataset's rows in its table, (rows,); None for all in order."""
+    # select() of datasets itself would slice the table for each row
     indices = dataset._indices
     return None if indices is None else indices.column(0).to_numpy().astype(np.int64)
 
 
 class _Lists(NamedTuple):
-    """A column of lists of numbers, or of lists of as many such lists in every row.
+    """A column of lists of numbers, or of equally many such lists in every row.
 
     Args:
         parts: The numbers of each chunk.
-        starts: Where the sequences of each chunk begin in its part, and the end, (N + 1,).
-        lengths: Numbers of each sequence of all chunks, (N,).
+        starts: Boundaries of the sequences of each chunk in its part, (N + 1,).
+        lengths: Length of each sequence of all chunks, (N,).
         per_row: Lists of a row; None for lists of numbers.
     """
 
@@ -301,7 +298,7 @@ class _Lists(NamedTuple):
     per_row: int | None
 
     def join(self) -> Tokens:
-        """View the parts in the memory that they share, or join them."""
+        """View the parts in their shared memory, or concatenate them."""
         buffers = [part.buffers()[1] for part in self.parts]
         dtype = np.dtype(self.parts[0].type.to_pandas_dtype())
         whole = _root(buffers[0])
@@ -325,35 +322,67 @@ class _Lists(NamedTuple):
         return Tokens(np.concatenate(parts), sums - self.lengths)
 
 
+def _read_aligned(dataset: datasets.Dataset, names: Sequence[str]) -> dict[str, _Lists] | None:
+    """Read columns of lists with equal lengths; None if they are not."""
+    columns: dict[str, _Lists] = {}
+    for name in names:
+        column = _read_lists(dataset, name)
+        if column is None:
+            return None
+        columns[name] = column
+    ids = columns["input_ids"]
+    are_aligned = all(np.array_equal(column.lengths, ids.lengths) for column in columns.values())
+    are_alike = columns["token_type_ids"].per_row == ids.per_row
+    return columns if are_aligned and are_alike else None
+
+
 def _read_lists(dataset: datasets.Dataset, name: str) -> _Lists | None:
-    """Read a column without its order; None if it is none of `_Lists`, or empty."""
+    """Read a column in the order of its table; None if it is no such column, or empty."""
     if name not in dataset.column_names:
         return None
     column = dataset.data.column(name)
+    depth, leaf = _depth(column.type)
     chunks = [chunk for chunk in column.chunks if len(chunk)]
-    kind = column.type
-    nested = _is_list(kind) and _is_list(kind.value_type)
-    leaf = kind.value_type if _is_list(kind) else kind
-    leaf = leaf.value_type if nested else leaf
-    if not chunks or not _is_list(kind) or not pa.types.is_integer(leaf):
+    is_supported = depth in (1, 2) and pa.types.is_integer(leaf)
+    if not chunks or not is_supported or _has_nulls(chunks):
         return None
-    parts, starts, counts = [], [], set()
-    for chunk in chunks:
-        part, start = chunk.values, chunk.offsets.to_numpy()
-        missing = chunk.null_count + part.null_count
-        if nested:
-            counts |= set(np.unique(np.diff(start)).tolist())
-            start = part.offsets.to_numpy()[start[0] : start[-1] + 1]
-            part = part.values
-            missing += part.null_count
-        if missing:
-            return None
-        parts.append(part)
-        starts.append(start.astype(np.int64))
+    chunks, counts = _unnest(chunks, depth)
     if len(counts) > 1 or 0 in counts:
         return None
+    (per_row,) = counts
+    starts = [chunk.offsets.to_numpy().astype(np.int64) for chunk in chunks]
     lengths = np.concatenate([np.diff(start) for start in starts]).astype(np.int32)
-    return _Lists(parts, starts, lengths, counts.pop() if nested else None)
+    return _Lists([chunk.values for chunk in chunks], starts, lengths, per_row)
+
+
+def _unnest(chunks: list[pa.Array], depth: int) -> tuple[list[pa.Array], set[int | None]]:
+    """Return the innermost lists, and the different numbers of them in a row, None for no rows."""
+    if depth == 1:
+        return chunks, {None}
+    lists = []
+    counts: set[int | None] = set()
+    for chunk in chunks:
+        outer = chunk.offsets.to_numpy()
+        counts |= set(np.unique(np.diff(outer)).tolist())
+        lists.append(chunk.values.slice(outer[0], outer[-1] - outer[0]))
+    return lists, counts
+
+
+def _has_nulls(arrays: Sequence[pa.Array]) -> bool:
+    """Whether arrays of lists have missing values at any depth."""
+    while arrays:
+        if any(array.null_count for array in arrays):
+            return True
+        arrays = [array.values for array in arrays if _is_list(array.type)]
+    return False
+
+
+def _depth(kind: pa.DataType) -> tuple[int, pa.DataType]:
+    """Return how often lists are nested, and the type of their elements."""
+    depth = 0
+    while _is_list(kind):
+        depth, kind = depth + 1, kind.value_type
+    return depth, kind
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -361,13 +390,13 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def has_token_labels(dataset: datasets.Dataset) -> bool:
-    """Tell whether rows have a list of labels."""
+    """Whether rows have a list of labels."""
     names = dataset.column_names
     return "labels" in names and _is_list(dataset.data.column("labels").type)
 
 
 def _has_plain_labels(dataset: datasets.Dataset) -> bool:
-    """Tell whether there are no labels, or numbers for tokens, or as many for every row."""
+    """Whether labels are missing altogether, of tokens, or equally many numbers in every row."""
     if "labels" not in dataset.column_names:
         return True
     column = dataset.data.column("labels")
@@ -381,7 +410,7 @@ def _has_plain_labels(dataset: datasets.Dataset) -> bool:
 
 
 def _read_labels(column: pa.ChunkedArray) -> NDArray[Any]:
-    """Read one number for every row, (rows,), or the places of an answer, (rows, 2)."""
+    """Read a number for every row, (rows,), or the positions of an answer, (rows, 2)."""
     if not pa.types.is_fixed_size_list(column.type):
         return column.to_numpy()
     flat = [chunk.flatten().to_numpy() for chunk in column.chunks]
@@ -389,7 +418,7 @@ def _read_labels(column: pa.ChunkedArray) -> NDArray[Any]:
 
 
 def _root(buffer: pa.Buffer) -> pa.Buffer:
-    """Find the memory that a buffer is a part of: the whole file, if that is mapped."""
+    """Return the buffer that contains this one: the whole file, if it is memory-mapped."""
     while buffer.parent is not None:
         buffer = buffer.parent
     return buffer

@@ -1,4 +1,4 @@
-"""Few shapes for packed batches: what a compiled model or a CUDA graph needs."""
+"""A small set of shapes for packed batches, for compiled models and CUDA graphs."""
 
 import math
 from collections.abc import Mapping
@@ -20,12 +20,11 @@ class Shape(NamedTuple):
 
 
 class FixedShapes:
-    """Choose one of few shapes for a batch of real rows.
+    """Chooses one of few shapes for a batch of real rows.
 
-    - Tokens: the most that a batch of the task can have, plus 1/32 for the fillers, and seven
-      times a fifth less: eight sizes, and at most a fifth of a batch is filling (more in a batch
-      below the smallest size). A batch above the most, as in evaluation, goes on up in the same
-      steps.
+    - Tokens: the maximum of a batch of the task, plus 1/32 for the fillers, and seven smaller
+      sizes, each a fifth less: at most a fifth of a batch is filling (more below the smallest
+      size). Larger batches, as in evaluation, continue upwards in the same steps.
     - Rows: 1, 2, 3, 4, 6, 8, 12, 16 and so on, powers of two and halfway between.
     - ``max_length_q``: 32, 64, 128, 256, 512 or a higher power of two.
 
@@ -33,24 +32,24 @@ class FixedShapes:
     more than the longest real sequence (or two, if that has only one).
 
     Args:
-        max_tokens: By task, the most tokens of a batch: its budget, or what the longest rows have.
+        max_tokens: Maximum tokens of a batch by task: its budget, or those of the longest rows.
     """
 
     def __init__(self, max_tokens: Mapping[str, int]) -> None:
         self.max_tokens = dict(max_tokens)
 
     def fit(self, task: str, tokens: int, rows: int, longest: int, sequences_per_row: int) -> Shape:
-        """Find the smallest shape with room for the real rows.
+        """Find the smallest shape that fits the real rows.
 
         Args:
             task: Their task.
             tokens: Their tokens.
-            rows: How many they are.
+            rows: Their number.
             longest: Tokens of their longest sequence.
             sequences_per_row: 1, 2 for separate pairs, or the sentences of a contrastive row.
 
         Returns:
-            The shape; what it has beyond the real rows can be dealt to its filler sequences.
+            The shape; the remaining tokens can be distributed over its filler sequences.
         """
         most = self.max_tokens[task] * (1 + SPARE)
         step = max(-STEPS_DOWN, math.ceil(math.log(tokens / most, STEP)))

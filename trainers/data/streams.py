@@ -1,4 +1,4 @@
-"""The endless rows of one task, cut into the batches of its steps: a function of (seed, step)."""
+"""The endless stream of batches of one task: a function of (seed, step)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -6,24 +6,24 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-# Global batches that are sorted by length together: enough for little padding, and few enough that
-# the order stays random.
+# Global batches that are sorted by length together: enough for little padding, few enough to keep
+# the order random.
 GROUP_BATCHES = 50
 
 # Rows of a step, (ranks, rows of a rank); row r of pass p of a task with N rows is r + p * N.
 Step = NDArray[np.int64]
-# A count for every row, (N,), or a function of the pass that gives it.
+# A count for every row, (N,), or a function from the pass index to these counts.
 Counts = Sequence[int] | NDArray[np.int64] | Callable[[int], NDArray[np.int64]]
 
 
-def counts_of(counts: Counts, number: int) -> NDArray[np.int64]:
-    """Give the counts of pass ``number``, (N,)."""
+def counts_of(counts: Counts, pass_index: int) -> NDArray[np.int64]:
+    """Return the counts of a pass, (N,)."""
     given: Any = counts
-    return np.asarray(given(number) if callable(given) else given)
+    return np.asarray(given(pass_index) if callable(given) else given)
 
 
 class Seed(NamedTuple):
-    """What the order of a pass depends on, besides the number of the pass.
+    """The seed of the orders of a task.
 
     Args:
         seed: Seed of the run, >= 0.
@@ -33,9 +33,9 @@ class Seed(NamedTuple):
     seed: int
     task: int
 
-    def generator(self, number: int) -> np.random.Generator:
-        """Make the source of the order of pass ``number``."""
-        return np.random.default_rng((self.seed, self.task, number))
+    def generator(self, pass_index: int) -> np.random.Generator:
+        """Return the generator for the order of a pass."""
+        return np.random.default_rng((self.seed, self.task, pass_index))
 
 
 class TaskStream(Protocol):
@@ -44,28 +44,27 @@ class TaskStream(Protocol):
     size: int
     """Rows of the task."""
     batch: str
-    """What a step takes, for people, as in ``2 x 32``."""
+    """Description of the batch size, such as ``2 x 32``."""
     pass_steps: float
-    """Steps of one pass; a fraction where a step may take rows of two passes."""
+    """Steps of one pass; a fraction if a step may have rows of two passes."""
 
     def read(self, first: int) -> Iterator[Step]:
-        """Yield the steps from number ``first`` on, counted from the beginning of training."""
+        """Yield the steps from step ``first`` of training on."""
 
     def count_rows(self, first: int, steps: int) -> int:
-        """Count the rows of ``steps`` steps from number ``first`` on, over all ranks."""
+        """Count the rows of ``steps`` steps from step ``first`` on, over all ranks."""
 
 
 class RowStream:
-    """Steps of the same number of rows.
+    """Steps with a fixed number of rows.
 
-    A step may take the last rows of one pass and the first of the next, so that batches are always
-    full.
+    A step may have the last rows of one pass and the first of the next, so batches are always full.
 
     Args:
         size: Rows of the task.
         batch_size: Rows per rank and step.
         num_replicas: Number of ranks.
-        seed: Source of the orders.
+        seed: Seed of the orders.
         lengths: Tokens of every row; if given, batches have rows of similar length.
     """
 
@@ -87,13 +86,13 @@ class RowStream:
         self._lengths = lengths
 
     def read(self, first: int) -> Iterator[Step]:
-        """Yield the steps from number ``first`` on; rank r reads row r of each."""
-        number, offset = divmod(first * self._rows, self.size)
-        rows = self._order(number)[offset:]
+        """Yield the steps from step ``first`` on; rank r gets row r of each."""
+        pass_index, offset = divmod(first * self._rows, self.size)
+        rows = self._order(pass_index)[offset:]
         while True:
             while len(rows) < self._rows:
-                number += 1
-                rows = np.concatenate([rows, self._order(number)])
+                pass_index += 1
+                rows = np.concatenate([rows, self._order(pass_index)])
             yield rows[: self._rows].reshape(self._ranks, -1)
             rows = rows[self._rows :]
 
@@ -101,16 +100,16 @@ class RowStream:
         """Count the rows of some steps, over all ranks."""
         return steps * self._rows
 
-    def _order(self, number: int) -> NDArray[np.int64]:
+    def _order(self, pass_index: int) -> NDArray[np.int64]:
         """Permute the rows for one pass."""
-        generator = self._seed.generator(number)
+        generator = self._seed.generator(pass_index)
         order = generator.permutation(self.size)
         if self._lengths is not None:
-            # the rows that complete the last batch of the pass before; then every cut is a batch
-            head = min(self.size, -number * self.size % self._rows)
-            lengths = counts_of(self._lengths, number)
+            # these rows complete the last batch of the previous pass; then every cut is a batch
+            head = min(self.size, -pass_index * self.size % self._rows)
+            lengths = counts_of(self._lengths, pass_index)
             order = group_by_length(order, lengths, self._rows, head, generator)
-        return order + number * self.size
+        return order + pass_index * self.size
 
 
 def group_by_length(
@@ -120,17 +119,17 @@ def group_by_length(
     head: int,
     generator: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Reorder a permutation so that the rows of each batch have similar lengths.
+    """Reorder a permutation so that the rows of a batch have similar lengths.
 
     Args:
         order: A random permutation of the rows, (N,).
         lengths: Tokens per row, (N,).
         batch: Rows per batch.
-        head: Rows at the beginning that stay where they are, before the first whole batch.
-        generator: Source of the order of the batches.
+        head: Leading rows that keep their place, before the first whole batch.
+        generator: Random generator for the order of the batches.
 
     Returns:
-        A permutation of the rows, (N,); a rest that fills no batch comes last.
+        A permutation of the rows, (N,); an incomplete batch comes last.
     """
     body = order[head:]
     group = GROUP_BATCHES * batch

@@ -24,7 +24,7 @@ Rows: TypeAlias = datasets.Dataset | TextSource
 
 
 class MixedBatch(Sequence[dict[str, Any]]):
-    """Rows of several tasks: those of one task after those of another.
+    """Rows of several tasks, task by task.
 
     Args:
         parts: The rows of each task.
@@ -41,17 +41,18 @@ class MixedBatch(Sequence[dict[str, Any]]):
 
 
 class TaskDataset(Dataset[dict[str, Any]]):
-    """The rows of all tasks one after the other; every row carries the name of its task.
+    """The concatenated rows of all tasks; every row has the name of its task.
 
-    A row is a dictionary. Rows of one task that are asked for together are a ``TaskBatch``, which
-    stays in flat arrays, unless a dataset has a format or a transform: that is asked for its rows.
-    Rows of several tasks are a ``MixedBatch`` of these.
+    A row is a dictionary. Several rows of one task are a ``TaskBatch`` in flat arrays, unless the
+    dataset has a format or a transform, which is then applied. Rows of several tasks are a
+    ``MixedBatch`` of these.
 
-    Index ``i + p * len(self)`` is row ``i`` in pass ``p`` over the data, for rows that are not the
-    same in every pass: those of text sources, and masks.
+    Index ``i + p * len(self)`` is row ``i`` in pass ``p`` over the data, for rows that differ in
+    every pass: those of text sources, and masks.
 
     Args:
-        tasks: Encoded rows of each task; other columns than ``MODEL_COLUMNS`` are left out.
+        tasks: Encoded rows of each task; columns other than ``MODEL_COLUMNS`` are ignored.
+        sampler: Receives every ``set_epoch``.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class TaskDataset(Dataset[dict[str, Any]]):
         self._sampler = sampler
 
     def __getstate__(self) -> dict[str, Any]:
-        # a view of a mapped file would be copied to every worker that is not forked
+        # a view of a mapped file would be copied to workers that are not forked
         return {**self.__dict__, "_flat": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -73,10 +74,10 @@ class TaskDataset(Dataset[dict[str, Any]]):
         self._flat = [_read_flat(rows) for rows in self._datasets]
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the sampler the epoch.
+        """Pass the epoch on to the sampler.
 
-        accelerate tells a batch sampler only if it is not wrapped twice (several processes, resumed
-        within an epoch), but always tells the dataset.
+        accelerate sets the epoch of a batch sampler only if it is not wrapped twice (several
+        processes, resumed within an epoch), but always that of the dataset.
         """
         if self._sampler is not None:
             self._sampler.set_epoch(epoch)  # type: ignore[attr-defined]
@@ -89,8 +90,8 @@ class TaskDataset(Dataset[dict[str, Any]]):
         return row
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[dict[str, Any]]:
-        """Read the rows of a batch together, or those of each of its tasks."""
-        numbers, places = np.divmod(np.asarray(indices, dtype=np.int64), len(self))
+        """Read the rows of a batch, or of each task of a mixed batch."""
+        passes, places = np.divmod(np.asarray(indices, dtype=np.int64), len(self))
         positions = np.searchsorted(self._ends, places, side="right")
         cuts = np.flatnonzero(np.diff(positions)) + 1
         if len(cuts):
@@ -100,7 +101,7 @@ class TaskDataset(Dataset[dict[str, Any]]):
         task, flat = self._tasks[position], self._flat[position]
         start = self._ends[position] - self.sizes[task]
         if flat is not None:
-            return TaskBatch(task, flat, places - start, numbers)
+            return TaskBatch(task, flat, places - start, passes)
         rows = self._datasets[position][(places - start).tolist()]
         return [
             {"task": task, **dict(zip(rows, values, strict=True))}
@@ -119,12 +120,12 @@ def _read_flat(rows: Rows) -> FlatRows | SourceRows | None:
 
 
 def spread_numbers(count: int, most: int) -> NDArray[np.int64]:
-    """Choose at most ``most`` of ``count`` numbers from 0, evenly, the first and last included."""
+    """Choose at most ``most`` of the indices below ``count``, evenly, with the first and last."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
 
 
 def spread(rows: Rows, most: int) -> Rows:
-    """Take ``most`` rows from everywhere in a task, or all if it has no more; always the same."""
+    """Take at most ``most`` rows, evenly spread over the task; deterministic."""
     if len(rows) <= most:
         return rows
     chosen = spread_numbers(len(rows), most)
@@ -132,12 +133,12 @@ def spread(rows: Rows, most: int) -> Rows:
 
 
 def token_counts(rows: Rows) -> Counts:
-    """Find how to count the tokens of the rows: an array, or a function of the pass."""
+    """Return the token counts of the rows: an array, or a function of the pass index."""
     return rows.count_tokens if isinstance(rows, TextSource) else count_tokens(rows)
 
 
 def read_lengths(task: str, dataset: Rows, column: str) -> Counts:
-    """Read the tokens of each row, (N,), or find the function that gives them for a pass.
+    """Read the tokens of each row, (N,), or return a function from the pass index to them.
 
     Raises:
         ValueError: If the dataset has no such column.
@@ -153,32 +154,32 @@ def read_lengths(task: str, dataset: Rows, column: str) -> Counts:
 
 
 def count_tokens(dataset: datasets.Dataset) -> NDArray[np.int64]:
-    """Count the tokens of each row, of both sentences of a separate pair, (N,)."""
+    """Count the tokens of each row, both sentences of a separate pair included, (N,)."""
     counts = [np.empty(0, dtype=np.int64)]
-    # the tokens stay in Arrow: a million lists of Python would take half a minute
+    # without leaving Arrow: a million Python lists would take half a minute
     for sequences in dataset.data.column("input_ids").chunks:
         lengths, values = sequences.value_lengths().to_numpy(), sequences.flatten()
         if hasattr(values, "value_lengths"):  # the sentences of a pair
             sums = np.concatenate([[0], np.cumsum(values.value_lengths().to_numpy())])
             lengths = np.diff(sums[np.concatenate([[0], np.cumsum(lengths)])])
         counts.append(lengths)
-    found, order = np.concatenate(counts), row_order(dataset)
-    return found if order is None else found[order]
+    total, order = np.concatenate(counts), row_order(dataset)
+    return total if order is None else total[order]
 
 
 def longest_first(
     task: str, dataset: Rows, length_column: str
 ) -> tuple[TaskDataset, NDArray[np.int64]]:
-    """Order rows by length, which saves padding; the longest batch shows at once if memory lacks.
+    """Sort rows by length, which saves padding; a lack of memory shows in the first batch.
 
     Args:
         task: Name of the task.
         dataset: Encoded rows.
         length_column: Column with the tokens of each row; without it, and for a text source, the
-            order stays.
+            order is unchanged.
 
     Returns:
-        The rows, and for each of them its position in ``dataset``, (N,).
+        The rows, and the index of each in ``dataset``, (N,).
     """
     if isinstance(dataset, TextSource) or length_column not in dataset.column_names:
         return TaskDataset({task: dataset}), np.arange(len(dataset))

@@ -1,4 +1,4 @@
-"""How one task is trained: the training keys of a task in a recipe."""
+"""Training settings of one task: its training keys in a recipe."""
 
 import math
 from dataclasses import dataclass
@@ -7,22 +7,21 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class TaskTraining:
-    """Batch size and weight of one task, and whether it is regularised.
+    """Batch size, loss weight and role of one task.
 
     Args:
         batch_size: Rows per device and step; None takes the default of the run.
-        max_tokens_per_batch: As many rows as have at most so many tokens together, per process and
-            step, in the place of a number of rows; both sentences of a pair count, padding does
-            not.
+        max_tokens_per_batch: Token budget per process and step, instead of a number of rows; both
+            sentences of a pair count, padding does not.
         loss_weight: Factor on the loss of this task in the gradient. The logs have ``loss_<task>``
             without it, ``loss`` and ``train_loss`` with it.
-        auxiliary: Whether it is there to help the others: it is trained and measured, and does not
-            count in the aggregates of all tasks.
-        regularize: Whether ``r_drop`` and ``smart`` are of this task, too; without them a step of
-            it is a plain one and costs as much.
+        auxiliary: Whether the task only helps the others: it is trained and evaluated, but does not
+            count in aggregates over tasks.
+        regularize: Whether ``r_drop`` and ``smart`` apply to this task; without them its steps are
+            plain and cost accordingly.
 
     Raises:
-        ValueError: If a value is of the wrong type or out of range, or both sizes are given.
+        ValueError: If a value has the wrong type or is out of range, or both sizes are given.
     """
 
     batch_size: int | None = None
@@ -33,15 +32,7 @@ class TaskTraining:
 
     def __post_init__(self) -> None:
         for name, unit in (("batch_size", "rows"), ("max_tokens_per_batch", "tokens")):
-            # Any: the values come from a recipe
-            size: Any = getattr(self, name)
-            if size is None:
-                continue
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise ValueError(
-                    f"{name}={size!r}; expected a whole number of {unit} >= 1, or null for the "
-                    "default of the run"
-                )
+            _check_size(name, getattr(self, name), unit)
         if self.batch_size is not None and self.max_tokens_per_batch is not None:
             raise ValueError(
                 f"batch_size={self.batch_size} and max_tokens_per_batch="
@@ -55,6 +46,15 @@ class TaskTraining:
         is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
         if not is_number or not math.isfinite(weight) or weight <= 0:
             raise ValueError(
-                f"loss_weight={weight!r}; expected a number > 0 (leave a task out of the recipe "
-                "to train without it)"
+                f"loss_weight={weight!r}; expected a number > 0 (to train without a task, remove "
+                "it from the recipe)"
             )
+
+
+def _check_size(name: str, size: Any, unit: str) -> None:
+    """Check a number of rows or tokens from a recipe."""
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+        raise ValueError(
+            f"{name}={size!r}; expected a whole number of {unit} >= 1, or null for the default of "
+            "the run"
+        )

@@ -1,4 +1,4 @@
-"""Batches by tokens: the endless rows of a task, cut where a budget is full."""
+"""Batches by tokens: the endless stream of batches of one task with a token budget."""
 
 from collections.abc import Iterator
 
@@ -9,31 +9,31 @@ from .streams import GROUP_BATCHES, Counts, Seed, Step, counts_of
 
 
 class TokenStream:
-    """Steps of as many rows as a budget of tokens allows.
+    """Steps with as many rows as fit into a token budget.
 
-    A pass is dealt in stripes of one row per rank, so that at every step all ranks have the same
-    number of rows: the mean of their mean losses is the mean over all rows. A stripe costs as much
-    as the longest of its rows; a step takes stripes while their sum is within the budget. The last
-    two steps of a pass share what is left evenly. A pass whose rows cannot be dealt evenly has a
-    few of its first rows twice.
+    A pass is divided into stripes of one row per rank, so that all ranks have the same number of
+    rows at every step: the mean of their mean losses is the mean over all rows. A stripe costs as
+    much as its longest row; a step takes stripes while their sum is within the budget. The last two
+    steps of a pass share their rows evenly. A pass whose rows cannot be divided evenly repeats a
+    few of its first rows.
 
-    Within about a quarter of a step, rows are sorted: the rows of a stripe are of similar length,
-    and all ranks come close to the budget, while it is chance which rows make up a step. With
-    ``lengths`` many steps are sorted together, and then their order is shuffled.
+    Rows are sorted within groups of about a quarter of a step: the rows of a stripe have similar
+    lengths, and all ranks come close to the budget, while the rows of a step stay random. With
+    ``lengths`` many steps are sorted together, and then shuffled.
 
-    The loss of a step is the mean over its rows, and every step counts the same, also in gradient
-    accumulation: rows of steps with fewer rows count a little more.
+    The loss of a step is the mean over its rows, and every step counts the same, even in gradient
+    accumulation: rows of steps with fewer rows weigh slightly more.
 
-    Passes in different orders may differ by a few steps. How many steps came before a pass is
-    computed from the orders of all passes before it, once, at the cost of about 0.2 seconds for
-    each pass over a million rows; a text, whose rows change, is planned anew for each of them.
+    Passes may differ by a few steps. The number of steps before a pass is computed from the orders
+    of all earlier passes, once, in about 0.2 seconds per pass over a million rows; text, whose rows
+    change, is planned anew for each pass.
 
     Args:
-        task: Its name, for errors.
-        tokens: Tokens of every row, of both sentences of a pair, without padding.
+        task: Name of the task, for errors.
+        tokens: Tokens of every row, both sentences of a pair included, padding excluded.
         budget: Tokens per rank and step.
         num_replicas: Number of ranks.
-        seed: Source of the orders.
+        seed: Seed of the orders.
         lengths: Length of every row; if given, batches have rows of similar length.
 
     Raises:
@@ -63,57 +63,57 @@ class TokenStream:
         self._lengths = tokens if lengths is None else lengths
         sorted_rows = max(1, rows_of_rank // 4) if lengths is None else GROUP_BATCHES * rows_of_rank
         self._group = num_replicas * sorted_rows
-        self._ends: list[int] = []  # steps until the end of each pass; filled when asked for
+        self._ends: list[int] = []  # steps until the end of each pass, filled on demand
         self.pass_steps: float = self._end(0)
 
     def read(self, first: int) -> Iterator[Step]:
-        """Yield the steps from number ``first`` on; rank r reads row r of each."""
-        number = self._pass_of(first)
-        skipped = first - self._start(number)
+        """Yield the steps from step ``first`` on; rank r gets row r of each."""
+        pass_index = self._pass_of(first)
+        skipped = first - self._start(pass_index)
         while True:
-            stripes, cuts, order = self._pass(number)
+            stripes, cuts, order = self._pass(pass_index)
             for step in order[skipped:].tolist():
                 yield stripes[cuts[step] : cuts[step + 1]].T
-            number, skipped = number + 1, 0
+            pass_index, skipped = pass_index + 1, 0
 
     def count_rows(self, first: int, steps: int) -> int:
         """Count the rows of some steps, over all ranks."""
-        rows, number = 0, self._pass_of(first)
+        rows, pass_index = 0, self._pass_of(first)
         while steps:
-            _, cuts, order = self._pass(number)
-            skipped = first - self._start(number)
+            _, cuts, order = self._pass(pass_index)
+            skipped = first - self._start(pass_index)
             taken = np.diff(cuts)[order][skipped : skipped + steps]
             rows += self._ranks * int(taken.sum())
-            first, steps, number = first + len(taken), steps - len(taken), number + 1
+            first, steps, pass_index = first + len(taken), steps - len(taken), pass_index + 1
         return rows
 
-    def _start(self, number: int) -> int:
-        """Count the steps before pass ``number``."""
-        return self._end(number - 1) if number else 0
+    def _start(self, pass_index: int) -> int:
+        """Count the steps before a pass."""
+        return self._end(pass_index - 1) if pass_index else 0
 
-    def _end(self, number: int) -> int:
-        """Count the steps until the end of pass ``number``."""
-        while len(self._ends) <= number:
+    def _end(self, pass_index: int) -> int:
+        """Count the steps until the end of a pass."""
+        while len(self._ends) <= pass_index:
             _, cuts, _ = self._pass(len(self._ends))
             self._ends.append((self._ends or [0])[-1] + len(cuts) - 1)
-        return self._ends[number]
+        return self._ends[pass_index]
 
     def _pass_of(self, step: int) -> int:
-        """Find the pass that has step ``step``."""
-        number = 0
-        while self._end(number) <= step:
-            number += 1
-        return number
+        """Find the pass of a step."""
+        pass_index = 0
+        while self._end(pass_index) <= step:
+            pass_index += 1
+        return pass_index
 
-    def _pass(self, number: int) -> tuple[Step, NDArray[np.int64], NDArray[np.int64]]:
+    def _pass(self, pass_index: int) -> tuple[Step, NDArray[np.int64], NDArray[np.int64]]:
         """Order the rows of a pass and cut them into steps.
 
         Returns:
-            The stripes, (S, ranks); where steps begin and end in them, (steps + 1,); and the order
-            of the steps, (steps,).
+            The stripes, (S, ranks); the boundaries of the steps in them, (steps + 1,); and the
+            order of the steps, (steps,).
         """
-        generator = self._seed.generator(number)
-        tokens, lengths = (counts_of(each, number) for each in (self._tokens, self._lengths))
+        generator = self._seed.generator(pass_index)
+        tokens, lengths = (counts_of(each, pass_index) for each in (self._tokens, self._lengths))
         self._check(int(tokens.max()))
         count = -(-self.size // self._ranks)
         rows = np.resize(generator.permutation(self.size), count * self._ranks)
@@ -123,10 +123,10 @@ class TokenStream:
         order = np.arange(len(cuts) - 1)
         if self._shuffles_steps:
             order = generator.permutation(order)
-        return stripes + number * self.size, cuts, order
+        return stripes + pass_index * self.size, cuts, order
 
     def _check(self, longest: int) -> None:
-        """Refuse a row that no step has room for."""
+        """Check that the longest row fits into a step."""
         if longest > self._budget:
             raise ValueError(
                 f"task {self._task!r} has a row of {longest:,} tokens, but max_tokens_per_batch is "
@@ -136,17 +136,16 @@ class TokenStream:
 
 
 def cut_by_cost(costs: NDArray[np.int64], budget: int) -> NDArray[np.int64]:
-    """Cut a sequence into parts that cost at most ``budget`` each, as few as that order allows.
+    """Cut a sequence into as few parts as possible that cost at most ``budget`` each.
 
-    The last part would be whatever is left over; it takes from the part before it until both cost
-    about the same.
+    The last two parts are balanced, instead of leaving a small remainder.
 
     Args:
         costs: Cost of each element, each >= 1 and at most ``budget``, (N,).
-        budget: Cost of a part at most.
+        budget: Maximum cost of a part.
 
     Returns:
-        Where the parts begin, and N at the end, (parts + 1,).
+        The boundaries of the parts, from 0 to N, (parts + 1,).
     """
     sums = np.concatenate([[0], np.cumsum(costs)])
     ends = (np.searchsorted(sums, sums + budget, side="right") - 1).tolist()
@@ -155,15 +154,15 @@ def cut_by_cost(costs: NDArray[np.int64], budget: int) -> NDArray[np.int64]:
         cuts.append(ends[cuts[-1]])
     if len(cuts) > 2:
         half = (sums[cuts[-3]] + sums[-1]) / 2
-        # a cut after the old one could leave too much before it
+        # a later cut than before could exceed the budget
         cuts[-2] = min(cuts[-2], int(np.searchsorted(sums, half)))
     return np.asarray(cuts)
 
 
 def _snake(lengths: NDArray[np.int64], group: int) -> NDArray[np.int64]:
-    """Sort groups of rows by length, falling and rising in turn.
+    """Sort groups of rows by length, in alternately descending and ascending order.
 
-    Where two groups meet, the rows of a batch are of similar length, too.
+    So rows on both sides of a group boundary have similar lengths.
 
     Args:
         lengths: Length of each row, (N,).

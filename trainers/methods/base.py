@@ -1,15 +1,16 @@
 """What a training method is: hooks that the trainer calls, in the order of its list of methods."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from trainers.data.task_sampling import TaskSampling
 
@@ -148,3 +149,41 @@ def refuse_sharding(trainer: Any, name: str) -> None:
     """Raise ValueError if the trainer shards weights."""
     if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
         raise ValueError(f"{name} needs whole weights on every rank; train without sharding")
+
+
+def nested_loss(
+    methods: Sequence[Method], compute: ComputeLoss, task: str, inputs: dict[str, Any]
+) -> StepLoss:
+    """Compute the loss of a batch with all methods; later ones wrap earlier ones."""
+    for method in methods:
+        compute = partial(method.loss, compute, task, inputs)
+    return compute()
+
+
+class MethodCallback(TrainerCallback):
+    """Calls the hooks of methods around optimizer steps."""
+
+    def __init__(self, methods: Sequence[Method]) -> None:
+        self.methods = methods
+
+    def on_step_begin(
+        self,
+        args: TrainingArguments,  # noqa: ARG002  the signature of TrainerCallback
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002
+        **_: Any,
+    ) -> None:
+        """Call the hooks before a step."""
+        for method in self.methods:
+            method.before_step(state)
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,  # noqa: ARG002
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002
+        **_: Any,
+    ) -> None:
+        """Call the hooks after a step."""
+        for method in self.methods:
+            method.after_step(state)

@@ -7,7 +7,7 @@ Shapes: T tasks, P shared parameters, G groups of them.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -56,18 +56,9 @@ class GradientMerger:
         self._tasks = list(tasks)
         self._seed = seed
         shared = find_shared(model)
-        if len(self._tasks) < 2 or not shared:
-            raise ValueError(
-                f"gradient_surgery: {rule} needs two or more tasks with shared trainable "
-                f"parameters; found {len(self._tasks)} task(s) and {len(shared)} such parameters "
-                "in base_model; leave it out"
-            )
-        layers: dict[int, list[nn.Parameter]] = {}
-        count = count_layers(model, "gradient_surgery: gradvac") if rule == "gradvac" else 0
-        for name, parameter in shared.items():
-            layer = layer_of(name, count) if rule == "gradvac" else 0
-            layers.setdefault(layer, []).append(parameter)
-        self._parameters = [parameter for group in layers.values() for parameter in group]
+        _check_shared(rule, len(self._tasks), len(shared))
+        layers = group_by_layer(model, shared) if rule == "gradvac" else {0: list(shared.values())}
+        self._parameters = list(chain.from_iterable(layers.values()))
         self._places = cut_vector([parameter.numel() for parameter in self._parameters])
         sizes = [sum(parameter.numel() for parameter in group) for group in layers.values()]
         self.groups = dict(zip(layers, cut_vector(sizes), strict=True))
@@ -245,6 +236,25 @@ def find_shared(model: Any) -> dict[str, nn.Parameter]:
     return {
         name: parameter for name, parameter in base.named_parameters() if parameter.requires_grad
     }
+
+
+def _check_shared(rule: str, tasks: int, parameters: int) -> None:
+    if tasks < 2 or not parameters:
+        raise ValueError(
+            f"gradient_surgery: {rule} needs two or more tasks with shared trainable parameters; "
+            f"found {tasks} task(s) and {parameters} such parameters in base_model; leave it out"
+        )
+
+
+def group_by_layer(
+    model: nn.Module, shared: dict[str, nn.Parameter]
+) -> dict[int, list[nn.Parameter]]:
+    """Group the shared parameters by layer, in the order of their first parameters."""
+    count = count_layers(model, "gradient_surgery: gradvac")
+    layers: dict[int, list[nn.Parameter]] = {}
+    for name, parameter in shared.items():
+        layers.setdefault(layer_of(name, count), []).append(parameter)
+    return layers
 
 
 def cut_vector(sizes: Sequence[int]) -> list[slice]:

@@ -1,5 +1,6 @@
-"""One run: what it was told, and its folder.
+"""One run of a program: its arguments, its recipe and its folder.
 
-``arguments`` and ``recipes`` (a YAML file plus flags), ``recipe_files`` (that file), ``run_folder``
-(what is where, and who may write), ``launch`` (from the arguments to the end).
+``arguments`` and ``text_arguments`` (flags and keys), ``recipes`` and ``recipe_files`` (YAML plus
+flags), ``run_facts`` (settings, data and code), ``run_folder`` (``run.json`` and the lock),
+``processes`` (logs and threads), ``launch`` (from the arguments to the results).
 """

@@ -192,12 +192,12 @@ def check_card(card: dict[str, Any]) -> None:
     Raises:
         ValueError: If a key is unknown, or a value is neither a text nor a list of texts.
     """
+    if unknown := sorted(set(map(str, card)) - set(CARD_KEYS)):
+        raise ValueError(f"card: unknown key {unknown[0]!r}; known keys: {', '.join(CARD_KEYS)}")
     for key, value in card.items():
-        if key not in CARD_KEYS:
-            raise ValueError(f"card: unknown key {key!r}; known keys: {', '.join(CARD_KEYS)}")
         texts = value if isinstance(value, list) else [value]
         if not texts or not all(isinstance(text, str) and text for text in texts):
-            what = "a text" if key == "license" else "a text or a list of texts"
+            what = {"license": "a text"}.get(key, "a text or a list of texts")
             raise ValueError(f"card: {key}={value!r} must be {what}, in quotes if YAML reads more")
         if key == "license" and isinstance(value, list):
             raise ValueError(f"card: license={value!r} must be one text, as in apache-2.0")

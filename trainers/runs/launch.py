@@ -1,4 +1,4 @@
-"""What both programs do: parse, check, prepare, train, report."""
+"""The steps of a training program: parse, check, prepare, train, report."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -15,24 +15,22 @@ from trainers.reports.results import RunFacts
 from trainers.training.multitask import MultiTaskTrainer
 
 from .arguments import FastTrainingArguments
+from .processes import speak_once, use_all_cores
 from .recipes import parse_recipe
+from .run_facts import describe_settings, fingerprint_start
 from .run_folder import (
     asks_to_resume,
     check_data,
     check_output_dir,
-    describe_settings,
     find_checkpoint,
-    fingerprint_start,
     finish_run,
     sole_writer,
-    speak_once,
     start_run,
-    use_all_cores,
 )
 
 
 class Run(Protocol):
-    """What a run is made of; more is the business of its program."""
+    """A prepared run, as far as all programs need it."""
 
     @property
     def trainer(self) -> MultiTaskTrainer:
@@ -40,16 +38,16 @@ class Run(Protocol):
 
     @property
     def facts(self) -> RunFacts:
-        """What one must know to repeat it."""
+        """Everything needed to reproduce the run."""
 
 
 class Done(NamedTuple):
-    """What a program did.
+    """The outcome of a program.
 
     Args:
-        arguments: Its arguments.
-        training_arguments: Those of the Trainer.
-        trained: Whether a step was done; not if a finished run was resumed.
+        arguments: Arguments of the program.
+        training_arguments: Arguments of the Trainer.
+        trained: Whether at least one step was trained; False if a finished run was resumed.
     """
 
     arguments: Any
@@ -59,15 +57,15 @@ class Done(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """A program: what it is called, what it reads, what it does before and after training.
+    """A training program.
 
     Args:
-        name: Its file, which begins the line of an error.
+        name: File name, the prefix of error messages.
         arguments: Dataclass of its flags, a ``RunArguments``.
-        recipe: Recipe if there is none on the command line.
-        prepare: Load everything that a run needs, from the arguments, those of the Trainer, the
-            command line and the checkpoint to go on from, if any; nothing is written.
-        report: Evaluate the trained model, and write what was found.
+        recipe: Default recipe.
+        prepare: Loads everything that a run needs, without writing anything. Takes the arguments
+            of the program and of the Trainer, the command line, and the checkpoint to resume.
+        report: Evaluates the trained model and writes the results.
     """
 
     name: str
@@ -77,13 +75,13 @@ class Program:
     report: Callable[[Any], None]
 
     def main(self, argv: Sequence[str]) -> "Done":
-        """Do a run; a mistake of the user is one line and exit status 2.
+        """Do a run. User errors are reported in one line, with exit status 2.
 
         Args:
             argv: ``[recipe.yaml] [--flag value ...]``.
 
         Returns:
-            What was done.
+            The outcome.
         """
         with ExitStack() as stack:
             with readable_errors(self.name):
@@ -107,12 +105,12 @@ class Program:
                 if run.trainer.is_world_process_zero():
                     stack.enter_context(sole_writer(output_dir))
                     start_run(output_dir, settings, data, resume=resume)
-                    print(run.trainer.describe_training())  # noqa: T201  for who started it
+                    print(run.trainer.describe_training())  # noqa: T201  for the user
             trained = self._train(run, checkpoint)
         return Done(arguments, training_arguments, trained)
 
     def _train(self, run: Run, checkpoint: str | None) -> bool:
-        """Train, leave in the folder what the run found, and tell whether a step was done."""
+        """Train, write the results, and return whether at least one step was trained."""
         args = run.trainer.args
         before = 0
         if checkpoint is not None:
@@ -126,7 +124,7 @@ class Program:
             finish_run(str(args.output_dir))
         if args.push_to_hub:
             advice = (
-                f"the run is whole; push it with `hf upload {args.hub_model_id or 'OWNER/NAME'} "
+                f"the run is complete; push it with `hf upload {args.hub_model_id or 'OWNER/NAME'} "
                 f"{args.output_dir} --exclude 'checkpoint-*'`"
             )
             with readable_errors(self.name), named_errors("push_to_hub", advice):

@@ -1,4 +1,4 @@
-"""Recipes as files: YAML that is read and written with the same rules."""
+"""Recipe files: YAML read and written by the same rules."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ class RecipeLoader(yaml.SafeLoader):
     }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build a mapping, unless a key is there twice."""
+        """Build a mapping, and refuse duplicate keys."""
         seen: set[Any] = set()
         for key_node, _ in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
@@ -48,12 +48,12 @@ RecipeLoader.add_implicit_resolver(
 
 
 class _RecipeDumper(yaml.SafeDumper):
-    """Writes a text in quotes where ``RecipeLoader`` would read something else than a text."""
+    """Quotes a text that ``RecipeLoader`` would not read as text."""
 
     yaml_implicit_resolvers = RecipeLoader.yaml_implicit_resolvers
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  PyYAML's signature
-        """Write a value that is there twice, twice."""
+        """Write repeated values in full instead of as aliases."""
         return True
 
 
@@ -61,7 +61,7 @@ def read_value(text: str) -> Any:
     """Read YAML.
 
     Raises:
-        yaml.YAMLError: If it is none.
+        yaml.YAMLError: If the text is not YAML.
     """
     return yaml.load(text, RecipeLoader)  # noqa: S506  a safe loader
 
@@ -83,13 +83,13 @@ def read_recipe(path: Path) -> dict[str, Any]:
     if not isinstance(recipe, dict):
         found = "nothing" if recipe is None else f"a {type(recipe).__name__}"
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
-            f"{path}: expected a mapping from keys to values, found {found}"
+            f"{path}: expected a mapping from keys to values, got {found}"
         )
     return recipe
 
 
 def format_recipe(recipe: dict[str, Any]) -> str:
-    """Write a recipe as YAML, from which ``read_recipe`` reads an equal one."""
+    """Write a recipe as YAML that ``read_recipe`` reads back."""
     return yaml.dump(
         recipe, Dumper=_RecipeDumper, sort_keys=False, allow_unicode=True, default_flow_style=None
     )

@@ -1,4 +1,4 @@
-"""A recipe: a YAML file of defaults, and flags of the command line on top of it."""
+"""Recipes: a YAML file of arguments, which flags on the command line override."""
 
 import difflib
 import os
@@ -30,21 +30,21 @@ def parse_recipe(
     *,
     default_recipe: str | os.PathLike[str] | None = None,
 ) -> tuple[Any, ...]:
-    """Fill dataclasses from a recipe file and from flags, which win.
+    """Fill dataclasses from a recipe file and from flags, which override it.
 
     Args:
         argument_classes: Dataclasses; their fields are the keys of the recipe and the flags.
-        argv: ``[recipe.yaml] [--flag value ...]``. A flag whose field is a mapping takes YAML, or
-            names of the recipe's keys there, as in ``--tasks sst,sts``, which drops the others.
-        default_recipe: Recipe to take if ``argv`` does not begin with one.
+        argv: ``[recipe.yaml] [--flag value ...]``. A flag for a mapping takes YAML, or names of
+            its keys in the recipe, such as ``--tasks sst,sts``, which drops the others.
+        default_recipe: Recipe to use if ``argv`` does not begin with one.
 
     Returns:
         An instance of every class.
 
     Raises:
-        FileNotFoundError: If the recipe is not there.
-        ValueError: If the recipe is not YAML, has duplicate or unknown keys or a value of a wrong
-            type, or if a flag is wrong.
+        FileNotFoundError: If the recipe does not exist.
+        ValueError: If the recipe is not YAML, has a duplicate or unknown key or a value of the
+            wrong type, or if a flag is invalid.
     """
     path, flags = split_argv(argv, default_recipe)
     recipe = {} if path is None else read_recipe(Path(path))
@@ -58,13 +58,13 @@ def fill_arguments(
     *,
     where: Any,
 ) -> tuple[Any, ...]:
-    """Fill dataclasses from a recipe that was read, and from flags, which win.
+    """Fill dataclasses from the keys of a recipe and from flags, which override them.
 
     Args:
         argument_classes: As in ``parse_recipe``.
         recipe: Keys and values.
         flags: ``[--flag value ...]``.
-        where: Begins the message of an error about the recipe.
+        where: Prefix of errors about the recipe.
 
     Returns:
         An instance of every class.
@@ -98,7 +98,7 @@ def fill_arguments(
 def split_argv(
     argv: Sequence[str], default_recipe: str | os.PathLike[str] | None = None
 ) -> tuple[str | os.PathLike[str] | None, list[str]]:
-    """Part the recipe, which is the first argument or the default one, from the flags."""
+    """Split the recipe, which is the first argument or the default, from the flags."""
     if argv and not argv[0].startswith("-"):
         return argv[0], list(argv[1:])
     return default_recipe, list(argv)
@@ -151,10 +151,10 @@ def _type_hints(argument_classes: Iterable[type]) -> dict[str, Any]:
 
 
 def check_types(where: str, kind: type, values: Mapping[str, Any]) -> None:
-    """Check values out of YAML against the types of the fields of a dataclass.
+    """Check values from YAML against the field types of a dataclass.
 
     Raises:
-        ValueError: If one is of another type; the message names it.
+        ValueError: If the type of a value is wrong.
     """
     hints = _type_hints([kind])
     for name, value in values.items():
@@ -163,12 +163,12 @@ def check_types(where: str, kind: type, values: Mapping[str, Any]) -> None:
 
 
 def _extend(action: Action, hint: Any, value: Any) -> None:
-    """Let booleans be given without a value, mappings as YAML or names of keys, and null for none.
+    """Accept booleans without a value, mappings as YAML or key names, and null for None.
 
     Args:
-        action: What the parser does with a flag.
+        action: The parser's action for a flag.
         hint: Type of the field.
-        value: What the recipe says.
+        value: Value in the recipe.
     """
     options = _options(hint)
     if bool in options and action.nargs is None and action.const is None:
@@ -181,7 +181,7 @@ def _extend(action: Action, hint: Any, value: Any) -> None:
 
 
 def _nullable(convert: Any) -> Callable[[str], Any]:
-    """Let a type of an argument read null."""
+    """Extend an argument type by null."""
 
     def read(text: str) -> Any:
         return None if text == "null" else (convert or str)(text)
@@ -191,7 +191,7 @@ def _nullable(convert: Any) -> Callable[[str], Any]:
 
 
 def _mapping(text: str, recipe: Any) -> dict[Any, Any]:
-    """Read a mapping from the command line, or take a part of that of the recipe."""
+    """Read a mapping from YAML, or select keys of the mapping in the recipe."""
     given = recipe if isinstance(recipe, dict) else {}
     names = _split_names(text, given)
     if all(name in given for name in names):
@@ -209,7 +209,7 @@ def _mapping(text: str, recipe: Any) -> dict[Any, Any]:
 
 
 def _split_names(text: str, known: Collection[str]) -> list[str]:
-    """Part names at commas; of names that have commas themselves the longest known one counts."""
+    """Split names at commas; where known names contain commas, the longest one is taken."""
     parts = text.split(",")
     names = []
     while parts:
@@ -233,7 +233,7 @@ def _hint(name: str, known: Iterable[str]) -> str:
 
 
 def _refuse(rest: Sequence[str], parser: _Parser) -> NoReturn:
-    """Say what is wrong with the first argument that no flag took."""
+    """Raise an error for the first argument that is not a flag."""
     first = rest[0].split("=")[0]
     if not first.startswith("-"):
         raise ValueError(f"unexpected argument {first!r}; a recipe is the first argument")
@@ -246,39 +246,65 @@ def _options(hint: Any) -> tuple[Any, ...]:
 
 
 def _convert(path: Any, name: str, value: Any, hint: Any, action: Action) -> Any:
-    """Check the type of a value; text is read as on the command line."""
+    """Check the type of a value, and parse text as on the command line."""
     if _fits(hint, value):
         return float(value) if type(value) is int and _options(hint)[0] is float else value
     if str in _options(hint) and type(value) in (int, float):
         return str(value)
-    if isinstance(value, str) and callable(action.type) and action.nargs != "+":
-        try:
-            converted = action.type(value)
-        except (ValueError, TypeError, ArgumentTypeError) as error:
-            raise ValueError(f"{path}: {name}={value!r}; expected {_name(hint)}") from error
-        if not action.choices or converted in action.choices:
-            return converted
-    raise ValueError(f"{path}: {name}={value!r}; expected {_name(hint)}")
+    try:
+        return _parse(value, action)
+    except (ValueError, TypeError, ArgumentTypeError) as error:
+        raise ValueError(f"{path}: {name}={value!r}; expected {_name(hint)}") from error
+
+
+def _parse(value: Any, action: Action) -> Any:
+    """Parse text as on the command line.
+
+    Raises:
+        ValueError: If it is not a text, or not a choice; or any error of the type.
+    """
+    if not isinstance(value, str) or not callable(action.type) or action.nargs == "+":
+        raise ValueError(value)
+    converted = action.type(value)
+    if action.choices and converted not in action.choices:
+        raise ValueError(value)
+    return converted
 
 
 def _fits(hint: Any, value: Any) -> bool:
-    """Say whether a value out of YAML is of the type of a field."""
-    origin = get_origin(hint) or hint
-    if origin in (Union, types.UnionType):
-        return any(_fits(option, value) for option in get_args(hint))
-    if origin is Literal:
-        return value in get_args(hint)
-    if origin is Any or hint is Any:
+    """Whether a value from YAML has the type of a field."""
+    if hint is Any:
         return True
+    origin = get_origin(hint) or hint
+    check = _CHECKS.get(origin, _fits_class)
+    return check(hint, value)
+
+
+def _fits_union(hint: Any, value: Any) -> bool:
+    return any(_fits(option, value) for option in get_args(hint))
+
+
+def _fits_list(hint: Any, value: Any) -> bool:
+    if not isinstance(value, list):
+        return False
+    return all(_fits(option, item) for option in get_args(hint) for item in value)
+
+
+def _fits_class(hint: Any, value: Any) -> bool:
+    origin = get_origin(hint) or hint
     if isinstance(origin, type) and issubclass(origin, Enum):
         return value in [member.value for member in origin]
-    if origin is list:
-        return isinstance(value, list) and all(
-            _fits(option, item) for option in get_args(hint) for item in value
-        )
     if isinstance(value, bool) or origin is bool:
         return isinstance(value, bool) and origin is bool
     return isinstance(value, (int, float) if origin is float else origin)
+
+
+_CHECKS: dict[Any, Callable[[Any, Any], bool]] = {
+    Union: _fits_union,
+    types.UnionType: _fits_union,
+    Literal: lambda hint, value: value in get_args(hint),
+    list: _fits_list,
+}
 
 
 def _name(hint: Any) -> str:

@@ -1,6 +1,6 @@
-"""The trainer, in layers, and what it asks for.
+"""The trainer.
 
-``evaluation``, ``method_trainer``, ``mixed_trainer`` and ``multitask`` (each on top of the one
-before), ``acceleration`` (of its steps), ``callbacks``, ``checks`` (of rows and arguments before
-anything is trained), ``checkpoints`` (what can be resumed), ``pretrained`` (strict loading).
+``multitask`` is the trainer, on top of ``evaluation``; ``loss_log`` and ``counting`` are its
+counters, ``acceleration`` speeds up its steps, ``checks`` validates its input. ``callbacks`` has
+early stopping, ``checkpoints`` finds what can be resumed, ``pretrained`` loads strictly.
 """

@@ -1,4 +1,4 @@
-"""What makes a step faster where it is safe."""
+"""Faster steps, where it is safe."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,23 +8,22 @@ from transformers import Trainer, TrainingArguments
 
 from .checks import steps_in_backward
 
-# Programs of one task: eight sizes of a batch, each with two numbers of rows, in training and in
-# evaluation. More are compiled than are ever needed, rather than too few: at the limit dynamo gives
-# up and runs the model as it is.
+# Compiled programs per task: eight batch sizes, each with two numbers of rows, in training and in
+# evaluation. A generous limit: beyond it dynamo gives up and runs the model uncompiled.
 PROGRAMS = 32
 
 
 @contextmanager
 def static_shapes(args: TrainingArguments, tasks: int) -> Iterator[None]:
-    """Let a compiled model have one program for each shape and task.
+    """Compile one program for each shape and task.
 
-    By default dynamo makes the second shape a symbolic one, which is slower and which CUDA graphs
-    cannot replay, and gives up after eight programs. The settings are those of the process; they
-    are as before when the context ends.
+    By default dynamo makes the second shape symbolic, which is slower and which CUDA graphs cannot
+    replay, and gives up after eight programs. The settings are global to the process; they are
+    restored at the end.
 
     Args:
-        args: Arguments of the Trainer; without ``torch_compile`` nothing is done.
-        tasks: How many tasks the model has.
+        args: Arguments of the Trainer; without ``torch_compile`` nothing happens.
+        tasks: Number of tasks of the model.
     """
     if not args.torch_compile:
         yield
@@ -42,10 +41,10 @@ def static_shapes(args: TrainingArguments, tasks: int) -> Iterator[None]:
 
 @contextmanager
 def reused_gradients(trainer: Trainer) -> Iterator[None]:
-    """Let the model keep the buffer of its largest gradient, if nothing else looks at it.
+    """Let the model reuse the buffer of its largest gradient, where that is safe.
 
-    Only on the CPU the buffer pays. Hooks on the gradient do not run: those of several processes
-    and of optimizers that step layer by layer are needed. A compiled model has its own memory.
+    It pays only on the CPU. Gradient hooks do not run, but DDP and optimizers that step layer by
+    layer need them. A compiled model manages its own memory.
     """
     args = trainer.args
     model: Any = trainer.model

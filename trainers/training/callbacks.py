@@ -1,4 +1,4 @@
-"""Early stopping on what all tasks reach together."""
+"""Early stopping on a metric over all tasks."""
 
 from typing import Any
 
@@ -6,13 +6,13 @@ from transformers import EarlyStoppingCallback, TrainerControl, TrainerState, Tr
 
 
 class AggregateEarlyStopping(EarlyStoppingCallback):
-    """Early stopping that counts an evaluation of all tasks once.
+    """Early stopping that counts each evaluation once.
 
-    The trainer reports an evaluation task by task and then for all tasks; only the first report
+    The trainer reports an evaluation for each task and then for all tasks; only the first report
     with the metric counts.
     """
 
-    _counted = -1  # step of the report that was counted last
+    _counted = -1  # step of the last counted report
 
     def on_train_begin(
         self,
@@ -21,7 +21,7 @@ class AggregateEarlyStopping(EarlyStoppingCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Stop at once if the run that is resumed had stopped."""
+        """Stop at once if the resumed run had already stopped early."""
         super().on_train_begin(args, state, control, **kwargs)
         if self.early_stopping_patience_counter >= self.early_stopping_patience:
             control.should_training_stop = True
@@ -34,7 +34,7 @@ class AggregateEarlyStopping(EarlyStoppingCallback):
         metrics: dict[str, float],
         **kwargs: Any,
     ) -> None:
-        """Count the first report of a step that has the metric."""
+        """Count the first report of a step with the metric."""
         name = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
         if name in metrics and state.global_step != self._counted:
             self._counted = state.global_step

@@ -1,4 +1,4 @@
-"""Find the last checkpoint that a killed run left whole."""
+"""Find the last complete checkpoint of a run."""
 
 import json
 import logging
@@ -14,15 +14,15 @@ logger = logging.getLogger(__name__)
 
 
 def last_complete_checkpoint(output_dir: str | os.PathLike[str], world_size: int) -> str | None:
-    """Find the newest checkpoint from which a run can go on.
+    """Find the newest checkpoint from which a run can be resumed.
 
-    The Trainer writes weights, optimizer, scheduler, random states and, last, its own state
-    straight into the folder of the checkpoint; a run that is killed meanwhile leaves a folder that
-    looks like a checkpoint. Such folders are skipped with a log warning that says what is wrong.
+    The Trainer writes weights, optimizer, scheduler, random states and finally its own state
+    directly to the checkpoint folder, so a killed run may leave an incomplete one. Such folders are
+    skipped with a warning that names the problem.
 
     Args:
         output_dir: Folder of the run.
-        world_size: Number of processes that will go on; each needs its random state.
+        world_size: Number of processes of the resumed run; each needs its random state.
 
     Returns:
         Path of the checkpoint, or None if there is none.
@@ -42,7 +42,7 @@ def last_complete_checkpoint(output_dir: str | os.PathLike[str], world_size: int
 
 
 def checkpoint_problem(folder: Path, world_size: int) -> str | None:
-    """Say what keeps a run from going on from ``folder``, or None."""
+    """Describe why a run cannot be resumed from ``folder``, or return None."""
     ranks = ["rng_state.pth"]
     if world_size > 1:
         ranks = [f"rng_state_{rank}.pth" for rank in range(world_size)]
@@ -52,9 +52,9 @@ def checkpoint_problem(folder: Path, world_size: int) -> str | None:
     if len(list(folder.glob("rng_state*.pth"))) != world_size:
         return f"it was not written by {world_size} process(es)"
     for path in [*folder.glob("*.pt"), *folder.glob("*.pth"), *folder.glob("*.bin")]:
-        # torch.save writes a zip file, whose directory comes last
+        # torch.save writes a zip file, whose directory is at its end
         if not zipfile.is_zipfile(path):
-            return f"{path.name} is cut off"
+            return f"{path.name} is truncated"
     try:
         TrainerState.load_from_json(str(folder / "trainer_state.json"))
     except (ValueError, TypeError) as error:
@@ -76,12 +76,12 @@ def _weights_problem(folder: Path) -> str | None:
         if not (folder / name).is_file():
             return f"{name} is missing"
         if not _is_whole_safetensors(folder / name):
-            return f"{name} is cut off"
+            return f"{name} is truncated"
     return None
 
 
 def _is_whole_safetensors(path: Path) -> bool:
-    """Compare the size of a file with what its header announces.
+    """Whether the size of a file matches its header.
 
     Source: the format description of safetensors: 8 bytes with the length of the header, the
     header in JSON, the data.

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trainers.data.batches import make_collator, make_sampler
@@ -27,7 +27,7 @@ from trainers.data.task_dataset import Rows, TaskDataset
 from trainers.data.task_orders import StepsPerEpoch
 from trainers.data.task_sampling import RoundRobin, TaskSampling
 from trainers.data.tasks import TaskTraining
-from trainers.methods.base import Method, StepLoss
+from trainers.methods.base import Method, MethodCallback, StepLoss, nested_loss
 from trainers.methods.threshold import ThresholdFitting
 from trainers.problems import make_problems
 
@@ -45,17 +45,15 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
     order of rows is a function of (seed, epoch), evaluation leaves the random state as it was, and
     the state of callbacks and methods is restored.
 
-    With ``torch_compile`` in ``args`` batches have few shapes, with one program for each shape and
-    task; evaluation during training is not compiled. ``torch_compile_mode: reduce-overhead``, which
-    needs CUDA, replays CUDA graphs. The default backend is ``inductor``; ``aot_eager`` needs no
-    compiler and is not faster.
+    With ``torch_compile`` batches have few shapes, with one program for each shape and task;
+    evaluation during training is not compiled. ``torch_compile_mode: reduce-overhead`` (CUDA only)
+    replays CUDA graphs. The backend ``aot_eager`` needs no compiler and is not faster.
 
-    A task can also learn from unlabeled text: ``masked_lm``, ``next_sentence``, or both in one
-    forward pass, ``pretraining``. Its rows are a ``TextSource``, or for masked tokens encoded rows
-    of single sequences without a format. A ``contrastive`` task learns from unlabeled sentences;
-    its loss compares the rows of each process. Rows of a ``token_classification`` task have a
-    label for every token, -100 for none, and ``sentence`` if several of them are windows of one
-    sentence.
+    A task can also learn from unlabeled text (``masked_lm``, ``next_sentence``, ``pretraining``):
+    its rows are a ``TextSource``, or for masked tokens encoded rows of single sequences without a
+    format. A ``contrastive`` task learns from unlabeled sentences; its loss compares the rows of
+    each process. Rows of a ``token_classification`` task have a label for every token, -100 for
+    none, and ``sentence`` if several of them are windows of one sentence.
 
     Args:
         model: A model whose ``forward`` takes ``task`` and returns the loss of that task. If it has
@@ -106,9 +104,8 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
         problems = make_problems(problem_types, describe_heads(model), metrics)
         check_tasks(problems, given, task_training or {})
         check_arguments(args, problems, glue_tasks)
-        sampling = sampling or RoundRobin()
         self.methods: list[Method] = [*methods, ThresholdFitting()]
-        _check_sampling(args, sampling, self.methods)
+        sampling = _check_sampling(args, sampling or RoundRobin(), self.methods)
         self._knows_tasks = "task" in signature(model.forward).parameters
         _set_defaults(args, has_task_argument=self._knows_tasks)
         texts = find_texts(problems, masking or {})
@@ -129,9 +126,9 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
                 sampling,
             )
         if kwargs.get("data_collator") is None:
-            pad_token_id = _pad_token_id(model, kwargs.get("processing_class"))
+            tokenizer = kwargs.get("processing_class")
             kwargs["data_collator"] = make_collator(
-                model, args, pad_token_id, train_dataset, self.train_sampler, texts
+                model, args, tokenizer, train_dataset, self.train_sampler, texts
             )
         for method in self.methods:
             method.prepare(model, args)
@@ -148,7 +145,7 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
             gather_rows()
         for method in self.methods:
             method.attach(self)
-        self.add_callback(_MethodCallback(self.methods))
+        self.add_callback(MethodCallback(self.methods))
         self._losses = LossLog(self.problems, self.methods, self.args.device)
         self._count_flops = FlopCounter(super().floating_point_ops)
         self._targets: dict[str, Tensor] = {}
@@ -258,10 +255,7 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
             loss, outputs = compute()
             return StepLoss(loss, loss, outputs)
 
-        nested: Any = plain
-        for method in self.methods:
-            nested = partial(method.loss, nested, task, inputs)
-        step: StepLoss = nested()
+        step = nested_loss(self.methods, plain, task, inputs)
         self._losses.add(task, step)
         loss = step.loss * self.task_training[task].loss_weight
         return (loss, step.outputs) if return_outputs else loss
@@ -366,55 +360,20 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
             super().create_model_card(*args, **kwargs)
 
 
-class _MethodCallback(TrainerCallback):
-    """Calls the hooks of methods around optimizer steps."""
-
-    def __init__(self, methods: Sequence[Method]) -> None:
-        self.methods = methods
-
-    def on_step_begin(
-        self,
-        args: TrainingArguments,  # noqa: ARG002  the signature of TrainerCallback
-        state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
-        **_: Any,
-    ) -> None:
-        """Call the hooks before a step."""
-        for method in self.methods:
-            method.before_step(state)
-
-    def on_step_end(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
-        **_: Any,
-    ) -> None:
-        """Call the hooks after a step."""
-        for method in self.methods:
-            method.after_step(state)
-
-
 def _check_sampling(
     args: TrainingArguments, sampling: TaskSampling, methods: Sequence[Method]
-) -> None:
+) -> TaskSampling:
     if sampling.mixes_tasks:
         check_mixed(args)
     for method in methods:
         method.check_sampling(sampling)
+    return sampling
 
 
 def _set_defaults(args: TrainingArguments, *, has_task_argument: bool) -> None:
-    """Set the arguments that depend on the trainer."""
+    """Set the arguments that the trainer depends on."""
     if args.ddp_find_unused_parameters is None and has_task_argument:
         # only one head has a gradient at a step, also with activation checkpointing, for which the
         # Trainer would turn this off
         args.ddp_find_unused_parameters = True
     args.restore_callback_states_from_checkpoint = True
-
-
-def _pad_token_id(model: nn.Module, tokenizer: Any) -> int:
-    token = getattr(tokenizer, "pad_token_id", None)
-    if token is None:
-        token = getattr(getattr(model, "config", None), "pad_token_id", None)
-    return token or 0

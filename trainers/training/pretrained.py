@@ -1,4 +1,4 @@
-"""Load a checkpoint strictly: what it lacks and what does not fit is an error that names it."""
+"""Strict loading of checkpoints: missing and mismatched weights are errors."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,19 +16,19 @@ def load_pretrained(
     replaceable: Sequence[str] = (),
     **kwargs: Any,
 ) -> Any:
-    """Load a model, its configuration or its tokenizer; what goes wrong is one sentence.
+    """Load a model, configuration or tokenizer, with one-line errors.
 
-    ``from_pretrained`` of a model only warns of weights that are missing; here it is an error.
+    ``from_pretrained`` of a model only warns about missing weights; here they are an error.
 
     Args:
         loader: Class with ``from_pretrained``.
         path: Folder or Hub id.
-        flag: The flag that named it, for messages.
-        replaceable: Beginnings of the names of weights that may be missing, and are new then.
+        flag: Flag of the user, for errors.
+        replaceable: Name prefixes of weights that may be missing and are then initialized.
         **kwargs: Arguments of ``from_pretrained``.
 
     Raises:
-        ValueError: If the checkpoint cannot be read, or its weights are not those of the model.
+        ValueError: If the checkpoint cannot be read, or weights are missing or mismatched.
     """
     where = f"{flag}={path!r}"
     advice = (
@@ -43,9 +43,9 @@ def load_pretrained(
         )
     model, info = loaded
     if mismatched := sorted(info["mismatched_keys"]):
-        name, found, needed = mismatched[0]
+        name, shape, needed = mismatched[0]
         raise ValueError(
-            f"{where} has {name} of shape {tuple(found)}, but the model needs {tuple(needed)}; "
+            f"{where} has {name} of shape {tuple(shape)}, but the model needs {tuple(needed)}; "
             + ("give the task another name" if name.startswith("heads.") else "see its config.json")
         )
     lost = [key for key in info["missing_keys"] if not key.startswith(tuple(replaceable))]

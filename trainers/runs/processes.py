@@ -1,0 +1,34 @@
+"""Settings of a process of a run: its logs and its threads."""
+
+import logging
+import os
+
+import datasets
+import torch
+import transformers
+from transformers import TrainingArguments
+
+
+def speak_once(args: TrainingArguments) -> None:
+    """Silence logs and progress bars of all processes but the first."""
+    level = logging.WARNING if args.process_index == 0 else logging.ERROR
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=level)
+    logging.getLogger("huggingface_hub").propagate = False  # it has a handler of its own
+    if args.process_index != 0:
+        datasets.disable_progress_bars()
+        transformers.utils.logging.disable_progress_bar()
+        transformers.utils.logging.set_verbosity_error()
+
+
+def use_all_cores(args: TrainingArguments) -> None:
+    """Use all cores if there is no accelerator.
+
+    By default ``accelerate launch`` sets OMP_NUM_THREADS to 1, so that one process leaves the other
+    cores idle. ``--num_cpu_threads_per_process`` above 1 is respected.
+    """
+    launched = "ACCELERATE_MIXED_PRECISION" in os.environ  # the launcher always sets it
+    if args.device.type == "cpu" and launched and os.environ.get("OMP_NUM_THREADS") == "1":
+        processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        allowed = getattr(os, "sched_getaffinity", None)  # Linux only
+        cores = len(allowed(0)) if allowed else os.cpu_count() or 1
+        torch.set_num_threads(max(1, cores // processes))

@@ -1,0 +1,81 @@
+"""What a run is made from: its settings, command, recipe, data and code."""
+
+import hashlib
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainingArguments
+
+# Packages whose sources identify the code of a run.
+PACKAGES = ("datasets_scripts", "minbert_cli", "modeling_minbert", "trainers")
+# Files of a checkpoint, except those that contain its path.
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "config.json", "tokenizer.json", "vocab.txt")
+
+
+def describe_settings(args: TrainingArguments, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Collect the settings of a run as JSON values.
+
+    Args:
+        args: Arguments of the Trainer.
+        own: All other arguments.
+    """
+    content = {**args.to_dict(), **own, "processes": args.world_size}
+    # mappings are compared regardless of order, but the order of tasks and texts matters
+    tasks = own.get("tasks") or {}
+    content["task_order"] = list(tasks)
+    corpora = {name: keys.get("corpus") for name, keys in tasks.items() if isinstance(keys, dict)}
+    corpora[""] = own.get("corpus")
+    content["corpus_order"] = {name: list(corpus) for name, corpus in corpora.items() if corpus}
+    settings: dict[str, Any] = json.loads(json.dumps(content, default=str))
+    return settings
+
+
+def describe_command(module: str, argv: Sequence[str]) -> str:
+    """Format the command that repeats a run of a program, without the Hub token."""
+    shown = [re.sub(r"^(--hub[_-]token=).*", r"\1<HUB_TOKEN>", argument) for argument in argv]
+    for index, argument in enumerate(argv[:-1]):
+        if argument in ("--hub_token", "--hub-token"):
+            shown[index + 1] = "<HUB_TOKEN>"
+    return shlex.join(["accelerate", "launch", "-m", module, *shown])
+
+
+def describe_recipe(path: str | os.PathLike[str]) -> str:
+    """Read a recipe for publication, without the Hub token."""
+    text = Path(path).read_text(encoding="utf-8")
+    return re.sub(r"(?m)^(\s*hub_token\s*:).*", r"\1 <HUB_TOKEN>", text)
+
+
+def digest_code() -> str:
+    """Hash the sources of the project."""
+    root = Path(__file__).resolve().parents[2]
+    paths = [path for name in PACKAGES for path in (root / name).rglob("*.py")]
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def fingerprint_start(model_name_or_path: str | None) -> dict[str, str]:
+    """Hash the initial checkpoint, if it is local.
+
+    Args:
+        model_name_or_path: A folder, a name on the Hub, or None.
+
+    Returns:
+        The hash by ``model_name_or_path``; empty if it is not a local folder.
+    """
+    folder = Path(model_name_or_path or "")
+    if not model_name_or_path or not folder.is_dir():
+        return {}
+    digest = hashlib.sha256()
+    for path in sorted(path for name in WEIGHTS for path in folder.glob(name)):
+        with path.open("rb") as file:
+            digest.update(f"{path.name}\0".encode())
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return {"model_name_or_path": digest.hexdigest()[:16]}
