@@ -93,7 +93,7 @@ def load_text(
             max_length=max_length,
             seed=seed,
             short_seq_prob=arguments.short_seq_prob,
-            balanced=arguments.balanced,
+            balanced_pairs=arguments.balanced,
             name=f"{' + '.join(corpora)} ({split})",
         )
         for split, documents in encoded.splits.items()
