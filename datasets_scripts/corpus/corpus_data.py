@@ -145,17 +145,15 @@ class CorpusData:
 
 def _find_source(data: CorpusData) -> str:
     """Return the key of the source; a dataset that is not built in is on the Hub."""
-    files = data.train_file or data.validation_file
-    sources = {"dataset": data.dataset, "hub_id": data.hub_id, "train_file": files}
-    given = [key for key, value in sources.items() if value is not None]
-    if len(given) != 1 or (data.validation_file and not data.train_file):
-        named = ", ".join(key for key in (*sources, "validation_file") if getattr(data, key))
+    sources = [key for key in SOURCE_KEYS if getattr(data, key)]
+    if len(sources) != 1 or (data.validation_file and not data.train_file):
+        sources += ["validation_file"] if data.validation_file else []
         raise ValueError(
             f"{data.where}: give exactly one source of text, 'dataset' (built-in or owner/name), "
-            f"'hub_id' or 'train_file'; given: {named or 'none'}"
+            f"'hub_id' or 'train_file'; given: {', '.join(sources) or 'none'}"
         )
     if data.dataset is None or data.dataset in BUILT_IN:
-        return given[0]
+        return sources[0]
     if "/" not in data.dataset:
         raise ValueError(
             f"{data.where}: unknown dataset {data.dataset!r}; known datasets: "

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby, takewhile
+from itertools import chain, groupby, takewhile
 from pathlib import Path
 
 import datasets
@@ -88,17 +88,15 @@ def encode_corpus(
     """
     cache = None if cache_dir is None else str(cache_dir)
     settings = describe_tokenizer(tokenizer)
-    parts = []
-    for data, sources in zip(corpora, find_all_sources(corpora, cache), strict=True):
+    for data in corpora:
         if data.sentences == "split":
             warn_of_language(data.where, data.language)
+    parts: list[_Part] = []
+    for data, sources in zip(corpora, find_all_sources(corpora, cache), strict=True):
         share = 0.0 if "validation" in sources else data.validation_share
         for split, source in sources.items():
             dataset = build_tokens(data, source, settings, num_proc, cache)
-            bad_rows = _find_invalid(data, source, dataset)
-            parts.append(
-                _split_source(dataset, split, share if split == "train" else 0.0, bad_rows)
-            )
+            parts.append(_split_source(dataset, split, share, _find_invalid(data, source, dataset)))
     names = ", ".join(repr(data.name) for data in corpora)
     repeated = _drop_repeated(parts)
     if repeated:
@@ -109,7 +107,7 @@ def encode_corpus(
     _check_splits(corpora, splits, repeated)
     return EncodedCorpus(
         splits,
-        bad_rows=[row for part in parts for row in part.bad_rows],
+        bad_rows=list(chain.from_iterable(part.bad_rows for part in parts)),
         empty_documents=sum(part.empty for part in parts),
         repeated_documents=repeated,
         fingerprint=" ".join(fingerprint(part.dataset) for part in parts),

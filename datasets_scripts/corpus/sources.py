@@ -228,16 +228,20 @@ def _find_file_sources(data: CorpusData) -> dict[str, Source]:
     _check_formats(data, [path for paths in files.values() for path in paths])
     sources = {}
     for split, paths in files.items():
-        shards: list[Shard] = []
-        for path in paths:
-            shards += cut_file(path, data.documents, data.text_column)
-        stats = [Path(path).stat() for path in paths]
-        stamps = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
-        key = repr((paths, stamps, data.documents, data.text_column))
         name = paths[0] if len(paths) == 1 else ", ".join(patterns[split] or ())
-        resolved = tuple(str(Path(path).resolve()) for path in paths)
-        sources[split] = Source(name, key, shards, sum(size for size, _ in stamps), resolved)
+        sources[split] = _make_file_source(data, name, paths)
     return sources
+
+
+def _make_file_source(data: CorpusData, name: str, paths: list[str]) -> Source:
+    shards: list[Shard] = []
+    for path in paths:
+        shards += cut_file(path, data.documents, data.text_column)
+    stats = [Path(path).stat() for path in paths]
+    stamps = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+    key = repr((paths, stamps, data.documents, data.text_column))
+    resolved = tuple(str(Path(path).resolve()) for path in paths)
+    return Source(name, key, shards, sum(size for size, _ in stamps), resolved)
 
 
 def _check_formats(data: CorpusData, files: Sequence[str]) -> None:

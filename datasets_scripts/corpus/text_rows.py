@@ -139,15 +139,9 @@ def make_text_rows(
     Raises:
         ValueError: If a setting is unknown or out of range, or pairs are made of one document.
     """
-    if packing not in PACKINGS:
-        raise ValueError(f"{name}: packing={packing!r}; known: {', '.join(PACKINGS)}")
+    _check_settings(name, packing, max_length, short_seq_prob)
     has_pairs = packing == "segment_pairs"
     special = 3 if has_pairs else 2
-    shortest = special + (2 if has_pairs else 1)
-    if max_length < shortest:
-        raise ValueError(f"{name}: max_length={max_length}; {packing} needs {shortest} or more")
-    if not 0 <= short_seq_prob <= 1:
-        raise ValueError(f"{name}: short_seq_prob={short_seq_prob} must be in [0, 1]")
     if has_pairs and len(documents) < 2:
         held_out = "give validation_file or a larger validation_share, "
         raise ValueError(
@@ -171,6 +165,16 @@ def make_text_rows(
     if has_pairs:
         _check_share(rows.describe(), name, balanced_pairs=balanced_pairs)
     return rows
+
+
+def _check_settings(name: str, packing: str, max_length: int, short_seq_prob: float) -> None:
+    if packing not in PACKINGS:
+        raise ValueError(f"{name}: packing={packing!r}; known: {', '.join(PACKINGS)}")
+    shortest = 5 if packing == "segment_pairs" else 3  # special tokens, and one of each part
+    if max_length < shortest:
+        raise ValueError(f"{name}: max_length={max_length}; {packing} needs {shortest} or more")
+    if not 0 <= short_seq_prob <= 1:
+        raise ValueError(f"{name}: short_seq_prob={short_seq_prob} must be in [0, 1]")
 
 
 def _check_share(facts: Mapping[str, int | float], name: str, *, balanced_pairs: bool) -> None:

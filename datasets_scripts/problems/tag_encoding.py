@@ -100,14 +100,12 @@ def encode_tagged(
         known = [UNKNOWN_LABEL] * len(sentence) if tags is None else tags[number]
         for window in cut_windows([len(word) for word in sentence], room):
             ids, labels = _label(sentence, known, window)
+            before: list[int] = []
+            after: list[int] = []
             if document_context and window.end - window.start == len(sentence):
                 before, after = _find_context(pieces, documents, number, room - len(ids))
-                ids = [*before, *ids, *after]
-                labels = [
-                    *[IGNORED_LABEL] * len(before),
-                    *labels,
-                    *[IGNORED_LABEL] * len(after),
-                ]
+            ids = [*before, *ids, *after]
+            labels = [IGNORED_LABEL] * len(before) + labels + [IGNORED_LABEL] * len(after)
             columns["id"].append(names[number])
             columns["sentence"].append(number)
             columns["words"].append(words[number][window.first : window.last])
