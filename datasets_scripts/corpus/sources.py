@@ -268,17 +268,17 @@ def _find_files(data: CorpusData, patterns: Sequence[str]) -> list[str]:
                 f"{data.where}: {pattern} is a folder; name its files, such as "
                 f"{Path(pattern) / '*.txt'}"
             )
-        found = [pattern]
+        matching = [pattern]
         if glob.has_magic(pattern) and not Path(pattern).is_file():
             # Path.glob rejects absolute patterns
             matches = glob.glob(pattern, recursive=True)  # noqa: PTH207
-            found = sorted(match for match in matches if Path(match).is_file())
-        if not found:
+            matching = sorted(match for match in matches if Path(match).is_file())
+        if not matching:
             raise FileNotFoundError(
                 f"{data.where}: no file matches {pattern!r}; check the pattern and data_dir "
                 f"(formats: {', '.join(filter(None, TEXT_SUFFIXES))})"
             )
-        files += found
+        files += matching
     paths: dict[Path, str] = {}
     for file in files:
         paths.setdefault(Path(file).resolve(), str(Path(file).absolute()))
@@ -305,21 +305,21 @@ def _find_hub_sources(data: CorpusData, cache_dir: str | None) -> dict[str, Sour
     with readable_hub(where):
         builder = datasets.load_dataset_builder(path, config, cache_dir=cache_dir)
         if data.streaming:
-            found = builder.as_streaming_dataset()
+            splits = builder.as_streaming_dataset()
         else:
             builder.download_and_prepare()
-            found = builder.as_dataset()
+            splits = builder.as_dataset()
     sources = {}
     for split in ("train", "validation"):
-        names = [name for name in HUB_NAMES[split] if name in found]
+        names = [name for name in HUB_NAMES[split] if name in splits]
         if names:
-            rows = _select_text(where, names[0], found[names[0]], data.text_column)
+            rows = _select_text(where, names[0], splits[names[0]], data.text_column)
             name = f"{data.hub_id}:{names[0]}"
             key = f"{builder.cache_dir} {names[0]} {data.text_column}"
             size = None if data.streaming else rows.data.nbytes
             sources[split] = Source(name, key, _cut_rows(name, rows, data.text_column), size)
         elif split == "train":
-            raise ValueError(f"{where} has no split 'train'; its splits: {', '.join(found)}")
+            raise ValueError(f"{where} has no split 'train'; its splits: {', '.join(splits)}")
     return sources
 
 

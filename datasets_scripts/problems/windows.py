@@ -94,7 +94,7 @@ def encode_questions(
             batch_size=BATCH,
             fn_kwargs={"tokenizer": tokenizer, "sizes": sizes},
             remove_columns=rows.column_names,
-            features=_make_features(is_labelled="label" in rows.column_names),
+            features=_make_features(is_labeled="label" in rows.column_names),
             desc="encode",
         )
 
@@ -143,7 +143,7 @@ def _context(tokens: NDArray[np.int64], window: Span) -> NDArray[np.float64]:
     return nearest + LENGTH_WEIGHT * (end - first)
 
 
-def _make_features(*, is_labelled: bool) -> datasets.Features:
+def _make_features(*, is_labeled: bool) -> datasets.Features:
     number, numbers = datasets.Value("int32"), datasets.List(datasets.Value("int32"))
     features = {
         "id": datasets.Value("string"),
@@ -157,7 +157,7 @@ def _make_features(*, is_labelled: bool) -> datasets.Features:
         "token_ends": numbers,
         "owned": numbers,
     }
-    if is_labelled:
+    if is_labeled:
         features |= {
             "labels": datasets.List(datasets.Value("int32"), length=2),
             "answers": datasets.List(datasets.Value("string")),
