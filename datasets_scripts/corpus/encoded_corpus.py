@@ -88,15 +88,9 @@ def encode_corpus(
     """
     cache = None if cache_dir is None else str(cache_dir)
     settings = describe_tokenizer(tokenizer)
-    for data in corpora:
-        if data.sentences == "split":
-            warn_of_language(data.where, data.language)
     parts: list[_Part] = []
     for data, sources in zip(corpora, find_all_sources(corpora, cache), strict=True):
-        share = 0.0 if "validation" in sources else data.validation_share
-        for split, source in sources.items():
-            dataset = build_tokens(data, source, settings, num_proc, cache)
-            parts.append(_split_source(dataset, split, share, _find_invalid(data, source, dataset)))
+        parts += _tokenize_sources(data, sources, settings, num_proc, cache)
     names = ", ".join(repr(data.name) for data in corpora)
     repeated = _drop_repeated(parts)
     if repeated:
@@ -131,6 +125,23 @@ class _Part:
     selections: dict[str, Selection]
     empty: int
     bad_rows: list[InvalidRow]
+
+
+def _tokenize_sources(
+    data: CorpusData,
+    sources: dict[str, Source],
+    settings: str,
+    num_proc: int | None,
+    cache: str | None,
+) -> list[_Part]:
+    if data.sentences == "split":
+        warn_of_language(data.where, data.language)
+    share = 0.0 if "validation" in sources else data.validation_share
+    parts = []
+    for split, source in sources.items():
+        dataset = build_tokens(data, source, settings, num_proc, cache)
+        parts.append(_split_source(dataset, split, share, _find_invalid(data, source, dataset)))
+    return parts
 
 
 def _split_source(

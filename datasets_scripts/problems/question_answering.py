@@ -160,15 +160,16 @@ class QuestionFormat(RowFormat):
             ValueError: If they have another form, are missing, or one is not in the passage.
         """
         given = _list_answers(values.get(self.label_column or ""))
-        is_impossible = values.get("is_impossible")
-        if is_impossible and given:
-            raise ValueError("is_impossible, although it has answers")
-        if not given and (is_impossible or given is not None):
-            return {"label": 0}
+        if values.get("is_impossible"):
+            if given:
+                raise ValueError("is_impossible, although it has answers")
+            given = []
         if given is None:
             if is_test(split):
                 return {}
             raise ValueError("no answers, which only test questions may lack")
+        if not given:
+            return {"label": 0}
         starts = [find_answer(passage, text, start) for text, start in given]
         return {
             "answers": [text for text, _ in given],

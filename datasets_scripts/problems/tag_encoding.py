@@ -1,7 +1,7 @@
 """Tokenize sentences with tags, in windows, with or without their document context."""
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import datasets
@@ -91,7 +91,7 @@ def encode_tagged(
         token_type_ids, length and labels, -1 for a word with an unknown tag.
     """
     room = max_length - 2
-    pieces = [words for batch in _tokenize(rows, tokenizer, room) for words in batch]
+    pieces = list(chain.from_iterable(_tokenize(rows, tokenizer, room)))
     tags = rows["tags"][:] if "tags" in rows.column_names else None
     documents = rows["document"][:]
     names, words = rows["id"][:], rows["words"][:]
@@ -100,10 +100,9 @@ def encode_tagged(
         known = [UNKNOWN_LABEL] * len(sentence) if tags is None else tags[number]
         for window in cut_windows([len(word) for word in sentence], room):
             ids, labels = _label(sentence, known, window)
-            before: list[int] = []
-            after: list[int] = []
-            if document_context and window.end - window.start == len(sentence):
-                before, after = _find_context(pieces, documents, number, room - len(ids))
+            is_whole = window.end - window.start == len(sentence)
+            free = room - len(ids) if document_context and is_whole else 0
+            before, after = _find_context(pieces, documents, number, free)
             ids = [*before, *ids, *after]
             labels = [IGNORED_LABEL] * len(before) + labels + [IGNORED_LABEL] * len(after)
             columns["id"].append(names[number])
