@@ -9,14 +9,14 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import BertTokenizer
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-LONG_TRAINING = 20_000_000  # characters; fewer are read before a progress bar could be
-# Characters that a vocabulary has at least, if there are as many: all but one of 2,000 of the text.
-# Source of the share: the default character_coverage of SentencePiece.
+LONG_TRAINING = 20_000_000  # characters; less needs no progress bar
+# Share of the text that the characters of a vocabulary cover at least.
+# Source: the default character_coverage of SentencePiece.
 COVERAGE = 0.9995
 # The usual limit of BERT's trainers; with two tokens for each, half of a vocabulary at most.
 MAX_CHARACTERS = 1000
-BLOCK = 1_000_000  # characters that are counted at once
-CODES = 0x110000  # of Unicode
+BLOCK = 1_000_000  # characters counted at a time
+CODES = 0x110000  # code points of Unicode
 
 
 def train_wordpiece(
@@ -27,25 +27,25 @@ def train_wordpiece(
     Words with a character that is too rare for the vocabulary become [UNK].
 
     Args:
-        texts: Sentences, paragraphs or documents; they are read twice, and never all at once.
-        vocab_size: Tokens of the vocabulary, the five special ones included.
-        lowercase: Whether upper case and accents are ignored.
+        texts: Sentences, paragraphs or documents; they are read twice, one at a time.
+        vocab_size: Size of the vocabulary, including the five special tokens.
+        lowercase: Whether to ignore case and accents.
 
     Raises:
-        ValueError: If the texts can be read only once, or the vocabulary cannot even hold the
+        ValueError: If the texts can be read only once, or the vocabulary is too small for the
             characters of the texts.
     """
     if isinstance(texts, Iterator):
-        raise ValueError(  # noqa: TRY004  (one kind of error for what a user gives)
-            "texts can be read only once, but are needed twice; give a list"
+        raise ValueError(  # noqa: TRY004  (a user's value)
+            "texts can be read only once, but are read twice; pass a list"
         )
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # noqa: S106  (no password)
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     counts = _count_codes(texts)
     characters = _choose_characters(tokenizer.normalizer, counts, vocab_size)
-    # The trainer numbers "##x" pieces in the order of a hash map that differs from run to run,
-    # and breaks ties by number. Declared first, they have fixed numbers.
+    # The trainer numbers "##x" pieces in the order of a hash map, which differs between runs, and
+    # breaks ties by number. Declared first, they have fixed numbers.
     pieces = [f"##{character}" for character in characters if _can_continue(tokenizer, character)]
     smallest = len(SPECIAL_TOKENS) + len(pieces) + len(characters)
     if vocab_size < smallest:
@@ -65,7 +65,7 @@ def train_wordpiece(
 
 
 def _count_codes(texts: Iterable[str]) -> NDArray[np.int64]:
-    """Count how often each code of Unicode stands in the texts, (CODES,)."""
+    """Count the occurrences of each Unicode code point, (CODES,)."""
     counts = np.zeros(CODES, np.int64)
     for block in _join(texts):
         codes = np.frombuffer(block.encode("utf-32-le"), np.uint32)
@@ -74,7 +74,7 @@ def _count_codes(texts: Iterable[str]) -> NDArray[np.int64]:
 
 
 def _join(texts: Iterable[str]) -> Iterator[str]:
-    """Join short texts, since counting costs as much for a short one as for a long one."""
+    """Join short texts, since counting has a fixed cost per text."""
     parts: list[str] = []
     size = 0
     for text in texts:
@@ -89,7 +89,7 @@ def _join(texts: Iterable[str]) -> Iterator[str]:
 def _choose_characters(
     normalizer: normalizers.Normalizer, counts: NDArray[np.int64], vocab_size: int
 ) -> list[str]:
-    """Choose the characters of the vocabulary, the frequent ones first; returned in their order."""
+    """Choose the most frequent characters for the vocabulary; returned in code point order."""
     normal: Counter[str] = Counter()
     for code in np.flatnonzero(counts).tolist():
         for character in normalizer.normalize_str(chr(code)):
@@ -102,5 +102,5 @@ def _choose_characters(
 
 
 def _can_continue(tokenizer: Tokenizer, character: str) -> bool:
-    """Tell whether a character can stand inside a word; a Chinese one is a word by itself."""
+    """Return whether a character can continue a word; a Chinese character is a word by itself."""
     return tokenizer.normalizer.normalize_str(f"a{character}a") == f"a{character}a"

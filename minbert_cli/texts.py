@@ -89,7 +89,7 @@ def load_text(
             max_length=max_length,
             seed=seed,
             short_seq_prob=arguments.short_seq_prob,
-            balanced=arguments.balanced_pairs,
+            balanced_pairs=arguments.balanced_pairs,
             name=f"{' + '.join(corpora)} ({split})",
         )
         for split, documents in encoded.splits.items()

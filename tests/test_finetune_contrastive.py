@@ -93,7 +93,7 @@ def test_balanced_weights_are_those_of_scikit_learn(tmp_path):
     [
         ("near", {"num_sentences": 2}, "num_sentences is the number of text_columns, 3; leave it"),
         ("near", {"class_weights": "balanced"}, "class_weights are for a classification"),
-        ("near", {"label_column": "same"}, "learns without labels; leave label_column out"),
+        ("near", {"label_column": "same"}, "contrastive tasks have no label_column; remove it"),
         ("near", {"pair_encoding": "joint"}, "does not fit pair_encoding 'joint'"),
         ("moods", {"labels": ["bad", "good", "odd"]}, "no training row has the label 'odd'; give"),
         ("moods", {"class_weights": [1.0, 2.0, 3.0]}, "must be 2 numbers, one for each"),

@@ -1,4 +1,4 @@
-"""What a recipe says about a text to learn from, checked and with the defaults filled in."""
+"""The keys of a corpus in a recipe, checked and completed with defaults."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ BUILT_IN = (SAMPLE_TEXT, *DATASETS)
 DOCUMENTS = ("blank_line", "file", "line")
 SENTENCES = ("split", "line")
 LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(-[a-z0-9]+)*")
-# The keys that say something about every source, and those that say something about one.
+# Keys of every source, of every source of running text, and of each source.
 SHARED_KEYS = ("max_documents", "max_invalid_fraction")
 TEXT_KEYS = ("text_column", "sentences", "language", "validation_share")
 SOURCE_KEYS = {
@@ -42,34 +42,33 @@ SOURCE_KEYS = {
 
 @dataclass(frozen=True)
 class CorpusData:
-    """A text to learn from; ``from_recipe`` makes it from the keys of a recipe.
+    """A text for pretraining; ``from_recipe`` makes it from the keys of a recipe.
 
     Args:
         name: Name of the corpus.
-        dataset: ``sample_text``, a built-in dataset of a task, whose sentences are the text, or
+        dataset: ``sample_text``, a built-in dataset of a task, for its sentences, or
             ``owner/name`` on the Hub.
         data_dir: Folder of the local files.
-        hub_id: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder laid out
-            like a dataset of the Hub.
+        hub_id: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder with the
+            layout of a dataset on the Hub.
         train_file: Files of the training text, as paths or patterns (``texts/*.txt``): plain text,
-            also without a suffix, JSON lines, CSV, TSV or Parquet, by suffix; all but Parquet also
-            compressed, as ``wiki.txt.gz`` (gz, bz2, xz or zst). A compressed file, CSV or TSV is
-            read by one process; large texts are better parted into several.
+            also without a suffix, JSON lines, CSV, TSV or Parquet, by suffix; all but Parquet may
+            be compressed, as ``wiki.txt.gz`` (gz, bz2, xz or zst). A compressed file, CSV or TSV is
+            read by one process; split a large text into several files.
         validation_file: Files of the held-out text.
-        validation_share: Share of the documents that is held out where no held-out text is given,
+        validation_share: Fraction of the documents that is held out if there is no held-out text,
             in [0, 1).
-        text_column: Column of the text, of all formats but plain text, and of the Hub; a row is a
-            document.
-        documents: What a document of a text file is: ``blank_line`` (a line of white space parts
+        text_column: Column of the text, in all formats but plain text, and on the Hub; each row is
+            a document.
+        documents: Unit of a document in a text file: ``blank_line`` (blank lines separate
             documents), ``file`` or ``line``.
-        sentences: ``split`` finds the sentences of running prose, ``line`` takes a line as one.
-        language: Code of the language, by whose rules sentences are split: ``en``, ``pt-br``. Of a
-            language without rules, those of a related one count, or of English, with a warning.
+        sentences: ``split`` splits running prose into sentences, ``line`` treats a line as one.
+        language: Code of the language whose rules split sentences: ``en``, ``pt-br``. A language
+            without rules uses those of a related one or of English, with a warning.
         streaming: Whether a text of the Hub is read without storing it; files always are. Its
-            tokens are stored, so it is fetched once, and twice more if a vocabulary is trained on
-            it.
-        max_documents: Documents of a split that are read at most.
-        max_invalid_fraction: Share of unusable documents of a split that is tolerated, in [0, 1].
+            tokens are stored, so it is fetched once, and twice more to train a vocabulary on it.
+        max_documents: Maximum documents of a split.
+        max_invalid_fraction: Tolerated fraction of invalid documents of a split, in [0, 1].
     """
 
     name: str
@@ -91,12 +90,12 @@ class CorpusData:
     def from_recipe(
         cls, name: str, mapping: Mapping[str, Any], data_dir: str | Path | None = None
     ) -> "CorpusData":
-        """Check the keys of a corpus and fill in what is known about its source.
+        """Check the keys of a corpus and complete them from its source.
 
         Args:
             name: Name of the corpus.
             mapping: Its keys, as parsed from YAML.
-            data_dir: Folder for the built-in datasets of corpora that name no folder themselves.
+            data_dir: Folder of the built-in datasets of corpora without a folder of their own.
 
         Raises:
             ValueError: If a key or a value is unknown, missing, or contradicts another one.
@@ -117,14 +116,14 @@ class CorpusData:
 
     @property
     def hub_dataset(self) -> str | None:
-        """Name of the data on the Hub; None if it does not have them."""
+        """Name of the dataset on the Hub; None for local data."""
         if self.hub_id is None or Path(self.hub_id).exists():
             return None
         return self.hub_id.partition(":")[0]
 
     @property
     def where(self) -> str:
-        """Whose mistake it is, for messages."""
+        """Owner of the keys, for messages."""
         return f"corpus {self.name!r}"
 
     @property
@@ -133,10 +132,10 @@ class CorpusData:
         return self.hub_id or self.dataset or ", ".join(self.train_file or ())
 
     def to_task(self) -> TaskData:
-        """Describe the rows of a built-in task whose sentences are the text.
+        """Describe the built-in task whose sentences are the text.
 
         Raises:
-            ValueError: If the task needs a folder that is not given.
+            ValueError: If the folder of the task is missing.
         """
         keys = {"dataset": self.dataset, "data_dir": self.data_dir}
         return TaskData.from_recipe(
@@ -145,18 +144,16 @@ class CorpusData:
 
 
 def _find_source(data: CorpusData) -> str:
-    """Tell which of the three sources is given; a dataset that is not built in is on the Hub."""
-    files = data.train_file or data.validation_file
-    sources = {"dataset": data.dataset, "hub_id": data.hub_id, "train_file": files}
-    given = [key for key, value in sources.items() if value is not None]
-    if len(given) != 1 or (data.validation_file and not data.train_file):
-        found = ", ".join(key for key in (*sources, "validation_file") if getattr(data, key))
+    """Return the key of the source; a dataset that is not built in is on the Hub."""
+    sources = [key for key in SOURCE_KEYS if getattr(data, key)]
+    if len(sources) != 1 or (data.validation_file and not data.train_file):
+        sources += ["validation_file"] if data.validation_file else []
         raise ValueError(
             f"{data.where}: give exactly one source of text, 'dataset' (built-in or owner/name), "
-            f"'hub_id' or 'train_file'; found {found or 'none of them'}"
+            f"'hub_id' or 'train_file'; given: {', '.join(sources) or 'none'}"
         )
     if data.dataset is None or data.dataset in BUILT_IN:
-        return given[0]
+        return sources[0]
     if "/" not in data.dataset:
         raise ValueError(
             f"{data.where}: unknown dataset {data.dataset!r}; known datasets: "
@@ -168,18 +165,18 @@ def _find_source(data: CorpusData) -> str:
 def _check_keys(data: CorpusData, source: str, given: Iterable[str]) -> None:
     if useless := sorted(set(given) - set(SOURCE_KEYS[source])):
         raise ValueError(
-            f"{data.where}: {', '.join(useless)} means nothing for {data.source!r}; leave it out "
+            f"{data.where}: {', '.join(useless)} has no effect for {data.source!r}; remove it "
             f"(keys of such a source: {', '.join(SOURCE_KEYS[source])})"
         )
     if data.sentences == "line" and "language" in given:
         raise ValueError(
-            f"{data.where}: language={data.language!r} means nothing beside sentences: line; leave "
-            "one of them out"
+            f"{data.where}: language={data.language!r} has no effect with sentences: line; remove "
+            "one of them"
         )
     if data.validation_file is not None and "validation_share" in given:
         raise ValueError(
-            f"{data.where}: validation_share={data.validation_share:g} means nothing beside "
-            "validation_file; leave one of them out"
+            f"{data.where}: validation_share={data.validation_share:g} has no effect with "
+            "validation_file; remove one of them"
         )
 
 
@@ -187,13 +184,13 @@ def _fill_built_in(data: CorpusData, data_dir: str | None) -> CorpusData:
     if data.dataset == SAMPLE_TEXT:
         if data.data_dir is not None:
             raise ValueError(
-                f"{data.where}: dataset {data.dataset!r} is generated and reads no files; leave "
-                "data_dir out"
+                f"{data.where}: dataset {data.dataset!r} is generated and reads no files; remove "
+                "data_dir"
             )
         return replace(data, sentences="line")
     reads_files = bool(DATASETS[str(data.dataset)].files)
     data = replace(data, data_dir=data.data_dir or (data_dir if reads_files else None))
-    data.to_task()  # a folder that is missing is found here
+    data.to_task()  # fails here if the folder is missing
     return data
 
 
@@ -212,13 +209,13 @@ def _join_data_dir(data: CorpusData) -> CorpusData:
 def _to_patterns(where: str, value: Any) -> tuple[str, ...]:
     values = value if isinstance(value, list | tuple) else (value,)
     if not values or not all(isinstance(item, str | Path) and str(item) for item in values):
-        raise ValueError(f"{where}: a path, a pattern or a list of them is needed")
+        raise ValueError(f"{where}: expected a path, a pattern or a list of them")
     return tuple(map(str, values))
 
 
 def _to_share(where: str, value: Any) -> float:
     if not is_number(value) or not 0 <= value < 1:
-        raise ValueError(f"{where}: a share of the documents in [0, 1) is needed, such as 0.05")
+        raise ValueError(f"{where}: expected a fraction in [0, 1), such as 0.05")
     return float(value)
 
 
@@ -228,11 +225,11 @@ def _to_language(where: str, value: Any) -> str:
         raise ValueError(  # noqa: TRY004  (a user's value)
             f"{where}: expected text; quote it if YAML reads it as something else"
         )
-    # the splitter takes anything else for English, and says nothing
+    # the splitter silently treats anything else as English
     if not LANGUAGE_CODE.fullmatch(value):
         raise ValueError(
-            f"{where}: a code of a language in lower case is needed, such as en, de or pt-br; with "
-            "sentences: line every line is a sentence, in any language"
+            f"{where}: expected the code of a language in lower case, such as en, de or pt-br; "
+            "with sentences: line every line is a sentence, in any language"
         )
     return value
 

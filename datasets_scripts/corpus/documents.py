@@ -1,4 +1,4 @@
-"""Read the documents of text files one by one, in shards, and split them into sentences."""
+"""Read documents of text files one by one, in shards, and split them into sentences."""
 
 import codecs
 import logging
@@ -29,10 +29,10 @@ PLAIN_SUFFIXES = (".txt", "")
 TABLE_SUFFIXES = (".csv", ".tsv")
 TEXT_SUFFIXES = (*PLAIN_SUFFIXES, ".jsonl", ".json", *TABLE_SUFFIXES, ".parquet")
 SHARD_BYTES = 8_000_000
-LARGEST_DOCUMENT = 100_000_000  # bytes between two blank lines; a document is read whole
-PARQUET_ROWS = 1000  # that are read at once
-# Languages that the splitter has rules of its own or tests for; of others it takes a related one or
-# English, and says nothing. Source: the README and the tests of sentencex 1.0.
+LARGEST_DOCUMENT = 100_000_000  # bytes between two blank lines; a document is read at once
+PARQUET_ROWS = 1000  # read at a time
+# Languages for which the splitter has its own rules or tests; for others it silently uses a related
+# one or English. Source: the README and the tests of sentencex 1.0.
 LANGUAGES = (
     "am, ar, bg, bn, ca, da, de, el, en, es, fi, fr, gu, he, hi, hy, it, ja, kk, kn, ml, mr, my, "
     "nl, pa, pl, pt, ru, sk, ta, te, uk, ur, zh"
@@ -40,13 +40,13 @@ LANGUAGES = (
 
 
 class Document(NamedTuple):
-    """A document as it was read.
+    """A document.
 
     Args:
-        position: Byte of the file, decompressed, at which it begins; in tables the line, in Parquet
-            files and datasets the row, from 1.
-        text: Its text; empty when it cannot be used.
-        problem: Why it cannot be used, else empty.
+        position: Byte of the decompressed file at which it begins; in tables its line, in Parquet
+            files and datasets its row, from 1.
+        text: Its text; empty if it is invalid.
+        problem: Why it is invalid, else empty.
     """
 
     position: int
@@ -55,26 +55,26 @@ class Document(NamedTuple):
 
 
 class Shard(Protocol):
-    """A part of a source that is read by itself."""
+    """A part of a source that can be read independently."""
 
     @property
     def name(self) -> str:
-        """Where its documents are, for messages."""
+        """Place of its documents, for messages."""
 
     def read(self) -> Iterator[Document]:
-        """Read its documents, also those that cannot be used."""
+        """Read its documents, including invalid ones."""
 
 
 @dataclass(frozen=True)
 class FileShard:
-    """A part of a file that begins and ends between documents.
+    """A part of a file, from one document to another.
 
     Args:
         name: Path of the file.
-        first: Byte at which it begins; in a Parquet file the row group.
-        last: Byte, or row group, before which it ends.
-        documents: What a document of a text file is: ``blank_line``, ``file`` or ``line``.
-        text_column: Column of the text, of all formats but plain text.
+        first: First byte; in a Parquet file the first row group.
+        last: Byte, or row group, after the last one.
+        documents: Unit of a document in a text file: ``blank_line``, ``file`` or ``line``.
+        text_column: Column of the text, in all formats but plain text.
     """
 
     name: str
@@ -84,7 +84,7 @@ class FileShard:
     text_column: str
 
     def read(self) -> Iterator[Document]:
-        """Read its documents, also those that cannot be used; at most one is in memory."""
+        """Read its documents one at a time, including invalid ones."""
         suffix = find_suffix(self.name)
         if suffix == ".parquet":
             yield from self._read_row_groups()
@@ -107,7 +107,7 @@ class FileShard:
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         position = self.first
         with open_bytes(self.name) as file:
-            if position:  # a compressed file is read from its start
+            if position:  # never in a compressed file
                 file.seek(position)
             while position < self.last and (raw := file.readline()):
                 yield position, raw if position else raw.removeprefix(codecs.BOM_UTF8)
@@ -147,33 +147,33 @@ class FileShard:
 
 
 def to_document(position: int, value: Any, column: str) -> Document:
-    """Make a document of a value, which has to be text."""
+    """Make a document from a value, which must be text."""
     if not isinstance(value, str):
         return Document(position, "", f"column {column!r} holds {shorten(repr(value))}, not text")
     try:
         value.encode()
-    except UnicodeEncodeError as error:  # half a character, which JSON can write
-        return Document(position, "", f"column {column!r} holds no valid Unicode ({error.reason})")
+    except UnicodeEncodeError as error:  # a lone surrogate, which JSON allows
+        return Document(position, "", f"column {column!r} is not valid Unicode ({error.reason})")
     return Document(position, value)
 
 
 def cut_file(
     path: str, documents: str, text_column: str, shard_bytes: int = SHARD_BYTES
 ) -> list[FileShard]:
-    """Cut a file between documents.
+    """Split a file into shards between documents.
 
     Args:
-        path: Text, JSON lines, CSV, TSV or Parquet, by suffix; all but the last also compressed.
-        documents: What a document of a text file is: ``blank_line``, ``file`` or ``line``.
-        text_column: Column of the text, of all formats but plain text.
-        shard_bytes: Bytes of a shard, about; more where a document is longer.
+        path: Text, JSON lines, CSV, TSV or Parquet, by suffix; all but the last may be compressed.
+        documents: Unit of a document in a text file: ``blank_line``, ``file`` or ``line``.
+        text_column: Column of the text, in all formats but plain text.
+        shard_bytes: Approximate bytes of a shard; more if a document is longer.
 
     Returns:
-        The shards, in the order of the file; one of a file that cannot be read from its middle on.
+        The shards, in the order of the file; a single one if the file must be read from its start.
 
     Raises:
-        ValueError: If the file is empty, of an unknown format, or lacks the column.
-        FileNotFoundError: If there is no such file.
+        ValueError: If the file is empty, in an unknown format, or lacks the column.
+        FileNotFoundError: If the file does not exist.
     """
     check_file(path, TEXT_SUFFIXES)
     suffix = find_suffix(path)
@@ -198,16 +198,16 @@ def _make_shards(
 
 
 def split_sentences(text: str, language: str | None) -> list[str]:
-    """Split a document into sentences, their white space squeezed; the end of a line ends one.
+    """Split a document into sentences with normalized white space; a line break ends one.
 
     Args:
         text: The document.
-        language: Code of the language of running prose; None if every line is a sentence.
+        language: Code of the language of running prose; None treats every line as a sentence.
     """
     sentences = []
     for line in text.split("\n"):
         if line.strip():
-            # the library panics at some white space beyond ASCII
+            # the library panics on some non-ASCII white space
             squeezed_line = " ".join(line.split())
             parts = [line] if language is None else segment(language, squeezed_line)
             sentences += [squeezed for part in parts if (squeezed := " ".join(part.split()))]
@@ -215,17 +215,17 @@ def split_sentences(text: str, language: str | None) -> list[str]:
 
 
 def warn_of_language(where: str, language: str) -> None:
-    """Warn of a language without rules of its own.
+    """Warn about a language without its own rules.
 
     Args:
-        where: Whose it is, for the message.
-        language: Its code; a variety, such as ``pt-br``, has the rules of its language.
+        where: The corpus, for the message.
+        language: Its code; a variety, such as ``pt-br``, uses the rules of its language.
     """
     if language.split("-")[0] not in LANGUAGES.split(", "):
         logger.warning(
-            "%s: language=%r has no rules of its own, and is split by those of a related one or of "
-            "English; check the code (there are rules for %s), or write one sentence on each line "
-            "and give sentences: line",
+            "%s: language=%r has no rules of its own and is split by those of a related language "
+            "or of English; check the code (there are rules for %s), or write one sentence per "
+            "line and give sentences: line",
             where,
             language,
             LANGUAGES,
@@ -233,7 +233,7 @@ def warn_of_language(where: str, language: str) -> None:
 
 
 def find_lines(path: str, positions: Sequence[int]) -> list[int]:
-    """Find the lines, from 1, or the rows, of documents of a file, whose positions ascend."""
+    """Convert positions of documents, ascending, to lines or rows, from 1."""
     if find_suffix(path) in (*TABLE_SUFFIXES, ".parquet"):
         return list(positions)
     lines, line, read = [], 1, 0
@@ -254,7 +254,7 @@ def _join_lines(path: str, lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple
     """Join the lines between blank ones.
 
     Raises:
-        ValueError: If a document is too large to be one.
+        ValueError: If a document is too large.
     """
     start = 0
     parts: list[bytes] = []
@@ -265,7 +265,7 @@ def _join_lines(path: str, lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple
             if position - start > LARGEST_DOCUMENT:
                 raise ValueError(
                     f"{path}: no blank line in {LARGEST_DOCUMENT // 1_000_000} MB from byte "
-                    f"{start:,} on; if a line is a document, give documents: line, else put blank "
+                    f"{start:,}; if a line is a document, give documents: line, else put blank "
                     "lines between documents"
                 )
         elif parts:
@@ -276,14 +276,16 @@ def _join_lines(path: str, lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple
 
 
 def _cut_lines(path: str, shard_bytes: int, *, by_line: bool) -> list[int]:
-    """Find bytes at which documents begin, the first and the end of the file among them."""
+    """List bytes at which documents begin, including the start and the end of the file."""
     end = Path(path).stat().st_size
     cuts = [0]
     with Path(path).open("rb") as file:
         while cuts[-1] + shard_bytes < end:
             file.seek(cuts[-1] + shard_bytes)
             file.readline()  # the rest of a line
-            while not by_line and not _is_blank(file.readline()):  # the end of the file is blank
+            while not by_line and not _is_blank(
+                file.readline()
+            ):  # the end of the file counts as blank
                 pass
             cuts.append(file.tell())
     return cuts if cuts[-1] == end else [*cuts, end]
@@ -307,7 +309,7 @@ def _cut_row_groups(path: str, text_column: str, shard_bytes: int) -> list[int]:
 
 
 def _check_json(path: str, text_column: str) -> None:
-    """Check the first lines of a JSON-lines file up to an object, as for the rows of a task."""
+    """Check a JSON-lines file up to its first object, as for the rows of a task."""
     shard = FileShard(path, 0, sys.maxsize, "line", text_column)
     for position, raw in shard._find_documents():
         if position == 0 and raw.lstrip().startswith(b"["):

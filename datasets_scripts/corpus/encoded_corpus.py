@@ -1,9 +1,9 @@
-"""Tokenize corpora, report what cannot be used, and hold documents out."""
+"""Tokenize corpora, report invalid documents, and hold documents out."""
 
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby, takewhile
+from itertools import chain, groupby, takewhile
 from pathlib import Path
 
 import datasets
@@ -37,14 +37,12 @@ class EncodedCorpus:
     """Corpora as tokens.
 
     Args:
-        splits: The documents that are learnt from, ``train``, and those that are held out,
-            ``validation``.
-        bad_rows: Documents that cannot be used.
-        empty_documents: How many documents had no token.
-        repeated_documents: How many training documents were left out because they equal one that is
-            held out, white space aside.
-        fingerprint: What the documents are and how they are split into sentences; another text has
-            another one.
+        splits: The training documents, ``train``, and the held-out ones, ``validation``.
+        bad_rows: Invalid documents, which were skipped.
+        empty_documents: Number of documents without a token.
+        repeated_documents: Number of training documents that were skipped because they equal a
+            held-out one, up to white space.
+        fingerprint: Hash of the documents and their sentences.
     """
 
     splits: dict[str, TokenizedDocuments]
@@ -55,7 +53,7 @@ class EncodedCorpus:
 
     @property
     def problems(self) -> list[str]:
-        """Say what was left out, and why."""
+        """What was skipped, and why."""
         counts = {
             "documents without a token": self.empty_documents,
             "training documents that equal held-out ones": self.repeated_documents,
@@ -73,47 +71,40 @@ def encode_corpus(
     num_proc: int | None = None,
     cache_dir: str | Path | None = None,
 ) -> EncodedCorpus:
-    """Tokenize corpora, or take their tokens from the cache.
+    """Tokenize corpora, or load their tokens from the cache.
 
-    What is held out is not learnt: a training document that equals one of them, in any of the
-    corpora, is left out. One is warned of it.
+    Training documents that equal a held-out one, in any of the corpora, are skipped with a warning.
 
     Args:
-        corpora: The corpora, from ``CorpusData.from_recipe``; their documents follow one another.
+        corpora: The corpora, from ``CorpusData.from_recipe``, in order.
         tokenizer: Tokenizer of the model.
-        num_proc: Processes; None takes one for small texts, else as many as there are cores.
-        cache_dir: Folder for the tokens; None takes the one of `datasets`.
+        num_proc: Processes; None uses one for small texts, else all cores.
+        cache_dir: Folder for the tokens; None uses that of `datasets`.
 
     Raises:
-        ValueError: If a file or a dataset cannot be read, lacks the column, has too many unusable
-            documents, if a split has none at all, or if a file is learnt from and held out.
-        OSError: If there is no such file or dataset.
+        ValueError: If a file or a dataset cannot be read, lacks the column, or has too many invalid
+            documents, a split is empty, or a file is used for training and held out.
+        OSError: If a file or a dataset does not exist.
     """
     cache = None if cache_dir is None else str(cache_dir)
     settings = describe_tokenizer(tokenizer)
-    found = []
+    parts: list[_Part] = []
     for data, sources in zip(corpora, find_all_sources(corpora, cache), strict=True):
-        if data.sentences == "split":
-            warn_of_language(data.where, data.language)
-        share = 0.0 if "validation" in sources else data.validation_share
-        for split, source in sources.items():
-            dataset = build_tokens(data, source, settings, num_proc, cache)
-            bad_rows = _find_bad_rows(data, source, dataset)
-            found.append(_deal(dataset, split, share if split == "train" else 0.0, bad_rows))
+        parts += _tokenize_sources(data, sources, settings, num_proc, cache)
     names = ", ".join(repr(data.name) for data in corpora)
-    repeated = _leave_out_repeated(found)
+    repeated = _drop_repeated(parts)
     if repeated:
         logger.warning(
-            "corpus %s: left out %d training documents that equal held-out ones", names, repeated
+            "corpus %s: skipped %d training documents that equal held-out ones", names, repeated
         )
-    splits = {split: _join_parts(found, split) for split in ("train", "validation")}
+    splits = {split: _join_parts(parts, split) for split in ("train", "validation")}
     _check_splits(corpora, splits, repeated)
     return EncodedCorpus(
         splits,
-        bad_rows=[row for part in found for row in part.bad_rows],
-        empty_documents=sum(part.empty for part in found),
+        bad_rows=list(chain.from_iterable(part.bad_rows for part in parts)),
+        empty_documents=sum(part.empty for part in parts),
         repeated_documents=repeated,
-        fingerprint=" ".join(fingerprint(part.dataset) for part in found),
+        fingerprint=" ".join(fingerprint(part.dataset) for part in parts),
     )
 
 
@@ -123,10 +114,10 @@ class _Part:
 
     Args:
         split: Its split.
-        dataset: Its documents, also those that cannot be used.
-        selections: Which of them belong to its split, and which are held out.
-        empty: How many have no token.
-        bad_rows: Those that cannot be used.
+        dataset: Its documents, including invalid ones.
+        selections: Documents of its split, and those held out from it.
+        empty: Number of documents without a token.
+        bad_rows: Invalid documents.
     """
 
     split: str
@@ -136,19 +127,38 @@ class _Part:
     bad_rows: list[InvalidRow]
 
 
-def _deal(dataset: datasets.Dataset, split: str, share: float, bad_rows: list[InvalidRow]) -> _Part:
-    """Deal the documents of a source to the splits."""
+def _tokenize_sources(
+    data: CorpusData,
+    sources: dict[str, Source],
+    settings: str,
+    num_proc: int | None,
+    cache: str | None,
+) -> list[_Part]:
+    if data.sentences == "split":
+        warn_of_language(data.where, data.language)
+    share = 0.0 if "validation" in sources else data.validation_share
+    parts = []
+    for split, source in sources.items():
+        dataset = build_tokens(data, source, settings, num_proc, cache)
+        parts.append(_split_source(dataset, split, share, _find_invalid(data, source, dataset)))
+    return parts
+
+
+def _split_source(
+    dataset: datasets.Dataset, split: str, share: float, bad_rows: list[InvalidRow]
+) -> _Part:
+    """Assign the documents of a source to the splits."""
     total = len(dataset)
-    unusable = np.flatnonzero(count_sentences(dataset) == 0)
+    without = np.flatnonzero(count_sentences(dataset) == 0)
     held = np.fromiter(takewhile(lambda number: number < total, held_out(share)), np.int64)
-    selections = {split: Selection(total, np.union1d(unusable, held), is_inverted=True)}
+    selections = {split: Selection(total, np.union1d(without, held), is_inverted=True)}
     if share:
-        selections["validation"] = Selection(total, np.setdiff1d(held, unusable), is_inverted=False)
-    return _Part(split, dataset, selections, len(unusable) - len(bad_rows), bad_rows)
+        selections["validation"] = Selection(total, np.setdiff1d(held, without), is_inverted=False)
+    return _Part(split, dataset, selections, len(without) - len(bad_rows), bad_rows)
 
 
-def _leave_out_repeated(parts: list[_Part]) -> int:
-    """Take the training documents that equal held-out ones out of their parts, and count them."""
+def _drop_repeated(parts: list[_Part]) -> int:
+    """Drop the training documents that equal held-out ones, and count them."""
     digests = [
         find_digests(part.dataset, part.selections["validation"].rows())
         for part in parts
@@ -159,9 +169,9 @@ def _leave_out_repeated(parts: list[_Part]) -> int:
     for part in parts:
         if part.split == "train":
             before = part.selections["train"].numbers
-            left_out = np.union1d(before, find_equal(part.dataset, held))
-            part.selections["train"] = Selection(len(part.dataset), left_out, is_inverted=True)
-            repeated += len(left_out) - len(before)
+            dropped = np.union1d(before, find_equal(part.dataset, held))
+            part.selections["train"] = Selection(len(part.dataset), dropped, is_inverted=True)
+            repeated += len(dropped) - len(before)
     return repeated
 
 
@@ -178,10 +188,10 @@ def _check_splits(
     total = len(splits["train"])
     if not total:
         equal = f", since {repeated} equal held-out ones" if repeated else ""
-        raise ValueError(f"corpus {names}: no document is left to learn from{equal}; add documents")
+        raise ValueError(f"corpus {names}: no training document is left{equal}; add documents")
     if not len(splits["validation"]):
         shares = ", ".join(f"{data.validation_share:g}" for data in corpora)
-        advice = "check what the key 'documents' takes for one (blank_line, file or line)"
+        advice = "check the unit of a document, the key 'documents' (blank_line, file or line)"
         if total > 1:
             advice += f", or raise validation_share={shares} to {1 / total:.2g} or more"
         raise ValueError(
@@ -189,22 +199,23 @@ def _check_splits(
         )
 
 
-def _find_bad_rows(data: CorpusData, source: Source, dataset: datasets.Dataset) -> list[InvalidRow]:
-    """List the documents that cannot be used, with their lines.
+def _find_invalid(data: CorpusData, source: Source, dataset: datasets.Dataset) -> list[InvalidRow]:
+    """List the invalid documents with their lines.
 
     Raises:
-        ValueError: If there are too many of them.
+        ValueError: If there are too many.
     """
     numbers = np.flatnonzero(dataset.data.column("problem").is_valid())
     rows = dataset.select_columns(["file", "position", "problem"]).select(numbers)
     bad_rows = []
     for file, group in groupby(rows, key=lambda row: str(row["file"])):
-        found = list(group)
-        lines = [row["position"] for row in found]
+        documents = list(group)
+        lines = [row["position"] for row in documents]
         if data.train_file is not None:
             lines = find_lines(file, lines)
         bad_rows += [
-            InvalidRow(file, line, row["problem"]) for line, row in zip(lines, found, strict=True)
+            InvalidRow(file, line, row["problem"])
+            for line, row in zip(lines, documents, strict=True)
         ]
     check_invalid_fraction(source.name, bad_rows, len(dataset), data.max_invalid_fraction)
     log_invalid_rows(data.where, bad_rows)

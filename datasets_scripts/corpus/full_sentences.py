@@ -20,19 +20,19 @@ def pack_sentences(
     max_tokens: int,
     is_across: bool,
 ) -> Iterator[list[Piece]]:
-    """Fill rows with sentences that follow one another.
+    """Fill rows with consecutive sentences.
 
-    A sentence that does not fit begins a new row; one that is longer than a row is cut into pieces
-    as long as a row, and the rest.
+    A sentence that does not fit starts a new row; one that is longer than a row is split into
+    pieces of the length of a row, and a rest.
 
     Args:
-        lengths: Gives the tokens of each sentence of a document.
-        order: The documents, in the order in which they are packed.
-        max_tokens: Tokens of a row at most, the [SEP] between two documents included.
-        is_across: Whether a row goes on with the next document.
+        lengths: Returns the number of tokens of each sentence of a document.
+        order: The documents, in packing order.
+        max_tokens: Maximum tokens of a row, including the [SEP] between two documents.
+        is_across: Whether a row may continue with the next document.
 
     Yields:
-        For each row its parts of documents.
+        The pieces of documents of each row.
     """
     row: list[Piece] = []
     room = max_tokens
@@ -61,9 +61,9 @@ class SentencePlanner:
 
     Args:
         documents: The documents.
-        max_tokens: Tokens of a row at most, the [SEP] between two documents included.
-        is_across: Whether a row goes on with the next document; then every pass has another order
-            of the documents, else all have the same rows.
+        max_tokens: Maximum tokens of a row, including the [SEP] between two documents.
+        is_across: Whether a row may continue with the next document; then every pass shuffles the
+            documents, else all passes have the same rows.
         seed: Seed of the orders.
     """
 
@@ -72,11 +72,11 @@ class SentencePlanner:
     is_across: bool
     seed: int
 
-    def plan(self, number: int) -> Iterator[PlannedRow]:
+    def plan(self, pass_index: int) -> Iterator[PlannedRow]:
         """Plan the rows of a pass."""
         order: Iterable[int] = range(len(self.documents))
         if self.is_across:
-            order = map(int, draw_order(f"{self.seed} {number} order", len(self.documents)))
+            order = map(int, draw_order(f"{self.seed} {pass_index} order", len(self.documents)))
         rows = pack_sentences(
             self.documents.sentence_lengths,
             order,
@@ -87,7 +87,7 @@ class SentencePlanner:
 
 
 def _cut(sizes: Iterable[int], longest: int) -> Iterator[int]:
-    """Cut what is too long into pieces."""
+    """Split sizes that are too long."""
     for size in sizes:
         rest = size
         while rest > longest:

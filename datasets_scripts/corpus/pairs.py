@@ -1,7 +1,7 @@
 """Plan pairs of segments for next-sentence prediction, one document at a time.
 
 The algorithm and the order of its random draws are those of google-research/bert,
-``create_pretraining_data.py`` (facts only); Devlin et al. 2019, section 3.1 and appendix A.2.
+``create_pretraining_data.py``; Devlin et al. 2019, section 3.1 and appendix A.2.
 """
 
 import random
@@ -15,29 +15,29 @@ from .plans import Piece, PlannedRow, draw_order
 from .tokenized import TokenizedDocuments
 
 RANDOM_TRIES = 10
-BALANCE_ROWS = 20  # a surplus of as many random pairs leaves no chance to another one
+BALANCE_ROWS = 20  # surplus of random pairs at which no further one is drawn
 
-# Tokens of each sentence of a document: a list, or an array.
+# Returns the number of tokens of each sentence of a document: a list, or an array.
 Lengths = Callable[[int], Any]
 
 
 class Pair(NamedTuple):
-    """A planned pair; sentences are counted from 0 in their document, ends are exclusive.
+    """A planned pair of segments; sentence numbers start at 0, ends are exclusive.
 
     Args:
-        document: The document of A.
-        first: Where A begins.
-        middle: Where A ends, and an actual B begins.
-        last: Where the chunk ends from which A was taken; an actual B ends here, and after a
-            random B the sentences from ``middle`` on begin the next chunk.
-        other: The document of B; that of A for an actual B.
-        other_first: Where B begins.
-        other_last: Where B ends.
-        is_random: Whether B is a random one.
-        a_front: Tokens that are cut from the front of A.
-        a_back: Tokens that are cut from the back of A.
-        b_front: Tokens that are cut from the front of B.
-        b_back: Tokens that are cut from the back of B.
+        document: Document of A.
+        first: First sentence of A.
+        middle: End of A, and first sentence of an actual B.
+        last: End of the chunk that A was taken from; an actual B ends here, and after a random B
+            the next chunk starts at ``middle``.
+        other: Document of B; that of A for an actual B.
+        other_first: First sentence of B.
+        other_last: End of B.
+        is_random: Whether B is random.
+        a_front: Tokens truncated from the front of A.
+        a_back: Tokens truncated from the back of A.
+        b_front: Tokens truncated from the front of B.
+        b_back: Tokens truncated from the back of B.
     """
 
     document: int
@@ -57,19 +57,19 @@ class Pair(NamedTuple):
 class Balance:
     """Keeps half of all pairs random, although a chunk of one sentence can only have a random B.
 
-    Where there is a choice, a random B is less probable the more pairs had one so far. Google
-    chooses with equal chances, so that more than half of the pairs are random.
+    Where both are possible, a random B becomes less probable with the surplus of random pairs so
+    far. Google draws with equal probability, so more than half of its pairs are random.
     """
 
     def __init__(self) -> None:
         self._surplus = 0  # of random pairs
 
     def chance(self) -> float:
-        """Probability that the next B is a random one, if there is a choice."""
+        """Return the probability that the next B is random, if both are possible."""
         return 0.5 - 0.5 * self._surplus / BALANCE_ROWS
 
     def count(self, *, is_random: bool) -> None:
-        """Take a pair into account."""
+        """Count a pair."""
         self._surplus += 1 if is_random else -1
 
 
@@ -85,19 +85,19 @@ def plan_pairs(
 ) -> Iterator[Pair]:
     """Plan the pairs of a document in one pass.
 
-    Sentences are gathered until they have as many tokens as is aimed at; a random part of them is
-    A, and either the rest is B, or B is a run of sentences of another document and the rest begins
-    the next pair. If ten draws find no other document, B is from the same one, as with google; of
-    two documents that happens to one random pair in a thousand.
+    Sentences are collected up to a target number of tokens; a random number of them is A, and
+    either the rest is B, or B is a run of sentences of another document and the rest starts the
+    next pair. If ten draws give no other document, B is from the same one, as in Google's code;
+    with two documents that happens to one random pair in a thousand.
 
     Args:
-        lengths: Gives the tokens of each sentence of a document.
+        lengths: Returns the number of tokens of each sentence of a document.
         document: The document.
-        documents: How many there are, two or more.
-        max_tokens: Tokens of A and B together at most, two or more.
-        short_seq_prob: Probability that this pass over the document aims at fewer.
-        rng: Gives every draw, in google's order.
-        balanced: Keeps the labels of all documents balanced; None draws them as google does.
+        documents: Number of documents, at least two.
+        max_tokens: Maximum tokens of A and B together, at least two.
+        short_seq_prob: Probability of a smaller target in this pass over the document.
+        rng: Source of all draws, in Google's order.
+        balanced: Balances the labels over all documents; None draws them as Google does.
 
     Yields:
         The pairs in the order of the document.
@@ -105,7 +105,7 @@ def plan_pairs(
     target = max_tokens
     if rng.random() < short_seq_prob:
         target = 2 + rng.randrange(max_tokens - 1)
-    sizes = np.asarray(lengths(document)).tolist()  # faster where single numbers are read
+    sizes = np.asarray(lengths(document)).tolist()  # faster access to single numbers
     first = 0
     while first < len(sizes):
         last = _find_end(sizes, first, target)
@@ -132,9 +132,9 @@ class PairPlanner:
 
     Args:
         documents: The documents.
-        max_tokens: Tokens of A and B together at most.
-        short_seq_prob: Probability that a pass over a document aims at fewer.
-        is_balanced: Whether half of the pairs are to be random.
+        max_tokens: Maximum tokens of A and B together.
+        short_seq_prob: Probability of a smaller target in a pass over a document.
+        is_balanced: Whether half of the pairs are random.
         seed: Seed of all draws.
     """
 
@@ -144,15 +144,15 @@ class PairPlanner:
     is_balanced: bool
     seed: int
 
-    def plan(self, number: int) -> Iterator[PlannedRow]:
+    def plan(self, pass_index: int) -> Iterator[PlannedRow]:
         """Plan the rows of a pass."""
         total = len(self.documents)
         order: Iterable[int] = range(total)
         balanced = None
         if self.is_balanced:
-            # In the order of the text, surplus rows of its last documents could not be worn off.
+            # in the order of the text, a surplus in its last documents could not be compensated
             balanced = Balance()
-            order = map(int, draw_order(f"{self.seed} {number} order", total))
+            order = map(int, draw_order(f"{self.seed} {pass_index} order", total))
         for document in order:
             offsets = _Offsets(self.documents)
             pairs = plan_pairs(
@@ -161,7 +161,7 @@ class PairPlanner:
                 documents=total,
                 max_tokens=self.max_tokens,
                 short_seq_prob=self.short_seq_prob,
-                rng=random.Random(f"{self.seed} {number} {document}"),
+                rng=random.Random(f"{self.seed} {pass_index} {document}"),
                 balanced=balanced,
             )
             for pair in pairs:
@@ -169,22 +169,22 @@ class PairPlanner:
 
 
 class _Offsets:
-    """Where sentences begin in the documents that were asked for, which are few."""
+    """Offsets of sentences of the few documents in use."""
 
     def __init__(self, documents: TokenizedDocuments) -> None:
         self._documents = documents
-        self._found: dict[int, Any] = {}
+        self._cache: dict[int, Any] = {}
 
     def lengths(self, document: int) -> Any:
         """Count the tokens of each sentence of a document, (S,)."""
-        offsets = self._found.get(document)
+        offsets = self._cache.get(document)
         if offsets is None:
-            self._found[document] = offsets = self._documents.offsets(document)
+            self._cache[document] = offsets = self._documents.offsets(document)
         return offsets[1:] - offsets[:-1]
 
     def find_pieces(self, pair: Pair) -> tuple[Piece, Piece]:
-        """Find the tokens of a pair."""
-        own, other = self._found[pair.document], self._found[pair.other]
+        """Return the pieces of a pair."""
+        own, other = self._cache[pair.document], self._cache[pair.other]
         first = int(own[pair.first]) + pair.a_front
         last = int(own[pair.middle]) - pair.a_back
         other_first = int(other[pair.other_first]) + pair.b_front
@@ -193,7 +193,7 @@ class _Offsets:
 
 
 def _find_end(sizes: Sequence[int], first: int, target: int) -> int:
-    """Find the end of the fewest sentences from ``first`` on that have ``target`` tokens."""
+    """Return the end of the shortest run of sentences from ``first`` with ``target`` tokens."""
     size = 0
     for number in range(first, len(sizes)):
         size += int(sizes[number])
@@ -208,7 +208,7 @@ def _draw_segment(
     """Draw a run of sentences of another document.
 
     Returns:
-        The document, where the run begins and ends, and its tokens.
+        The document, first sentence and end of the run, and its number of tokens.
     """
     other = document
     for _ in range(RANDOM_TRIES):
@@ -224,10 +224,10 @@ def _draw_segment(
 def _truncate(
     a_size: int, b_size: int, max_tokens: int, rng: random.Random
 ) -> tuple[int, int, int, int]:
-    """Cut the longer segment token by token, at a random end; B if both are equal.
+    """Truncate the longer segment token by token, at a random end; B if both are equal.
 
     Returns:
-        Tokens cut from the front and the back of A, and of B.
+        Tokens truncated from the front and the back of A, and of B.
     """
     sizes, cuts = [a_size, b_size], [0, 0, 0, 0]
     for _ in range(a_size + b_size - max_tokens):

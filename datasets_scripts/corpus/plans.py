@@ -1,4 +1,4 @@
-"""Plans of rows on disk, one for each pass, so that memory does not grow with the text."""
+"""Plans of rows on disk, one per pass, so that memory does not grow with the text."""
 
 import os
 import random
@@ -27,16 +27,16 @@ TYPES: dict[str, Any] = {
     "pieces": np.int32,
 }
 ROWS_IN_MEMORY = 10_000  # while a plan is written
-SILENT_SECONDS = 5  # before a progress bar
+SILENT_SECONDS = 5  # before a progress bar appears
 
 
 class Piece(NamedTuple):
-    """Tokens of a document that follow one another.
+    """Consecutive tokens of a document.
 
     Args:
         document: The document.
         first: Its first token, from 0.
-        last: The token after its last one.
+        last: Its last token, exclusive.
     """
 
     document: int
@@ -45,11 +45,11 @@ class Piece(NamedTuple):
 
 
 class PlannedRow(NamedTuple):
-    """What a row is made of.
+    """The content of a row.
 
     Args:
         pieces: Parts of documents, each followed by [SEP].
-        is_random: Whether the second one does not follow the first; False if nobody asks.
+        is_random: Whether the second piece is random; False without pairs.
     """
 
     pieces: Sequence[Piece]
@@ -57,21 +57,21 @@ class PlannedRow(NamedTuple):
 
 
 class Planner(Protocol):
-    """Plans the rows of every pass; the same number gives the same rows."""
+    """Plans the rows of every pass, deterministically."""
 
-    def plan(self, number: int) -> Iterator[PlannedRow]:
+    def plan(self, pass_index: int) -> Iterator[PlannedRow]:
         """Plan the rows of a pass."""
 
 
 class Plan(NamedTuple):
-    """The plan of a pass: arrays that are mapped from files.
+    """The plan of a pass: arrays that are memory-mapped from files.
 
     Args:
-        rows: The planned row of each row, (N,), int64; of M planned ones, some may be left out or
-            stand twice.
-        starts: Number of the first piece of each planned row, and the end, (M + 1,), int64.
-        lengths: Tokens of each planned row, special ones included, (M,), int32.
-        is_random: Whether its second piece does not follow the first, (M,), int8.
+        rows: Planned row of each row, (N,), int64; of M planned rows some may be dropped or
+            repeated.
+        starts: First piece of each planned row, and the end, (M + 1,), int64.
+        lengths: Tokens of each planned row, including special tokens, (M,), int32.
+        is_random: Whether its second piece is random, (M,), int8.
         pieces: Document, first token and end of each piece, (P, 3), int32.
     """
 
@@ -83,14 +83,14 @@ class Plan(NamedTuple):
 
 
 class PlanFolder:
-    """The plans of the last two passes that were asked for, in a folder of their own.
+    """The plans of the last two requested passes, in a temporary folder.
 
-    The folder belongs to the process that made it, and goes with the object. A pickled copy, such
-    as that of a worker, reads the same files, and plans anew what is gone.
+    The folder belongs to the process that created it, and is removed with the object. A pickled
+    copy, such as that of a worker, reads the same files, and plans again what was removed.
 
     Args:
-        planner: Plans the rows of a pass; at least one.
-        seed: Seed of the choice of what is left out of a pass that has too many rows.
+        planner: Plans the rows of a pass, at least one.
+        seed: Seed of the choice of rows to drop from a pass with too many.
     """
 
     def __init__(self, planner: Planner, seed: int) -> None:
@@ -107,19 +107,19 @@ class PlanFolder:
     def __len__(self) -> int:
         return self._rows or 0
 
-    def open(self, number: int) -> Plan:
-        """Open the plan of a pass; it is written first if it is not there."""
-        while number not in self._plans:
-            plan = _map(self._folder / f"pass-{number}")
+    def open(self, pass_index: int) -> Plan:
+        """Open the plan of a pass, after writing it if it does not exist."""
+        while pass_index not in self._plans:
+            plan = _map(self._folder / f"pass-{pass_index}")
             if plan is None:
-                self._write(number)
+                self._write(pass_index)
             else:
                 kept = list(self._plans.items())[1 - KEPT_PASSES :]
-                self._plans = dict([*kept, (number, plan)])
-        return self._plans[number]
+                self._plans = dict([*kept, (pass_index, plan)])
+        return self._plans[pass_index]
 
     def _make_folder(self) -> None:
-        # beside the tokens: a folder of temporary files may be in memory
+        # next to the tokens: the system's temporary folder may be in memory
         place = Path(datasets.config.HF_DATASETS_CACHE) / "minbert_plans"
         place.mkdir(parents=True, exist_ok=True)
         host = socket.gethostname()
@@ -127,43 +127,43 @@ class PlanFolder:
         self._folder = Path(tempfile.mkdtemp(prefix=f"{host}-{os.getpid()}-", dir=place))
         weakref.finalize(self, _remove, self._folder, os.getpid())
 
-    def _write(self, number: int) -> None:
-        """Write the plan of a pass; of several processes that need it, one does."""
+    def _write(self, pass_index: int) -> None:
+        """Write the plan of a pass, in one of several processes."""
         if not self._folder.is_dir():
             self._make_folder()
         with FileLock(self._folder / "lock"):
-            if not (self._folder / f"pass-{number}").is_dir():
-                self._write_pass(number)
+            if not (self._folder / f"pass-{pass_index}").is_dir():
+                self._write_pass(pass_index)
 
-    def _write_pass(self, number: int) -> None:
-        # Written beside its place and then renamed: no other process ever sees a half of it.
+    def _write_pass(self, pass_index: int) -> None:
+        # written as a draft and then renamed: no other process sees an incomplete plan
         draft = Path(tempfile.mkdtemp(dir=self._folder))
         rows = tqdm(
-            self._planner.plan(number),
-            desc=f"plan pass {number}",
+            self._planner.plan(pass_index),
+            desc=f"plan pass {pass_index}",
             total=self._rows,
             unit=" rows",
             delay=SILENT_SECONDS,
         )
         planned = _write_rows(draft, iter(rows))
         wanted = self._rows or planned
-        chosen = np.arange(wanted) % planned  # of too few, the first ones twice
+        chosen = np.arange(wanted) % planned  # repeats the first ones if there are too few
         if planned > wanted:
-            chosen = np.sort(draw_order(f"{self._seed} {number} rows", planned)[:wanted])
+            chosen = np.sort(draw_order(f"{self._seed} {pass_index} rows", planned)[:wanted])
         chosen.astype(TYPES["rows"]).tofile(draft / "rows")
-        draft.rename(self._folder / f"pass-{number}")
+        draft.rename(self._folder / f"pass-{pass_index}")
         for old in sorted(self._folder.glob("pass-*"), key=_find_age)[:-KEPT_PASSES]:
             shutil.rmtree(old, ignore_errors=True)
 
 
 def draw_order(seed: str, count: int) -> NDArray[np.int64]:
-    """Shuffle the numbers from 0 to ``count - 1``, in eight bytes each."""
+    """Shuffle the numbers from 0 to ``count - 1``, (count,), int64."""
     rng = np.random.default_rng(random.Random(seed).getrandbits(64))
     return rng.permutation(count)
 
 
 def _write_rows(folder: Path, rows: Iterator[PlannedRow]) -> int:
-    """Write planned rows to files, some thousands at a time, and count them."""
+    """Write planned rows to files in chunks, and count them."""
     names = ("starts", "lengths", "is_random", "pieces")
     planned = end = 0
     with ExitStack() as stack:
@@ -176,7 +176,7 @@ def _write_rows(folder: Path, rows: Iterator[PlannedRow]) -> int:
             sizes = np.add.reduceat(pieces[:, 2] - pieces[:, 1], ends - counts)
             columns = {
                 "starts": end + ends,
-                "lengths": 1 + sizes + counts,  # [CLS], and a [SEP] behind each piece
+                "lengths": 1 + sizes + counts,  # [CLS], and a [SEP] after each piece
                 "is_random": np.asarray([row.is_random for row in part]),
                 "pieces": pieces,
             }
@@ -187,7 +187,7 @@ def _write_rows(folder: Path, rows: Iterator[PlannedRow]) -> int:
 
 
 def _map(folder: Path) -> Plan | None:
-    """Map the files of a pass; None if they are not there."""
+    """Map the files of a pass; None if they do not exist."""
     try:
         columns = {name: np.memmap(folder / name, dtype, mode="r") for name, dtype in TYPES.items()}
     except FileNotFoundError:
@@ -203,7 +203,7 @@ def _find_age(folder: Path) -> int:
 
 
 def _remove_left_over(place: Path, host: str) -> None:
-    """Remove the folders of processes of this machine that were killed."""
+    """Remove the folders of killed processes of this machine."""
     for folder in place.glob(f"{host}-*-*"):
         owner = folder.name.removeprefix(f"{host}-").split("-")[0]
         if owner.isdigit() and not _is_alive(int(owner)):
@@ -211,18 +211,18 @@ def _remove_left_over(place: Path, host: str) -> None:
 
 
 def _is_alive(process: int) -> bool:
-    if os.name != "posix":  # elsewhere the signal would end it
+    if os.name != "posix":  # elsewhere the signal would kill it
         return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # that of another user
+    except PermissionError:  # it belongs to another user
         return True
     return True
 
 
 def _remove(folder: Path, owner: int) -> None:
-    """Remove a folder, but not in a process that was forked from its owner."""
+    """Remove a folder, but not in a fork of its owner."""
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Find the documents of a corpus: in files, on the Hub, or in what is built in."""
+"""Locate the documents of a corpus: files, datasets on the Hub, or built-in text."""
 
 import glob
 import hashlib
@@ -33,11 +33,11 @@ class Source:
     """The documents of one split of a corpus.
 
     Args:
-        name: Where they are, for messages.
-        key: What tells them from any others.
+        name: Their place, for messages.
+        key: Identifies them in the cache.
         shards: Their parts, in order.
-        size: Bytes of the text, about; None if nobody knows.
-        files: The files it is made of, links resolved.
+        size: Approximate bytes of the text; None if unknown.
+        files: Their files, with links resolved.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Source:
     files: tuple[str, ...] = ()
 
     def read(self, max_documents: int | None) -> Iterator[Document]:
-        """Read the documents in order, also those that cannot be used."""
+        """Read the documents in order, including invalid ones."""
         documents = (document for shard in self.shards for document in shard.read())
         return islice(documents, max_documents)
 
@@ -57,7 +57,7 @@ class TextShard:
     """Documents in memory.
 
     Args:
-        name: Where they come from.
+        name: Their origin.
         texts: The documents.
     """
 
@@ -75,10 +75,10 @@ class RowShard:
 
     Args:
         name: The dataset and its split.
-        rows: The rows; a stream is read whole.
+        rows: The rows; of a stream all are read.
         column: Column of the text.
         first: Number of the first row, from 0.
-        last: Number of the row after the last one; None for a stream.
+        last: Number of the last row, exclusive; None for a stream.
     """
 
     name: str
@@ -88,25 +88,25 @@ class RowShard:
     last: int | None = None
 
     def read(self) -> Iterator[Document]:
-        """Read the rows, also those that cannot be used."""
+        """Read the rows, including invalid ones."""
         rows = self.rows if self.last is None else self.rows.select(range(self.first, self.last))
         for number, row in enumerate(rows, start=self.first + 1):
             yield to_document(number, row.get(self.column), self.column)
 
 
 def find_sources(data: CorpusData, cache_dir: str | None) -> dict[str, Source]:
-    """Find the documents of a corpus; no text is read yet, but what a dataset of the Hub stores.
+    """Locate the documents of a corpus; text of files and streams is not read yet.
 
     Args:
         data: The corpus.
-        cache_dir: Folder for rows of the Hub and of tasks; None takes the one of `datasets`.
+        cache_dir: Folder for rows of the Hub and of tasks; None uses that of `datasets`.
 
     Returns:
-        The source of ``train`` and, if the corpus has held-out text of its own, ``validation``.
+        The source of ``train`` and, if the corpus has its own held-out text, ``validation``.
 
     Raises:
         ValueError: If a file or a dataset cannot be read or lacks the column.
-        OSError: If there is no such file or dataset.
+        OSError: If a file or a dataset does not exist.
     """
     if data.hub_id is not None:
         return _find_hub_sources(data, cache_dir)
@@ -123,34 +123,34 @@ def find_sources(data: CorpusData, cache_dir: str | None) -> dict[str, Source]:
 def find_all_sources(
     corpora: Sequence[CorpusData], cache_dir: str | None
 ) -> list[dict[str, Source]]:
-    """Find the documents of corpora, as `find_sources` does of one.
+    """Locate the documents of several corpora, as `find_sources` does for one.
 
     Raises:
-        ValueError: If a file is learnt from and held out, by one corpus or by two, or a file or a
-            dataset cannot be read or lacks the column.
-        OSError: If there is no such file or dataset.
+        ValueError: If a file is used for training and held out, in one corpus or in two, or a file
+            or a dataset cannot be read or lacks the column.
+        OSError: If a file or a dataset does not exist.
     """
-    found = [find_sources(data, cache_dir) for data in corpora]
+    located = [find_sources(data, cache_dir) for data in corpora]
     held = {
         file: data.where
-        for data, sources in zip(corpora, found, strict=True)
+        for data, sources in zip(corpora, located, strict=True)
         if "validation" in sources
         for file in sources["validation"].files
     }
-    for data, sources in zip(corpora, found, strict=True):
+    for data, sources in zip(corpora, located, strict=True):
         if both := sorted(held.keys() & set(sources["train"].files)):
             raise ValueError(
-                f"{data.where}: {both[0]} is a file of train_file and of validation_file (of "
-                f"{held[both[0]]}); what is held out must not be learnt"
+                f"{data.where}: {both[0]} is in train_file and in validation_file (of "
+                f"{held[both[0]]}); do not train on held-out text"
             )
-    return found
+    return located
 
 
 def held_out(share: float) -> Iterator[int]:
-    """Draw the numbers of the documents that are held out, in ascending order and without an end.
+    """Draw the numbers of the held-out documents, ascending and endlessly.
 
-    One document is drawn of each ``1 / share`` that follow one another, so that the choice depends
-    on nothing but the number of a document.
+    One of every ``1 / share`` consecutive documents is drawn, so that the choice depends only on
+    the number of a document.
     """
     if share == 0:
         return
@@ -161,9 +161,9 @@ def held_out(share: float) -> Iterator[int]:
 
 
 class CorpusTexts:
-    """The documents of corpora that are learnt from, which can be read again and again.
+    """The training documents of corpora, which can be read repeatedly.
 
-    Those that equal held-out ones are still among them.
+    They still include those that equal held-out ones.
     """
 
     def __init__(self, corpora: Sequence[CorpusData], cache_dir: str | Path | None = None) -> None:
@@ -183,7 +183,7 @@ class CorpusTexts:
 
 @dataclass(frozen=True)
 class ChainedTexts:
-    """Texts of several sources, one after the other, as often as they are asked for.
+    """Texts of several sources, one after another, which can be read repeatedly.
 
     Args:
         parts: The sources.
@@ -196,26 +196,26 @@ class ChainedTexts:
 
 
 def corpus_texts(corpora: Sequence[CorpusData], cache_dir: str | Path | None = None) -> CorpusTexts:
-    """Read the training documents of corpora, without those that are held out or unusable.
+    """Read the training documents of corpora, without held-out and invalid ones.
 
     Args:
         corpora: The corpora.
-        cache_dir: Folder for rows of the Hub and of tasks; None takes the one of `datasets`.
+        cache_dir: Folder for rows of the Hub and of tasks; None uses that of `datasets`.
 
     Returns:
-        The texts; every iteration reads them anew, one document at a time. One is warned of a
-        stream of the Hub, which every iteration fetches.
+        The texts; every iteration reads them again, one document at a time. A stream of the Hub,
+        which every iteration fetches, causes a warning.
 
     Raises:
         ValueError: If a file or a dataset cannot be read or lacks the column.
-        OSError: If there is no such file or dataset.
+        OSError: If a file or a dataset does not exist.
     """
     for data in corpora:
         if data.streaming and data.hub_id is not None:
             logger.warning(
-                "%s: %r is fetched for the vocabulary, up to twice, and again for its tokens; to "
-                "fetch it once, give streaming: false, which stores it, or take the vocabulary of "
-                "a checkpoint",
+                "%s: %r is fetched up to twice for the vocabulary, and again for its tokens; to "
+                "fetch it once, give streaming: false, which stores it, or use the vocabulary of a "
+                "checkpoint",
                 data.where,
                 data.source,
             )
@@ -228,35 +228,39 @@ def _find_file_sources(data: CorpusData) -> dict[str, Source]:
     _check_formats(data, [path for paths in files.values() for path in paths])
     sources = {}
     for split, paths in files.items():
-        shards: list[Shard] = []
-        for path in paths:
-            shards += cut_file(path, data.documents, data.text_column)
-        stats = [Path(path).stat() for path in paths]
-        stamps = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
-        key = repr((paths, stamps, data.documents, data.text_column))
         name = paths[0] if len(paths) == 1 else ", ".join(patterns[split] or ())
-        resolved = tuple(str(Path(path).resolve()) for path in paths)
-        sources[split] = Source(name, key, shards, sum(size for size, _ in stamps), resolved)
+        sources[split] = _make_file_source(data, name, paths)
     return sources
 
 
+def _make_file_source(data: CorpusData, name: str, paths: list[str]) -> Source:
+    shards: list[Shard] = []
+    for path in paths:
+        shards += cut_file(path, data.documents, data.text_column)
+    stats = [Path(path).stat() for path in paths]
+    stamps = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+    key = repr((paths, stamps, data.documents, data.text_column))
+    resolved = tuple(str(Path(path).resolve()) for path in paths)
+    return Source(name, key, shards, sum(size for size, _ in stamps), resolved)
+
+
 def _check_formats(data: CorpusData, files: Sequence[str]) -> None:
-    """Refuse keys that mean nothing for any of the files."""
+    """Reject keys that have no effect on any of the files."""
     plain = [find_suffix(path) in PLAIN_SUFFIXES for path in files]
     if all(plain) and data.text_column != CorpusData.text_column:
         raise ValueError(
-            f"{data.where}: text_column={data.text_column!r} means nothing for plain text, which "
-            "has no columns; leave it out"
+            f"{data.where}: text_column={data.text_column!r} has no effect on plain text, which "
+            "has no columns; remove it"
         )
     if not any(plain) and data.documents != CorpusData.documents:
         raise ValueError(
-            f"{data.where}: documents={data.documents!r} means nothing for {files[0]}, of which "
-            "every row is a document; leave it out"
+            f"{data.where}: documents={data.documents!r} has no effect on {files[0]}, where "
+            "every row is a document; remove it"
         )
 
 
 def _find_files(data: CorpusData, patterns: Sequence[str]) -> list[str]:
-    """List the files that some patterns mean, each once, whatever names it has."""
+    """List the files that match some patterns, without duplicates."""
     files: list[str] = []
     for pattern in patterns:
         if Path(pattern).is_dir():
@@ -264,17 +268,17 @@ def _find_files(data: CorpusData, patterns: Sequence[str]) -> list[str]:
                 f"{data.where}: {pattern} is a folder; name its files, such as "
                 f"{Path(pattern) / '*.txt'}"
             )
-        found = [pattern]
+        matching = [pattern]
         if glob.has_magic(pattern) and not Path(pattern).is_file():
-            # Path.glob refuses patterns that begin at the root
+            # Path.glob rejects absolute patterns
             matches = glob.glob(pattern, recursive=True)  # noqa: PTH207
-            found = sorted(match for match in matches if Path(match).is_file())
-        if not found:
+            matching = sorted(match for match in matches if Path(match).is_file())
+        if not matching:
             raise FileNotFoundError(
                 f"{data.where}: no file matches {pattern!r}; check the pattern and data_dir "
                 f"(formats: {', '.join(filter(None, TEXT_SUFFIXES))})"
             )
-        files += found
+        files += matching
     paths: dict[Path, str] = {}
     for file in files:
         paths.setdefault(Path(file).resolve(), str(Path(file).absolute()))
@@ -282,7 +286,7 @@ def _find_files(data: CorpusData, patterns: Sequence[str]) -> list[str]:
 
 
 def _read_built_in(data: CorpusData, cache_dir: str | None) -> dict[str, list[str]]:
-    """Read the built-in text, or the distinct sentences of a task; held-out ones are new."""
+    """Read the built-in text, or the distinct sentences of a task, none in both splits."""
     if data.dataset == SAMPLE_TEXT:
         return generate_documents()
     task = load_task(data.to_task(), cache_dir)
@@ -301,32 +305,32 @@ def _find_hub_sources(data: CorpusData, cache_dir: str | None) -> dict[str, Sour
     with readable_hub(where):
         builder = datasets.load_dataset_builder(path, config, cache_dir=cache_dir)
         if data.streaming:
-            found = builder.as_streaming_dataset()
+            splits = builder.as_streaming_dataset()
         else:
             builder.download_and_prepare()
-            found = builder.as_dataset()
+            splits = builder.as_dataset()
     sources = {}
     for split in ("train", "validation"):
-        names = [name for name in HUB_NAMES[split] if name in found]
+        names = [name for name in HUB_NAMES[split] if name in splits]
         if names:
-            rows = _select_text(where, names[0], found[names[0]], data.text_column)
+            rows = _select_text(where, names[0], splits[names[0]], data.text_column)
             name = f"{data.hub_id}:{names[0]}"
             key = f"{builder.cache_dir} {names[0]} {data.text_column}"
             size = None if data.streaming else rows.data.nbytes
             sources[split] = Source(name, key, _cut_rows(name, rows, data.text_column), size)
         elif split == "train":
-            raise ValueError(f"{where} has no split 'train'; its splits: {', '.join(found)}")
+            raise ValueError(f"{where} has no split 'train'; its splits: {', '.join(splits)}")
     return sources
 
 
 def _select_text(where: str, split: str, rows: Any, column: str) -> Any:
-    """Keep the column of the text, and refuse a split that lacks it."""
-    # What a stream does not say about itself, its first row says.
+    """Keep the column of the text, and reject a split without it."""
+    # a stream may not know its columns, but its first row has them
     columns = rows.column_names or [name for row in rows.take(1) for name in row]
     if column not in columns:
         raise ValueError(
-            f"{where}: split {split!r} has no column {column!r}; its columns: {columns}; name one "
-            "as text_column"
+            f"{where}: split {split!r} has no column {column!r}; its columns: {columns}; choose "
+            "one as text_column"
         )
     return rows.select_columns([column])
 

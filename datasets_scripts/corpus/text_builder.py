@@ -1,4 +1,4 @@
-"""The `datasets` builder of tokenized text: every document once, in parallel, kept on disk."""
+"""The `datasets` builder of tokenized text: documents are tokenized once, in parallel."""
 
 import hashlib
 import os
@@ -25,19 +25,19 @@ from .sources import Source
 
 BATCH_DOCUMENTS = 1000
 BATCH_CHARACTERS = 1_000_000
-MAX_SMALL_VOCABULARY = 65_535  # tokens whose ids take two bytes
+MAX_SMALL_VOCABULARY = 65_535  # tokens whose ids fit into two bytes
 
 
 @dataclass
 class TokenizedTextConfig(datasets.BuilderConfig):  # type: ignore[misc]
-    """What decides about the tokens of a text.
+    """Everything that determines the tokens of a text.
 
     Args:
         key: Key of the source.
         tokenizer: The tokenizer as JSON.
-        language: Code of the language whose sentences are split; None takes lines for sentences.
-        max_documents: Documents that are read at most.
-        splitter: Version of what splits sentences.
+        language: Code of the language whose sentences are split; None treats lines as sentences.
+        max_documents: Maximum documents.
+        splitter: Version of the sentence splitter.
     """
 
     key: str = ""
@@ -48,13 +48,13 @@ class TokenizedTextConfig(datasets.BuilderConfig):  # type: ignore[misc]
 
 
 class TokenizedText(datasets.ArrowBasedBuilder):  # type: ignore[misc]
-    """One row for each document: its sentences as tokens, or where and why it cannot be used.
+    """One row for each document: its sentences as tokens, or where and why it is invalid.
 
-    ``digest`` is the same for documents that differ in nothing but white space.
+    ``digest`` is equal for documents that differ only in white space.
 
     Args:
-        source: The documents that ``key`` stands for.
-        **kwargs: What the base class and the configuration take.
+        source: The documents that ``key`` identifies.
+        **kwargs: Arguments of the base class and the configuration.
     """
 
     BUILDER_CONFIG_CLASS = TokenizedTextConfig
@@ -83,18 +83,18 @@ class TokenizedText(datasets.ArrowBasedBuilder):  # type: ignore[misc]
 
     def _generate_tables(self, shards: list[Shard]) -> Iterator[tuple[int, pa.Table]]:
         tokenizer = Tokenizer.from_str(self.config.tokenizer)
-        # a text that says [MASK] is a text
+        # [MASK] in a text is plain text
         tokenizer.encode_special_tokens = True
-        found = ((shard.name, document) for shard in shards for document in shard.read())
+        documents = ((shard.name, document) for shard in shards for document in shard.read())
         number = -1
-        for number, batch in enumerate(_batch(islice(found, self.config.max_documents))):
+        for number, batch in enumerate(_batch(islice(documents, self.config.max_documents))):
             sentences = [
                 split_sentences(document.text, self.config.language) for _, document in batch
             ]
             tokens = _tokenize(tokenizer, sentences)
             digests = np.array([digest_text(document) for document in sentences], np.uint64)
             yield number, _make_table(self.info.features.arrow_schema, batch, tokens, digests)
-        # a part of a text may be empty, but not all of it
+        # a part of the shards may be empty, but not all of them
         if number < 0 and len(shards) == len(self.source.shards):
             raise ValueError(f"{self.source.name}: there are no documents; add some")
 
@@ -102,17 +102,17 @@ class TokenizedText(datasets.ArrowBasedBuilder):  # type: ignore[misc]
 def build_tokens(
     data: CorpusData, source: Source, settings: str, num_proc: int | None, cache_dir: str | None
 ) -> datasets.Dataset:
-    """Tokenize the documents of a source, or take them from the cache.
+    """Tokenize the documents of a source, or load their tokens from the cache.
 
     Args:
         data: The corpus.
         source: One of its sources.
         settings: The tokenizer, from `describe_tokenizer`.
-        num_proc: Processes; None takes one for small texts, else as many as there are cores.
-        cache_dir: Folder for the tokens; None takes the one of `datasets`.
+        num_proc: Processes; None uses one for small texts, else all cores.
+        cache_dir: Folder for the tokens; None uses that of `datasets`.
 
     Returns:
-        Rows with ``sentences`` and ``digest``, and of unusable documents ``file``, ``position`` and
+        Rows with ``sentences`` and ``digest``, and for invalid documents ``file``, ``position`` and
         ``problem``.
     """
     builder = TokenizedText(
@@ -128,7 +128,7 @@ def build_tokens(
     )
     is_large = source.size is None or source.size > LARGE_FILES
     processes = num_proc or (_count_cores() if is_large else 1)
-    # the first documents are known only to who reads in order
+    # the first documents can only be found by reading in order
     processes = 1 if data.max_documents else min(processes, len(source.shards))
     where = f"{data.where}: dataset {data.hub_id!r}"
     with readable_hub(where) if data.hub_id else nullcontext(), _one_thread_each(processes):
@@ -139,7 +139,7 @@ def build_tokens(
 
 
 def describe_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Write the tokenizer as JSON, without the padding and truncation that were asked of it."""
+    """Write the tokenizer as JSON, without its padding and truncation."""
     copy = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     copy.no_padding()
     copy.no_truncation()
@@ -147,7 +147,7 @@ def describe_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def _count_cores() -> int:
-    """Count the cores that this process may use."""
+    """Count the cores available to this process."""
     if hasattr(os, "sched_getaffinity"):  # not on every system
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -155,7 +155,7 @@ def _count_cores() -> int:
 
 @contextmanager
 def _one_thread_each(processes: int) -> Iterator[None]:
-    """Keep tokenizers in several processes from starting threads, and from warning of it."""
+    """Prevent tokenizers in several processes from starting threads, and from warning about it."""
     name, value = "TOKENIZERS_PARALLELISM", os.environ.get("TOKENIZERS_PARALLELISM")
     if processes > 1:
         os.environ[name] = "false"
@@ -171,7 +171,7 @@ def _one_thread_each(processes: int) -> Iterator[None]:
 def _batch(
     documents: Iterable[tuple[str, Document]],
 ) -> Iterator[list[tuple[str, Document]]]:
-    """Part documents into batches of two or more, which is what is written at once."""
+    """Split documents into batches of two or more."""
     batch: list[tuple[str, Document]] = []
     size = 0
     for name, document in documents:
@@ -213,7 +213,7 @@ def _tokenize(tokenizer: Tokenizer, documents: list[list[str]]) -> _Tokens:
 
 
 def digest_text(sentences: Sequence[str]) -> int:
-    """Hash the sentences of a document, white space aside, to a number below 2 ** 64."""
+    """Hash the sentences of a document without white space to a number below 2 ** 64."""
     text = "".join(sentences).replace(" ", "")
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
@@ -227,13 +227,13 @@ def _make_table(
     kind = schema.field("sentences").type.value_type.value_type
     values = pa.array(tokens.values.astype(kind.to_pandas_dtype()))
     sentences = pa.ListArray.from_arrays(_to_offsets(tokens.lengths), values)
-    bad = [(name, document) if document.problem else None for name, document in batch]
+    invalid = [(name, document) if document.problem else None for name, document in batch]
     columns = {
         "sentences": pa.ListArray.from_arrays(_to_offsets(tokens.counts), sentences),
         "digest": digests,
-        "file": [None if row is None else row[0] for row in bad],
-        "position": [None if row is None else row[1].position for row in bad],
-        "problem": [None if row is None else row[1].problem for row in bad],
+        "file": [None if row is None else row[0] for row in invalid],
+        "position": [None if row is None else row[1].position for row in invalid],
+        "problem": [None if row is None else row[1].problem for row in invalid],
     }
     return pa.table(columns, schema=schema)
 

@@ -1,4 +1,4 @@
-"""Rows of text to learn from: other ones in every pass, and the same in every process."""
+"""Rows of text for pretraining: different in every pass, equal in every process."""
 
 import logging
 import math
@@ -15,23 +15,23 @@ from .tokenized import TokenizedDocuments
 
 logger = logging.getLogger(__name__)
 
-MANY_RANDOM = 0.8  # share of random pairs of which one is told
+MANY_RANDOM = 0.8  # share of random pairs that causes a warning
 PACKINGS = ("segment_pairs", "full_sentences", "doc_sentences")
 
 
 class TextRows:
-    """Rows of a text, [CLS] before and [SEP] behind each part.
+    """Rows of a text, with [CLS] before and [SEP] after each piece.
 
-    What a row holds depends on the seed, the pass and its number, never on who reads it or when.
-    Every pass has as many rows as the first one: of more, some are left out, and of fewer the first
-    ones stand twice.
+    The content of a row depends only on the seed, the pass and its number. Every pass has as many
+    rows as the first one: surplus rows are dropped, and missing ones are filled by repeating the
+    first ones.
 
     Args:
         documents: The documents.
         planner: Plans the rows of a pass.
-        has_pairs: Whether a row is a pair of segments.
+        has_pairs: Whether rows are pairs of segments.
         special_ids: Ids of [CLS] and [SEP].
-        room: Tokens of a row at most, special ones aside.
+        room: Maximum tokens of a row, without special tokens.
         seed: Seed of all draws.
     """
 
@@ -55,7 +55,7 @@ class TextRows:
         return len(self._plans)
 
     def count_tokens(self, number: int) -> NDArray[np.int64]:
-        """Count the tokens of every row in pass ``number``, special ones included, (N,)."""
+        """Count the tokens of every row in pass ``number``, including special tokens, (N,)."""
         plan = self._plans.open(number)
         return plan.lengths[plan.rows].astype(np.int64)
 
@@ -67,9 +67,9 @@ class TextRows:
             rows: Numbers of the rows, (B,).
 
         Returns:
-            ``lengths`` (B,); ``input_ids`` and ``token_type_ids`` of all rows one after the other,
-            special tokens included, (T,); and of segment pairs ``next_sentence_label`` (B,), 0
-            where B follows A and 1 where it is a random one.
+            ``lengths`` (B,); ``input_ids`` and ``token_type_ids`` of all rows, concatenated and
+            including special tokens, (T,); and for segment pairs ``next_sentence_label`` (B,), 0
+            if B follows A and 1 if it is random.
         """
         plan = self._plans.open(number)
         planned = plan.rows[rows]
@@ -88,13 +88,13 @@ class TextRows:
                 ids[end] = sep
                 end += 1
                 types[start:end] = place if self._has_pairs else 0
-        found = {"lengths": lengths, "input_ids": ids, "token_type_ids": types}
+        columns = {"lengths": lengths, "input_ids": ids, "token_type_ids": types}
         if self._has_pairs:
-            found["next_sentence_label"] = plan.is_random[planned].astype(np.int64)
-        return found
+            columns["next_sentence_label"] = plan.is_random[planned].astype(np.int64)
+        return columns
 
     def describe(self) -> dict[str, int | float]:
-        """Say how much text there is, and what it makes in the first pass."""
+        """Count documents, sentences and tokens, and the rows of the first pass."""
         sentences, tokens, cut = self._documents.count(self._room)
         facts: dict[str, int | float] = {
             "documents": len(self._documents),
@@ -118,36 +118,30 @@ def make_text_rows(
     max_length: int,
     seed: int,
     short_seq_prob: float = 0.1,
-    balanced: bool = False,
+    balanced_pairs: bool = False,
     name: str,
 ) -> TextRows:
     """Make rows of the documents of a split.
 
     Args:
         documents: The documents, from `encode_corpus`.
-        tokenizer: The tokenizer that made their tokens.
-        packing: ``segment_pairs`` (two segments, the second of which follows the first or is a
-            random one), ``full_sentences`` (as many sentences as fit, also of several documents) or
+        tokenizer: The tokenizer of their tokens.
+        packing: ``segment_pairs`` (two segments, the second of which follows the first or is
+            random), ``full_sentences`` (as many sentences as fit, across documents) or
             ``doc_sentences`` (as many as fit, of one document).
-        max_length: Tokens of a row at most, special ones included.
+        max_length: Maximum tokens of a row, including special tokens.
         seed: Seed of all draws.
-        short_seq_prob: Share of the documents of a pass whose pairs are of a random length.
-        balanced: Whether half of the pairs are random; else more are, since a sentence that is left
-            alone can only get a random one.
+        short_seq_prob: Share of the documents of a pass whose pairs have a random length.
+        balanced_pairs: Whether half of the pairs are random; else more are, since a single sentence
+            can only be paired with a random one.
         name: Name of the corpus, for messages.
 
     Raises:
-        ValueError: If a setting is unknown or out of range, or pairs are asked of one document.
+        ValueError: If a setting is unknown or out of range, or pairs are made of one document.
     """
-    if packing not in PACKINGS:
-        raise ValueError(f"{name}: packing={packing!r}; known: {', '.join(PACKINGS)}")
+    _check_settings(name, packing, max_length, short_seq_prob)
     has_pairs = packing == "segment_pairs"
     special = 3 if has_pairs else 2
-    shortest = special + (2 if has_pairs else 1)
-    if max_length < shortest:
-        raise ValueError(f"{name}: max_length={max_length}; {packing} needs {shortest} or more")
-    if not 0 <= short_seq_prob <= 1:
-        raise ValueError(f"{name}: short_seq_prob={short_seq_prob} must be in [0, 1]")
     if has_pairs and len(documents) < 2:
         held_out = "give validation_file or a larger validation_share, "
         raise ValueError(
@@ -159,7 +153,7 @@ def make_text_rows(
     room = max_length - special
     planner: Planner = SentencePlanner(documents, room, packing == "full_sentences", seed)
     if has_pairs:
-        planner = PairPlanner(documents, room, short_seq_prob, balanced, seed)
+        planner = PairPlanner(documents, room, short_seq_prob, balanced_pairs, seed)
     rows = TextRows(
         documents,
         planner,
@@ -169,26 +163,36 @@ def make_text_rows(
         seed=seed,
     )
     if has_pairs:
-        _check_share(rows.describe(), name, balanced=balanced)
+        _check_share(rows.describe(), name, balanced_pairs=balanced_pairs)
     return rows
 
 
-def _check_share(facts: Mapping[str, int | float], name: str, *, balanced: bool) -> None:
-    """Refuse pairs that teach nothing, and warn of those that teach little.
+def _check_settings(name: str, packing: str, max_length: int, short_seq_prob: float) -> None:
+    if packing not in PACKINGS:
+        raise ValueError(f"{name}: packing={packing!r}; known: {', '.join(PACKINGS)}")
+    shortest = 5 if packing == "segment_pairs" else 3  # special tokens, and one of each part
+    if max_length < shortest:
+        raise ValueError(f"{name}: max_length={max_length}; {packing} needs {shortest} or more")
+    if not 0 <= short_seq_prob <= 1:
+        raise ValueError(f"{name}: short_seq_prob={short_seq_prob} must be in [0, 1]")
+
+
+def _check_share(facts: Mapping[str, int | float], name: str, *, balanced_pairs: bool) -> None:
+    """Reject pairs that are useless for training, and warn about poor ones.
 
     Raises:
-        ValueError: If all pairs are random, or half of them are to be and cannot.
+        ValueError: If all pairs are random, or they cannot be balanced.
     """
     share, rows = facts["random_share"], facts["rows"]
     advice = (
         "most documents have one sentence, which only a random one can follow; check the keys "
-        "'documents' and 'sentences', or learn masked tokens alone"
+        "'documents' and 'sentences', or train masked_lm only"
     )
     if facts["sentences"] == facts["documents"]:
         raise ValueError(f"{name}: all {rows} pairs are random: {advice}")
-    if balanced and share > 0.55 + 2 / math.sqrt(rows):
+    if balanced_pairs and share > 0.55 + 2 / math.sqrt(rows):
         raise ValueError(
-            f"{name}: balanced=True, but {share:.0%} of the pairs are random: {advice}"
+            f"{name}: balanced_pairs=True, but {share:.0%} of the pairs are random: {advice}"
         )
     if share > MANY_RANDOM + 1 / math.sqrt(rows):
         logger.warning("%s: %.0f%% of the pairs are random: %s", name, 100 * share, advice)
@@ -197,5 +201,7 @@ def _check_share(facts: Mapping[str, int | float], name: str, *, balanced: bool)
 def _find_special_ids(tokenizer: PreTrainedTokenizerBase, name: str) -> tuple[int, int]:
     ids = (tokenizer.cls_token_id, tokenizer.sep_token_id)
     if None in ids:
-        raise ValueError(f"{name}: the tokenizer has no [CLS] or no [SEP]; take that of a BERT")
+        raise ValueError(
+            f"{name}: the tokenizer has no [CLS] or no [SEP]; use that of a BERT model"
+        )
     return ids

@@ -1,4 +1,4 @@
-"""Tokens of documents on disk: views of the memory-mapped columns, nothing is copied."""
+"""Tokens of documents on disk, as views of memory-mapped columns."""
 
 import hashlib
 from bisect import bisect_right
@@ -21,8 +21,8 @@ class Selection:
     Args:
         total: All rows of the dataset.
         numbers: Row numbers, ascending, (K,), int64.
-        is_inverted: Whether the rows are all but these; so the few that are held out say also
-            which are not.
+        is_inverted: Whether the rows are all but these; a few held-out rows then also define the
+            others.
     """
 
     total: int
@@ -33,11 +33,11 @@ class Selection:
         return self.total - len(self.numbers) if self.is_inverted else len(self.numbers)
 
     def rows(self) -> Numbers:
-        """List the numbers of the rows, ascending, (len(self),), int64."""
+        """Return the numbers of the rows, ascending, (len(self),), int64."""
         return np.flatnonzero(self.mask()) if self.is_inverted else self.numbers
 
     def mask(self) -> NDArray[np.bool_]:
-        """Tell of every row of the dataset whether it is one of these, (total,)."""
+        """Return for every row of the dataset whether it is selected, (total,)."""
         mask = np.full(self.total, self.is_inverted)
         mask[self.numbers] = not self.is_inverted
         return mask
@@ -47,8 +47,8 @@ class _Chunk(NamedTuple):
     """Views of the buffers of a part of the column.
 
     Args:
-        documents: Number of the first sentence of each document, and the end, (D + 1,), int32.
-        sentences: Number of the first token of each sentence, and the end, int32.
+        documents: First sentence of each document, and the end, (D + 1,), int32.
+        sentences: First token of each sentence, and the end, int32.
         tokens: All tokens, uint16 or int32.
     """
 
@@ -58,15 +58,15 @@ class _Chunk(NamedTuple):
 
 
 class TokenizedDocuments:
-    """The documents of a split as tokens, without special ones.
+    """The documents of a split as tokens, without special tokens.
 
-    Only the table of the chunks is in memory, and the numbers of the documents that are held out.
-    A pickled copy opens the same files.
+    Only the table of chunks and the numbers of held-out documents are in memory. A pickled copy
+    opens the same files.
 
     Args:
-        parts: Datasets with a column ``sentences``, and the rows of each that are the documents.
+        parts: Datasets with a column ``sentences``, each with the rows that are documents.
         split: Name of the split, for messages.
-        empty: How many documents without a token were left out of it.
+        empty: Number of skipped documents without a token.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class TokenizedDocuments:
 
     def _open(self) -> None:
         self._ends = list(accumulate(len(selection) for _, selection in self._parts))
-        # how many of the rows that are left out come before a document
+        # number of dropped rows before each document
         self._gaps = [
             selection.numbers - np.arange(len(selection.numbers)) for _, selection in self._parts
         ]
@@ -100,7 +100,7 @@ class TokenizedDocuments:
         return self._ends[-1] if self._ends else 0
 
     def offsets(self, document: int) -> NDArray[np.int32]:
-        """Find where the sentences of a document begin among its tokens, and the end, (S + 1,)."""
+        """Return the first token of each sentence of a document, and the end, (S + 1,)."""
         chunk, row = self._locate(document)
         first, last = chunk.documents[row], chunk.documents[row + 1]
         offsets = chunk.sentences[first : last + 1]
@@ -109,10 +109,10 @@ class TokenizedDocuments:
     def sentence_lengths(self, document: int) -> NDArray[np.int32]:
         """Count the tokens of each sentence of a document, (S,)."""
         offsets = self.offsets(document)
-        return offsets[1:] - offsets[:-1]  # np.diff takes longer than all the rest
+        return offsets[1:] - offsets[:-1]  # np.diff would take longer than the rest
 
     def tokens(self, document: int, first: int, last: int) -> NDArray[Any]:
-        """View the tokens ``first`` to ``last - 1`` of a document, (T,), uint16 or int32."""
+        """Return the tokens ``first`` to ``last - 1`` of a document, (T,), uint16 or int32."""
         chunk, row = self._locate(document)
         start = int(chunk.sentences[chunk.documents[row]])
         return chunk.tokens[start + first : start + last]
@@ -134,7 +134,7 @@ class TokenizedDocuments:
         return sentences, tokens, long_sentences
 
     def _locate(self, document: int) -> tuple[_Chunk, int]:
-        """Find the chunk of a document, and its row there."""
+        """Return the chunk of a document, and its row there."""
         part = bisect_right(self._ends, document)
         selection = self._parts[part][1]
         row = document - (self._ends[part - 1] if part else 0)
@@ -153,38 +153,38 @@ def count_sentences(dataset: datasets.Dataset) -> Numbers:
 
 
 def find_digests(dataset: datasets.Dataset, rows: Numbers) -> NDArray[np.uint64]:
-    """Read the digests of some rows of a dataset, which ascend, (K,)."""
-    found, start = [np.empty(0, np.uint64)], 0
+    """Return the digests of some rows of a dataset, ascending, (K,)."""
+    digests, start = [np.empty(0, np.uint64)], 0
     for chunk in dataset.data.column("digest").chunks:
         first, last = np.searchsorted(rows, [start, start + len(chunk)])
-        found.append(chunk.to_numpy()[rows[first:last] - start])
+        digests.append(chunk.to_numpy()[rows[first:last] - start])
         start += len(chunk)
-    return np.concatenate(found)
+    return np.concatenate(digests)
 
 
 def find_equal(dataset: datasets.Dataset, digests: NDArray[np.uint64]) -> Numbers:
-    """Find the rows of a dataset whose digests are among some others.
+    """Return the rows of a dataset whose digests are in a list.
 
     Args:
-        dataset: Rows with a column ``digest``, of which a part at a time is in memory.
-        digests: The others, ascending, (D,).
+        dataset: Rows with a column ``digest``.
+        digests: The list, ascending, (D,).
 
     Returns:
         Numbers of the rows, ascending, int64.
     """
-    found, start = [np.empty(0, np.int64)], 0
+    equal, start = [np.empty(0, np.int64)], 0
     for chunk in dataset.data.column("digest").chunks if len(digests) else []:
         own = chunk.to_numpy()
         places = np.searchsorted(digests, own).clip(max=len(digests) - 1)
-        found.append(start + np.flatnonzero(digests[places] == own))
+        equal.append(start + np.flatnonzero(digests[places] == own))
         start += len(chunk)
-    return np.concatenate(found)
+    return np.concatenate(equal)
 
 
 def fingerprint(dataset: datasets.Dataset) -> str:
-    """Hash what the documents of a dataset are and how they are split, but not their tokens.
+    """Hash the documents of a dataset and the lengths of their sentences, but not their tokens.
 
-    With the tokenizer that tells the tokens, and takes a fraction of the time to read them all.
+    Together with the tokenizer this determines the tokens, in a fraction of the time.
     """
     hashes = [hashlib.blake2b(digest_size=16) for _ in range(3)]
     for chunk in _view_chunks(dataset):
@@ -193,7 +193,7 @@ def fingerprint(dataset: datasets.Dataset) -> str:
         hashes[1].update(np.diff(chunk.sentences[first : last + 1]).tobytes())
     for digests in dataset.data.column("digest").chunks:
         hashes[2].update(digests.to_numpy().tobytes())
-    return "".join(found.hexdigest() for found in hashes)
+    return "".join(one.hexdigest() for one in hashes)
 
 
 def _view_chunks(dataset: datasets.Dataset) -> list[_Chunk]:

@@ -6,6 +6,7 @@ Source: Rajpurkar et al. 2016 (SQuAD 1.1) and 2018 (SQuAD 2.0, with unanswerable
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import ne
 from typing import Any, ClassVar
 
 import datasets
@@ -16,7 +17,15 @@ from datasets_scripts.files.readers import PLAIN_FORMAT, FileFormat, Record
 from datasets_scripts.files.splits import is_test
 from datasets_scripts.files.squad import ANSWER_COLUMN, SQUAD_SUFFIXES, read_squad
 
-from .row_format import Row, RowFormat, find_text_problem, make_features, normalize_value
+from .row_format import (
+    Row,
+    RowFormat,
+    add_id,
+    find_text_problem,
+    make_features,
+    normalize_value,
+    text_or_empty,
+)
 from .windows import WindowSizes, encode_questions
 
 logger = logging.getLogger(__name__)
@@ -70,7 +79,7 @@ class QuestionFormat(RowFormat):
     def to_row(self, record: Record, number: int, split: str) -> Row:
         """Convert a question."""
         texts = [record.values.get(column) for column in self.text_columns]
-        question, passage = (text if isinstance(text, str) else "" for text in texts)
+        question, passage = map(text_or_empty, texts)
         row_id = normalize_value(record.values.get(self.id_column or "id"))
         problem = record.problem or find_text_problem(self.text_columns, texts)
         row: Row = {"answers": [], "answer_starts": [], "label": None, "moved": 0}
@@ -85,7 +94,7 @@ class QuestionFormat(RowFormat):
             "sentence1": question.strip(),
             "sentence2": passage,
             "line": record.line,
-            "problem": f"{problem} (id {row_id})" if problem and row_id else problem,
+            "problem": add_id(problem, row_id),
         }
 
     def check_split(self, rows: datasets.Dataset, where: str, split: str) -> datasets.Dataset:
@@ -133,7 +142,8 @@ class QuestionFormat(RowFormat):
 
     def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
         """Tokenize questions with windows of their passages; see `WindowSizes`."""
-        return encode_questions(rows, tokenizer, WindowSizes(**options))
+        given = {name: size for name, size in options.items() if size is not None}
+        return encode_questions(rows, tokenizer, WindowSizes(**given))
 
     def head_facts(self, train: datasets.Dataset) -> dict[str, Any]:
         """Describe the training rows as far as a head depends on them."""
@@ -150,13 +160,14 @@ class QuestionFormat(RowFormat):
             ValueError: If they have another form, are missing, or one is not in the passage.
         """
         given = _list_answers(values.get(self.label_column or ""))
-        is_impossible = values.get("is_impossible")
-        if given is None and not is_impossible:
-            if not is_test(split):
-                raise ValueError("no answers, which only test questions may lack")
-            return {}
-        if is_impossible and given:
-            raise ValueError("is_impossible, although it has answers")
+        if values.get("is_impossible"):
+            if given:
+                raise ValueError("is_impossible, although it has answers")
+            given = []
+        if given is None:
+            if is_test(split):
+                return {}
+            raise ValueError("no answers, which only test questions may lack")
         if not given:
             return {"label": 0}
         starts = [find_answer(passage, text, start) for text, start in given]
@@ -164,7 +175,7 @@ class QuestionFormat(RowFormat):
             "answers": [text for text, _ in given],
             "answer_starts": starts,
             "label": 1,
-            "moved": sum(start != said for start, (_, said) in zip(starts, given, strict=True)),
+            "moved": sum(map(ne, starts, (start for _, start in given))),
         }
 
 

@@ -219,6 +219,16 @@ def is_numeral(text: str) -> bool:
         return False
 
 
+def text_or_empty(value: Any) -> str:
+    """Return a text, or an empty one for any other value."""
+    return value if isinstance(value, str) else ""
+
+
+def add_id(problem: str, row_id: str) -> str:
+    """Add the id of a row, if it has one, to its problem, if it has one."""
+    return f"{problem} (id {row_id})" if problem and row_id else problem
+
+
 def find_text_problem(columns: tuple[str, ...], texts: list[Any]) -> str:
     """Return what is wrong with the texts of a row; empty if they are valid."""
     for column, text in zip(columns, texts, strict=True):

@@ -20,10 +20,12 @@ from .encoding import encode_rows
 from .row_format import (
     Row,
     RowFormat,
+    add_id,
     find_text_problem,
     is_numeral,
     make_features,
     normalize_value,
+    text_or_empty,
 )
 
 UNDECIDED = "undecided"  # the problem of a row on which the annotators did not agree
@@ -66,8 +68,8 @@ class SentenceFormat(RowFormat):
         text_problem = find_text_problem(self.text_columns, texts)
         if problem != UNDECIDED:
             problem = record.problem or ", ".join(filter(None, (text_problem, problem)))
-            problem += f" (id {row_id})" if problem and row_id else ""
-        sentences = [text.strip() if isinstance(text, str) else "" for text in texts]
+            problem = add_id(problem, row_id)
+        sentences = [text_or_empty(text).strip() for text in texts]
         return {
             "id": row_id or str(number),
             **dict(zip(self._sentence_names(), sentences, strict=True)),

@@ -1,13 +1,13 @@
-"""Turn sentences with tags into tokens: windows that miss no word, with their neighbours."""
+"""Tokenize sentences with tags, in windows, with or without their document context."""
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import datasets
 from transformers import PreTrainedTokenizerBase
 
-# Of a token that has no label, and of a word whose tag nobody knows.
+# of a token without a label, and of a word with an unknown tag
 IGNORED_LABEL, UNKNOWN_LABEL = -100, -1
 TOKENIZED_SENTENCES = 1000
 
@@ -15,13 +15,13 @@ Pieces = list[list[int]]
 
 
 class Window(NamedTuple):
-    """A part of a sentence: words ``start`` to ``end`` are read, of which some are labelled here.
+    """A part of a sentence, with labels for some of its words.
 
     Args:
         start: First word.
-        end: Behind the last word.
-        first: First word that is labelled.
-        last: Behind the last word that is labelled.
+        end: Last word, exclusive.
+        first: First labeled word.
+        last: Last labeled word, exclusive.
     """
 
     start: int
@@ -31,14 +31,14 @@ class Window(NamedTuple):
 
 
 def cut_windows(sizes: Sequence[int], room: int) -> list[Window]:
-    """Cut a sentence that is too long into windows that overlap by about half.
+    """Split a long sentence into windows that overlap by about half.
 
-    Every word is labelled once, in the window where there is most on its shorter side (Devlin et
-    al. 2019's rule of maximum context for answers).
+    Every word is labeled once, in the window with most context on its shorter side (the maximum
+    context rule of Devlin et al. 2019 for answers).
 
     Args:
         sizes: Tokens of each word, at most ``room``.
-        room: Tokens of a window at most.
+        room: Maximum tokens of a window.
     """
     ends = [0, *accumulate(sizes)]
     if ends[-1] <= room:
@@ -74,24 +74,24 @@ def encode_tagged(
     max_length: int,
     document_context: bool = False,
 ) -> datasets.Dataset:
-    """Encode sentences with tags; a sentence that is too long becomes several rows.
+    """Encode sentences with tags; a long sentence becomes several rows.
 
-    The first token of a word has its label, all others have -100. A word without any token, as a
-    control character, becomes the unknown token.
+    The first token of a word has its label, all others have -100. A word without any token, such as
+    a control character, becomes the unknown token.
 
     Args:
-        rows: Rows with id, words, document and tags (if labelled).
+        rows: Rows with id, words, document and tags (if labeled).
         tokenizer: Tokenizer of the model.
-        max_length: Tokens of a row at most, special tokens included.
-        document_context: Whether what is left of ``max_length`` is filled with the words before and
-            after the sentence in its document, as many on both sides, without labels.
+        max_length: Maximum tokens of a row, including special tokens.
+        document_context: Whether to fill the rest of ``max_length`` with unlabeled words before and
+            after the sentence in its document, evenly on both sides.
 
     Returns:
-        Rows with id and number (``sentence``) of the sentence, the words that are labelled,
-        input_ids, token_type_ids, length and labels, -1 for a word whose tag is unknown.
+        Rows with id and number (``sentence``) of the sentence, the labeled words, input_ids,
+        token_type_ids, length and labels, -1 for a word with an unknown tag.
     """
     room = max_length - 2
-    pieces = [words for batch in _tokenize(rows, tokenizer, room) for words in batch]
+    pieces = list(chain.from_iterable(_tokenize(rows, tokenizer, room)))
     tags = rows["tags"][:] if "tags" in rows.column_names else None
     documents = rows["document"][:]
     names, words = rows["id"][:], rows["words"][:]
@@ -100,14 +100,11 @@ def encode_tagged(
         known = [UNKNOWN_LABEL] * len(sentence) if tags is None else tags[number]
         for window in cut_windows([len(word) for word in sentence], room):
             ids, labels = _label(sentence, known, window)
-            if document_context and window.end - window.start == len(sentence):
-                before, after = _find_context(pieces, documents, number, room - len(ids))
-                ids = [*before, *ids, *after]
-                labels = [
-                    *[IGNORED_LABEL] * len(before),
-                    *labels,
-                    *[IGNORED_LABEL] * len(after),
-                ]
+            is_whole = window.end - window.start == len(sentence)
+            free = room - len(ids) if document_context and is_whole else 0
+            before, after = _find_context(pieces, documents, number, free)
+            ids = [*before, *ids, *after]
+            labels = [IGNORED_LABEL] * len(before) + labels + [IGNORED_LABEL] * len(after)
             columns["id"].append(names[number])
             columns["sentence"].append(number)
             columns["words"].append(words[number][window.first : window.last])
@@ -133,7 +130,7 @@ def _features() -> dict[str, Any]:
 def _tokenize(
     rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, room: int
 ) -> Iterator[list[Pieces]]:
-    """Tokenize the words of some sentences; a word has at least one token, and fits a window."""
+    """Yield tokens by word of batches of sentences; a word has a token, and fits a window."""
     for batch in rows.select_columns(["words"]).iter(TOKENIZED_SENTENCES):
         encoded = tokenizer(
             batch["words"],
@@ -145,14 +142,14 @@ def _tokenize(
             return_token_type_ids=False,
             verbose=False,
         )
-        found: list[Pieces] = []
+        sentences: list[Pieces] = []
         for number, words in enumerate(batch["words"]):
             pieces: Pieces = [[] for _ in words]
             places = encoded.word_ids(number)
             for token, word in zip(encoded["input_ids"][number], places, strict=True):
                 pieces[word].append(token)
-            found.append([word[:room] or [tokenizer.unk_token_id] for word in pieces])
-        yield found
+            sentences.append([word[:room] or [tokenizer.unk_token_id] for word in pieces])
+        yield sentences
 
 
 def _label(pieces: Pieces, tags: Sequence[int], window: Window) -> tuple[list[int], list[int]]:
@@ -169,7 +166,7 @@ def _label(pieces: Pieces, tags: Sequence[int], window: Window) -> tuple[list[in
 def _find_context(
     pieces: Sequence[Pieces], documents: Sequence[int], number: int, room: int
 ) -> tuple[list[int], list[int]]:
-    """Find whole words before and after a sentence in its document."""
+    """Return tokens of whole words before and after a sentence in its document."""
     before = _nearest(pieces, documents, number, -1, room)
     after = _nearest(pieces, documents, number, 1, room)
     half = room // 2
@@ -192,16 +189,16 @@ def _find_context(
 def _nearest(
     pieces: Sequence[Pieces], documents: Sequence[int], number: int, step: int, room: int
 ) -> list[list[int]]:
-    """List the words of the neighbours on one side, the nearest first, that fill the room."""
-    found: list[list[int]] = []
+    """List words of the neighbors on one side, the nearest first, up to the room."""
+    nearest: list[list[int]] = []
     used = 0
     other = number + step
     while 0 <= other < len(pieces) and documents[other] == documents[number] and used < room:
         words = pieces[other] if step > 0 else pieces[other][::-1]
         for word in words:
             if used + len(word) > room:
-                return found
-            found.append(word)
+                return nearest
+            nearest.append(word)
             used += len(word)
         other += step
-    return found
+    return nearest

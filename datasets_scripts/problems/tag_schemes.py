@@ -26,7 +26,7 @@ def find_scheme(path: str, sentences: Iterable[TaggedRecord], declared: str | No
 
     Args:
         path: The file, for messages.
-        sentences: Its sentences.
+        sentences: Its sentences; all are read.
         declared: ``iob1``, ``iob2``, ``iob`` for spans that begin as in either, ``plain`` for tags
             of single tokens; None detects the scheme.
 
@@ -37,9 +37,9 @@ def find_scheme(path: str, sentences: Iterable[TaggedRecord], declared: str | No
     Raises:
         ValueError: If schemes are mixed, or another one was declared; the message has the line.
     """
+    first = _find_evidence(sentences)
     if declared == "plain":
         return "plain"
-    first = _find_evidence(sentences)
     spans = [kind for kind in ("iob1", "iob2") if kind in first]
     if "plain" in first:
         if not spans and declared is None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, ClassVar, Self
 
 import datasets
@@ -124,20 +123,19 @@ class TagFormat(RowFormat):
         paths = [source.path for source in sources.values() if source.path is not None]
         conll = [path for path in paths if find_suffix(path) not in RECORD_SUFFIXES]
         counted = replace(self, num_columns=count_columns(conll[0])) if conll else self
+        tags: dict[str, set[str]] = {split: set() for split in sources}
         schemes = {
-            split: find_scheme(source.name, counted._read_tags(source), self.scheme)
+            split: find_scheme(source.name, counted._read_tags(source, tags[split]), self.scheme)
             for split, source in sources.items()
         }
         # whether tags are of tokens or of spans is decided by the training rows
         scheme = schemes["train"]
-        train = sources["train"]
-        tags = set(chain.from_iterable(tags for _, tags in counted._read_tags(train)))
-        names = self.labels or list_tags(tags, scheme)
-        # without any valid sentence, what is wrong with them is reported with the rows
-        if tags and len(names) < 2:
+        names = self.labels or list_tags(tags["train"], scheme)
+        # without any valid sentence, their problems are reported with the rows
+        if tags["train"] and len(names) < 2:
             raise ValueError(
-                f"{train.name}: the training rows have the tags {list(names)}, at least two are "
-                f"needed; check label_column={self.label_column!r}"
+                f"{sources['train'].name}: the training rows have the tags {list(names)}, at least "
+                f"two are needed; check label_column={self.label_column!r}"
             )
         return replace(counted, scheme=scheme, tag_names=names)
 
@@ -181,11 +179,13 @@ class TagFormat(RowFormat):
     def _columns(self, word: str, tag: str) -> tuple[str, str]:
         return (self.text_columns or (word,))[0], self.label_column or tag
 
-    def _read_tags(self, source: RowSource) -> Iterator[TaggedRecord]:
-        """Yield the sentences that have tags, without invalid ones."""
+    def _read_tags(self, source: RowSource, distinct: set[str]) -> Iterator[TaggedRecord]:
+        """Yield the valid sentences that have tags, and collect the distinct tags."""
         for record in source.read(self):
-            if not record.problem and record.values["tags"] is not None:
-                yield record, record.values["tags"]
+            tags = record.values.get("tags")
+            if not record.problem and tags is not None:
+                distinct.update(tags)
+                yield record, tags
 
     def _check_lists(self, record: Record, number: int) -> Record:
         """Check a record with lists of words and tags."""

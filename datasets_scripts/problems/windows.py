@@ -1,4 +1,4 @@
-"""Questions with the windows of their passages, as tokens.
+"""Tokenize questions with windows of their passages.
 
 Source: Devlin et al. 2019, section 4.2, and its code, ``run_squad.py`` of google-research/bert.
 """
@@ -15,9 +15,9 @@ from transformers import PreTrainedTokenizerBase
 
 from datasets_scripts.files.progress import progress_bars
 
-LONG_MAP = 5_000  # questions; fewer are encoded before a progress bar could be read
-BATCH = 200  # questions that are tokenized together, so that a passage of several is so once
-# length of a window as a part of the score of a token in it, by google-research/bert
+LONG_MAP = 5_000  # questions; fewer are encoded before a progress bar is of use
+BATCH = 200  # questions tokenized together, so that a shared passage is tokenized once
+# weight of the length of a window in the context of its tokens, as in google-research/bert
 LENGTH_WEIGHT = 0.01
 
 Span = tuple[int, int]
@@ -25,16 +25,16 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class WindowSizes:
-    """How questions and passages are cut.
+    """Sizes of questions and windows.
 
     Args:
-        max_length: Tokens of a row at most, special ones included.
-        max_question_length: Tokens of a question at most; the others are cut off.
-        doc_stride: Tokens from the start of a window to that of the next one. It is a step, as in
-            google-research/bert, and not the overlap that tokenizers call ``stride``.
+        max_length: Maximum tokens of a row, including special tokens.
+        max_question_length: Maximum tokens of a question, which is truncated.
+        doc_stride: Tokens from the start of a window to the start of the next one: a step, as in
+            google-research/bert, not the overlap that tokenizers call ``stride``.
 
     Raises:
-        ValueError: If a number is below 1, or a question could leave no room for a passage.
+        ValueError: If a size is below 1, or a question may leave no room for a passage.
     """
 
     max_length: int
@@ -47,7 +47,7 @@ class WindowSizes:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.max_length < self.max_question_length + 4:
             raise ValueError(
-                f"max_length={self.max_length} leaves no room for a passage beside a question of "
+                f"max_length={self.max_length} leaves no room for a passage next to a question of "
                 f"max_question_length={self.max_question_length} tokens and three special ones; "
                 "raise max_length (384 is usual) or lower max_question_length"
             )
@@ -59,31 +59,32 @@ def encode_questions(
     """Encode questions as ``[CLS] question [SEP] window [SEP]``, one row for each window.
 
     Args:
-        rows: Questions with id, sentence1, sentence2 (the passage) and, if they are labelled,
-            label, answers and answer_starts.
+        rows: Questions with id, sentence1, sentence2 (the passage) and, if labeled, label, answers
+            and answer_starts.
         tokenizer: A fast tokenizer, that of the model.
-        sizes: How they are cut.
+        sizes: Sizes of questions and windows.
 
     Returns:
         Rows in the order of the questions, all windows of a question together:
 
         - ``id`` of the question, ``input_ids``, ``token_type_ids`` (1 for the passage), ``length``;
-        - ``labels``: the places of the first and the last token of the first answer, [start, end];
-          both are 0, that of [CLS], if the answer is not whole within the window. Only if labelled;
-        - ``answers``: the texts of all right answers; only if labelled;
-        - ``passage``: the text of the window, and ``passage_start``, its place in the whole passage
+        - ``labels``: positions of the first and the last token of the first answer, [start, end];
+          both are 0, the position of [CLS], unless the window contains the whole answer. Only if
+          labeled;
+        - ``answers``: the texts of all correct answers; only if labeled;
+        - ``passage``: the text of the window, and ``passage_start``, its start in the whole passage
           in characters;
-        - ``first_token``: place of the first passage token in ``input_ids``, and ``token_starts``
-          and ``token_ends``, the characters of each passage token in ``passage``;
-        - ``owned``: [first, last + 1] of the passage tokens of this window that have more context
-          here than in any other one. Only with them an answer may begin.
+        - ``first_token``: position of the first passage token in ``input_ids``, and
+          ``token_starts`` and ``token_ends``, the characters of each passage token in ``passage``;
+        - ``owned``: [first, last + 1] of the passage tokens that have more context in this window
+          than in any other one. Only these may start an answer.
 
     Raises:
-        ValueError: If the tokenizer cannot tell which characters a token is made of.
+        ValueError: If the tokenizer does not report the characters of tokens.
     """
     if not tokenizer.is_fast:
         raise ValueError(
-            f"{type(tokenizer).__name__} does not say which characters a token is made of; use a "
+            f"{type(tokenizer).__name__} does not report the characters of tokens; use a "
             "fast tokenizer (tokenizer.json)"
         )
     with progress_bars(shown=len(rows) > LONG_MAP):
@@ -93,22 +94,21 @@ def encode_questions(
             batch_size=BATCH,
             fn_kwargs={"tokenizer": tokenizer, "sizes": sizes},
             remove_columns=rows.column_names,
-            features=_make_features(is_labelled="label" in rows.column_names),
+            features=_make_features(is_labeled="label" in rows.column_names),
             desc="encode",
         )
 
 
 def cut_windows(length: int, room: int, doc_stride: int) -> list[Span]:
-    """Cut a passage into windows.
+    """Split a passage into windows.
 
     Args:
         length: Tokens of the passage.
-        room: Tokens of a window at most.
-        doc_stride: Tokens from the start of a window to that of the next one.
+        room: Maximum tokens of a window.
+        doc_stride: Tokens from the start of a window to the start of the next one.
 
     Returns:
-        The first token of each window and the one after its last; one empty window of an empty
-        passage.
+        First and last token (exclusive) of each window; one empty window for an empty passage.
     """
     step = min(room, doc_stride)
     starts = range(0, max(1, length - room + step), step)
@@ -116,17 +116,17 @@ def cut_windows(length: int, room: int, doc_stride: int) -> list[Span]:
 
 
 def share_tokens(windows: Sequence[Span]) -> list[Span]:
-    """Give every token of a passage to the window in which it has most context.
+    """Assign every token of a passage to the window in which it has most context.
 
-    The context is ``min(left, right) + 0.01 * length of the window``; of two windows with as much
-    it is the first one. As both numbers fall and rise by steps of one, a window has all its own
-    tokens one after the other, and its neighbours decide where they end.
+    The context is ``min(left, right) + 0.01 * length of the window``; the first of two windows
+    wins a tie. As left and right context change by one per token, the tokens of a window are
+    consecutive, and only neighboring windows need to be compared.
 
     Args:
-        windows: First token and the one after the last of each window, as `cut_windows` made them.
+        windows: First and last token (exclusive) of each window, from `cut_windows`.
 
     Returns:
-        The same of the tokens that are given to each window.
+        First and last token (exclusive) that each window owns.
     """
     cuts = [0]
     for left, right in pairwise(windows):
@@ -143,7 +143,7 @@ def _context(tokens: NDArray[np.int64], window: Span) -> NDArray[np.float64]:
     return nearest + LENGTH_WEIGHT * (end - first)
 
 
-def _make_features(*, is_labelled: bool) -> datasets.Features:
+def _make_features(*, is_labeled: bool) -> datasets.Features:
     number, numbers = datasets.Value("int32"), datasets.List(datasets.Value("int32"))
     features = {
         "id": datasets.Value("string"),
@@ -157,7 +157,7 @@ def _make_features(*, is_labelled: bool) -> datasets.Features:
         "token_ends": numbers,
         "owned": numbers,
     }
-    if is_labelled:
+    if is_labeled:
         features |= {
             "labels": datasets.List(datasets.Value("int32"), length=2),
             "answers": datasets.List(datasets.Value("string")),
@@ -170,7 +170,7 @@ def _encode_batch(
 ) -> dict[str, list[Any]]:
     questions = _tokenize(tokenizer, batch["sentence1"])
     passages = _tokenize(tokenizer, list(dict.fromkeys(batch["sentence2"])))
-    found: list[dict[str, Any]] = []
+    encoded: list[dict[str, Any]] = []
     for place, (question, text) in enumerate(
         zip(batch["sentence1"], batch["sentence2"], strict=True)
     ):
@@ -190,13 +190,13 @@ def _encode_batch(
             if "label" in batch:
                 row["labels"] = _label(answer, window, len(head))
                 row["answers"] = batch["answers"][place]
-            found.append(row)
-    return {name: [row[name] for row in found] for name in found[0]}
+            encoded.append(row)
+    return {name: [row[name] for row in encoded] for name in encoded[0]}
 
 
 @dataclass(frozen=True)
 class _Tokens:
-    """The tokens of a text: ids, and the characters that they are made of, (T,)."""
+    """Tokens of a text: ids, and first and last character (exclusive), (T,)."""
 
     ids: list[int]
     starts: NDArray[np.int64]
@@ -204,7 +204,7 @@ class _Tokens:
 
 
 def _tokenize(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> dict[str, _Tokens]:
-    # Padding and truncation are said aloud: a tokenizer.json can carry its own.
+    # Padding and truncation are explicit: a tokenizer.json can contain its own.
     encoded = tokenizer(
         texts,
         add_special_tokens=False,
@@ -213,19 +213,19 @@ def _tokenize(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> dict[str,
         return_offsets_mapping=True,
         return_attention_mask=False,
         return_token_type_ids=False,
-        verbose=False,  # no warning of texts that are too long: they are cut into windows
+        verbose=False,  # no warning about long texts: they are split into windows
     )
-    found = {}
+    tokens = {}
     for text, ids, offsets in zip(
         texts, encoded["input_ids"], encoded["offset_mapping"], strict=True
     ):
         starts, ends = np.asarray(offsets, dtype=np.int64).reshape(-1, 2).T
-        found[text] = _Tokens(ids, starts, ends)
-    return found
+        tokens[text] = _Tokens(ids, starts, ends)
+    return tokens
 
 
 def _find_tokens(passage: _Tokens, answers: list[str], starts: list[int]) -> Span | None:
-    """Find the first and last token of the narrowest span that covers the first answer."""
+    """Return first and last token of the shortest span that covers the first answer."""
     if not answers:
         return None
     text = answers[0]
@@ -233,12 +233,12 @@ def _find_tokens(passage: _Tokens, answers: list[str], starts: list[int]) -> Spa
     end = starts[0] + len(text.rstrip())
     first = int(np.searchsorted(passage.ends, start, side="right"))
     last = int(np.searchsorted(passage.starts, end, side="left")) - 1
-    # no token at all: the answer is made of characters that the tokenizer drops
+    # no token: the tokenizer drops all characters of the answer
     return (first, last) if first <= last else None
 
 
 def _label(answer: Span | None, window: Span, shift: int) -> Span:
-    """Place an answer in a row, or at [CLS] if it is not whole within the window."""
+    """Return the positions of an answer in a row, or [CLS] unless the window contains it."""
     if answer is None or answer[0] < window[0] or answer[1] >= window[1]:
         return (0, 0)
     return (answer[0] - window[0] + shift, answer[1] - window[0] + shift)

@@ -1,1 +1,1 @@
-"""Generated data sets, for tests and a first run."""
+"""Generated data, for tests and a first run: ``task_rows`` (tasks) and ``documents`` (text)."""

@@ -1,4 +1,4 @@
-"""Words and sentences of the built-in text; `documents.py` says how they are put together."""
+"""Words and templates of the built-in text; `documents.py` combines them."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ class Theme(NamedTuple):
     Args:
         place: Where the work is done.
         worker: Who works there.
-        steps: The work, a verb and a thing each, in the order in which it is done.
+        steps: The work, a verb and a thing each, in order.
     """
 
     place: str

@@ -1,10 +1,10 @@
-"""Generate the built-in text: little reports of a day's work, for a first pre-training.
+"""Generate the built-in text: short reports of a day's work, for a first pretraining.
 
-Each document is about one of twelve themes. The place or the worker of the theme is in every
-sentence, and one of two people, so that most words can be told from those around them, and two
-pieces of one document from pieces of two. The hours go forward and the steps of the work have an
-order. Held-out documents are about other pairs of people than their theme has in training, in the
-same words; fewer than one in four of their sentences occurs in training, too.
+Each document is about one of twelve themes. Every sentence mentions the place or the worker of the
+theme, and one of two names, so that most words can be predicted from their context, and segments of
+one document be told from segments of two. Hours and steps of the work are in order. Held-out
+documents combine themes with other pairs of names than training documents; fewer than one in four
+of their sentences occurs in training.
 """
 
 import random
@@ -32,10 +32,10 @@ def generate_documents(seed: int = SEED) -> dict[str, list[str]]:
         seed: Seed of all choices; the same seed gives the same documents.
 
     Returns:
-        Documents by split; a document has ten to sixteen sentences, one a line.
+        Documents by split, of ten to sixteen sentences, one per line.
     """
     rng = random.Random(f"sample_text {seed}")
-    seen: set[tuple[str, frozenset[str]]] = set()  # themes with their people
+    seen: set[tuple[str, frozenset[str]]] = set()  # themes with their names
     splits: dict[str, list[str]] = {}
     for split, size in SIZES.items():
         documents: list[str] = []
@@ -55,10 +55,10 @@ def _draw_story(rng: random.Random) -> _Story:
 
 
 def _tell(rng: random.Random, story: _Story) -> list[str]:
-    """Tell four to six steps of the work, with remarks on some of them."""
+    """Write four to six steps of the work, with remarks on some of them."""
     steps = story.theme.steps
     told = sorted(rng.sample(range(len(steps)), rng.randint(4, len(steps))))
-    # At least ten sentences: two open, two close, and six are steps and remarks.
+    # at least ten sentences: two opening, two closing, and six steps and remarks
     remarked = set(rng.sample(told, rng.randint(6 - len(told), len(told))))
     hour = rng.randrange(len(words.HOURS) - len(told) + 1)
     sentences = [_fill(rng, ways, story) for ways in words.OPENINGS]
@@ -74,7 +74,7 @@ def _tell(rng: random.Random, story: _Story) -> list[str]:
 
 
 def _fill(rng: random.Random, ways: tuple[str, ...], story: _Story, **facts: str) -> str:
-    """Say it in one of several ways; what the story leaves open is drawn anew."""
+    """Fill one of several templates; values that the story leaves open are drawn."""
     return rng.choice(ways).format(
         place=story.theme.place,
         worker=story.theme.worker,

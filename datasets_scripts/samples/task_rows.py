@@ -1,8 +1,8 @@
-"""Generate the built-in sample: three small tasks that a model can really learn.
+"""Generate the built-in samples: three small tasks that a model can learn.
 
-Reviews with five grades of sentiment, pairs of questions that ask the same or not, and pairs of
-scenes that share more or less of their meaning. Every text is put together from the words of
-`task_words.py`; no held-out text occurs in the training rows.
+Reviews with five grades of sentiment, pairs of questions that are paraphrases or not, and pairs of
+scenes with graded similarity. Texts are composed of the words in `task_words.py`; no held-out text
+occurs in the training rows.
 """
 
 import random
@@ -13,7 +13,7 @@ from . import task_words as words
 
 SIZES = {"train": 2000, "validation": 300, "test": 200}
 SEED = 20190719
-# Points of a scene's score, out of 5: who and what is done weigh more.
+# Points of a scene's score, out of 5: subject and action have more weight.
 SLOT_POINTS = {"subject": 1.5, "action": 1.5, "object": 1.0, "place": 1.0}
 
 Row = dict[str, Any]
@@ -30,14 +30,14 @@ def generate_rows(dataset: str, seed: int = SEED) -> dict[str, list[Row]]:
         Rows by split, with sentence1, sentence2 (pairs only) and label.
 
     Raises:
-        ValueError: If there is no such sample.
+        ValueError: If the sample is unknown.
     """
     if dataset not in GENERATORS:
         raise ValueError(f"unknown sample {dataset!r}; known samples: {', '.join(GENERATORS)}")
     generate = GENERATORS[dataset]
     rng = random.Random(f"{dataset} {seed}")
     splits: dict[str, list[Row]] = {}
-    seen: set[str] = set()  # texts of the splits made so far
+    seen: set[str] = set()  # texts of the previous splits
     for split, size in SIZES.items():
         rows: dict[tuple[str, ...], Row] = {}
         while len(rows) < size:
@@ -51,7 +51,7 @@ def generate_rows(dataset: str, seed: int = SEED) -> dict[str, list[Row]]:
 
 
 def _generate_review(rng: random.Random) -> Row:
-    """A review of one or two judgements; its grade is their mean, so two can cancel out."""
+    """Generate a review of one or two judgments, whose grade is their mean."""
     grade = rng.choice(range(-2, 3))
     opening = rng.choice(words.OPENINGS).format(genre=rng.choice(words.GENRES))
     first_aspect, second_aspect = rng.sample(words.ASPECTS, 2)
@@ -67,7 +67,7 @@ def _generate_review(rng: random.Random) -> Row:
 
 
 def _judge(rng: random.Random, aspect: str, strength: int) -> str:
-    """Say one thing about an aspect, as strong as asked."""
+    """Judge an aspect with a given strength."""
     form = rng.choice(("adjective", "adverb", "verb", "turn"))
     if form == "verb":
         return f"{rng.choice(words.VIEWERS)} {rng.choice(words.VERBS[strength])} the {aspect}"
@@ -81,7 +81,7 @@ def _judge(rng: random.Random, aspect: str, strength: int) -> str:
 
 
 def _turn(rng: random.Random, strength: int) -> str:
-    """Reach a strength by turning milder words: "very weak", "not good", "neither good nor"."""
+    """Express a strength by modifying milder words: "very weak", "not good", "neither good nor"."""
     if strength == 0:
         good, bad = rng.choice(words.ADJECTIVES[1]), rng.choice(words.ADJECTIVES[-1])
         return f"neither {good} nor {bad}"
@@ -92,7 +92,7 @@ def _turn(rng: random.Random, strength: int) -> str:
 
 
 def _generate_questions(rng: random.Random) -> Row:
-    """Two questions; unless both ask the same, they share the topic, or the kind of question."""
+    """Generate two questions; unless they are paraphrases, they share topic or kind."""
     is_paraphrase = rng.random() < 0.5
     topics = rng.sample(range(len(words.TOPICS)), 2)
     kinds = rng.sample(range(len(words.QUESTIONS)), 2)
@@ -110,7 +110,7 @@ def _ask(rng: random.Random, topic: int, kind: int) -> str:
 
 
 def _generate_scenes(rng: random.Random) -> Row:
-    """Two scenes; the score is the share of meaning that both have, of 5."""
+    """Generate two scenes with the score of the meaning that they share, out of 5."""
     slots = {
         "subject": words.SUBJECTS,
         "action": words.ACTIONS,

@@ -1,6 +1,6 @@
-"""Words and templates of the built-in sample; `task_rows.py` says how they are put together."""
+"""Words and templates of the built-in samples; `task_rows.py` combines them."""
 
-# Reviews: what is judged, and words by strength of the judgement, from -2 to 2.
+# Reviews: aspects, and words by strength of the judgment, from -2 to 2.
 ASPECTS = (
     "acting", "plot", "script", "music", "camera work", "dialogue", "ending", "pacing",
     "story", "cast", "direction", "humor", "editing", "lead performance", "opening scene",
@@ -24,7 +24,7 @@ EMPHASES = ("simply", "absolutely")
 HEDGES = ("fairly", "rather", "quite", "mostly")
 NEGATIONS = ("not", "never")
 VIEWERS = ("I", "we", "my friends", "most people", "the critics", "my parents")
-# None of these says whether the film is good.
+# None of these is a judgment of the film.
 OPENINGS = (
     "in this {genre}, ", "for a {genre}, ", "in the second half, ", "after the first hour, ",
     "from beginning to end, ", "throughout the {genre}, ", "on the big screen, ", "",

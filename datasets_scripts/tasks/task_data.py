@@ -339,18 +339,19 @@ def _check_files(data: TaskData, kind: type[RowFormat]) -> None:
     for key in ("train_file", "validation_file"):
         if getattr(data, key) is None:
             raise ValueError(f"{where}: {key} is missing; only test_file is optional")
-    for split in data.extra_files or {}:
-        if not EXTRA_SPLIT.fullmatch(split):
-            raise ValueError(
-                f"{where}: extra_files: {split!r} is not a split; names start with validation_ "
-                "(labeled) or test_, as in validation_hard"
-            )
-    for path in data.files.values() if kind.file_suffixes else ():
-        if find_suffix(path) not in (kind.file_suffixes or ()):
-            raise ValueError(
-                f"{where}: {kind.problem_type} rows cannot be read from {path!r}; known suffixes: "
-                f"{', '.join(kind.file_suffixes or ())}"
-            )
+    if unknown := [split for split in data.extra_files or {} if not EXTRA_SPLIT.fullmatch(split)]:
+        raise ValueError(
+            f"{where}: extra_files: {unknown[0]!r} is not a split; names start with validation_ "
+            "(labeled) or test_, as in validation_hard"
+        )
+    suffixes = kind.file_suffixes
+    if suffixes is None:
+        return
+    if foreign := [path for path in data.files.values() if find_suffix(path) not in suffixes]:
+        raise ValueError(
+            f"{where}: {kind.problem_type} rows cannot be read from {foreign[0]!r}; known "
+            f"suffixes: {', '.join(suffixes)}"
+        )
 
 
 def _check_values(data: TaskData, kind: type[RowFormat]) -> None:

@@ -59,23 +59,23 @@ def test_empty_keys_are_defaults():
             {"train_fiel": "a"},
             r"corpus 'mine': unknown keys \['train_fiel'\]; known keys: dataset,",
         ),
-        ({}, "exactly one source of text.*found none of them"),
-        ({"dataset": "sst", "hub_id": "a/b"}, "exactly one source of text.*found dataset, hub_id"),
-        ({"hub_id": "a/b", "train_file": "a.txt"}, "found hub_id, train_file"),
-        ({"validation_file": "a.txt"}, "exactly one source of text.*found validation_file"),
+        ({}, "exactly one source of text.*given: none"),
+        ({"dataset": "sst", "hub_id": "a/b"}, "exactly one source of text.*given: dataset, hub_id"),
+        ({"hub_id": "a/b", "train_file": "a.txt"}, "given: hub_id, train_file"),
+        ({"validation_file": "a.txt"}, "exactly one source of text.*given: validation_file"),
         ({"dataset": "wiki"}, "unknown dataset 'wiki'; known datasets: sample_text, sst"),
         ({"dataset": "cfimdb"}, "'cfimdb' has no copy on the Hub; give data_dir"),
         ({"dataset": "sample_text", "data_dir": "a"}, "is generated and reads no files"),
         (
             {"dataset": "sst", "text_column": "a"},
-            "text_column means nothing for 'sst'; leave it out",
+            "text_column has no effect for 'sst'; remove it",
         ),
-        ({"hub_id": "a/b", "documents": "line"}, "documents means nothing for 'a/b'"),
-        ({"hub_id": "a/b", "data_dir": "c"}, "data_dir means nothing for 'a/b'"),
-        ({"train_file": "a.txt", "streaming": True}, "streaming means nothing for 'a.txt'"),
+        ({"hub_id": "a/b", "documents": "line"}, "documents has no effect for 'a/b'"),
+        ({"hub_id": "a/b", "data_dir": "c"}, "data_dir has no effect for 'a/b'"),
+        ({"train_file": "a.txt", "streaming": True}, "streaming has no effect for 'a.txt'"),
         (
             {"train_file": "a.txt", "sentences": "line", "language": "de"},
-            "language='de' means nothing beside sentences: line",
+            "language='de' has no effect with sentences: line",
         ),
     ],
 )
@@ -87,20 +87,28 @@ def test_sources_that_contradict_each_other_are_refused(keys, message):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("validation_share", 1, r"validation_share=1: a share of the documents in \[0, 1\)"),
-        ("validation_share", "a", "validation_share='a': a share"),
+        ("validation_share", 1, r"validation_share=1: expected a fraction in \[0, 1\)"),
+        ("validation_share", "a", "validation_share='a': expected a fraction"),
         ("documents", "page", "documents='page': expected one of blank_line, file, line"),
         ("sentences", "prose", "sentences='prose': expected one of split, line"),
         ("language", False, "language=False: expected text; quote it"),  # Norwegian in YAML
-        ("language", "english", "language='english': a code of a language in lower case"),
-        ("language", "EN", "language='EN': a code .* sentences: line every line is a sentence"),
-        ("language", "de_DE", "language='de_DE': a code of a language"),
+        (
+            "language",
+            "english",
+            "language='english': expected the code of a language in lower case",
+        ),
+        (
+            "language",
+            "EN",
+            "language='EN': expected the code .* sentences: line every line is a sentence",
+        ),
+        ("language", "de_DE", "language='de_DE': expected the code of a language"),
         ("streaming", "yes", "streaming='yes': expected true or false"),
         ("max_documents", 0, "max_documents=0: expected an integer of at least 1"),
         ("max_documents", True, "max_documents=True: expected an integer of at least 1"),
         ("max_invalid_fraction", 2, r"max_invalid_fraction=2: expected a fraction in \[0, 1\]"),
-        ("train_file", [], r"train_file=\[\]: a path, a pattern or a list of them"),
-        ("validation_file", [3], r"validation_file=\[3\]: a path, a pattern"),
+        ("train_file", [], r"train_file=\[\]: expected a path, a pattern or a list of them"),
+        ("validation_file", [3], r"validation_file=\[3\]: expected a path, a pattern"),
     ],
 )
 def test_values_of_another_kind_are_refused(key, value, message):
@@ -109,7 +117,7 @@ def test_values_of_another_kind_are_refused(key, value, message):
 
 
 def test_a_share_beside_held_out_files_is_refused():
-    with pytest.raises(ValueError, match=r"validation_share=0\.2 means nothing beside"):
+    with pytest.raises(ValueError, match=r"validation_share=0\.2 has no effect with"):
         parse(train_file="a.txt", validation_file="b.txt", validation_share=0.2)
 
 
@@ -122,8 +130,8 @@ def test_only_data_of_the_hub_have_a_name_there(tmp_path):
 @pytest.mark.parametrize(
     ("name", "keys", "message"),
     [
-        ("a.txt", {"text_column": "body"}, "text_column='body' means nothing for plain text"),
-        ("a.jsonl", {"documents": "file"}, r"documents='file' means nothing for .*a.jsonl"),
+        ("a.txt", {"text_column": "body"}, "text_column='body' has no effect on plain text"),
+        ("a.jsonl", {"documents": "file"}, r"documents='file' has no effect on .*a.jsonl"),
     ],
 )
 def test_keys_of_other_formats_are_refused(tmp_path, name, keys, message):

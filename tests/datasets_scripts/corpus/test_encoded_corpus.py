@@ -289,7 +289,7 @@ def test_documents_that_cannot_be_used_are_named(tmp_path, tokenizer, caplog):
     ]
     assert encoded.problems == [*map(str, encoded.bad_rows), "1 documents without a token"]
     assert (len(encoded.splits["train"]), encoded.splits["train"].empty) == (27, 1)
-    assert "corpus 'mine': left out 2 rows that cannot be used" in caplog.text
+    assert "corpus 'mine': skipped 2 invalid rows" in caplog.text
 
 
 def test_too_many_bad_documents_are_refused(tmp_path, tokenizer):
@@ -303,7 +303,7 @@ def test_too_many_bad_documents_are_refused(tmp_path, tokenizer):
     ("text", "message"),
     [
         ("\n \n", r"a\.txt: there are no documents"),
-        ("\u200b", "corpus 'mine': no document is left to learn from"),
+        ("\u200b", "corpus 'mine': no training document is left"),
     ],
 )
 def test_a_text_without_documents_is_refused(tmp_path, tokenizer, text, message):
@@ -327,7 +327,7 @@ def test_a_text_without_documents_is_refused(tmp_path, tokenizer, text, message)
             ValueError,
             r"is a folder; name its files, such as .*folder/\*\.txt",
         ),
-        ({"train_file": "a.*", "validation_file": "a.txt"}, ValueError, "and of validation_file"),
+        ({"train_file": "a.*", "validation_file": "a.txt"}, ValueError, "and in validation_file"),
     ],
 )
 def test_files_that_cannot_be_meant_are_refused(tmp_path, tokenizer, keys, error, message):
@@ -385,7 +385,7 @@ def test_one_is_told_that_a_vocabulary_fetches_a_stream_again(tmp_path, caplog, 
     texts = corpus_texts([CorpusData.from_recipe("mine", keys)], tmp_path / "cache")
 
     assert list(texts) == list(texts) == ["sea", "port"]
-    assert ("is fetched for the vocabulary, up to twice, and again" in caplog.text) is streaming
+    assert ("is fetched up to twice for the vocabulary, and again" in caplog.text) is streaming
 
 
 def test_a_changed_dataset_makes_new_tokens(tmp_path, tokenizer):
@@ -467,7 +467,9 @@ def test_repeated_documents_of_the_training_text_stay(tmp_path, tokenizer):
 def test_a_text_that_is_all_held_out_is_refused(tmp_path, tokenizer):
     write(tmp_path, a_txt="sea\n\nship", dev_txt="ship\n\n\nsea\n")
 
-    with pytest.raises(ValueError, match="left to learn from, since 2 equal held-out ones; add"):
+    with pytest.raises(
+        ValueError, match="no training document is left, since 2 equal held-out ones; add"
+    ):
         encode(tmp_path, tokenizer, train_file="a.txt", validation_file="dev.txt")
 
 
@@ -481,7 +483,7 @@ def test_a_file_that_another_corpus_holds_out_is_refused(tmp_path, tokenizer, by
 
     with pytest.raises(
         ValueError,
-        match=r"corpus 'c0': .*a\.txt is a file of train_file and .* \(of corpus 'c1'\); what",
+        match=r"corpus 'c0': .*a\.txt is in train_file and .* \(of corpus 'c1'\); do not",
     ):
         encode_two(
             tmp_path,

@@ -151,7 +151,7 @@ def test_every_pass_has_as_many_rows(packing):
 def test_balanced_pairs_are_balanced_though_lonely_sentences_come_last():
     documents = draw_documents(0, documents=200) + draw_documents(1, 200, sentences=(1, 1))
 
-    plain, balanced = (to_rows(documents, balanced=value) for value in (False, True))
+    plain, balanced = (to_rows(documents, balanced_pairs=value) for value in (False, True))
 
     assert plain.describe()["random_share"] > 0.6
     share = balanced.describe()["random_share"]

@@ -330,5 +330,5 @@ def test_a_tokenizer_without_offsets_is_refused(tokenizer):
 
     slow = SlowTokenizer(vocab=tokenizer.get_vocab())
 
-    with pytest.raises(ValueError, match="SlowTokenizer does not say which characters"):
+    with pytest.raises(ValueError, match="SlowTokenizer does not report the characters"):
         encode(slow, PASSAGE, "mill")

@@ -1,0 +1,110 @@
+"""The contract of the formats: every problem type loads, describes, encodes and scores its rows."""
+
+import json
+
+import pytest
+
+from datasets_scripts import FORMATS, ROW_FORMATS, LoadedTask, TaskData, load_task, train_wordpiece
+
+TEXT = "The mill stood by the river."
+QUESTION = {
+    "id": "q",
+    "question": "Where?",
+    "context": TEXT,
+    "answers": {"text": ["the river"], "answer_start": [18]},
+}
+PAIR = {"a": TEXT, "b": "Where?"}
+# by problem type: keys of a recipe, rows, options of the encoding
+TASKS = {
+    "classification": (
+        {"text_columns": "a", "label_column": "y"},
+        [{**PAIR, "y": "up"}, {**PAIR, "y": "down"}, {**PAIR, "y": "up"}],
+        {"pair_encoding": None},
+    ),
+    "paraphrase": (
+        {"text_columns": ["a", "b"], "label_column": "y"},
+        [{**PAIR, "y": 1}, {**PAIR, "y": 0}],
+        {"pair_encoding": "joint", "truncation": "tail"},
+    ),
+    "similarity": (
+        {"text_columns": ["a", "b"], "label_column": "y", "score_range": [0, 5]},
+        [{**PAIR, "y": 2.5}],
+        {"pair_encoding": "separate"},
+    ),
+    "contrastive": ({"text_columns": ["a", "b"]}, [PAIR], {"pair_encoding": "separate"}),
+    "token_classification": ({}, [{"tokens": TEXT.split(), "tags": [*"OABCAB"]}], {}),
+    "question_answering": (
+        {},
+        [QUESTION, {**QUESTION, "id": "r", "answers": {"text": [], "answer_start": []}}],
+        {"max_question_length": None, "doc_stride": 8},
+    ),
+}
+FACTS = {
+    "classification": {"labels": ("down", "up"), "class_counts": [1, 2]},
+    "paraphrase": {"num_texts": 2, "class_counts": [1, 1]},
+    "similarity": {"num_texts": 2, "score_range": (0.0, 5.0)},
+    "contrastive": {"num_texts": 2},
+    "token_classification": {"labels": ("O", "A", "B", "C")},
+    "question_answering": {"num_texts": 2, "has_unanswerable": True},
+}
+REFERENCES = {
+    "classification": [1.0, 0.0, 1.0],
+    "paraphrase": [1.0, 0.0],
+    "similarity": [2.5],
+    "token_classification": [[*"OABCAB"]],
+    "question_answering": [["the river"], []],
+}
+
+
+def describe(folder, problem_type):
+    keys, rows, _ = TASKS[problem_type]
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = {"train_file": str(path), "validation_file": str(path)}
+    return TaskData.from_recipe("mine", {"problem_type": problem_type, **files, **keys})
+
+
+def test_every_problem_type_has_a_format_or_a_corpus():
+    assert TASKS.keys() == ROW_FORMATS.keys()
+    assert {name for name, kind in FORMATS.items() if kind.reads_corpus} == {
+        "masked_lm",
+        "next_sentence",
+        "pretraining",
+    }
+    assert all(kind.problem_type == name for name, kind in ROW_FORMATS.items())
+
+
+@pytest.mark.parametrize("problem_type", TASKS)
+def test_a_task_of_every_type_can_be_used_without_knowing_it(tmp_path, problem_type):
+    task = load_task(describe(tmp_path, problem_type), tmp_path / "cache")
+    none = {"labels": None, "score_range": None, "num_texts": 1, "class_counts": None}
+
+    assert task.problem_type == problem_type
+    assert task.head_facts() == none | {"has_unanswerable": False} | FACTS[problem_type]
+    assert next(task.texts()) in (TEXT, "Where?")
+    tokenizer = train_wordpiece(list(task.texts()) * 5, 60)
+    encoded = task.encode(tokenizer, max_length=80, **TASKS[problem_type][2])
+    assert encoded.keys() == {"train", "validation"}
+    columns = {"id", "input_ids", "token_type_ids", "length"}
+    labels = {"labels"} if problem_type in REFERENCES else set()
+    assert columns | labels <= set(encoded["train"].column_names)
+
+    references = task.references("validation")
+
+    if problem_type in REFERENCES:
+        assert list(references[1]) == REFERENCES[problem_type]
+        assert references[0] == task.splits["validation"]["id"][:]
+    else:
+        assert references is None
+
+
+@pytest.mark.parametrize("problem_type", TASKS)
+def test_a_head_can_be_described_before_rows_are_read(tmp_path, problem_type):
+    data = describe(tmp_path, problem_type)
+    placeholder = LoadedTask.placeholder(data, num_labels=3)
+
+    facts, known = placeholder.head_facts(), load_task(data, tmp_path / "cache").head_facts()
+
+    assert facts.keys() == known.keys()
+    assert facts["num_texts"] == known["num_texts"]
+    assert (facts["labels"] is None) == (known["labels"] is None)
