@@ -4,7 +4,7 @@ What `finetune.py` and `experiments.py` know of tasks before there is a model.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from datasets_scripts import (
     encode_tagged,
 )
 from minbert_cli.texts import parse_corpus
-from modeling_minbert import MinBertTask
+from modeling_minbert import TASKS, MinBertTask
 from trainers import (
     TEXT_TYPES,
     AnswerSearch,
@@ -51,8 +51,9 @@ class RecipeTask:
         Raises:
             ValueError: If a key is unknown or a value is refused.
         """
-        kinds = (TaskData, MinBertTask, TaskTraining)
-        data, head, training = deal_keys(f"task {name!r}", keys, kinds)
+        kinds = (TaskData, TaskTraining, *TASKS.values())
+        data, training, *heads = deal_keys(f"task {name!r}", keys, kinds)
+        head = {key: value for each in heads for key, value in each.items()}
         try:
             task_training = TaskTraining(**training)
         except ValueError as error:
@@ -85,56 +86,28 @@ class RecipeTask:
         Raises:
             ValueError: If it contradicts the rows, or a class that is to be weighted has no row.
         """
-        head = dict(self.head)
-        texts = [name for name in rows.splits["train"].column_names if name.startswith("sentence")]
-        if rows.problem_type == "contrastive":
-            if "num_sentences" in head:
-                raise ValueError(
-                    f"task {rows.name!r}: num_sentences is the number of text_columns, "
-                    f"{len(texts)}; leave it out"
-                )
-            head["num_sentences"] = len(texts)
-        elif rows.problem_type != "token_classification":
-            head = {"pair_encoding": "joint" if len(texts) > 1 else None, **head}
-        if head.get("class_weights") == "balanced":
-            head["class_weights"] = balanced_weights(rows)
-        if rows.problem_type == "question_answering":
-            is_v2 = 0 in rows.splits["train"].unique("label")
-            defaults = {"null_score_diff_threshold": 0.0} if is_v2 else {}
-            head = {"max_length": max_length, **defaults, **head}
-        found = {"labels": rows.labels, "score_range": rows.score_range}
-        return {
-            **head,
-            "problem_type": rows.problem_type,
-            **{key: list(values) for key, values in found.items() if values is not None},
-        }
+        facts = {**head_facts(rows), "max_length": max_length}
+        try:
+            return TASKS[rows.problem_type].complete(self.head, facts)
+        except ValueError as error:
+            raise ValueError(f"task {rows.name!r}: {error}") from None
 
 
-def balanced_weights(task: LoadedTask) -> list[float]:
-    """Weight every class so that all have the same sum: rows / (classes * rows of the class).
-
-    Args:
-        task: A classification.
-
-    Returns:
-        The weights in the order of the labels.
-
-    Raises:
-        ValueError: If the task has no classes, or one of them has no training row.
-    """
-    labels = task.labels or ()
-    if not labels or task.problem_type != "classification":
-        raise ValueError(
-            f"task {task.name!r}: class_weights are for a classification: leave them out"
-        )
-    counts = np.bincount(task.splits["train"]["label"], minlength=len(labels))
-    if missing := [name for name, count in zip(labels, counts, strict=True) if not count]:
-        raise ValueError(
-            f"task {task.name!r}: class_weights='balanced', but no training row has the label "
-            f"{missing[0]!r}; give a list of weights"
-        )
-    weights: list[float] = (counts.sum() / (len(labels) * counts)).tolist()
-    return weights
+def head_facts(rows: LoadedTask) -> dict[str, Any]:
+    """Tell what the head of a task needs of its rows."""
+    train = rows.splits["train"]
+    texts = [name for name in train.column_names if name.startswith("sentence")]
+    counts = None
+    if rows.problem_type == "classification" and rows.labels:
+        counts = np.bincount(train["label"], minlength=len(rows.labels)).tolist()
+    is_questions = rows.problem_type == "question_answering"
+    return {
+        "labels": rows.labels,
+        "score_range": rows.score_range,
+        "num_texts": len(texts),
+        "class_counts": counts,
+        "has_unanswerable": is_questions and 0 in train.unique("label"),
+    }
 
 
 @dataclass(frozen=True)
@@ -237,25 +210,12 @@ def find_glue(tasks: Mapping[str, RecipeTask]) -> list[str]:
     return [name for name, task in counted.items() if task.data.submission is not None]
 
 
-def window_sizes(arguments: FinetuneArguments, head: MinBertTask) -> WindowSizes:
-    """Say how the questions of a task and their passages are cut.
-
-    Raises:
-        ValueError: If a question could leave no room for a passage.
-    """
-    given = (head.max_length or arguments.max_length, head.max_question_length, head.doc_stride)
-    names = ("max_length", "max_question_length", "doc_stride")
-    return WindowSizes(
-        **{name: size for name, size in zip(names, given, strict=True) if size is not None}
-    )
-
-
-def answer_search(head: MinBertTask) -> AnswerSearch:
+def answer_search(head: Any) -> AnswerSearch:
     """Say how the answers of a task are chosen."""
-    search = AnswerSearch(null_score_diff_threshold=head.null_score_diff_threshold)
-    if head.max_answer_length is None:
-        return search
-    return replace(search, max_answer_length=head.max_answer_length)
+    return AnswerSearch(
+        null_score_diff_threshold=head.null_score_diff_threshold,
+        max_answer_length=head.max_answer_length,
+    )
 
 
 def encode_task(
@@ -270,19 +230,20 @@ def encode_task(
     Raises:
         ValueError: If the rows of a task cannot be cut as it says.
     """
+    options = head.encoding_options(arguments.max_length)
     if task.problem_type == "token_classification":
         return {
             split: encode_tagged(
                 rows,
                 tokenizer,
-                max_length=arguments.max_length,
                 document_context=data.document_context,
+                **options,
             )
             for split, rows in task.splits.items()
         }
     if task.problem_type == "question_answering":
         try:
-            sizes = window_sizes(arguments, head)
+            sizes = WindowSizes(**options)
         except ValueError as error:
             raise ValueError(f"task {task.name!r}: {error}") from None
         return {
@@ -293,9 +254,7 @@ def encode_task(
             rows,
             tokenizer,
             problem_type=task.problem_type,
-            pair_encoding=head.pair_encoding,
-            max_length=arguments.max_length,
-            truncation=head.truncation,
+            **options,
         )
         for split, rows in task.splits.items()
     }

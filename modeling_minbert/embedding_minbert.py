@@ -1,16 +1,4 @@
-# Copyright 2026 The minBERT authors. All rights reserved.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Vectors of sentences: poolings, `encode`, and saving for sentence-transformers.
 
 Shapes: N sequences, L tokens of a sequence, D hidden size.
@@ -31,49 +19,10 @@ from transformers.utils import logging
 
 from .configuration_minbert import MinBertConfig
 from .inference_minbert import Encoded, MinBertTokenizing, Row, check_rows, stream, tokenize
-from .packing_minbert import Read
+from .pooling_minbert import pool_outputs, reads
 from .sentence_transformers_minbert import POOLINGS, parse_embedding, write_modules
 
 logger = logging.get_logger(__name__)
-
-
-def pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
-    """Make one vector of each sequence.
-
-    Args:
-        hidden: Encoder output, (N, L, D).
-        mask: 1 for real tokens, 0 for padding, (N, L); None if all are real.
-        pooling: `cls`, `mean` or `max`; special tokens count as tokens.
-
-    Returns:
-        (N, D), in the dtype of `hidden`. A sequence without a real token gives zeros under `mean`,
-        and the lowest number of the dtype under `max`.
-
-    Source: Reimers and Gurevych 2019, section 3.
-    """
-    if pooling == "cls":
-        return hidden[:, 0]
-    if mask is None:
-        return hidden.mean(dim=1) if pooling == "mean" else hidden.amax(dim=1)
-    real = mask.unsqueeze(-1).bool()
-    if pooling == "max":
-        return hidden.masked_fill(~real, torch.finfo(hidden.dtype).min).amax(dim=1)
-    total = hidden.masked_fill(~real, 0).sum(dim=1)
-    return total / real.sum(dim=1).clamp(min=1).to(hidden.dtype)
-
-
-def reads(pooling: str | None) -> Read:
-    """Tell which states a pooling reads."""
-    return "tokens" if pooling in ("mean", "max") else "first"
-
-
-def pool_outputs(outputs: Any, mask: Tensor | None, pooling: str | None) -> Tensor:
-    """Make one vector of each sequence that an encoder read, packed or padded, (N, D)."""
-    if pooling is None or pooling == "pooler":
-        return outputs.pooler_output
-    if outputs.sequences is not None:
-        return outputs.sequences.pool(outputs.last_hidden_state, pooling)
-    return pool(outputs.last_hidden_state, mask, pooling)
 
 
 class _Plan(NamedTuple):
@@ -234,11 +183,11 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
                 raise ValueError(
                     f"task {task!r} says how its vectors are pooled: leave pooling out"
                 )
-            spec = config.task(task)
+            spec: Any = config.task(task)
             project = self._projection(task)
             pooling, truncation = spec.pooling or "pooler", spec.truncation
-            layers = spec.pooling_layer % (layers + 1)
-            scaled = scaled or (normalize is None and spec.problem_type == "contrastive")
+            layers = spec.count_layers(layers)
+            scaled = scaled or (normalize is None and spec.normalizes_vectors)
         else:
             if pooling is None and known.missing:
                 raise ValueError(
@@ -260,10 +209,10 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         Raises:
             ValueError: If it is a task of pre-training or of tokens, or the weights are missing.
         """
-        spec = self.config.task(task)
-        if spec.is_pretraining or spec.reads_tokens:
+        spec: Any = self.config.task(task)
+        if spec.is_pretraining or spec.is_token_level:
             raise ValueError(f"task {task!r} is a {spec.problem_type}, which has no vectors")
-        if spec.projection != "always":
+        if not spec.keeps_projection:
             return None
         heads: Any = getattr(self, "heads", None)
         if heads is None:
@@ -314,4 +263,4 @@ def _check_folder(folder: Path) -> None:
         raise ValueError(f"{folder} holds a minBERT checkpoint, which would be lost: name another")
 
 
-__all__ = ["MinBertEmbeddingMixin", "pool"]
+__all__ = ["MinBertEmbeddingMixin"]

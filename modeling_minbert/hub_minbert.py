@@ -1,16 +1,4 @@
-# Copyright 2026 The minBERT authors. All rights reserved.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Models on the Hub: what is pushed beside the weights, and the card that says what they are."""
 
 import json
@@ -276,8 +264,5 @@ def _describe_use(model: Any, repo_id: str) -> str:
         for name in model.config.tasks:
             task = model.config.task(name)
             if not task.is_pretraining:
-                row = '"A sentence."' if task.pair_encoding is None else '("A first.", "A second.")'
-                if task.problem_type == "question_answering":
-                    row = '("A question?", "A text.")'
-                lines.append(f'model.predict("{name}", [{row}])')
+                lines.append(f'model.predict("{name}", [{task.example_row}])')
     return "\n".join(["```python", *lines, "```"])

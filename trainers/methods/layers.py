@@ -171,7 +171,8 @@ def check_learning(model: nn.Module, layer: int, name: str) -> None:
     heads = getattr(model, "heads", None)
     for task, head in heads.items() if isinstance(heads, nn.ModuleDict) else ():
         spec = getattr(head, "task", None)
-        if spec is None or spec.pooling == "pooler" or any(True for _ in head.parameters()):
+        pooling = getattr(spec, "pooling", None)
+        if spec is None or pooling == "pooler" or any(True for _ in head.parameters()):
             continue
         above = spec.pooling_layer
         if layer >= (above if above >= 0 else count + 1 + above):
