@@ -254,7 +254,7 @@ class MinBertAnswering(MinBertTokenizing):
         predictions = [found[0] if top_k == 1 else found for found in answers]
         return predictions[0] if is_one else predictions
 
-    def _answering_task(self, task: str | None) -> tuple[str | None, QuestionAnsweringTask | None]:
+    def _answering_task(self, task: str | None) -> tuple[str | None, Any]:
         """Return the task of the head of a model with one head; None for BERT's numbers."""
         if task is not None:
             raise ValueError(f"task={task!r}: this model has one head and no tasks, leave it out")

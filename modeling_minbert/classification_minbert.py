@@ -47,7 +47,7 @@ class ClassificationTask(PooledTask):
             head["class_weights"] = balance(facts["labels"], facts["class_counts"])
         return head
 
-    def describe_outputs(self) -> tuple[str | None, list[str]]:
+    def describe_outputs(self) -> tuple[Any, list[str]]:
         """Return the problem type and the label names that transformers' pipelines use."""
         return "single_label_classification", self.labels or []
 

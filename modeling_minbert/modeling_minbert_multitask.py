@@ -38,7 +38,6 @@ from .pipeline_minbert import MinBertMultiTaskPipeline
 from .pooled_minbert import PooledHead
 from .pretraining_minbert import MinBertPreTrainingHeads
 from .pretraining_tasks_minbert import SharedHead
-from .task_minbert import MinBertTask
 
 
 class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTrainedModel):
@@ -176,7 +175,8 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, PooledHead) and module.class_weights is not None:
-            init.copy_(module.class_weights, module.make_class_weights())
+            weights: Any = module.make_class_weights()
+            init.copy_(module.class_weights, weights)
 
     def save_as_bert(
         self, save_directory: str | os.PathLike[str], *, num_layers: int | None = None
@@ -342,7 +342,7 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
         return self._head(task).predict(self, task, sentences, top_k=top_k, **options)
 
-    def _answering_task(self, task: str | None) -> tuple[str, MinBertTask]:
+    def _answering_task(self, task: str | None) -> tuple[str, Any]:
         """Return the task that answers questions: the one that is named, or the first by name."""
         names = [name for name, spec in self._tasks.items() if spec.answers_questions]
         name = task or next(iter(names), None)

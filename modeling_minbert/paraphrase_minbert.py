@@ -53,7 +53,7 @@ class ParaphraseTask(CosineTask):
         """Whether the loss leaves open which cosine separates the classes."""
         return self.loss in self.losses and not self.loss_function.teaches_threshold
 
-    def describe_outputs(self) -> tuple[str | None, list[str]]:
+    def describe_outputs(self) -> tuple[Any, list[str]]:
         """Return the problem type and the label names that transformers' pipelines use."""
         return "multi_label_classification", (self.labels or [])[1:]  # one logit, for yes
 

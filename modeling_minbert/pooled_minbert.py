@@ -118,6 +118,11 @@ class PooledTask(MinBertTask):
         return 2 if self.pair_encoding == "separate" else None
 
     @property
+    def uses_pooler(self) -> bool:
+        """Whether the task reads BERT's pooler."""
+        return self.pooling == "pooler"
+
+    @property
     def num_texts(self) -> int:
         """Texts of a row for `predict`."""
         return 1 if self.pair_encoding is None else 2

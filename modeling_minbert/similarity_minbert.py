@@ -60,7 +60,7 @@ class SimilarityTask(CosineTask):
         low, high = self.score_range or (0, 1)
         return low, high
 
-    def describe_outputs(self) -> tuple[str | None, list[str]]:
+    def describe_outputs(self) -> tuple[Any, list[str]]:
         """Return the problem type and the label names that transformers' pipelines use."""
         return "regression", ["score"]
 

@@ -69,12 +69,17 @@ class MinBertTask:
         """
         found = {name: facts.get(name) for name in cls.fields_set_by("data")}
         lists = {name: list(value) for name, value in found.items() if value is not None}
-        return {**given, **lists, "problem_type": cls.problem_type}
+        return {**given, **lists, "problem_type": vars(cls)["problem_type"]}
 
     @property
     def num_sequences(self) -> int | None:
         """Sequences of a row, which come as (B, S, L); None for one, which comes as (B, L)."""
         return None
+
+    @property
+    def uses_pooler(self) -> bool:
+        """Whether the task reads BERT's pooler."""
+        return False
 
     @property
     def has_threshold(self) -> bool:
@@ -112,7 +117,7 @@ class MinBertTask:
         """
         return {"max_length": max_length}
 
-    def describe_outputs(self) -> tuple[str | None, list[str]]:
+    def describe_outputs(self) -> tuple[Any, list[str]]:
         """Return the problem type and the label names that transformers' pipelines use."""
         return None, ["LABEL_0", "LABEL_1"]
 

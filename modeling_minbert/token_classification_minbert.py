@@ -50,7 +50,7 @@ class TokenClassificationTask(MinBertTask):
         """Return how many layers are computed, from below."""
         return check_layer(self.pooling_layer, num_hidden_layers)
 
-    def describe_outputs(self) -> tuple[str | None, list[str]]:
+    def describe_outputs(self) -> tuple[Any, list[str]]:
         """Return the label names that transformers' pipelines use."""
         return None, self.labels or []
 
