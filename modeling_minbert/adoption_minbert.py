@@ -105,13 +105,16 @@ def choose_task(config: Any, task: str | None, model_class: str) -> str | None:
     if task is None and (not names or not config.has_default_labels):
         return None
     name = str(task or (config.default_task if config.default_task in names else names[0]))
-    layer = tasks[name].pooling_layer
-    if layer not in (-1, config.num_hidden_layers):
+    _check_layer(name, tasks[name].pooling_layer, config.num_hidden_layers)
+    return name
+
+
+def _check_layer(name: str, layer: int, last: int) -> None:
+    if layer not in (-1, last):
         raise ValueError(
             f"task {name!r} reads layer {layer} (pooling_layer), but a model with one head the "
             "last one: load it as MinBertForMultiTask"
         )
-    return name
 
 
 __all__ = ["MinBertAdoptedHead"]

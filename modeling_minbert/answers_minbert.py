@@ -123,7 +123,7 @@ def find_best(
         At most `top_k` dictionaries, the best first: `answer`, `start` and `end`, its place in the
         text in characters, and `score`, its probability: exp of the sum of its logits, over the sum
         of that of all starts and ends in all windows (Clark and Gardner 2018, section 3.2). No
-        answer is empty and has 0 as `start` and `end`; it comes first if the threshold says so.
+        answer is empty, with 0 as `start` and `end`, and first if the threshold decides so.
         Without any answer in the text there is none, or an empty one that scores 0.
     """
     kept = scores.double().unflatten(1, (2, 2 + 2 * PLACES))  # (W, 2, 42)

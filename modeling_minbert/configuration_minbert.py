@@ -37,6 +37,15 @@ SIZES = (
 )
 
 
+def _choose_default(tasks: dict[str, MinBertTask]) -> str:
+    """Return the first task that pipelines can use best; see `MinBertConfig.default_task`."""
+    ranks = {
+        name: (task.is_pretraining, task.is_unlabelled, task.is_token_level)
+        for name, task in tasks.items()
+    }
+    return min(tasks, key=ranks.__getitem__)
+
+
 @strict
 class MinBertConfig(PreTrainedConfig):
     """Sizes of a minBERT encoder, with BERT's field names, and the tasks of `MinBertForMultiTask`.
@@ -67,8 +76,8 @@ class MinBertConfig(PreTrainedConfig):
         default_task: Name of the task that `forward` computes when it is given none; None for the
             first of `tasks` that has labels, one that reads whole texts if there is any, else the
             first that is none of pre-training, or the first if all are.
-        sentence_embedding: How `encode` makes the vector of a sentence where it is told nothing
-            else, the fields of `MinBertEmbedding`; a folder of sentence-transformers fills them in.
+        sentence_embedding: How `encode` makes the vector of a sentence by default, the fields of
+            `MinBertEmbedding`; read from a folder of sentence-transformers.
     """
 
     model_type = "minbert"
@@ -113,19 +122,18 @@ class MinBertConfig(PreTrainedConfig):
             ValueError: If a task is not valid, or `default_task` is none of them, or one that
                 learns without labels though there are others.
         """
-        if self.tasks:
-            parsed = {name: parse_task(name, values) for name, values in self.tasks.items()}
-            self.tasks = {name: asdict(task) for name, task in parsed.items()}
-            others = [name for name, task in parsed.items() if not task.is_unlabelled]
-            whole = [name for name in others if not parsed[name].is_token_level]
-            headed = [name for name, task in parsed.items() if not task.is_pretraining]
-            self.default_task = self.default_task or next(iter(whole or others or headed or parsed))
-            default = self.task(self.default_task)
-            if default.is_unlabelled and others:
-                raise ValueError(
-                    f"default_task={self.default_task!r} is a {default.problem_type}, which no "
-                    f"pipeline can use: use one of {', '.join(others)}"
-                )
+        if not self.tasks:
+            return
+        parsed = {name: parse_task(name, values) for name, values in self.tasks.items()}
+        self.tasks = {name: asdict(task) for name, task in parsed.items()}
+        self.default_task = self.default_task or _choose_default(parsed)
+        default = self.task(self.default_task)
+        labelled = [name for name, task in parsed.items() if not task.is_unlabelled]
+        if default.is_unlabelled and labelled:
+            raise ValueError(
+                f"default_task={self.default_task!r} is a {default.problem_type}, which no "
+                f"pipeline can use: use one of {', '.join(labelled)}"
+            )
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:

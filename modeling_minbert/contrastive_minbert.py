@@ -70,7 +70,7 @@ class ContrastiveTask(CosineTask):
 
 
 class ContrastiveHead(PooledHead):
-    """Vectors of length 1, (B, S, D), in the place of logits."""
+    """Vectors of length 1, (B, S, D), instead of logits."""
 
     def __init__(self, config: Any, task: ContrastiveTask) -> None:
         super().__init__(config, task)

@@ -24,7 +24,7 @@ def draw(shape: torch.Size, p: float) -> tuple[Tensor, float]:
         p: Probability of dropping, rounded to 1 / 65536.
 
     Returns:
-        Integers, int16, and a border between two of them: what is above it is kept.
+        Integers, int16, and a threshold between two of them: what is above it is kept.
     """
     count = shape.numel()
     words = torch.empty(-(-count // LANES), dtype=torch.int64)
@@ -37,8 +37,8 @@ class _Dropout(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, p: float) -> Tensor:
-        lanes, border = draw(values.shape, p)
-        keep = lanes > border
+        lanes, threshold = draw(values.shape, p)
+        keep = lanes > threshold
         ctx.save_for_backward(keep)
         ctx.scale = 1 / (1 - p)
         return _factors(keep, ctx.scale, values.dtype).mul_(values)

@@ -54,14 +54,14 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
     ) -> Tensor:
         """Embed sentences.
 
-        Without `task` and `pooling` it does what `config.sentence_embedding` says, which a folder
-        of sentence-transformers fills in; else it takes the mean.
+        Without `task` and `pooling`, `config.sentence_embedding` decides, which a folder of
+        sentence-transformers fills in; its default is the mean.
 
         Args:
             sentences: The sentences.
             task: Name of the task whose vectors are wanted: its pooling, layer and truncation, and
                 the projection that it keeps; those of a contrastive task have length 1.
-            pooling: `cls`, `pooler`, `mean` or `max`, in the place of both.
+            pooling: `cls`, `pooler`, `mean` or `max`, instead of both.
             normalize: Whether to scale the vectors to length 1; None for what the checkpoint says.
             max_tokens_per_batch: Tokens that are computed together; None for what suits the device.
             show_progress: Whether to show a progress bar; None shows it for long lists.
@@ -123,7 +123,7 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
     ) -> None:
         """Save a folder that `SentenceTransformer(folder)` opens and that gives equal vectors.
 
-        The encoder is a plain `bert`, so that nobody is asked for trust, and there are no prompts;
+        The encoder is a plain `bert`, so that no remote code is needed, and there are no prompts;
         layers above the one that is pooled are left out. Heads have no place there.
 
         Args:
@@ -168,40 +168,44 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         write_modules(folder, embedding, self.config.hidden_size)
 
     def _plan(self, task: str | None, pooling: str | None, normalize: bool | None) -> _Plan:
-        """Settle how vectors are made."""
-        config = self.config
-        known = parse_embedding(config.sentence_embedding)
-        layers, length, truncation = (
-            config.num_hidden_layers,
-            config.max_position_embeddings,
-            "head",
-        )
-        project = None
-        scaled = known.normalize if normalize is None else normalize
-        if task is not None:
-            if pooling is not None:
-                raise ValueError(
-                    f"task {task!r} says how its vectors are pooled: leave pooling out"
-                )
-            spec: Any = config.task(task)
-            project = self._projection(task)
-            pooling, truncation = spec.pooling or "pooler", spec.truncation
-            layers = spec.count_layers(layers)
-            scaled = scaled or (normalize is None and spec.normalizes_vectors)
+        """Decide how vectors are made."""
+        if task is None:
+            plan = self._plan_without_task(pooling, normalize)
+        elif pooling is not None:
+            raise ValueError(
+                f"task {task!r} determines how its vectors are pooled: leave pooling out"
+            )
         else:
-            if pooling is None and known.missing:
-                raise ValueError(
-                    f"{self.name_or_path}: its vectors need {', '.join(known.missing)}, which "
-                    "minBERT does not have: use sentence-transformers, or give pooling for vectors "
-                    "without that"
-                )
-            pooling = pooling or known.pooling
-            length = min(length, known.max_length or length, self.tokenizer.model_max_length)
-        if pooling not in (*POOLINGS, "pooler"):
+            plan = self._plan_of_task(task, normalize)
+        if plan.pooling not in (*POOLINGS, "pooler"):
             raise ValueError(f"pooling={pooling!r} must be one of cls, pooler, mean, max")
-        if pooling == "pooler" and self.base_model.pooler is None:
+        if plan.pooling == "pooler" and self.base_model.pooler is None:
             raise ValueError("pooling='pooler', but this model was made without a pooler")
-        return _Plan(pooling, layers, scaled, length, truncation, project)
+        return plan
+
+    def _plan_of_task(self, task: str, normalize: bool | None) -> _Plan:
+        spec: Any = self.config.task(task)
+        project = self._projection(task)
+        layers = spec.count_layers(self.config.num_hidden_layers)
+        scaled = normalize
+        if scaled is None:
+            known = parse_embedding(self.config.sentence_embedding)
+            scaled = known.normalize or spec.normalizes_vectors
+        length = self.config.max_position_embeddings
+        return _Plan(spec.pooling, layers, scaled, length, spec.truncation, project)
+
+    def _plan_without_task(self, pooling: str | None, normalize: bool | None) -> _Plan:
+        known = parse_embedding(self.config.sentence_embedding)
+        if pooling is None and known.missing:
+            raise ValueError(
+                f"{self.name_or_path}: its vectors need {', '.join(known.missing)}, which minBERT "
+                "does not have: use sentence-transformers, or give pooling for vectors without that"
+            )
+        longest = self.config.max_position_embeddings
+        length = min(longest, known.max_length or longest, self.tokenizer.model_max_length)
+        scaled = known.normalize if normalize is None else normalize
+        layers = self.config.num_hidden_layers
+        return _Plan(pooling or known.pooling, layers, scaled, length, "head", None)
 
     def _projection(self, task: str) -> Callable[[Tensor], Tensor] | None:
         """Find what a task does with a pooled state before vectors are compared.

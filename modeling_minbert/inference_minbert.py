@@ -45,7 +45,7 @@ class Encoded(NamedTuple):
         return sum(map(len, self.input_ids))
 
 
-# What says where a checkpoint is, and nothing about its model.
+# Keyword arguments that locate a checkpoint.
 HUB_KEYS = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
 
 

@@ -162,7 +162,7 @@ def eager_attention_forward(
 
 
 class MinBertSelfAttention(nn.Module):
-    """Multi-head self-attention, the one place that knows sequences.
+    """Multi-head self-attention, the only layer that mixes tokens.
 
     Packed states (T, D) go to `attend`; for others the attention interface decides.
     """
@@ -393,7 +393,7 @@ class MinBertPreTrainedModel(MinBertSharingMixin, PreTrainedModel):
         super().save_pretrained(save_directory, *args, **kwargs)
 
     def supports_packed_input(self, device: torch.device | None = None) -> bool:
-        """Tell whether a packed batch is computed without padding, and not by a mask of T x T.
+        """Return whether a packed batch is computed without padding, and not by a mask of T x T.
 
         Args:
             device: Where the model will be; None for where it is.

@@ -210,13 +210,13 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
     def fit_threshold(self, task: str, logits: Tensor, labels: Tensor) -> float:
         """Choose above which cosine a pair counts as a paraphrase: where most rows are right.
 
-        The configuration is told, so that a saved model knows it. A ranking loss orders cosines
-        and teaches no border; `MultiTaskTrainer` calls this with training rows.
+        It is stored in the configuration, and saved with the model. A ranking loss orders cosines
+        and teaches no threshold; `MultiTaskTrainer` calls this with training rows.
 
         Args:
             task: Name of a paraphrase task with head cosine.
-            logits: What the model says of labelled pairs in evaluation mode, (B, 1). What is not
-                finite does not count; without anything that is, the threshold stays.
+            logits: Of labelled pairs in evaluation mode, (B, 1); without any that is finite
+                the threshold stays.
             labels: 1 for a paraphrase, 0 for none, -100 for a row that does not count, (B,).
 
         Returns:

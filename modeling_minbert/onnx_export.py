@@ -107,7 +107,7 @@ def _trace(model: Any, task: str | None, sentences: int | None) -> Any:
     ids = torch.zeros(shape, dtype=torch.int64, device=model.device)
     inputs = (ids, torch.ones_like(ids), torch.zeros_like(ids))
     wrapped = _OnnxModel(model, task).eval()
-    wrapped(*inputs)  # tells the names
+    wrapped(*inputs)  # fills in the names
     axes = {0: "batch", len(shape) - 1: "length"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about itself

@@ -54,7 +54,7 @@ class MinBertPackedMixin(nn.Module):
         return MinBertSequences.from_mask(mask, shape, given.device)
 
     def _uses_kernels(self, like: Tensor, kwargs: Any) -> bool:
-        """Tell whether `attend` computes the attention: for sdpa, if no layer is recorded."""
+        """Return whether `attend` computes the attention: for sdpa, if no layer is recorded."""
         for name in ("output_hidden_states", "output_attentions"):
             wanted = kwargs.get(name, getattr(self.config, name, False))
             if wanted is not None and wanted is not False:
@@ -97,7 +97,7 @@ class MinBertPackedMixin(nn.Module):
     def _encode_masked(self, hidden: Tensor, sequences: MinBertSequences, kwargs: Any) -> Tensor:
         """Encode a packed batch by any attention implementation, (1, T, D) -> (T, D)."""
         mask = make_block_mask(self.config, hidden, sequences)
-        # the flash implementations read these in the place of a mask
+        # the flash implementations read these instead of a mask
         for side in ("q", "k"):
             names = {f"cu_seq_lens_{side}": sequences.offsets}
             kwargs = kwargs | names | {f"max_length_{side}": sequences.max_length}

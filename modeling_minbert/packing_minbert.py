@@ -18,7 +18,7 @@ Read = Tensor | Literal["first", "tokens", "padded"] | None
 
 
 def read_padded(read: Read, mask: Any, shape: tuple[int, int]) -> bool:
-    """Tell whether what BERT computes at paddings is read, or the mask is none of paddings.
+    """Return whether states of paddings are read, or the mask is no padding mask.
 
     Args:
         read: What is read.
@@ -38,7 +38,7 @@ def read_padded(read: Read, mask: Any, shape: tuple[int, int]) -> bool:
 
 
 def any_at_padding(chosen: Tensor, mask: Any) -> bool:
-    """Tell whether a padding is among the chosen tokens, (B, L), if the mask is one of paddings."""
+    """Return whether a padding is among the chosen tokens, (B, L), of a padding mask."""
     if getattr(mask, "shape", None) != chosen.shape:
         return False
     # a program cannot depend on the answer; what BERT does is always right

@@ -15,7 +15,7 @@ import torch
 
 from .inference_minbert import Encoded, batches, choose_tokens, evaluating, windows_of
 
-# A word, whose inner points and hyphens part nothing, or a sign.
+# A word, with its inner periods and hyphens, or a punctuation mark.
 WORDS = re.compile(r"\w+(?:[.'\u2019/&-]\w+)*|[^\w\s]")
 
 
@@ -122,7 +122,7 @@ def predict_tags(
     """Tag the words of texts.
 
     Args:
-        model: What computes, with its tokenizer.
+        model: The model, with its tokenizer.
         task: Name of the task.
         rows: Texts, or lists of words; read some thousand ahead of what is taken.
         max_tokens: Tokens of a batch at most; None for what suits the device.

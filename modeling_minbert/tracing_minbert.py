@@ -8,7 +8,7 @@ from transformers.utils.import_utils import is_tracing
 
 
 def is_followed(tensor: Any) -> bool:
-    """Tell whether torch traces or transforms the program (compile, export, `torch.func`).
+    """Return whether torch traces or transforms the program (compile, export, `torch.func`).
 
     What depends on the values of a tensor, and functions with a backward of their own, are not for
     that.

@@ -31,11 +31,11 @@ class Buffers:
         self.scores: Tensor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle no buffer: whoever loads it computes without."""
+        """Pickle no buffer: it is made anew after loading."""
         return {"gradient": torch.empty(0), "scores": None}
 
     def take_scores(self, rows: int, columns: int) -> Tensor:
-        """Take memory for (rows, columns); whoever is done with it gives it back."""
+        """Take memory for (rows, columns); the caller returns it after use."""
         scores, self.scores = self.scores, None
         if scores is None or len(scores) < rows:
             scores = self.gradient.new_empty(rows, columns)
@@ -79,7 +79,7 @@ class _Lookup(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, ids: Tensor, weight: Tensor, padding: int | None, own: Buffers) -> Tensor:
         ctx.save_for_backward(ids)
-        # itself: hooks on saved tensors may give a copy back, whose gradient nobody reads
+        # itself: hooks on saved tensors may give a copy back, whose gradient is not read
         ctx.weight, ctx.padding, ctx.own = weight, padding, own
         return F.embedding(ids, weight)
 
@@ -112,7 +112,7 @@ def look_up(ids: Tensor, embedding: nn.Embedding) -> Tensor:
 
 
 def _is_plain(module: nn.Module, kind: type) -> bool:
-    """Tell whether calling the module does nothing but what its kind does."""
+    """Return whether calling the module runs no hooks and no overridden forward."""
     return type(module) is kind and not module._forward_hooks and not module._forward_pre_hooks
 
 

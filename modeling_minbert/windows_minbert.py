@@ -42,7 +42,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """How questions and texts are cut, and answers chosen; see `MinBertTask`.
+    """How texts are split and answers chosen; see `QuestionAnsweringTask`.
 
     Args:
         max_length: Tokens of a window at most.
@@ -120,12 +120,12 @@ def make_windows(tokenizer: Any, rows: Sequence[Row], options: AnswerOptions) ->
     """Tokenize questions, each with its text, as `[CLS] question [SEP] window [SEP]`.
 
     Raises:
-        ValueError: If the tokenizer cannot tell which characters a token is made of.
+        ValueError: If the tokenizer has no character offsets.
     """
     if not tokenizer.is_fast:
         raise ValueError(
-            f"{type(tokenizer).__name__} does not say which characters a token is made of: use a "
-            "fast tokenizer (tokenizer.json)"
+            f"{type(tokenizer).__name__} has no character offsets: use a fast tokenizer "
+            "(tokenizer.json)"
         )
     questions, texts = (_tokenize(tokenizer, [row[place] for row in rows]) for place in (0, 1))
     windows = []
