@@ -378,7 +378,7 @@ def test_dropout_makes_no_difference_between_equal_sentences(build_multitask):
     features = []
     head.out.register_forward_pre_hook(lambda _, args: features.append(args[0]))
 
-    head.train()(torch.randn(6, 1, 33).expand(6, 2, 33))
+    head.train().score(head.embed(torch.randn(6, 1, 33).expand(6, 2, 33)))
 
     u, v, difference = features[0].chunk(3, dim=-1)
     assert not difference.any()
