@@ -147,7 +147,7 @@ def load_model(
     """
     path = arguments.model_name_or_path
     described = MinBertConfig(tasks=heads)
-    reads_pooler = any(described.task(name).pooling == "pooler" for name in heads)
+    reads_pooler = any(described.task(name).uses_pooler for name in heads)
     # a frozen pooler must have been trained
     keep_pooler = arguments.freeze_encoder and reads_pooler
     if path is None:
@@ -161,8 +161,9 @@ def load_model(
             tasks=heads,
             dtype=torch.float32,
         )
-    longest = [described.task(name).max_length or 0 for name in heads]
-    fit_together(model, tokenizer, path, max(arguments.max_length, *longest))
+    length = arguments.max_length
+    lengths = [described.task(name).encoding_options(length)["max_length"] for name in heads]
+    fit_together(model, tokenizer, path, max(length, *lengths))
     if arguments.freeze_encoder:
         freeze_encoder(model)
     if arguments.lora is not None:

@@ -115,7 +115,7 @@ def predict(model: Any, args: argparse.Namespace, texts: Iterator[str]) -> Itera
             "--embed, --corpus, --pairs or --clusters"
         )
     task = args.task or str(model.config.default_task)
-    pairs = model.config.task(task).pair_encoding is not None
+    pairs = model.config.task(task).num_texts == 2
     rows, shown = tee(make_rows(texts, len(args.texts), pairs=pairs))
     found = model.predict_stream(task, rows, show_progress=show_progress(args))
     for prediction, row in zip(found, shown, strict=True):

@@ -4,11 +4,10 @@ What `finetune.py` and `experiments.py` know of tasks before there is a model.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from datasets import Dataset
 
 from datasets_scripts import (
@@ -17,10 +16,9 @@ from datasets_scripts import (
     CorpusData,
     LoadedTask,
     TaskData,
-    WindowSizes,
 )
 from minbert_cli.texts import parse_corpus
-from modeling_minbert import MinBertTask
+from modeling_minbert import TASKS, MinBertTask
 from trainers import (
     PROBLEMS,
     FinetuneArguments,
@@ -34,7 +32,7 @@ from trainers import (
 
 @dataclass(frozen=True)
 class RecipeTask:
-    """A task of the recipe, dealt to those who read its keys: data, head and training."""
+    """A task of a recipe, its keys split among data, head and training."""
 
     data: TaskData
     head: dict[str, Any]
@@ -47,9 +45,7 @@ class RecipeTask:
         Raises:
             ValueError: If a key is unknown or a value is refused.
         """
-        # a recipe cannot set what training finds out
-        head_keys = {field.name for field in fields(MinBertTask)} - {"threshold_fitted"}
-        readers = (TaskData, head_keys, TaskTraining)
+        readers = (TaskData, head_keys(), TaskTraining)
         data, head, training = split_keys(f"task {name!r}", keys, readers)
         try:
             task_training = TaskTraining(**training)
@@ -74,65 +70,29 @@ class RecipeTask:
         return None if found is None or Path(found).exists() else found.partition(":")[0]
 
     def describe_head(self, rows: LoadedTask, max_length: int = 384) -> dict[str, Any]:
-        """Complete the head by what the rows say.
+        """Describe the head, with the fields that follow from the rows.
 
         Args:
             rows: The rows.
-            max_length: Tokens of a window at most, for questions that do not say it themselves.
+            max_length: Tokens of a sequence at most, unless the task sets its own.
 
         Raises:
-            ValueError: If it contradicts the rows, or a class that is to be weighted has no row.
+            ValueError: If the recipe contradicts the rows.
         """
-        head = dict(self.head)
-        texts = [name for name in rows.splits["train"].column_names if name.startswith("sentence")]
-        if rows.problem_type == "contrastive":
-            if "num_sentences" in head:
-                raise ValueError(
-                    f"task {rows.name!r}: num_sentences is the number of text_columns, "
-                    f"{len(texts)}; leave it out"
-                )
-            head["num_sentences"] = len(texts)
-        elif rows.problem_type != "token_classification":
-            head = {"pair_encoding": "joint" if len(texts) > 1 else None, **head}
-        if head.get("class_weights") == "balanced":
-            head["class_weights"] = balanced_weights(rows)
-        if rows.problem_type == "question_answering":
-            is_v2 = 0 in rows.splits["train"].unique("label")
-            defaults = {"null_score_diff_threshold": 0.0} if is_v2 else {}
-            head = {"max_length": max_length, **defaults, **head}
-        found = {"labels": rows.labels, "score_range": rows.score_range}
-        return {
-            **head,
-            "problem_type": rows.problem_type,
-            **{key: list(values) for key, values in found.items() if values is not None},
-        }
+        facts = {**rows.head_facts(), "max_length": max_length}
+        try:
+            return TASKS[rows.problem_type].complete(self.head, facts)
+        except ValueError as error:
+            raise ValueError(f"task {rows.name!r}: {error}") from None
 
 
-def balanced_weights(task: LoadedTask) -> list[float]:
-    """Weight every class so that all have the same sum: rows / (classes * rows of the class).
-
-    Args:
-        task: A classification.
-
-    Returns:
-        The weights in the order of the labels.
-
-    Raises:
-        ValueError: If the task has no classes, or one of them has no training row.
-    """
-    labels = task.labels or ()
-    if not labels or task.problem_type != "classification":
-        raise ValueError(
-            f"task {task.name!r}: class_weights are for a classification: leave them out"
-        )
-    counts = np.bincount(task.splits["train"]["label"], minlength=len(labels))
-    if missing := [name for name, count in zip(labels, counts, strict=True) if not count]:
-        raise ValueError(
-            f"task {task.name!r}: class_weights='balanced', but no training row has the label "
-            f"{missing[0]!r}; give a list of weights"
-        )
-    weights: list[float] = (counts.sum() / (len(labels) * counts)).tolist()
-    return weights
+def head_keys() -> set[str]:
+    """Return the keys of all heads; `complete` refuses those of another problem type."""
+    return {
+        key
+        for task in TASKS.values()
+        for key in (*task.fields_set_by("recipe"), *task.fields_set_by("data"))
+    }
 
 
 @dataclass(frozen=True)
@@ -243,29 +203,6 @@ def find_glue(tasks: Mapping[str, RecipeTask]) -> list[str]:
     return [name for name, task in counted.items() if task.data.submission is not None]
 
 
-def window_sizes(arguments: FinetuneArguments, head: MinBertTask) -> WindowSizes:
-    """Say how the questions of a task and their passages are cut.
-
-    Raises:
-        ValueError: If a question could leave no room for a passage.
-    """
-    given = (head.max_length or arguments.max_length, head.max_question_length, head.doc_stride)
-    names = ("max_length", "max_question_length", "doc_stride")
-    return WindowSizes(
-        **{name: size for name, size in zip(names, given, strict=True) if size is not None}
-    )
-
-
-def encoding_options(head: MinBertTask, arguments: FinetuneArguments) -> dict[str, Any]:
-    """Return how the rows of a task are encoded, for `LoadedTask.encode`."""
-    if head.problem_type == "question_answering":
-        return asdict(window_sizes(arguments, head))
-    options: dict[str, Any] = {"max_length": arguments.max_length}
-    if head.problem_type != "token_classification":
-        options |= {"pair_encoding": head.pair_encoding, "truncation": head.truncation}
-    return options
-
-
 def encode_task(
     arguments: FinetuneArguments, task: LoadedTask, head: MinBertTask, tokenizer: Any
 ) -> dict[str, Dataset]:
@@ -275,7 +212,6 @@ def encode_task(
         ValueError: If the options of the head do not fit the rows.
     """
     try:
-        options = encoding_options(head, arguments)
+        return task.encode(tokenizer, **head.encoding_options(arguments.max_length))
     except ValueError as error:
         raise ValueError(f"task {task.name!r}: {error}") from None
-    return task.encode(tokenizer, **options)

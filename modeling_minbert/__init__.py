@@ -16,12 +16,14 @@ from .modeling_minbert_multitask import MinBertForMultiTask
 from .onnx_export import export_onnx
 from .registration import register
 from .task_minbert import MinBertTask
+from .tasks_minbert import TASKS
 
 __version__ = "0.1.0"
 
 register()
 
 __all__ = [
+    "TASKS",
     "MinBertConfig",
     "MinBertForMaskedLM",
     "MinBertForMultiTask",

@@ -1,191 +1,33 @@
-# Copyright 2026 The minBERT authors. All rights reserved.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Answers to questions about texts of any length: windows of a text, and the best spans in them.
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""Answers to questions about texts of any length: the best spans of its windows.
 
-Source: Devlin et al. 2019, section 4.2 and 4.3, and its code, `run_squad.py` of
-google-research/bert.
+Source: Devlin et al. 2019, section 4.2 and 4.3, and `run_squad.py` of google-research/bert.
 
 Shapes: W windows, L tokens of a window.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice, pairwise
-from typing import Any, NamedTuple
+from dataclasses import replace
+from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .inference_minbert import Encoded, MinBertTokenizing, Row, check_rows, stream
-from .task_minbert import WINDOWS, MinBertTask
+from .question_answering_minbert import QuestionAnsweringTask
+from .windows_minbert import AnswerOptions, Window, make_windows
 
-Span = tuple[int, int]
-
-# The best starts and ends of a window that are joined.
+# The best starts and ends of a window that are combined.
 PLACES = 20
 # Questions whose windows are computed together.
 QUESTIONS = 256
-LONGEST_WINDOW = 384
-# length of a window as a part of the score of a token in it, by google-research/bert
-LENGTH_WEIGHT = 0.01
-
-
-class Window(NamedTuple):
-    """A question with a window of its text.
-
-    Args:
-        question: Number of the question.
-        encoded: Its tokens.
-        first: Place of the first token of the text among them.
-        offsets: Characters of each token of the text, start and end.
-        owned: The first token of the text that has most context in this window, and the one after
-            the last.
-    """
-
-    question: int
-    encoded: Encoded
-    first: int
-    offsets: list[Span]
-    owned: Span
-
-
-@dataclass(frozen=True)
-class AnswerOptions:
-    """How questions and texts are cut, and answers chosen; see `MinBertTask`.
-
-    Args:
-        max_length: Tokens of a window at most.
-        max_question_length: Tokens of a question at most.
-        doc_stride: Tokens from the start of a window to that of the next one.
-        max_answer_length: Tokens of an answer at most.
-        null_score_diff_threshold: How much better no answer must score to be given; None if there
-            always is one.
-        top_k: Answers of a question at most.
-    """
-
-    max_length: int
-    max_question_length: int
-    doc_stride: int
-    max_answer_length: int
-    null_score_diff_threshold: float | int | None = None
-    top_k: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("max_question_length", "doc_stride", "max_answer_length", "top_k"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.max_length < self.max_question_length + 4:
-            raise ValueError(
-                f"windows of {self.max_length} tokens leave no room for a text beside a question "
-                f"of max_question_length={self.max_question_length} tokens: lower that"
-            )
-
-    @classmethod
-    def from_task(cls, task: MinBertTask | None, positions: int, **given: Any) -> "AnswerOptions":
-        """Take what a task says, and what is given in its place.
-
-        Args:
-            task: The task; None for BERT's numbers.
-            positions: Tokens of a sequence that the model has positions for.
-            **given: Fields; those that are None do not count.
-        """
-        longest = min(positions, LONGEST_WINDOW)
-        values: dict[str, Any] = {"max_length": longest, **WINDOWS}
-        if task is not None:
-            names = [*values, "null_score_diff_threshold"]
-            values |= {n: x for n in names if (x := getattr(task, n)) is not None}
-        values |= {name: value for name, value in given.items() if value is not None}
-        if task is None and given.get("max_question_length") is None:
-            # a model of few positions
-            room = max(1, values["max_length"] // 2)
-            values["max_question_length"] = min(values["max_question_length"], room)
-        return cls(**values)
-
-
-def cut_windows(length: int, room: int, doc_stride: int) -> list[Span]:
-    """Cut a text of `length` tokens into windows of at most `room`; an empty one has one window."""
-    step = min(room, doc_stride)
-    starts = range(0, max(1, length - room + step), step)
-    return [(first, min(first + room, length)) for first in starts]
-
-
-def share_tokens(windows: Sequence[Span]) -> list[Span]:
-    """Give every token of a text to the window in which it has most context, the first of equals.
-
-    The context is `min(left, right) + 0.01 * length of the window`. As both numbers change by steps
-    of one, neighbours decide where the tokens of a window end.
-    """
-    cuts = [0]
-    for left, right in pairwise(windows):
-        better = (t for t in range(right[0], left[1]) if _context(t, right) > _context(t, left))
-        cuts.append(max(cuts[-1], next(better, left[1])))
-    return list(pairwise([*cuts, windows[-1][1]]))
-
-
-def _context(token: int, window: Span) -> float:
-    first, end = window
-    return min(token - first, end - 1 - token) + LENGTH_WEIGHT * (end - first)
-
-
-def make_windows(tokenizer: Any, rows: Sequence[Row], options: AnswerOptions) -> list[Window]:
-    """Tokenize questions, each with its text, as `[CLS] question [SEP] window [SEP]`.
-
-    Raises:
-        ValueError: If the tokenizer cannot tell which characters a token is made of.
-    """
-    if not tokenizer.is_fast:
-        raise ValueError(
-            f"{type(tokenizer).__name__} does not say which characters a token is made of: use a "
-            "fast tokenizer (tokenizer.json)"
-        )
-    questions, texts = (_tokenize(tokenizer, [row[place] for row in rows]) for place in (0, 1))
-    windows = []
-    for number, (question, text) in enumerate(rows):
-        kept = questions[question][0][: options.max_question_length]
-        head = [tokenizer.cls_token_id, *kept, tokenizer.sep_token_id]
-        ids, offsets = texts[text]
-        spans = cut_windows(len(ids), options.max_length - len(head) - 1, options.doc_stride)
-        for (first, end), owned in zip(spans, share_tokens(spans), strict=True):
-            tokens = [*head, *ids[first:end], tokenizer.sep_token_id]
-            types = [0] * len(head) + [1] * (len(tokens) - len(head))
-            encoded = Encoded([tokens], [types])
-            own = (owned[0] - first, owned[1] - first)
-            windows.append(Window(number, encoded, len(head), offsets[first:end], own))
-    return windows
-
-
-def _tokenize(tokenizer: Any, texts: list[str]) -> dict[str, tuple[list[int], list[Span]]]:
-    unique = list(dict.fromkeys(texts))
-    # Padding and truncation are said aloud: a tokenizer.json can carry its own.
-    encoded = tokenizer(
-        unique,
-        add_special_tokens=False,
-        padding=False,
-        truncation=False,
-        return_offsets_mapping=True,
-        return_attention_mask=False,
-        return_token_type_ids=False,
-        verbose=False,  # no warning of texts that are too long: they are cut into windows
-    )
-    tokens = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-    return dict(zip(unique, tokens, strict=True))
 
 
 def answer(
-    model: nn.Module,
-    tokenizer: Any,
+    model: Any,
     rows: Iterable[Row],
     compute: Callable[[dict[str, Any]], tuple[Tensor, Tensor]],
     options: AnswerOptions,
@@ -196,43 +38,35 @@ def answer(
     """Answer questions, some hundred at a time.
 
     Args:
-        model: What computes.
-        tokenizer: A fast tokenizer.
+        model: The model, with a fast tokenizer.
         rows: Questions, each with its text.
         compute: Makes start and end logits (W, L) of a batch.
-        options: How texts are cut and answers chosen.
+        options: How texts are split and answers chosen.
         max_tokens: Tokens of a batch at most; None for what suits the device.
         show_progress: Whether to show a progress bar for every few hundred questions.
 
     Yields:
-        For each question its best answers, as `find_best` gives them.
+        For each question its best answers, as `find_best` returns them.
     """
 
     def score(batch: dict[str, Any]) -> Tensor:
         return keep_scores(batch, *compute(batch))
 
-    source = iter(rows)
+    source, shown = iter(rows), bool(show_progress)
     while some := list(islice(source, QUESTIONS)):
-        windows = make_windows(tokenizer, some, options)
-        scores = torch.cat(
-            list(
-                stream(
-                    model,
-                    windows,  # type: ignore[arg-type]  # rows that are tokenized
-                    lambda found: [window.encoded for window in found],  # type: ignore[attr-defined]
-                    score,
-                    max_tokens=max_tokens,
-                    show_progress=bool(show_progress),
-                )
-            )
-        )
+        windows: Any = make_windows(model.tokenizer, some, options)
+        parts = stream(model, windows, _encode, score, max_tokens=max_tokens, show_progress=shown)
+        scores = torch.cat(list(parts))
+        counts = Counter(window.question for window in windows)
         first = 0
         for number, (_, text) in enumerate(some):
-            end = first
-            while end < len(windows) and windows[end].question == number:
-                end += 1
+            end = first + counts[number]
             yield find_best(text, windows[first:end], scores[first:end], options)
             first = end
+
+
+def _encode(windows: Sequence[Any]) -> list[Encoded]:
+    return [window.encoded for window in windows]
 
 
 def keep_scores(batch: dict[str, Any], start_logits: Tensor, end_logits: Tensor) -> Tensor:
@@ -289,35 +123,35 @@ def find_best(
         At most `top_k` dictionaries, the best first: `answer`, `start` and `end`, its place in the
         text in characters, and `score`, its probability: exp of the sum of its logits, over the sum
         of that of all starts and ends in all windows (Clark and Gardner 2018, section 3.2). No
-        answer is empty and has 0 as `start` and `end`; it comes first if the threshold says so.
+        answer is empty, with 0 as `start` and `end`, and first if the threshold decides so.
         Without any answer in the text there is none, or an empty one that scores 0.
     """
     kept = scores.double().unflatten(1, (2, 2 + 2 * PLACES))  # (W, 2, 42)
     total = float(kept[:, :, 0].logsumexp(dim=0).sum())
     null = float(kept[:, :, 1].sum(dim=1).min())
-    found: dict[str, tuple[float, int, int]] = {}
-    for score, start, end in sorted(
-        _list_spans(windows, kept, options), key=lambda span: span[0], reverse=True
-    ):
+    ranked: dict[str, tuple[float, int, int]] = {}
+    spans = sorted(_list_spans(windows, kept, options), key=lambda span: span[0], reverse=True)
+    for score, start, end in spans:
         if start < end:
-            found.setdefault(text[start:end], (score, start, end))
-        if len(found) == options.top_k:
+            ranked.setdefault(text[start:end], (score, start, end))
+        if len(ranked) == options.top_k:
             break
-    ranked = [(score, start, end, string) for string, (score, start, end) in found.items()]
-    threshold = options.null_score_diff_threshold
-    if threshold is not None:
-        best = ranked[0][0] if ranked else -math.inf
-        rank = sum(score >= null for score, *_ in ranked)
-        if null - best > threshold:
-            rank = 0
-        elif not rank:
-            rank = 1
-        ranked.insert(rank, (null, 0, 0, ""))
+    best = list(ranked.values())
+    if options.null_score_diff_threshold is not None:
+        rank = _rank_null([score for score, *_ in best], null, options.null_score_diff_threshold)
+        best.insert(rank, (null, 0, 0))
     answers = [
-        {"score": math.exp(score - total), "start": start, "end": end, "answer": string}
-        for score, start, end, string in ranked[: options.top_k]
+        {"score": math.exp(score - total), "start": start, "end": end, "answer": text[start:end]}
+        for score, start, end in best[: options.top_k]
     ]
     return answers or [{"score": 0.0, "start": 0, "end": 0, "answer": ""}]
+
+
+def _rank_null(scores: list[float], null: float, threshold: float) -> int:
+    """Return the rank of no answer, whose score is `null`, among the best answers."""
+    if null - (scores[0] if scores else -math.inf) > threshold:
+        return 0
+    return max(1, sum(score >= null for score in scores))
 
 
 def _list_spans(
@@ -396,53 +230,56 @@ class MinBertAnswering(MinBertTokenizing):
         questions: list[Any] = [question] if isinstance(question, str) else list(question)
         texts = [context] * len(questions) if isinstance(context, str) else list(context)
         if len(texts) != len(questions):
-            raise ValueError(f"{len(questions)} questions but {len(texts)} contexts: give as many")
+            raise ValueError(
+                f"{len(questions)} questions but {len(texts)} contexts: give one context for each "
+                "question, or one for all"
+            )
         rows = list(check_rows(zip(questions, texts, strict=True), "answer", 2))
         name, spec = self._answering_task(task)
-        threshold = None if spec is None else spec.null_score_diff_threshold
-        if handle_impossible_answer is not None:
-            threshold = (threshold or 0.0) if handle_impossible_answer else None
-        options = replace(
-            AnswerOptions.from_task(
-                spec,
-                self.config.max_position_embeddings,
-                top_k=top_k,
-                max_answer_length=max_answer_length,
-                max_question_length=max_question_length,
-                doc_stride=doc_stride,
-            ),
-            null_score_diff_threshold=threshold,
+        options = AnswerOptions.from_task(
+            spec,
+            self.config.max_position_embeddings,
+            top_k=top_k,
+            max_answer_length=max_answer_length,
+            max_question_length=max_question_length,
+            doc_stride=doc_stride,
         )
-        found = [
-            answers[0] if top_k == 1 else answers
-            for answers in self._answer_rows(
-                rows,
-                name,
-                options,
-                max_tokens=max_tokens_per_batch,
-                show_progress=show_progress,
+        if handle_impossible_answer is not None:
+            threshold = options.null_score_diff_threshold or 0.0
+            options = replace(
+                options, null_score_diff_threshold=threshold if handle_impossible_answer else None
             )
-        ]
-        return found[0] if is_one else found
+        progress = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
+        answers = list(self.answer_rows(rows, name, options, **progress))
+        predictions = [found[0] if top_k == 1 else found for found in answers]
+        return predictions[0] if is_one else predictions
 
-    def _answering_task(self, task: str | None) -> tuple[str | None, MinBertTask | None]:
-        """Find the task that answers questions: for a model with one head that of the head."""
+    def _answering_task(self, task: str | None) -> tuple[str | None, Any]:
+        """Return the task of the head of a model with one head; None for BERT's numbers."""
         if task is not None:
             raise ValueError(f"task={task!r}: this model has one head and no tasks, leave it out")
         config: Any = self.config
         spec = None if config.default_task is None else config.task(config.default_task)
-        answers = spec is not None and spec.problem_type == "question_answering"
-        return None, spec if answers else None
+        return None, spec if spec is not None and spec.answers_questions else None
 
-    def _answer_rows(
-        self,
-        rows: Iterable[Row],
-        task: str | None,
-        options: AnswerOptions,
-        *,
-        max_tokens: int | None = None,
-        show_progress: bool | None = None,
+    def answer_options(self, task: QuestionAnsweringTask, top_k: int | None) -> AnswerOptions:
+        """Return how the texts of a task are split and its answers chosen."""
+        return AnswerOptions.from_task(task, self.config.max_position_embeddings, top_k=top_k)
+
+    def answer_rows(
+        self, rows: Iterable[Row], task: str | None, options: AnswerOptions, **progress: Any
     ) -> Iterator[list[dict[str, Any]]]:
+        """Answer the questions of a task; see `answer`.
+
+        Args:
+            rows: Questions, each with its text.
+            task: Name of the task; None for a model with one head.
+            options: How texts are split and answers chosen.
+            **progress: `max_tokens` and `show_progress`.
+
+        Returns:
+            For each question its best answers.
+        """
         model: Any = self
         named = {} if task is None else {"task": task}
 
@@ -450,15 +287,7 @@ class MinBertAnswering(MinBertTokenizing):
             outputs = model(**batch, **named)
             return outputs.start_logits, outputs.end_logits
 
-        return answer(
-            model,
-            self.tokenizer,
-            rows,
-            compute,
-            options,
-            max_tokens=max_tokens,
-            show_progress=show_progress,
-        )
+        return answer(model, rows, compute, options, **progress)
 
 
-__all__ = ["AnswerOptions", "MinBertAnswering", "Window", "answer", "find_best", "make_windows"]
+__all__ = ["MinBertAnswering", "answer", "find_best"]

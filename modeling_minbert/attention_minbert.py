@@ -1,16 +1,4 @@
-# Copyright 2026 The minBERT authors. All rights reserved.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Attention within the sequences of a packed batch; no sequence sees another.
 
 On the CPU, sequences of similar length are computed together, padded to the longest of their bucket
@@ -208,8 +196,8 @@ class _BucketAttention(torch.autograd.Function):
             scores = torch.baddbmm(mask.to(q.dtype), q, k.mT, beta=beta, alpha=size**-0.5)
             probs = torch.softmax(scores, dim=-1)
             if dropout:
-                lanes, border = draw(probs.shape, dropout)
-                probs = probs.copysign_(lanes.to(probs.dtype).sub_(border))
+                lanes, threshold = draw(probs.shape, dropout)
+                probs = probs.copysign_(lanes.to(probs.dtype).sub_(threshold))
             saved.append(probs)
             kept = probs.relu() if dropout else probs
             out.baddbmm_(kept, v, beta=0, alpha=_scale(dropout))
@@ -340,12 +328,12 @@ def _attend_cuda(
 
 
 def _has_flash(device: torch.device) -> bool:
-    """Tell whether the GPU is Ampere or newer, as the flash kernels need."""
+    """Return whether the GPU is Ampere or newer, as the flash kernels need."""
     return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def can_attend(config: MinBertConfig, dtype: torch.dtype, device: torch.device) -> bool:
-    """Tell whether `attend` computes the attention: for `sdpa`, where it has a kernel.
+    """Return whether `attend` computes the attention: for `sdpa`, where it has a kernel.
 
     Args:
         config: Names the implementation, and the sizes.

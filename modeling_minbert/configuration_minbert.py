@@ -23,7 +23,8 @@ from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
 from .sentence_transformers_minbert import parse_embedding, read_modules
-from .task_minbert import MinBertTask, parse_task
+from .task_minbert import MinBertTask
+from .tasks_minbert import TASKS, parse_task
 
 SIZES = (
     "vocab_size",
@@ -34,6 +35,15 @@ SIZES = (
     "max_position_embeddings",
     "type_vocab_size",
 )
+
+
+def _choose_default(tasks: dict[str, MinBertTask]) -> str:
+    """Return the first task that pipelines can use best; see `MinBertConfig.default_task`."""
+    ranks = {
+        name: (task.is_pretraining, task.is_unlabelled, task.is_token_level)
+        for name, task in tasks.items()
+    }
+    return min(tasks, key=ranks.__getitem__)
 
 
 @strict
@@ -62,12 +72,12 @@ class MinBertConfig(PreTrainedConfig):
         tie_word_embeddings: Whether the MLM decoder is the word embedding.
         sparse_prediction: Whether the vocabulary is scored at the labelled tokens alone where
             labels are given in training, or with a packed batch.
-        tasks: Task name to the fields of `MinBertTask`.
+        tasks: Task name to `problem_type` and the fields of its class in `TASKS`.
         default_task: Name of the task that `forward` computes when it is given none; None for the
             first of `tasks` that has labels, one that reads whole texts if there is any, else the
             first that is none of pre-training, or the first if all are.
-        sentence_embedding: How `encode` makes the vector of a sentence where it is told nothing
-            else, the fields of `MinBertEmbedding`; a folder of sentence-transformers fills them in.
+        sentence_embedding: How `encode` makes the vector of a sentence by default, the fields of
+            `MinBertEmbedding`; read from a folder of sentence-transformers.
     """
 
     model_type = "minbert"
@@ -112,19 +122,18 @@ class MinBertConfig(PreTrainedConfig):
             ValueError: If a task is not valid, or `default_task` is none of them, or one that
                 learns without labels though there are others.
         """
-        if self.tasks:
-            parsed = {name: parse_task(name, values) for name, values in self.tasks.items()}
-            self.tasks = {name: asdict(task) for name, task in parsed.items()}
-            others = [name for name, task in parsed.items() if not task.is_unlabelled]
-            whole = [name for name in others if not parsed[name].reads_tokens]
-            headed = [name for name, task in parsed.items() if not task.is_pretraining]
-            self.default_task = self.default_task or next(iter(whole or others or headed or parsed))
-            default = self.task(self.default_task)
-            if default.is_unlabelled and others:
-                raise ValueError(
-                    f"default_task={self.default_task!r} is a {default.problem_type}, of which "
-                    f"pipelines can make nothing: use one of {', '.join(others)}"
-                )
+        if not self.tasks:
+            return
+        parsed = {name: parse_task(name, values) for name, values in self.tasks.items()}
+        self.tasks = {name: asdict(task) for name, task in parsed.items()}
+        self.default_task = self.default_task or _choose_default(parsed)
+        default = self.task(self.default_task)
+        labelled = [name for name, task in parsed.items() if not task.is_unlabelled]
+        if default.is_unlabelled and labelled:
+            raise ValueError(
+                f"default_task={self.default_task!r} is a {default.problem_type}, which no "
+                f"pipeline can use: use one of {', '.join(labelled)}"
+            )
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
@@ -161,7 +170,7 @@ class MinBertConfig(PreTrainedConfig):
                 "config.tasks is empty: describe at least one task, "
                 "as in tasks={'sst': {'problem_type': 'classification', 'labels': ['bad', 'good']}}"
             )
-        self.problem_type, labels = self._describe_task(self.task(self.default_task))
+        self.problem_type, labels = self.task(self.default_task).describe_outputs()
         self.id2label = dict(enumerate(labels))
         self.label2id = {label: index for index, label in enumerate(labels)}
 
@@ -170,32 +179,15 @@ class MinBertConfig(PreTrainedConfig):
         """Whether the labels are those of the default task, and none that a caller has chosen."""
         if self.default_task is None:
             return False
-        return (
-            list((self.id2label or {}).values())
-            == self._describe_task(self.task(self.default_task))[1]
-        )
-
-    @staticmethod
-    def _describe_task(task: MinBertTask) -> tuple[Any, list[str]]:
-        """Tell the problem type and the names of the outputs that pipelines know."""
-        if task.problem_type == "similarity":
-            return "regression", ["score"]
-        if task.labels is None:  # as in a new configuration
-            return None, ["LABEL_0", "LABEL_1"]
-        if task.problem_type == "paraphrase":
-            return "multi_label_classification", task.labels[1:]  # one logit, for yes
-        is_class = task.problem_type == "classification"
-        return "single_label_classification" if is_class else None, task.labels
+        names = list((self.id2label or {}).values())
+        return names == self.task(self.default_task).describe_outputs()[1]
 
     def _check_layers(self) -> None:
-        count = self.num_hidden_layers
         for name in self.tasks or {}:
-            layer = self.task(name).pooling_layer
-            if not -count - 1 <= layer <= count:
-                raise ValueError(
-                    f"task {name!r}: pooling_layer={layer} must be in [{-count - 1}, {count}]: "
-                    f"there are {count} layers, and 0 is the embeddings"
-                )
+            try:
+                self.task(name).count_layers(self.num_hidden_layers)
+            except ValueError as error:
+                raise ValueError(f"task {name!r}: {error}") from None
 
     def to_bert(self) -> BertConfig:
         """Return the configuration of a stock BERT of the same sizes and labels."""
@@ -216,7 +208,7 @@ class MinBertConfig(PreTrainedConfig):
         tasks = self.tasks or {}
         if name not in tasks:
             raise ValueError(f"unknown task {name!r}; known tasks: {', '.join(tasks) or 'none'}")
-        return MinBertTask(**tasks[name])
+        return TASKS[tasks[name]["problem_type"]](**tasks[name])
 
     @classmethod
     def get_config_dict(

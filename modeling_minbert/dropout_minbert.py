@@ -1,16 +1,4 @@
-# Copyright 2026 The minBERT authors. All rights reserved.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Dropout whose masks are cheap on the CPU."""
 
 from typing import Any
@@ -36,7 +24,7 @@ def draw(shape: torch.Size, p: float) -> tuple[Tensor, float]:
         p: Probability of dropping, rounded to 1 / 65536.
 
     Returns:
-        Integers, int16, and a border between two of them: what is above it is kept.
+        Integers, int16, and a threshold between two of them: what is above it is kept.
     """
     count = shape.numel()
     words = torch.empty(-(-count // LANES), dtype=torch.int64)
@@ -49,8 +37,8 @@ class _Dropout(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, p: float) -> Tensor:
-        lanes, border = draw(values.shape, p)
-        keep = lanes > border
+        lanes, threshold = draw(values.shape, p)
+        keep = lanes > threshold
         ctx.save_for_backward(keep)
         ctx.scale = 1 / (1 - p)
         return _factors(keep, ctx.scale, values.dtype).mul_(values)

@@ -1,16 +1,4 @@
-# Copyright 2026 The minBERT authors. All rights reserved.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Vectors of sentences: poolings, `encode`, and saving for sentence-transformers.
 
 Shapes: N sequences, L tokens of a sequence, D hidden size.
@@ -31,49 +19,10 @@ from transformers.utils import logging
 
 from .configuration_minbert import MinBertConfig
 from .inference_minbert import Encoded, MinBertTokenizing, Row, check_rows, stream, tokenize
-from .packing_minbert import Read
+from .pooling_minbert import pool_outputs, reads
 from .sentence_transformers_minbert import POOLINGS, parse_embedding, write_modules
 
 logger = logging.get_logger(__name__)
-
-
-def pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
-    """Make one vector of each sequence.
-
-    Args:
-        hidden: Encoder output, (N, L, D).
-        mask: 1 for real tokens, 0 for padding, (N, L); None if all are real.
-        pooling: `cls`, `mean` or `max`; special tokens count as tokens.
-
-    Returns:
-        (N, D), in the dtype of `hidden`. A sequence without a real token gives zeros under `mean`,
-        and the lowest number of the dtype under `max`.
-
-    Source: Reimers and Gurevych 2019, section 3.
-    """
-    if pooling == "cls":
-        return hidden[:, 0]
-    if mask is None:
-        return hidden.mean(dim=1) if pooling == "mean" else hidden.amax(dim=1)
-    real = mask.unsqueeze(-1).bool()
-    if pooling == "max":
-        return hidden.masked_fill(~real, torch.finfo(hidden.dtype).min).amax(dim=1)
-    total = hidden.masked_fill(~real, 0).sum(dim=1)
-    return total / real.sum(dim=1).clamp(min=1).to(hidden.dtype)
-
-
-def reads(pooling: str | None) -> Read:
-    """Tell which states a pooling reads."""
-    return "tokens" if pooling in ("mean", "max") else "first"
-
-
-def pool_outputs(outputs: Any, mask: Tensor | None, pooling: str | None) -> Tensor:
-    """Make one vector of each sequence that an encoder read, packed or padded, (N, D)."""
-    if pooling is None or pooling == "pooler":
-        return outputs.pooler_output
-    if outputs.sequences is not None:
-        return outputs.sequences.pool(outputs.last_hidden_state, pooling)
-    return pool(outputs.last_hidden_state, mask, pooling)
 
 
 class _Plan(NamedTuple):
@@ -105,14 +54,14 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
     ) -> Tensor:
         """Embed sentences.
 
-        Without `task` and `pooling` it does what `config.sentence_embedding` says, which a folder
-        of sentence-transformers fills in; else it takes the mean.
+        Without `task` and `pooling`, `config.sentence_embedding` decides, which a folder of
+        sentence-transformers fills in; its default is the mean.
 
         Args:
             sentences: The sentences.
             task: Name of the task whose vectors are wanted: its pooling, layer and truncation, and
                 the projection that it keeps; those of a contrastive task have length 1.
-            pooling: `cls`, `pooler`, `mean` or `max`, in the place of both.
+            pooling: `cls`, `pooler`, `mean` or `max`, instead of both.
             normalize: Whether to scale the vectors to length 1; None for what the checkpoint says.
             max_tokens_per_batch: Tokens that are computed together; None for what suits the device.
             show_progress: Whether to show a progress bar; None shows it for long lists.
@@ -174,7 +123,7 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
     ) -> None:
         """Save a folder that `SentenceTransformer(folder)` opens and that gives equal vectors.
 
-        The encoder is a plain `bert`, so that nobody is asked for trust, and there are no prompts;
+        The encoder is a plain `bert`, so that no remote code is needed, and there are no prompts;
         layers above the one that is pooled are left out. Heads have no place there.
 
         Args:
@@ -219,40 +168,44 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         write_modules(folder, embedding, self.config.hidden_size)
 
     def _plan(self, task: str | None, pooling: str | None, normalize: bool | None) -> _Plan:
-        """Settle how vectors are made."""
-        config = self.config
-        known = parse_embedding(config.sentence_embedding)
-        layers, length, truncation = (
-            config.num_hidden_layers,
-            config.max_position_embeddings,
-            "head",
-        )
-        project = None
-        scaled = known.normalize if normalize is None else normalize
-        if task is not None:
-            if pooling is not None:
-                raise ValueError(
-                    f"task {task!r} says how its vectors are pooled: leave pooling out"
-                )
-            spec = config.task(task)
-            project = self._projection(task)
-            pooling, truncation = spec.pooling or "pooler", spec.truncation
-            layers = spec.pooling_layer % (layers + 1)
-            scaled = scaled or (normalize is None and spec.problem_type == "contrastive")
+        """Decide how vectors are made."""
+        if task is None:
+            plan = self._plan_without_task(pooling, normalize)
+        elif pooling is not None:
+            raise ValueError(
+                f"task {task!r} determines how its vectors are pooled: leave pooling out"
+            )
         else:
-            if pooling is None and known.missing:
-                raise ValueError(
-                    f"{self.name_or_path}: its vectors need {', '.join(known.missing)}, which "
-                    "minBERT does not have: use sentence-transformers, or give pooling for vectors "
-                    "without that"
-                )
-            pooling = pooling or known.pooling
-            length = min(length, known.max_length or length, self.tokenizer.model_max_length)
-        if pooling not in (*POOLINGS, "pooler"):
+            plan = self._plan_of_task(task, normalize)
+        if plan.pooling not in (*POOLINGS, "pooler"):
             raise ValueError(f"pooling={pooling!r} must be one of cls, pooler, mean, max")
-        if pooling == "pooler" and self.base_model.pooler is None:
+        if plan.pooling == "pooler" and self.base_model.pooler is None:
             raise ValueError("pooling='pooler', but this model was made without a pooler")
-        return _Plan(pooling, layers, scaled, length, truncation, project)
+        return plan
+
+    def _plan_of_task(self, task: str, normalize: bool | None) -> _Plan:
+        spec: Any = self.config.task(task)
+        project = self._projection(task)
+        layers = spec.count_layers(self.config.num_hidden_layers)
+        scaled = normalize
+        if scaled is None:
+            known = parse_embedding(self.config.sentence_embedding)
+            scaled = known.normalize or spec.normalizes_vectors
+        length = self.config.max_position_embeddings
+        return _Plan(spec.pooling, layers, scaled, length, spec.truncation, project)
+
+    def _plan_without_task(self, pooling: str | None, normalize: bool | None) -> _Plan:
+        known = parse_embedding(self.config.sentence_embedding)
+        if pooling is None and known.missing:
+            raise ValueError(
+                f"{self.name_or_path}: its vectors need {', '.join(known.missing)}, which minBERT "
+                "does not have: use sentence-transformers, or give pooling for vectors without that"
+            )
+        longest = self.config.max_position_embeddings
+        length = min(longest, known.max_length or longest, self.tokenizer.model_max_length)
+        scaled = known.normalize if normalize is None else normalize
+        layers = self.config.num_hidden_layers
+        return _Plan(pooling or known.pooling, layers, scaled, length, "head", None)
 
     def _projection(self, task: str) -> Callable[[Tensor], Tensor] | None:
         """Find what a task does with a pooled state before vectors are compared.
@@ -260,10 +213,10 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         Raises:
             ValueError: If it is a task of pre-training or of tokens, or the weights are missing.
         """
-        spec = self.config.task(task)
-        if spec.is_pretraining or spec.reads_tokens:
+        spec: Any = self.config.task(task)
+        if spec.is_pretraining or spec.is_token_level:
             raise ValueError(f"task {task!r} is a {spec.problem_type}, which has no vectors")
-        if spec.projection != "always":
+        if not spec.keeps_projection:
             return None
         heads: Any = getattr(self, "heads", None)
         if heads is None:
@@ -314,4 +267,4 @@ def _check_folder(folder: Path) -> None:
         raise ValueError(f"{folder} holds a minBERT checkpoint, which would be lost: name another")
 
 
-__all__ = ["MinBertEmbeddingMixin", "pool"]
+__all__ = ["MinBertEmbeddingMixin"]

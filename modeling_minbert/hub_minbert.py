@@ -1,17 +1,5 @@
-# Copyright 2026 The minBERT authors. All rights reserved.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Models on the Hub: what is pushed beside the weights, and the card that says what they are."""
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""Models on the Hub: what is pushed beside the weights, and the model card."""
 
 import json
 import os
@@ -62,12 +50,12 @@ class MinBertSharingMixin:
         """Upload weights, configuration, code, the tokenizer of `predict`, and a card.
 
         The card is that of the folder which the model was loaded from, else the one that is there,
-        else one that says what the model knows of itself.
+        else one made from the configuration.
 
         Args:
             repo_id: `owner/name`, or `name` for the owner of the token.
             card: Metadata of the card: `language`, `license`, `datasets`, `tags`, `base_model` and
-                `pipeline_tag`, as the Hub knows them.
+                `pipeline_tag`, as the Hub defines them.
             tags: More tags of the card.
             private: Whether a new repository is private.
             token: Token of the Hub; None for that of the login.
@@ -127,7 +115,7 @@ def push(
     max_shard_size: int | str | None,
     commit: Mapping[str, Any],
 ) -> str:
-    """Upload a model with its code, its card, and the tokenizer that it knows.
+    """Upload a model with its code, its card, and its tokenizer.
 
     Args:
         model: A minBERT.
@@ -203,7 +191,7 @@ def _find_card(model: Any, repo: str, api: HfApi) -> ModelCard:
 
 
 def _is_of(model: Any, path: Path) -> bool:
-    """Tell whether a configuration is that of a minBERT with the tasks of this one."""
+    """Return whether a configuration is that of a minBERT with the tasks of this one."""
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -234,7 +222,7 @@ def _complete_card(
 
 
 def make_card(model: Any, repo_id: str) -> ModelCard:
-    """Describe a model by what it knows of itself: its sizes, its tasks, and how to load it.
+    """Describe the sizes and tasks of a model, and how to load it.
 
     Args:
         model: A minBERT.
@@ -276,8 +264,5 @@ def _describe_use(model: Any, repo_id: str) -> str:
         for name in model.config.tasks:
             task = model.config.task(name)
             if not task.is_pretraining:
-                row = '"A sentence."' if task.pair_encoding is None else '("A first.", "A second.")'
-                if task.problem_type == "question_answering":
-                    row = '("A question?", "A text.")'
-                lines.append(f'model.predict("{name}", [{row}])')
+                lines.append(f'model.predict("{name}", [{task.example_row}])')
     return "\n".join(["```python", *lines, "```"])

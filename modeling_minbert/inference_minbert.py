@@ -1,16 +1,4 @@
-# Copyright 2026 The minBERT authors. All rights reserved.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Inference over many rows of text: sorted by length, in batches of so many tokens, as a stream.
 
 A row is a sentence, or a pair of them; a model makes a few numbers of each.
@@ -57,7 +45,7 @@ class Encoded(NamedTuple):
         return sum(map(len, self.input_ids))
 
 
-# What says where a checkpoint is, and nothing about its model.
+# Keyword arguments that locate a checkpoint.
 HUB_KEYS = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
 
 
@@ -276,8 +264,8 @@ def stream(
     """Compute numbers for rows, window by window, without dropout or gradients.
 
     Args:
-        model: What computes; it is in evaluation mode only while it does.
-        rows: The rows; read as far as results are taken.
+        model: The model; it is in evaluation mode only while it computes.
+        rows: The rows; read as far as results are consumed.
         encode: Tokenizes rows.
         compute: Makes (rows, K) of a batch.
         max_tokens: Tokens of a batch at most; None for what suits the device.
@@ -289,50 +277,68 @@ def stream(
     Raises:
         ValueError: If `max_tokens` is below 1.
     """
+    tokens = choose_tokens(model, max_tokens)
+
+    def run() -> Iterator[Tensor]:
+        for window, bar in windows_of(rows, show_progress):
+            results: list[tuple[list[int], Tensor]] = []
+            encoded = encode(window)
+            with evaluating(model), torch.no_grad():  # no inference_mode: users train on results
+                for indices, inputs in batches(model, encoded, tokens):
+                    results.append((indices, compute(inputs).float()))
+                    bar.update(len(indices))
+            order = torch.tensor([index for indices, _ in results for index in indices])
+            values = torch.cat([values for _, values in results]).cpu()
+            yield torch.empty_like(values).index_copy_(0, order, values)
+
+    return run()
+
+
+def choose_tokens(model: nn.Module, max_tokens: int | None) -> int:
+    """Return the tokens of a batch at most.
+
+    Raises:
+        ValueError: If `max_tokens` is below 1.
+    """
     if max_tokens is None:
         max_tokens = GPU_TOKENS if _device(model).type == "cuda" else CPU_TOKENS
     if max_tokens < 1:
         raise ValueError(f"max_tokens_per_batch={max_tokens} must be at least 1")
-    return _windows(model, rows, encode, compute, max_tokens, show_progress)
+    return max_tokens
+
+
+def windows_of(rows: Iterable[Any], show_progress: bool | None) -> Iterator[tuple[list[Any], Any]]:
+    """Read rows some thousand at a time, each with the progress bar that counts them."""
+    total = len(rows) if isinstance(rows, Sequence) else None
+    quiet = total is not None and total <= QUIET_ROWS
+    hide = quiet if show_progress is None else not show_progress
+    source = iter(rows)
+    with logging.tqdm(total=total, disable=hide, unit="row") as bar:
+        while window := list(islice(source, WINDOW)):
+            yield window, bar
+
+
+def batches(
+    model: Any, encoded: Sequence[Encoded], max_tokens: int
+) -> Iterator[tuple[list[int], dict[str, Any]]]:
+    """Split rows into batches of similar length, packed if the model takes them.
+
+    Yields:
+        The indices of the rows of a batch, and what the model takes, on its device.
+    """
+    device, packed = _device(model), model.supports_packed_input()
+    for indices in deal(encoded, max_tokens, packed=packed):
+        chosen = [encoded[index] for index in indices]
+        inputs = pack(chosen) if packed else pad(chosen, model.config.pad_token_id or 0)
+        on_device = {
+            name: value.to(device) if isinstance(value, Tensor) else value
+            for name, value in inputs.items()
+        }
+        yield indices, on_device
 
 
 def _device(model: nn.Module) -> torch.device:
     return next(model.parameters()).device
-
-
-def _windows(
-    model: nn.Module,
-    rows: Iterable[Row],
-    encode: Callable[[Sequence[Row]], list[Encoded]],
-    compute: Callable[[dict[str, Any]], Tensor],
-    max_tokens: int,
-    show_progress: bool | None,
-) -> Iterator[Tensor]:
-    device = _device(model)
-    config: Any = model.config
-    total = len(rows) if isinstance(rows, Sequence) else None
-    quiet = total is not None and total <= QUIET_ROWS
-    hide = quiet if show_progress is None else not show_progress
-    supported: Any = model.supports_packed_input
-    packed = supported()
-    source = iter(rows)
-    with logging.tqdm(total=total, disable=hide, unit="row") as bar:
-        while window := list(islice(source, WINDOW)):
-            encoded = encode(window)
-            results: list[tuple[list[int], Tensor]] = []
-            with evaluating(model), torch.no_grad():  # not inference_mode: people train on them
-                for batch in deal(encoded, max_tokens, packed=packed):
-                    chosen = [encoded[index] for index in batch]
-                    inputs = pack(chosen) if packed else pad(chosen, config.pad_token_id or 0)
-                    on_device = {
-                        name: value.to(device) if isinstance(value, Tensor) else value
-                        for name, value in inputs.items()
-                    }
-                    results.append((batch, compute(on_device).float()))
-                    bar.update(len(batch))
-            order = torch.tensor([index for batch, _ in results for index in batch])
-            values = torch.cat([values for _, values in results]).cpu()
-            yield torch.empty_like(values).index_copy_(0, order, values)
 
 
 @contextmanager

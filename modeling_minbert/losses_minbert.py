@@ -1,194 +1,244 @@
-# Copyright 2026 The minBERT authors. All rights reserved.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Losses that compare the rows of a batch with each other, and divergences of two predictions.
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""The losses of tasks whose head scores one vector per sequence: one class each, and `LOSSES`.
 
-Shapes: B rows, C candidates, D size of a vector, K logits, N sequences, L columns or T tokens.
+A task offers a kind of target, its head gives logits or cosines; which losses fit follows from
+both. To add a loss, add a class and its line in `LOSSES`.
+
+Shapes: B rows, S sequences of a row, D size of a vector, K logits.
 """
 
+from typing import Any, ClassVar, Literal, NamedTuple
+
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 from torch.nn import functional as F
 
-# The increment and the factors of splitmix64, as signed numbers (Steele et al. 2014).
-GAMMA, FIRST, SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
+from .loss_functions_minbert import cosent, multiple_negatives_ranking, symmetric_kl
+
+# What a row is labelled with: a class id, 0 or 1, a score within a range, or nothing.
+Target = Literal["class", "binary", "score", "unlabelled"]
+# What the head makes of a row before the loss: the output of a linear layer, or a cosine.
+Output = Literal["linear", "cosine"]
 
 
-def sequence_keys(ids: Tensor, mask: Tensor | None, offsets: Tensor | None) -> Tensor:
-    """Make one number of the ids of each sequence; equal sequences have equal numbers.
-
-    Two different ones have equal numbers with a probability of about 2 ** -64.
+class LossInputs(NamedTuple):
+    """What a loss is computed from.
 
     Args:
-        ids: Word-piece ids, (N, L), or (1, T) of a packed batch.
-        mask: 1 for real tokens, (N, L); None if all are real, and for a packed batch.
-        offsets: Where each sequence of a packed batch begins, and T, (N + 1,); None if it
-            is padded.
-
-    Returns:
-        (N,), int64; the same for a padded batch and for a packed one.
+        vectors: What the head compares, (B, D), or (B, S, D) for separate sequences.
+        scores: Logits or cosines, (B, K).
+        labels: (B,), as the task takes them; -100 for rows that only pad the batch.
+        keys: Hashes of the texts, (B, S); None if all texts are different.
     """
-    if offsets is not None:
-        tokens = torch.arange(ids.shape[1], device=ids.device)
-        starts = offsets[:-1].long()
-        segments = torch.searchsorted(
-            offsets[1:].contiguous(), tokens.to(offsets.dtype), right=True
+
+    vectors: Tensor
+    scores: Tensor
+    labels: Tensor
+    keys: Tensor | None = None
+
+
+class MinBertLoss:
+    """The contract of all losses.
+
+    Attributes:
+        name: The value of a task's `loss`.
+        fits: Pairs of target and head output that the loss takes.
+        reads: `logits` (scaled cosines for a cosine head), `scores` (unscaled ones) or `vectors`,
+            whose loss needs hashes of the texts.
+        options: Fields of a task that only this loss reads.
+        teaches_threshold: Whether training places pairs on the right side of the threshold of a
+            cosine; else the threshold is fitted afterwards.
+        compares_rows: Whether rows of a batch are compared with each other.
+        scale: Default factor on cosines.
+    """
+
+    name: ClassVar[str]
+    fits: ClassVar[tuple[tuple[Target, Output], ...]]
+    reads: ClassVar[Literal["logits", "scores", "vectors"]] = "scores"
+    options: ClassVar[tuple[str, ...]] = ()
+    teaches_threshold: ClassVar[bool] = True
+    compares_rows: ClassVar[bool] = False
+    scale: ClassVar[float] = 10.0
+
+    def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
+        """Compute the mean over the labelled rows; by default of `each_row`.
+
+        Args:
+            head: The head, which converts labels and scores.
+            inputs: The batch.
+        """
+        scores, labels = inputs.scores.float(), inputs.labels
+        is_labelled = labels != -100
+        losses = self.each_row(head, scores.squeeze(-1), head.unit_labels(labels))
+        return losses.masked_fill(~is_labelled, 0).sum() / is_labelled.sum().clamp(min=1)
+
+    def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
+        """Compute the loss of each row, (B,), for targets in [0, 1]."""
+        raise NotImplementedError
+
+    def num_logits(self, num_classes: int) -> int:  # noqa: ARG002  for subclasses
+        """Return the number of logits of a row."""
+        return 1
+
+    def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
+        """Return the mean squared difference of what the loss reads."""
+        return head.unscale(logits.float() - other.float()).square().sum(dim=-1).mean()
+
+    def to_unit(self, logits: Tensor) -> Tensor:
+        """Map logits to scores in [0, 1]."""
+        return logits.clamp(0, 1)
+
+    def decode_score(self, logits: Tensor, low: float, high: float) -> Tensor:
+        """Map logits (B, K) to scores within [low, high], (B,)."""
+        return low + self.to_unit(logits.squeeze(-1)) * (high - low)
+
+
+class CrossEntropy(MinBertLoss):
+    """Cross-entropy of the classes; the whole numbers of a score range are classes, too."""
+
+    name = "cross_entropy"
+    fits = (("class", "linear"), ("score", "linear"))
+    reads = "logits"
+
+    def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
+        """Compute the mean of the weighted cross-entropy of the labelled rows; 0 without any.
+
+        The sum is divided by the number of rows, not by their weights, which would cancel in a
+        batch of one row; so it does not depend on how rows are split into batches and processes.
+        """
+        labels = head.class_ids(inputs.labels)
+        # casting the whole model to half precision casts the class weights, too
+        weight = None if head.class_weights is None else head.class_weights.float()
+        losses = F.cross_entropy(inputs.scores.float(), labels, weight=weight, reduction="sum")
+        return losses / (labels != -100).sum().clamp(min=1)
+
+    def num_logits(self, num_classes: int) -> int:
+        """Return one logit per class."""
+        return num_classes
+
+    def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:  # noqa: ARG002
+        """Return the mean symmetric Kullback-Leibler divergence of the classes."""
+        return symmetric_kl(logits, other).mean()
+
+    def decode_score(self, logits: Tensor, low: float, high: float) -> Tensor:  # noqa: ARG002
+        """Return the score of the best class."""
+        return low + logits.argmax(dim=-1).float()
+
+
+class BinaryCrossEntropy(MinBertLoss):
+    """Binary cross-entropy of one logit, or of the scaled cosine."""
+
+    name = "bce"
+    fits = (("binary", "linear"), ("binary", "cosine"), ("score", "linear"), ("score", "cosine"))
+    reads = "logits"
+
+    def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
+        """Compute the loss of each row, (B,)."""
+        logits = head.to_logits(scores)
+        return F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+
+    def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:  # noqa: ARG002
+        """Return the mean symmetric Kullback-Leibler divergence of the two outcomes."""
+        return symmetric_kl(logits, other).mean()
+
+    def to_unit(self, logits: Tensor) -> Tensor:
+        """Map logits to probabilities."""
+        return torch.sigmoid(logits)
+
+
+class CosineEmbedding(MinBertLoss):
+    """`1 - cosine` of positive pairs, `max(0, cosine - margin)` of negative ones."""
+
+    name = "cosine_embedding"
+    fits = (("binary", "cosine"),)
+    teaches_threshold = False
+
+    def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
+        """Compute the loss of each row, (B,)."""
+        return torch.where(target > 0.5, 1 - scores, F.relu(scores - head.task.margin))
+
+
+class MeanSquaredError(MinBertLoss):
+    """Squared error of the linear output or the cosine."""
+
+    name = "mse"
+    fits = (("binary", "cosine"), ("score", "linear"), ("score", "cosine"))
+
+    def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:  # noqa: ARG002
+        """Compute the loss of each row, (B,)."""
+        return F.mse_loss(scores, target, reduction="none")
+
+
+class InBatchLoss(MinBertLoss):
+    """A loss that compares the rows of a batch: it orders cosines and gives them no meaning."""
+
+    teaches_threshold = False
+    compares_rows = True
+    scale = 20.0
+
+    def to_unit(self, logits: Tensor) -> Tensor:
+        """Map all of [-1, 1] to [0, 1]."""
+        return (logits.clamp(-1, 1) + 1) / 2
+
+
+class CoSENT(InBatchLoss):
+    """Pairs with a higher score get a higher cosine (Su 2022)."""
+
+    name = "cosent"
+    fits = (("score", "cosine"),)
+
+    def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
+        """Compare every pair of rows."""
+        cosines = inputs.scores.float().squeeze(-1)
+        return cosent(cosines, inputs.labels, scale=head.cosine_scale)
+
+
+class MultipleNegativesRanking(InBatchLoss):
+    """Every other second sentence of the batch is a negative (Henderson et al. 2017)."""
+
+    name = "multiple_negatives_ranking"
+    fits = (("binary", "cosine"), ("score", "cosine"), ("unlabelled", "cosine"))
+    reads = "vectors"
+    options = ("symmetric", "positive_score")
+
+    def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
+        """Compare every first sentence with the other sentences of the batch.
+
+        The second sentence of a negative pair is a candidate, too: a hard negative if its first
+        sentence also occurs in another row.
+        """
+        vectors, _, labels, keys = inputs
+        return multiple_negatives_ranking(
+            vectors[:, 0],
+            _candidates(vectors),
+            scale=head.cosine_scale,
+            symmetric=head.task.symmetric,
+            is_anchor=head.is_positive(labels),
+            is_candidate=(labels != -100).repeat(max(1, vectors.shape[1] - 1)),
+            keys=None if keys is None else (keys[:, 0], _candidates(keys)),
         )
-        values = _scramble(ids[0], tokens - starts[segments])
-        # sums of integers wrap around and stay exact, so their differences are, too
-        return F.pad(values.cumsum(0), (1, 0))[offsets.long()].diff()
-    real = torch.ones_like(ids) if mask is None else mask.ne(0).long()
-    return (_scramble(ids, real.cumsum(1) - 1) * real).sum(dim=1)
 
 
-def _scramble(ids: Tensor, positions: Tensor) -> Tensor:
-    """Make 64 random-looking bits of each token and its position: the finalizer of splitmix64."""
-    bits = ((ids.long() << 24) + positions + 1) * GAMMA
-    for shift, factor in ((30, FIRST), (27, SECOND), (31, 1)):
-        # the shift of a signed number repeats the sign
-        bits = (bits ^ ((bits >> shift) & ((1 << (64 - shift)) - 1))) * factor
-    return bits
+def _candidates(values: Tensor) -> Tensor:
+    """List the second sequences of all rows, then the third ones, (B, S, ...) -> (C, ...)."""
+    others = values[:, 1:] if values.shape[1] > 1 else values  # a single one is its own candidate
+    return others.transpose(0, 1).flatten(0, 1)
 
 
-def multiple_negatives_ranking(
-    anchors: Tensor,
-    candidates: Tensor,
-    *,
-    scale: float,
-    symmetric: bool = False,
-    is_anchor: Tensor | None = None,
-    is_candidate: Tensor | None = None,
-    keys: tuple[Tensor, Tensor] | None = None,
-) -> Tensor:
-    """Let every anchor find its positive among all candidates of the batch.
-
-    The mean over the anchors of `-log(exp(s_ii) / sum_j exp(s_ij))`, s the scaled cosine; 0 if
-    there is no anchor.
-
-    Args:
-        anchors: (B, D).
-        candidates: The positive of each anchor, in their order, then further negatives, (C, D).
-        scale: Factor on the cosines, 1 / temperature.
-        symmetric: Whether the loss is the mean of this and of the other direction: the positive
-            finds its anchor among the anchors, with no further negatives.
-        is_anchor: Which rows are anchors with a positive, (B,), bool; None for all.
-        is_candidate: Which candidates count, (C,), bool; None for all.
-        keys: A number for the text of each anchor, (B,), and of each candidate, (C,): a candidate
-            with the text of the anchor, or of a positive of it in any row, is no negative. None
-            for all different.
-
-    Source: Henderson et al. 2017; van den Oord et al. 2018, section 2.3.
-    """
-    count = len(anchors)
-    is_anchor = anchors.new_ones(count, dtype=torch.bool) if is_anchor is None else is_anchor
-    if is_candidate is None:
-        is_candidate = candidates.new_ones(len(candidates), dtype=torch.bool)
-    with torch.autocast(anchors.device.type, enabled=False):
-        # half precision would tell few cosines apart
-        anchors, candidates = (F.normalize(x.float(), dim=-1) for x in (anchors, candidates))
-        scores = scale * anchors @ candidates.T
-    ignored, ignored_back = ~is_candidate.expand(scores.shape), ~is_anchor.expand(count, count)
-    if keys is not None:
-        own, others = keys
-        positives = others[:count]
-        ignored = ignored | _related(own, positives, others, is_anchor)
-        ignored_back = ignored_back | _related(positives, own, own, is_anchor)
-    losses = _rank(scores, ignored)
-    if symmetric:
-        losses = (losses + _rank(scores[:, :count].T, ignored_back)) / 2
-    return losses.where(is_anchor, 0).sum() / is_anchor.sum().clamp(min=1)
+LOSSES: dict[str, MinBertLoss] = {
+    "bce": BinaryCrossEntropy(),
+    "cross_entropy": CrossEntropy(),
+    "cosine_embedding": CosineEmbedding(),
+    "mse": MeanSquaredError(),
+    "cosent": CoSENT(),
+    "multiple_negatives_ranking": MultipleNegativesRanking(),
+}
 
 
-def _related(queries: Tensor, targets: Tensor, candidates: Tensor, is_anchor: Tensor) -> Tensor:
-    """Find the candidates that are no negatives of a query, (B, C), by the numbers of texts.
-
-    They are equal to it, or to its target, or to that of another query that is equal to it.
-    """
-    equal = (candidates == queries[:, None]) | (candidates == targets[:, None])
-    shared = (queries == queries[:, None]) & is_anchor
-    found = shared.float() @ (candidates == targets[:, None]).float()
-    return equal | (found > 0)
+def fitting_losses(target: Target, output: Output, default: str) -> tuple[str, ...]:
+    """Return the names of the losses for a target and a head output, the default first."""
+    names = [name for name, loss in LOSSES.items() if (target, output) in loss.fits]
+    return tuple(sorted(names, key=lambda name: name != default))
 
 
-def count_processes() -> int:
-    """Count the processes that train together; 1 for one that is alone."""
-    together = distributed.is_available() and distributed.is_initialized()
-    return distributed.get_world_size() if together else 1
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # how many rows is known only then
-def gather_rows(rows: Tensor) -> Tensor:
-    """Put the rows of all processes one after the other, (B, ...) -> (sum of all B, ...).
-
-    Those of this process keep their gradient. Numbers of rows may differ.
-    """
-    own = rows.new_tensor([len(rows)], dtype=torch.int64)
-    found = [torch.zeros_like(own) for _ in range(count_processes())]
-    distributed.all_gather(found, own)
-    counts = [int(count) for count in found]
-    filled = rows.new_zeros(max(counts), *rows.shape[1:])
-    filled[: len(rows)] = rows.detach()
-    parts = [torch.empty_like(filled) for _ in counts]
-    distributed.all_gather(parts, filled)
-    parts = [part[:count] for part, count in zip(parts, counts, strict=True)]
-    parts[distributed.get_rank()] = rows
-    return torch.cat(parts)
-
-
-def _rank(scores: Tensor, ignored: Tensor) -> Tensor:
-    """Compute the cross-entropy of each query, whose target has its own number, (B, C) -> (B,)."""
-    target = torch.eye(*scores.shape, dtype=torch.bool, device=scores.device)
-    rest = scores.masked_fill(ignored & ~target, -torch.inf)
-    return rest.logsumexp(dim=1) - scores.diagonal()
-
-
-def cosent(cosines: Tensor, labels: Tensor, *, scale: float) -> Tensor:
-    """Let pairs with a higher label have a higher cosine.
-
-    `log(1 + sum exp(scale * (s_j - s_i)))` over all i, j with `y_i > y_j`; 0 if all labels are
-    equal.
-
-    Args:
-        cosines: (B,).
-        labels: (B,); -100 for a row that does not count.
-        scale: Factor on the cosines.
-
-    Source: Su 2022, https://kexue.fm/archives/8847
-    """
-    scores = scale * cosines.float()
-    real = labels != -100
-    higher = (labels[:, None] > labels) & real[:, None] & real
-    differences = (scores - scores[:, None]).masked_fill(~higher, -torch.inf)
-    return F.pad(differences.flatten(), (1, 0)).logsumexp(dim=0)
-
-
-def symmetric_kl(logits: Tensor, other: Tensor) -> Tensor:
-    """Compute `KL(P || Q) + KL(Q || P)` of each row of logits, (B, K) -> (B,).
-
-    A single logit is that of a probability, against its complement.
-    """
-    logits, other = logits.float(), other.float()
-    if logits.shape[-1] == 1:
-        return ((logits.sigmoid() - other.sigmoid()) * (logits - other)).squeeze(-1)
-    p, q = logits.log_softmax(dim=-1), other.log_softmax(dim=-1)
-    return ((p.exp() - q.exp()) * (p - q)).sum(dim=-1)
-
-
-__all__ = [
-    "cosent",
-    "count_processes",
-    "gather_rows",
-    "multiple_negatives_ranking",
-    "sequence_keys",
-    "symmetric_kl",
-]
+__all__ = ["LOSSES", "LossInputs", "MinBertLoss", "Target", "fitting_losses"]

@@ -22,9 +22,9 @@ that it never is. Read bottom-up, or begin at the end:
     MinBertForPreTraining         both of them
     MinBertForSequenceClassification, ...TokenClassification, ...QuestionAnswering
 
-What the encoder does without paddings is in `packed_encoder_minbert.py`, the heads of the first
-three are in `pretraining_minbert.py`, and what the last two do with every token is in
-`tokens_minbert.py`; `MinBertForMultiTask`, with any number of named heads, is in
+Packed batches are computed in `packed_encoder_minbert.py`, the heads of pre-training are in
+`pretraining_minbert.py`, those of tokens in `token_classification_minbert.py` and
+`question_answering_minbert.py`; `MinBertForMultiTask`, with any number of named heads, is in
 `modeling_minbert_multitask.py`.
 
 All of them take a padded batch (B, L), as BERT does, or a packed one: all sequences one after the
@@ -63,6 +63,7 @@ from transformers.utils.generic import (
 )
 from transformers.utils.output_capturing import capture_outputs
 
+from .adoption_minbert import MinBertAdoptedHead
 from .answers_minbert import MinBertAnswering
 from .attention_minbert import attend, can_attend
 from .configuration_minbert import MinBertConfig
@@ -77,7 +78,8 @@ from .pretraining_minbert import (
     MinBertPreTrainingHeads,
     pretrain,
 )
-from .tokens_minbert import MinBertHeadOfTask, find_answers, label_tokens
+from .question_answering_minbert import find_answers, read_columns
+from .token_classification_minbert import label_tokens, read_tokens
 from .vocabulary_minbert import look_up, reuse_gradient
 
 # Encoder
@@ -160,7 +162,7 @@ def eager_attention_forward(
 
 
 class MinBertSelfAttention(nn.Module):
-    """Multi-head self-attention, the one place that knows sequences.
+    """Multi-head self-attention, the only layer that mixes tokens.
 
     Packed states (T, D) go to `attend`; for others the attention interface decides.
     """
@@ -391,7 +393,7 @@ class MinBertPreTrainedModel(MinBertSharingMixin, PreTrainedModel):
         super().save_pretrained(save_directory, *args, **kwargs)
 
     def supports_packed_input(self, device: torch.device | None = None) -> bool:
-        """Tell whether a packed batch is computed without padding, and not by a mask of T x T.
+        """Return whether a packed batch is computed without padding, and not by a mask of T x T.
 
         Args:
             device: Where the model will be; None for where it is.
@@ -656,11 +658,11 @@ class MinBertForSequenceClassification(MinBertPreTrainedModel):
         return F.binary_cross_entropy_with_logits(logits, labels)
 
 
-class MinBertForTokenClassification(MinBertHeadOfTask, MinBertPreTrainedModel):
+class MinBertForTokenClassification(MinBertAdoptedHead, MinBertPreTrainedModel):
     """BERT with a linear classifier on every token."""
 
     _auto_class = "AutoModelForTokenClassification"
-    _adopts = "token_classification", "classifier"
+    _head_layer = "classifier"
 
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__(config)
@@ -685,17 +687,19 @@ class MinBertForTokenClassification(MinBertHeadOfTask, MinBertPreTrainedModel):
             `logits` (B, L, K) and, with labels, the mean `loss` over the labelled tokens.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        return label_tokens(self, self._score, inputs, labels, kwargs)
+        read = read_tokens(labels, attention_mask)
+        outputs = self.bert(*inputs, return_dict=True, read=read, **kwargs)
+        return label_tokens(outputs, self._score, labels, kwargs.get("num_items_in_batch"))
 
     def _score(self, hidden: Tensor) -> Tensor:
         return self.classifier(self.dropout(hidden))
 
 
-class MinBertForQuestionAnswering(MinBertAnswering, MinBertHeadOfTask, MinBertPreTrainedModel):
+class MinBertForQuestionAnswering(MinBertAnswering, MinBertAdoptedHead, MinBertPreTrainedModel):
     """BERT with the start and end scores of an answer span (Devlin et al. 2019, section 4.2)."""
 
     _auto_class = "AutoModelForQuestionAnswering"
-    _adopts = "question_answering", "qa_outputs"
+    _head_layer = "qa_outputs"
     accepts_loss_kwargs = False
 
     def __init__(self, config: MinBertConfig) -> None:
@@ -727,7 +731,8 @@ class MinBertForQuestionAnswering(MinBertAnswering, MinBertHeadOfTask, MinBertPr
             with positions, their mean cross entropy.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        return find_answers(self, self.qa_outputs, inputs, start_positions, end_positions, kwargs)
+        outputs = self.bert(*inputs, return_dict=True, read=read_columns(kwargs), **kwargs)
+        return find_answers(outputs, self.qa_outputs, start_positions, end_positions)
 
 
 # What `auto_map` names in every saved folder.

@@ -22,47 +22,22 @@ of a sequence, D hidden size, K logits of a row.
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import chain
 from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
-from transformers.modeling_outputs import (
-    QuestionAnsweringModelOutput,
-    SequenceClassifierOutput,
-    TokenClassifierOutput,
-)
-from transformers.utils.generic import TransformersKwargs, can_return_tuple
+from transformers.utils.generic import ModelOutput, TransformersKwargs, can_return_tuple
 
-from .answers_minbert import AnswerOptions, MinBertAnswering
+from .answers_minbert import MinBertAnswering
 from .configuration_minbert import MinBertConfig
-from .embedding_minbert import MinBertEmbeddingMixin, pool_outputs, reads
-from .head_minbert import MinBertTaskHead
-from .inference_minbert import Row, check_rows, stream
-from .inputs_minbert import (
-    INPUTS,
-    Inputs,
-    check_inputs,
-    check_owners,
-    check_token_labels,
-    mark_rows,
-    repeat,
-    text_keys,
-)
+from .embedding_minbert import MinBertEmbeddingMixin
+from .inputs_minbert import TaskBatch, check_inputs, check_targets
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .pipeline_minbert import MinBertMultiTaskPipeline
-from .pretraining_minbert import MinBertForPreTrainingOutput, MinBertPreTrainingHeads, pretrain
-from .tagging_minbert import predict_tags
-from .task_minbert import PRETRAINING, MinBertTask
-from .tokens_minbert import MinBertTokenHead, find_answers, label_tokens
-
-Output = (
-    SequenceClassifierOutput
-    | TokenClassifierOutput
-    | QuestionAnsweringModelOutput
-    | MinBertForPreTrainingOutput
-)
+from .pooled_minbert import PooledHead
+from .pretraining_minbert import MinBertPreTrainingHeads
+from .pretraining_tasks_minbert import SharedHead
 
 
 class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTrainedModel):
@@ -89,15 +64,10 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         # Sorted, as the file of the configuration is: a new model and a loaded one have their
         # parameters, and thus the state of an optimizer, in the same order.
         self._tasks = {name: config.task(name) for name in sorted(config.tasks or {})}
-        self.heads = nn.ModuleDict(
-            {
-                name: (MinBertTokenHead if task.reads_tokens else MinBertTaskHead)(config, task)
-                for name, task in self._tasks.items()
-                if not task.is_pretraining
-            }
-        )
-        masked_lm = any(task.predicts_words for task in self._tasks.values())
-        next_sentence = any(task.compares_segments for task in self._tasks.values())
+        heads = {name: spec.make_head(config) for name, spec in self._tasks.items()}
+        self.heads = nn.ModuleDict({name: head for name, head in heads.items() if head is not None})
+        masked_lm = any(spec.predicts_masked_tokens for spec in self._tasks.values())
+        next_sentence = any(spec.predicts_next_sentence for spec in self._tasks.values())
         if masked_lm or next_sentence:
             self.cls = MinBertPreTrainingHeads(
                 config, masked_lm=masked_lm, next_sentence=next_sentence
@@ -119,7 +89,7 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> Output:
+    ) -> ModelOutput:
         """Compute one task.
 
         Ids and masks are (B, L), or (B, 2, L) for a `task` with separate pairs (their hidden states
@@ -152,153 +122,61 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
             ValueError: If there is no such task, or a shape or a label does not fit it.
         """
         name = task or str(self.config.default_task)
-        spec = self._tasks.get(name) or self.config.task(name)  # names the known tasks
+        spec = self._tasks.get(name) or self.config.task(name)  # refuses unknown tasks
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        check_inputs(inputs, name, spec, kwargs.get("cu_seq_lens_q"))
         # no argument by name: the Trainer would wait for every one that is called a label
         next_sentence_label: Any = kwargs.pop("next_sentence_label", None)
-        own = {
+        targets = {
             "next_sentence_label": next_sentence_label,
             "start_positions": start_positions,
             "end_positions": end_positions,
         }
-        check_owners(name, spec, own)
-        if spec.is_pretraining:
-            return self._pretrain(name, inputs, labels, next_sentence_label, kwargs)
-        if spec.problem_type == "question_answering":
-            return self._answer(name, inputs, labels, (start_positions, end_positions), kwargs)
-        if spec.problem_type == "token_classification":
-            return self._label(name, inputs, labels, kwargs)
-        return self._score(name, inputs, labels, kwargs)
+        options: dict[str, Any] = {**kwargs}
+        batch = TaskBatch(name, inputs, options, spec.num_sequences, labels, targets)
+        check_inputs(batch)
+        check_targets(batch, spec)
+        self._find_head(name).prepare(batch)
+        return self.compute(batch)
 
-    def _score(
-        self, name: str, inputs: Inputs, labels: Tensor | None, kwargs: dict[str, Any]
-    ) -> SequenceClassifierOutput:
-        """Compute a task that has a head of its own."""
-        head = self._head(name)
-        task, offsets = head.task, kwargs.get("cu_seq_lens_q")
-        if task.problem_type == "contrastive":
-            if labels is not None:
-                raise ValueError(
-                    f"task {name!r} is contrastive and learns without labels: leave them out"
-                )
-            labels = mark_rows(inputs, offsets, task.num_sequences, self.config.pad_token_id)
-        outputs, pooled = self._pool(head, inputs, kwargs, task.num_sequences)
-        vectors = head.embed(pooled)
-        scores = head.score(vectors)
-        keys = loss = None
-        if labels is not None:
-            if task.loss == "multiple_negatives_ranking":
-                keys = text_keys(inputs, offsets, task.num_sequences)
-            loss = head.loss(vectors, scores, labels, keys)
-        return SequenceClassifierOutput(
-            loss, head.to_logits(scores), outputs.hidden_states, outputs.attentions
-        )
-
-    def _pool(
-        self, head: MinBertTaskHead, inputs: Inputs, kwargs: dict[str, Any], sentences: int | None
-    ) -> tuple[Any, Tensor]:
-        """Encode a batch, and make a vector of each sequence.
+    def compute(self, batch: TaskBatch) -> ModelOutput:
+        """Encode what the head of a task reads, and call it; without targets there is no loss.
 
         Args:
-            head: Of the task.
-            inputs: What the encoder takes first.
-            kwargs: What else it takes.
-            sentences: Sequences of a row, which are told apart; None for one that is not.
-
-        Returns:
-            What the encoder gave, and (B, S, D), or (B, D). A sentence that is alone in its row is
-            encoded twice in training, with other dropout, (B, 2, D).
+            batch: A batch of one task, whose rows may have another number of sequences than in
+                training.
         """
-        pooling, twice = head.task.pooling, sentences == 1 and self.training
-        if sentences is not None and kwargs.get("cu_seq_lens_q") is None:
-            inputs = tuple(None if x is None else x.flatten(0, 1) for x in inputs)
-        if twice:
-            inputs, kwargs = repeat(inputs, kwargs)
-        layers = self._count_layers(head.task)
+        head = self._find_head(batch.name)
+        batch = head.arrange(batch)
+        batch.read = head.read(batch)
+        layers = head.task.count_layers(self.config.num_hidden_layers)
         outputs = self.bert(
-            *inputs, return_dict=True, read=reads(pooling), num_layers=layers, **kwargs
+            *batch.inputs, return_dict=True, read=batch.read, num_layers=layers, **batch.options
         )
-        pooled = pool_outputs(outputs, inputs[1], pooling)
-        if twice:
-            return outputs, pooled.unflatten(0, (2, -1)).transpose(0, 1)
-        return outputs, pooled if sentences is None else pooled.unflatten(0, (-1, sentences))
+        return head(outputs, batch)
 
-    def _label(
-        self, name: str, inputs: Inputs, labels: Tensor | None, kwargs: dict[str, Any]
-    ) -> TokenClassifierOutput:
-        """Compute a task that labels every token."""
-        check_token_labels(name, inputs, labels)
-        kwargs.pop("label_positions", None)  # every token is scored, those without a label, too
-        kwargs["num_layers"] = self._count_layers(self._tasks[name])
-        return label_tokens(self, self.heads[name], inputs, labels, kwargs)
-
-    def _answer(
-        self,
-        name: str,
-        inputs: Inputs,
-        labels: Tensor | None,
-        positions: tuple[Tensor | None, Tensor | None],
-        kwargs: dict[str, Any],
-    ) -> QuestionAnsweringModelOutput:
-        """Compute a task that finds answers."""
-        start_positions, end_positions = positions
-        if labels is not None:
-            if labels.dim() != 2 or labels.shape[-1] != 2:
-                raise ValueError(
-                    f"labels of shape {tuple(labels.shape)}, but task {name!r} takes (batch, 2): "
-                    "the first and the last token of each answer"
-                )
-            start_positions, end_positions = labels.unbind(dim=-1)
-        kwargs["num_layers"] = self._count_layers(self._tasks[name])
-        return find_answers(self, self.heads[name], inputs, start_positions, end_positions, kwargs)
-
-    def _count_layers(self, task: MinBertTask) -> int:
-        """Count the layers that a task reads."""
-        return task.pooling_layer % (self.config.num_hidden_layers + 1)
-
-    def _pretrain(
-        self,
-        name: str,
-        inputs: Inputs,
-        labels: Tensor | None,
-        next_sentence_label: Tensor | None,
-        kwargs: dict[str, Any],
-    ) -> MinBertForPreTrainingOutput:
-        """Compute a task of pre-training."""
-        spec = self._tasks[name]
-        if not spec.predicts_words:
-            labels, next_sentence_label = None, labels
-        check_token_labels(name, inputs, labels)
-        return pretrain(
-            self,
-            inputs,
-            labels,
-            next_sentence_label,
-            kwargs,
-            masked_lm=spec.predicts_words,
-            next_sentence=spec.compares_segments,
-        )
+    def _find_head(self, name: str) -> Any:
+        return self.heads[name] if name in self.heads else SharedHead(self, self._tasks[name])
 
     def _head(self, task: str) -> Any:
-        """Find the head of a task.
+        """Return the head of a task.
 
         Raises:
             ValueError: If there is no such task, or it is one of pre-training.
         """
         if task not in self.heads:
-            spec = self.config.task(task)  # names the known tasks
+            spec: Any = self.config.task(task)  # refuses unknown tasks
             raise ValueError(
-                f"task {task!r} is a {spec.problem_type}, which says nothing of whole sentences: "
-                f"save the model and load its folder with {PRETRAINING[spec.problem_type]}"
+                f"task {task!r} is a {spec.problem_type}, which predicts nothing about whole "
+                f"texts: save the model and load its folder with {spec.auto_class}"
             )
         return self.heads[task]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, MinBertTaskHead) and module.class_weights is not None:
-            init.copy_(module.class_weights, module.make_class_weights())
+        if isinstance(module, PooledHead) and module.class_weights is not None:
+            weights: Any = module.make_class_weights()
+            init.copy_(module.class_weights, weights)
 
     def save_as_bert(
         self, save_directory: str | os.PathLike[str], *, num_layers: int | None = None
@@ -332,13 +210,13 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
     def fit_threshold(self, task: str, logits: Tensor, labels: Tensor) -> float:
         """Choose above which cosine a pair counts as a paraphrase: where most rows are right.
 
-        The configuration is told, so that a saved model knows it. A ranking loss orders cosines
-        and teaches no border; `MultiTaskTrainer` calls this with training rows.
+        It is stored in the configuration, and saved with the model. A ranking loss orders cosines
+        and teaches no threshold; `MultiTaskTrainer` calls this with training rows.
 
         Args:
             task: Name of a paraphrase task with head cosine.
-            logits: What the model says of labelled pairs in evaluation mode, (B, 1). What is not
-                finite does not count; without anything that is, the threshold stays.
+            logits: Of labelled pairs in evaluation mode, (B, 1); without any that is finite
+                the threshold stays.
             labels: 1 for a paraphrase, 0 for none, -100 for a row that does not count, (B,).
 
         Returns:
@@ -349,10 +227,10 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         """
         head = self._head(task)
         spec = head.task
-        if spec.problem_type != "paraphrase" or spec.head != "cosine":
+        if not spec.has_threshold:
             raise ValueError(
-                f"task {task!r} is a {spec.problem_type} with head {spec.head!r}; only a "
-                "paraphrase with head 'cosine' has a threshold"
+                f"task {task!r} compares no cosine with a threshold: only a paraphrase with head "
+                "'cosine' does"
             )
         value: float = head.fit_threshold(torch.as_tensor(logits), torch.as_tensor(labels))
         self.config.tasks = {**(self.config.tasks or {}), task: asdict(spec)}
@@ -366,8 +244,7 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         have to compute the same tasks in the same order. `MultiTaskTrainer` calls it.
         """
         for head in self.heads.values():
-            if isinstance(head, MinBertTaskHead):
-                head.gathers = True
+            head.gathers = True  # type: ignore[assignment]
 
     def divergence(
         self, task: str, logits: Tensor, other: Tensor, labels: Tensor | None = None
@@ -398,10 +275,7 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         Source: Wu et al. 2021, section 2.1 (where it is half of this sum); Jiang et al. 2020,
         section 3.1.
         """
-        head = self._head(task)
-        if head.task.reads_tokens:
-            return head.divergence(logits, other, labels)
-        return head.divergence(logits, other)
+        return self._head(task).divergence(logits, other, labels)
 
     def predict(
         self,
@@ -438,7 +312,7 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
                 sentences as it reads, or `top_k` is below 1.
         """
         options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
-        return list(self._predict_rows(task, sentences, top_k, **options))
+        return list(self._head(task).predict(self, task, sentences, top_k=top_k, **options))
 
     def predict_stream(
         self,
@@ -466,84 +340,16 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
             ValueError: As `predict` does.
         """
         options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
-        return self._predict_rows(task, sentences, top_k, **options)
+        return self._head(task).predict(self, task, sentences, top_k=top_k, **options)
 
-    def _predict_rows(
-        self, task: str, sentences: Iterable[Any], top_k: int | None, **options: Any
-    ) -> Iterator[Any]:
-        """Predict rows of any task."""
-        spec = self._head(task).task
-        if spec.problem_type == "token_classification":
-            if isinstance(sentences, str):
-                raise TypeError(f"{task}: pass a list of texts, not one string")
-            if top_k is not None:
-                raise ValueError(
-                    f"task {task!r} is a token_classification, with one tag a word: leave top_k out"
-                )
-            return predict_tags(self, task, sentences, **options)
-        rows: Iterable[Row] = check_rows(sentences, task, 1 if spec.pair_encoding is None else 2)
-        rows = list(rows) if isinstance(sentences, Sequence) else rows
-        return chain.from_iterable(self._predict(task, rows, top_k, **options))
-
-    def _predict(
-        self, task: str, rows: Iterable[Row], top_k: int | None, **options: Any
-    ) -> Iterator[list[Any]]:
-        if top_k is not None and top_k < 1:
-            raise ValueError(f"top_k={top_k} must be 1 or more")
-        spec = self._head(task).task
-        if spec.problem_type == "question_answering":
-            positions = self.config.max_position_embeddings
-            search = AnswerOptions.from_task(spec, positions, top_k=top_k)
-            answers = self._answer_rows(rows, task, search, **options)
-            yield from ([found[0] if top_k is None else found] for found in answers)
-            return
-
-        def compute(batch: dict[str, Any]) -> Tensor:
-            if spec.problem_type != "contrastive":
-                return self(**batch, task=task).logits
-            # a pair, however many sentences a row has in training
-            inputs = tuple(batch.pop(name, None) for name in INPUTS)
-            head = self._head(task)
-            _, pooled = self._pool(head, inputs, batch, 2)
-            return head.decode(head(pooled)).unsqueeze(-1)
-
-        separate = spec.pair_encoding == "separate"
-        encode = self._tokenize(separate=separate, truncation=spec.truncation)
-        for logits in stream(self, rows, encode, compute, **options):
-            yield self._describe(task, spec, logits, top_k)
-
-    def _answering_task(self, task: str | None) -> tuple[str, MinBertTask]:
-        """Find the task that answers questions: the one that is named, or the first by name."""
-        names = [n for n, x in self._tasks.items() if x.problem_type == "question_answering"]
+    def _answering_task(self, task: str | None) -> tuple[str, Any]:
+        """Return the task that answers questions: the one that is named, or the first by name."""
+        names = [name for name, spec in self._tasks.items() if spec.answers_questions]
         name = task or next(iter(names), None)
-        if name is None or (spec := self.config.task(name)).problem_type != "question_answering":
+        if name is None or not (spec := self.config.task(name)).answers_questions:
             known = ", ".join(names) or "none"
             raise ValueError(f"task {name!r} answers no questions; those that do: {known}")
         return name, spec
-
-    def _describe(
-        self, task: str, spec: MinBertTask, logits: Tensor, top_k: int | None
-    ) -> list[Any]:
-        """Say what logits (n, K) mean, a dictionary a row, or with `top_k` a list of them."""
-        if spec.problem_type in ("contrastive", "similarity"):
-            is_cosine = spec.problem_type == "contrastive"  # which is decoded already
-            scores = logits.squeeze(-1) if is_cosine else self.decode(task, logits)
-            rows = [{"score": score} for score in scores.tolist()]
-            return rows if top_k is None else [[row] for row in rows]
-        if spec.problem_type == "paraphrase":
-            probabilities = torch.cat([torch.sigmoid(-logits), torch.sigmoid(logits)], dim=-1)
-        else:
-            probabilities = logits.softmax(dim=-1)
-        if top_k is None:
-            best = self.decode(task, logits).unsqueeze(-1)
-        else:
-            best = probabilities.topk(min(top_k, probabilities.shape[-1])).indices
-        names = spec.labels or []
-        described = [
-            [{"label": names[index], "score": row[index]} for index in indices]
-            for indices, row in zip(best.tolist(), probabilities.tolist(), strict=True)
-        ]
-        return [row[0] for row in described] if top_k is None else described
 
 
 __all__ = ["MinBertForMultiTask"]

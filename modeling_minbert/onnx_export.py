@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from .inference_minbert import evaluating
+from .inputs_minbert import TaskBatch
 from .modeling_minbert_multitask import MinBertForMultiTask
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -35,13 +36,10 @@ class _OnnxModel(nn.Module):
         inputs = (input_ids, attention_mask, token_type_ids)
         if self.task is None:
             outputs = model(*inputs, return_dict=True)
-        elif model.config.task(self.task).problem_type == "contrastive":
-            # its forward computes a loss, too
-            head = model._head(self.task)
-            _, pooled = model._pool(head, (*inputs, None, None), {}, head.task.num_sequences)
-            outputs = {"logits": head(pooled)}
-        else:
-            outputs = model(*inputs, task=self.task, return_dict=True)
+        else:  # without a loss, which an unlabelled task would always compute
+            count = model.config.task(self.task).num_sequences
+            batch = TaskBatch(self.task, (*inputs, None, None), num_sequences=count)
+            outputs = model.compute(batch)
         found = {name: value for name, value in outputs.items() if isinstance(value, Tensor)}
         self.output_names[:] = found
         return tuple(found.values())
@@ -109,7 +107,7 @@ def _trace(model: Any, task: str | None, sentences: int | None) -> Any:
     ids = torch.zeros(shape, dtype=torch.int64, device=model.device)
     inputs = (ids, torch.ones_like(ids), torch.zeros_like(ids))
     wrapped = _OnnxModel(model, task).eval()
-    wrapped(*inputs)  # tells the names
+    wrapped(*inputs)  # fills in the names
     axes = {0: "batch", len(shape) - 1: "length"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about itself

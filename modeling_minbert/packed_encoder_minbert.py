@@ -1,16 +1,4 @@
-# Copyright 2026 The minBERT authors. All rights reserved.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """The encoder on real tokens alone: which batches it reads so, and how.
 
 Shapes: B rows, L columns, N sequences, T real tokens of all of them, M tokens whose state is read,
@@ -66,7 +54,7 @@ class MinBertPackedMixin(nn.Module):
         return MinBertSequences.from_mask(mask, shape, given.device)
 
     def _uses_kernels(self, like: Tensor, kwargs: Any) -> bool:
-        """Tell whether `attend` computes the attention: for sdpa, if no layer is recorded."""
+        """Return whether `attend` computes the attention: for sdpa, if no layer is recorded."""
         for name in ("output_hidden_states", "output_attentions"):
             wanted = kwargs.get(name, getattr(self.config, name, False))
             if wanted is not None and wanted is not False:
@@ -109,7 +97,7 @@ class MinBertPackedMixin(nn.Module):
     def _encode_masked(self, hidden: Tensor, sequences: MinBertSequences, kwargs: Any) -> Tensor:
         """Encode a packed batch by any attention implementation, (1, T, D) -> (T, D)."""
         mask = make_block_mask(self.config, hidden, sequences)
-        # the flash implementations read these in the place of a mask
+        # the flash implementations read these instead of a mask
         for side in ("q", "k"):
             names = {f"cu_seq_lens_{side}": sequences.offsets}
             kwargs = kwargs | names | {f"max_length_{side}": sequences.max_length}

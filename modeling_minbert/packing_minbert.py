@@ -1,16 +1,4 @@
-# Copyright 2026 The minBERT authors. All rights reserved.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Sequences without padding: where they begin and end, and how their tokens find each other.
 
 Shapes: B rows and L columns of a padded batch, N sequences, T real tokens of all of them, H
@@ -30,7 +18,7 @@ Read = Tensor | Literal["first", "tokens", "padded"] | None
 
 
 def read_padded(read: Read, mask: Any, shape: tuple[int, int]) -> bool:
-    """Tell whether what BERT computes at paddings is read, or the mask is none of paddings.
+    """Return whether states of paddings are read, or the mask is no padding mask.
 
     Args:
         read: What is read.
@@ -50,7 +38,7 @@ def read_padded(read: Read, mask: Any, shape: tuple[int, int]) -> bool:
 
 
 def any_at_padding(chosen: Tensor, mask: Any) -> bool:
-    """Tell whether a padding is among the chosen tokens, (B, L), if the mask is one of paddings."""
+    """Return whether a padding is among the chosen tokens, (B, L), of a padding mask."""
     if getattr(mask, "shape", None) != chosen.shape:
         return False
     # a program cannot depend on the answer; what BERT does is always right

@@ -1,16 +1,4 @@
-# Copyright 2026 The minBERT authors. All rights reserved.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """The heads of pre-training and their losses (Devlin et al. 2019, section 3.1).
 
 Every model that has one of them computes it by `pretrain`.
@@ -19,22 +7,24 @@ Shapes: B rows, L tokens of a row, M tokens whose state is read, D hidden size, 
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.utils.generic import ModelOutput
 
-from .configuration_minbert import MinBertConfig
 from .packing_minbert import Read, labels_at, read_labelled
 from .vocabulary_minbert import summed_loss, vocabulary_loss
+
+if TYPE_CHECKING:
+    from .configuration_minbert import MinBertConfig
 
 
 class MinBertPredictionTransform(nn.Module):
     """Dense layer, activation and norm before the vocabulary."""
 
-    def __init__(self, config: MinBertConfig) -> None:
+    def __init__(self, config: "MinBertConfig") -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.activation = ACT2FN[config.hidden_act]
@@ -48,7 +38,7 @@ class MinBertPredictionTransform(nn.Module):
 class MinBertLMHead(nn.Module):
     """From states to scores of the vocabulary; the weight is tied to the word embedding."""
 
-    def __init__(self, config: MinBertConfig) -> None:
+    def __init__(self, config: "MinBertConfig") -> None:
         super().__init__()
         self.transform = MinBertPredictionTransform(config)
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size, bias=True)
@@ -93,7 +83,7 @@ class MinBertPreTrainingHeads(nn.Module):
     seq_relationship: nn.Linear
 
     def __init__(
-        self, config: MinBertConfig, *, masked_lm: bool = True, next_sentence: bool = True
+        self, config: "MinBertConfig", *, masked_lm: bool = True, next_sentence: bool = True
     ) -> None:
         super().__init__()
         if masked_lm:
@@ -135,6 +125,54 @@ class MinBertForPreTrainingOutput(ModelOutput):
     nsp_loss: Tensor | None = None
 
 
+def read_pretraining(
+    model: Any,
+    labels: Tensor | None,
+    mask: Tensor | None,
+    kwargs: dict[str, Any],
+    *,
+    masked_lm: bool,
+) -> Read:
+    """Return which states the heads need; takes `label_positions` out of `kwargs`."""
+    return read_labelled(model, labels, mask, kwargs) if masked_lm else "first"
+
+
+def score_pretraining(
+    heads: Any,
+    outputs: Any,
+    read: Read,
+    labels: Tensor | None,
+    next_sentence_label: Tensor | None,
+    number: Any,
+    *,
+    masked_lm: bool,
+    next_sentence: bool,
+) -> MinBertForPreTrainingOutput:
+    """Compute one or both heads of pre-training.
+
+    Args:
+        heads: The `MinBertPreTrainingHeads`.
+        outputs: Of the encoder.
+        read: Which states were read.
+        labels: Word-piece ids, (B, L), (1, T) of a packed batch, -100 where nothing is predicted.
+        next_sentence_label: 0 where the second segment follows, 1 where it is random, (B,), -100
+            for none.
+        number: What the summed loss of the tokens is divided by; None for their number.
+        masked_lm: Whether masked tokens are predicted.
+        next_sentence: Whether segments are compared.
+    """
+    scores = relation = mlm_loss = nsp_loss = None
+    if masked_lm:
+        hidden = outputs.last_hidden_state
+        scores, mlm_loss = heads.predictions.predict(hidden, read, labels, number)
+    if next_sentence:
+        relation, nsp_loss = heads.compare(outputs.pooler_output, next_sentence_label)
+    losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
+    loss = sum(losses[1:], losses[0]) if losses else None
+    states = (outputs.hidden_states, outputs.attentions)
+    return MinBertForPreTrainingOutput(loss, scores, relation, *states, mlm_loss, nsp_loss)
+
+
 def pretrain(
     model: Any,
     inputs: tuple[Tensor | None, ...],
@@ -145,29 +183,16 @@ def pretrain(
     masked_lm: bool = True,
     next_sentence: bool = True,
 ) -> MinBertForPreTrainingOutput:
-    """Encode a batch once and compute one or both heads of pre-training.
-
-    Args:
-        model: Has the encoder as `bert` and the heads as `cls`.
-        inputs: What the encoder takes first: ids, mask, segments, positions and embeddings.
-        labels: Word-piece ids, (B, L), (1, T) of a packed batch, -100 where nothing is predicted.
-        next_sentence_label: 0 where the second segment follows, 1 where it is random, (B,), -100
-            for none.
-        kwargs: Of the model: what the encoder takes, `label_positions`, and `num_items_in_batch`,
-            by which the summed loss of the words is divided in the place of their number.
-        masked_lm: Whether words are predicted.
-        next_sentence: Whether segments are compared.
-    """
-    read: Read = read_labelled(model, labels, inputs[1], kwargs) if masked_lm else "first"
+    """Encode a batch once and compute one or both heads of a model; see `score_pretraining`."""
+    read = read_pretraining(model, labels, inputs[1], kwargs, masked_lm=masked_lm)
     outputs = model.bert(*inputs, return_dict=True, read=read, **kwargs)
-    scores = relation = mlm_loss = nsp_loss = None
-    if masked_lm:
-        number = kwargs.get("num_items_in_batch")
-        hidden = outputs.last_hidden_state
-        scores, mlm_loss = model.cls.predictions.predict(hidden, read, labels, number)
-    if next_sentence:
-        relation, nsp_loss = model.cls.compare(outputs.pooler_output, next_sentence_label)
-    losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
-    loss = sum(losses[1:], losses[0]) if losses else None
-    states = (outputs.hidden_states, outputs.attentions)
-    return MinBertForPreTrainingOutput(loss, scores, relation, *states, mlm_loss, nsp_loss)
+    return score_pretraining(
+        model.cls,
+        outputs,
+        read,
+        labels,
+        next_sentence_label,
+        kwargs.get("num_items_in_batch"),
+        masked_lm=masked_lm,
+        next_sentence=next_sentence,
+    )

@@ -1,16 +1,4 @@
-# Copyright 2026 The minBERT authors. All rights reserved.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Tags of the words of any text, however long, and the entities that they mark.
 
 A text that is too long is read in windows, as in training: they overlap by about half, and a word
@@ -18,27 +6,16 @@ is tagged where there is most on its shorter side.
 """
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
-from transformers.utils import logging
 
-from .inference_minbert import (
-    CPU_TOKENS,
-    GPU_TOKENS,
-    QUIET_ROWS,
-    WINDOW,
-    Encoded,
-    deal,
-    evaluating,
-    pack,
-    pad,
-)
+from .inference_minbert import Encoded, batches, choose_tokens, evaluating, windows_of
 
-# A word, whose inner points and hyphens part nothing, or a sign.
+# A word, with its inner periods and hyphens, or a punctuation mark.
 WORDS = re.compile(r"\w+(?:[.'\u2019/&-]\w+)*|[^\w\s]")
 
 
@@ -98,28 +75,35 @@ def cut_windows(sizes: Sequence[int], room: int) -> list[tuple[int, int, int, in
     ends = [0, *accumulate(sizes)]
     if ends[-1] <= room:
         return [(0, len(sizes), 0, len(sizes))] if sizes else []
-    spans: list[tuple[int, int]] = []
-    start = 0
-    while not spans or spans[-1][1] < len(sizes):
-        end = start + 1
-        while end < len(sizes) and ends[end + 1] - ends[start] <= room:
-            end += 1
-        spans.append((start, end))
-        half = ends[start] + (ends[end] - ends[start]) // 2
-        start = max(start + 1, next(word for word in range(start, end + 1) if ends[word] >= half))
+    spans = _overlapping_spans(ends, room)
     windows, word = [], 0
     for number, (first, last) in enumerate(spans):
-        later = spans[number + 1 :]
         begin = word
-        while word < last and not any(
-            _context(ends, word, other) > _context(ends, word, (first, last))
-            for other in later
-            if other[0] <= word
-        ):
+        while word < last and not _has_better(ends, word, (first, last), spans[number + 1 :]):
             word += 1
         if word > begin:
             windows.append((first, last, begin, word))
     return windows
+
+
+def _overlapping_spans(ends: Sequence[int], room: int) -> list[tuple[int, int]]:
+    """Cover all words with spans of at most `room` tokens that overlap by about half."""
+    spans: list[tuple[int, int]] = []
+    start, count = 0, len(ends) - 1
+    while not spans or spans[-1][1] < count:
+        end = max(start + 1, bisect_right(ends, ends[start] + room) - 1)
+        spans.append((start, end))
+        half = ends[start] + (ends[end] - ends[start]) // 2
+        start = max(start + 1, bisect_left(ends, half, start))
+    return spans
+
+
+def _has_better(
+    ends: Sequence[int], word: int, span: tuple[int, int], later: Sequence[tuple[int, int]]
+) -> bool:
+    """Return whether a later span has more context for a word."""
+    own = _context(ends, word, span)
+    return any(_context(ends, word, other) > own for other in later if other[0] <= word)
 
 
 def _context(ends: Sequence[int], word: int, span: tuple[int, int]) -> int:
@@ -138,7 +122,7 @@ def predict_tags(
     """Tag the words of texts.
 
     Args:
-        model: What computes, with its tokenizer.
+        model: The model, with its tokenizer.
         task: Name of the task.
         rows: Texts, or lists of words; read some thousand ahead of what is taken.
         max_tokens: Tokens of a batch at most; None for what suits the device.
@@ -149,24 +133,20 @@ def predict_tags(
         spans, `entities`: see `find_entities`.
     """
     names = model.config.task(task).labels
-    device = next(model.parameters()).device
-    tokens = max_tokens or (GPU_TOKENS if device.type == "cuda" else CPU_TOKENS)
-    total = len(rows) if isinstance(rows, Sequence) else None
-    hide = total is not None and total <= QUIET_ROWS if show_progress is None else not show_progress
-    source, number = iter(rows), 0
-    with logging.tqdm(total=total, disable=hide, unit="row") as bar:
-        while window := list(islice(source, WINDOW)):
-            found = [split_words(row, number + place, task) for place, row in enumerate(window)]
-            number += len(window)
-            parts = [
-                part for row, words in enumerate(found) for part in _encode(model, row, words.words)
-            ]
-            results: list[list[tuple[int, float]]] = [[] for _ in found]
-            for part, values in zip(parts, _compute(model, task, parts, tokens), strict=True):
-                results[part.row] += values
-            bar.update(len(window))
-            for words, values in zip(found, results, strict=True):
-                yield _describe(words, values, names)
+    tokens = choose_tokens(model, max_tokens)
+    number = 0
+    for window, bar in windows_of(rows, show_progress):
+        texts = [split_words(row, number + place, task) for place, row in enumerate(window)]
+        number += len(window)
+        parts = [part for row, text in enumerate(texts) for part in _encode(model, row, text.words)]
+        results: list[list[tuple[int, float]]] = [[] for _ in texts]
+        with evaluating(model), torch.no_grad():
+            computed = _compute(model, task, parts, tokens)
+        for part, values in zip(parts, computed, strict=True):
+            results[part.row] += values
+        bar.update(len(window))
+        for text, values in zip(texts, results, strict=True):
+            yield _describe(text, values, names)
 
 
 def _encode(model: Any, row: int, words: list[str]) -> Iterator[Part]:
@@ -192,31 +172,22 @@ def _encode(model: Any, row: int, words: list[str]) -> Iterator[Part]:
 def _compute(
     model: Any, task: str, parts: Sequence[Part], max_tokens: int
 ) -> list[list[tuple[int, float]]]:
-    """Predict the tag of every word, and its probability, in batches, without dropout."""
-    packed = model.supports_packed_input()
-    device = next(model.parameters()).device
-    encoded = [part.tokens for part in parts]
+    """Predict the tag of every word, and its probability, in batches."""
     results: list[list[tuple[int, float]]] = [[] for _ in parts]
-    with evaluating(model), torch.no_grad():
-        for batch in deal(encoded, max_tokens, packed=packed):
-            chosen = [encoded[index] for index in batch]
-            inputs = pack(chosen) if packed else pad(chosen, model.config.pad_token_id or 0)
-            inputs = {
-                name: value.to(device) if isinstance(value, Tensor) else value
-                for name, value in inputs.items()
-            }
-            logits = model(**inputs, task=task).logits
-            logits = logits[0] if packed else logits[inputs["attention_mask"].bool()]
-            starts = [0, *accumulate(row.tokens for row in chosen)]
-            places = [
-                start + place
-                for index, start in zip(batch, starts, strict=False)
-                for place in parts[index].places
-            ]
-            scores, tags = logits[places].float().softmax(dim=-1).max(dim=-1)
-            values = iter(zip(tags.tolist(), scores.tolist(), strict=True))
-            for index in batch:
-                results[index] = list(islice(values, len(parts[index].places)))
+    for indices, inputs in batches(model, [part.tokens for part in parts], max_tokens):
+        logits = model(**inputs, task=task).logits
+        mask = inputs.get("attention_mask")
+        logits = logits[0] if mask is None else logits[mask.bool()]
+        starts = accumulate((parts[index].tokens.tokens for index in indices), initial=0)
+        places = [
+            start + place
+            for index, start in zip(indices, starts, strict=False)
+            for place in parts[index].places
+        ]
+        scores, tags = logits[places].float().softmax(dim=-1).max(dim=-1)
+        values = iter(zip(tags.tolist(), scores.tolist(), strict=True))
+        for index in indices:
+            results[index] = list(islice(values, len(parts[index].places)))
     return results
 
 

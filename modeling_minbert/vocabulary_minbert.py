@@ -1,16 +1,4 @@
-# Copyright 2026 The minBERT authors. All rights reserved.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """The two ends of the vocabulary: looking its rows up, and choosing among them.
 
 The gradient of the word embedding is as large as the matrix, though a batch touches few rows; on
@@ -43,11 +31,11 @@ class Buffers:
         self.scores: Tensor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle no buffer: whoever loads it computes without."""
+        """Pickle no buffer: it is made anew after loading."""
         return {"gradient": torch.empty(0), "scores": None}
 
     def take_scores(self, rows: int, columns: int) -> Tensor:
-        """Take memory for (rows, columns); whoever is done with it gives it back."""
+        """Take memory for (rows, columns); the caller returns it after use."""
         scores, self.scores = self.scores, None
         if scores is None or len(scores) < rows:
             scores = self.gradient.new_empty(rows, columns)
@@ -91,7 +79,7 @@ class _Lookup(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, ids: Tensor, weight: Tensor, padding: int | None, own: Buffers) -> Tensor:
         ctx.save_for_backward(ids)
-        # itself: hooks on saved tensors may give a copy back, whose gradient nobody reads
+        # itself: hooks on saved tensors may give a copy back, whose gradient is not read
         ctx.weight, ctx.padding, ctx.own = weight, padding, own
         return F.embedding(ids, weight)
 
@@ -124,7 +112,7 @@ def look_up(ids: Tensor, embedding: nn.Embedding) -> Tensor:
 
 
 def _is_plain(module: nn.Module, kind: type) -> bool:
-    """Tell whether calling the module does nothing but what its kind does."""
+    """Return whether calling the module runs no hooks and no overridden forward."""
     return type(module) is kind and not module._forward_hooks and not module._forward_pre_hooks
 
 

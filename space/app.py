@@ -79,16 +79,16 @@ def task_tab(model: Any, name: str) -> None:
         return
 
     def label(*texts: str) -> dict[str, float]:
-        row = texts if task.pair_encoding else texts[0]
+        row = texts if task.num_texts == 2 else texts[0]
         return to_label(model.predict(name, [row], top_k=20)[0])
 
     def score(*texts: str) -> float:
         return round(model.predict(name, [texts])[0]["score"], 4)
 
-    if task.problem_type in ("similarity", "contrastive"):
-        low, high = task.score_range or (-1, 1)
+    if task.score_limits is not None:
+        low, high = task.score_limits
         pair_tab(score, gr.Number(label=f"Score, {low:g} to {high:g}", render=False))
-    elif task.pair_encoding:
+    elif task.num_texts == 2:
         pair_tab(label, gr.Label(label="Probabilities", render=False))
     else:
         sentence_tab(label)
@@ -245,9 +245,9 @@ def find_tabs(config: Any) -> dict[str, Any]:
         for name, task in tasks.items()
         if not task.is_pretraining
     }
-    if any(task.predicts_words for task in tasks.values()):
+    if any(task.predicts_masked_tokens for task in tasks.values()):
         tabs["Masked word"] = mask_tab
-    if any(task.compares_segments for task in tasks.values()):
+    if any(task.predicts_next_sentence for task in tasks.values()):
         tabs["Next sentence"] = next_sentence_tab
     return {**tabs, "Embeddings": embedding_tab}
 

@@ -76,23 +76,23 @@ def balanced_by_hand(folder):
 
 def test_balanced_weights_are_those_of_scikit_learn(tmp_path):
     small_run.write_files(tmp_path)
-    keys = small_run.make_recipe(tmp_path)["tasks"]["moods"]
+    keys = small_run.make_recipe(tmp_path)["tasks"]["moods"] | {"class_weights": "balanced"}
     task = load_task(
         recipe_tasks.RecipeTask.from_recipe("moods", keys, None).data, tmp_path / "cache"
     )
 
-    weights = recipe_tasks.balanced_weights(task)
+    head = recipe_tasks.RecipeTask.from_recipe("moods", keys, None).describe_head(task)
 
     labels = task.splits["train"]["label"][:]
     expected = compute_class_weight("balanced", classes=np.arange(2), y=labels)
-    assert weights == pytest.approx(expected.tolist())
+    assert head["class_weights"] == pytest.approx(expected.tolist())
 
 
 @pytest.mark.parametrize(
     ("task", "change", "message"),
     [
         ("near", {"num_sentences": 2}, "num_sentences is the number of text_columns, 3; leave it"),
-        ("near", {"class_weights": "balanced"}, "class_weights are for a classification"),
+        ("near", {"class_weights": "balanced"}, "'class_weights' .it is for classification tasks"),
         ("near", {"label_column": "same"}, "contrastive tasks have no label_column; remove it"),
         ("near", {"pair_encoding": "joint"}, "does not fit pair_encoding 'joint'"),
         ("moods", {"labels": ["bad", "good", "odd"]}, "no training row has the label 'odd'; give"),

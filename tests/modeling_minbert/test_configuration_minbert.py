@@ -1,12 +1,14 @@
 """A configuration refuses what the model cannot compute, and its file restores it."""
 
 import json
+from dataclasses import fields
 
 import pytest
 import transformers
 from huggingface_hub.errors import StrictDataclassError
 
-from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel, MinBertTask
+from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertModel
+from modeling_minbert.tasks_minbert import parse_task
 
 CLASSES = {"problem_type": "classification", "labels": ["down", "up"]}
 SCORES = {"problem_type": "similarity", "score_range": [0, 5]}
@@ -37,41 +39,48 @@ RANKED = SCORES | SEPARATE | {"loss": "multiple_negatives_ranking"}
         (SCORES, "pooler", "linear", "mse", "joint"),
         (SCORES | SEPARATE, "mean", "cosine", "mse", "separate"),
         (CONTRASTIVE, "mean", "cosine", "multiple_negatives_ranking", "separate"),
-        (TAGS, None, "linear", "cross_entropy", None),
-        (ANSWERS, None, "linear", "cross_entropy", "joint"),
     ],
 )
 def test_defaults_follow_the_problem(fields, pooling, head, loss, pair_encoding):
-    task = MinBertTask(**fields)
+    task = parse_task("mine", fields)
 
     assert (task.pooling, task.head, task.loss) == (pooling, head, loss)
     assert task.pair_encoding == pair_encoding
-    own = {"question_answering": 0.0, "token_classification": 0.1}
-    assert task.dropout == own.get(task.problem_type, 0.0 if head == "cosine" else 0.3)
-    assert task.cosine_scale == (20 if fields == CONTRASTIVE else 10)
+    assert task.dropout == (0.0 if head == "cosine" else 0.3)
+    if fields["problem_type"] != "classification":
+        assert task.cosine_scale == (20 if fields == CONTRASTIVE else 10)
+
+
+def test_tasks_of_tokens_have_the_defaults_of_bert():
+    assert parse_task("mine", TAGS).dropout == 0.1
+    answers = parse_task("mine", ANSWERS)
+    assert (answers.dropout, answers.max_question_length, answers.doc_stride) == (0.0, 64, 128)
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({}, "problem_type is missing"),
-        ({"problem_type": "ranking"}, "ranking"),
-        (CLASSES | {"lose": "mse"}, "unknown key 'lose'; known keys: problem_type, labels"),
+        ({"problem_type": "ranking"}, "unknown problem_type 'ranking'; use one of classification"),
+        (CLASSES | {"lose": "mse"}, "has no key 'lose'; known keys: problem_type, pair_encoding"),
         ({"problem_type": "classification"}, "labels=None"),
         (CLASSES | {"labels": ["up"]}, "at least two different names"),
         (CLASSES | {"labels": ["up", "up"]}, "at least two different names"),
         (CLASSES | {"labels": "up"}, "labels"),
-        (CLASSES | {"score_range": [0, 5]}, "only a similarity has one"),
+        (CLASSES | {"score_range": [0, 5]}, r"no key 'score_range' \(it is for similarity tasks\)"),
         (SAME | {"labels": ["no", "maybe", "yes"]}, "two labels, no and yes"),
-        (SAME | {"score_range": [0, 5]}, "only a similarity has one"),
-        (SCORES | {"labels": ["near", "far"]}, "a similarity has a score_range instead"),
+        (SAME | {"score_range": [0, 5]}, "no key 'score_range'"),
+        (SCORES | {"labels": ["near", "far"]}, "a similarity task has no key 'labels'"),
         ({"problem_type": "similarity"}, "score_range=None"),
         (SCORES | {"score_range": [5, 0]}, "low < high"),
         (SCORES | {"score_range": [1, 1]}, "low < high"),
         (SCORES | {"score_range": [0, 1, 2]}, "low < high"),
         (SCORES | {"score_range": [0, float("nan")]}, "low < high"),
         (SCORES | {"score_range": [0, float("inf")]}, "low < high"),
-        (SCORES | {"score_range": [-100, 100]}, r"holds -100, which .* no label: rescale"),
+        (
+            SCORES | {"score_range": [-100, 100]},
+            r"contains -100, which .* without a label: rescale",
+        ),
         (CLASSES | {"head": "cosine"}, "use one of linear, mlp, or pair_encoding 'separate'"),
         (SAME | {"head": "concat"}, "use one of linear, mlp, or pair_encoding 'separate'"),
         (SAME | SEPARATE | {"head": "mlp"}, "use one of concat, cosine"),
@@ -86,19 +95,19 @@ def test_defaults_follow_the_problem(fields, pooling, head, loss, pair_encoding)
             r"score_range=\[0, 4.5\]: .* both must be whole numbers",
         ),
         (SAME | SEPARATE | {"head": "cosine", "loss": "cosent"}, "'cosent' does not fit"),
-        (CONTRASTIVE | {"labels": ["no", "yes"]}, "a contrastive task learns without labels"),
-        (CONTRASTIVE | {"score_range": [0, 5]}, "only a similarity has one"),
+        (CONTRASTIVE | {"labels": ["no", "yes"]}, "a contrastive task has no key 'labels'"),
+        (CONTRASTIVE | {"score_range": [0, 5]}, "no key 'score_range'"),
         (CONTRASTIVE | {"pair_encoding": "joint"}, "or pair_encoding 'separate'"),
         (CONTRASTIVE | {"head": "concat"}, "choose another head"),
         (CONTRASTIVE | {"loss": "mse"}, "allowed are multiple_negatives_ranking"),
         (CONTRASTIVE | {"num_sentences": 4}, "num_sentences=4 must be 1, 2 or 3"),
         (CONTRASTIVE | {"projection": "never"}, "projection"),
-        (SAME | {"num_sentences": 2}, "num_sentences=2 is only for a contrastive task"),
+        (SAME | {"num_sentences": 2}, r"'num_sentences' \(it is for contrastive tasks\)"),
         (SAME | SEPARATE | {"symmetric": True}, "symmetric=True is only for loss multiple_neg"),
         (RANKED | {"positive_score": 6}, "positive_score=6 must be above 0 and at most 5"),
-        (SCORES | SEPARATE | {"positive_score": 4}, "positive_score=4 is only for a similarity"),
+        (SCORES | SEPARATE | {"positive_score": 4}, "positive_score=4 is only for loss"),
         (SAME | SEPARATE | {"projection": "always"}, "projection='always' is only for head cosine"),
-        (SAME | {"class_weights": [1, 2]}, "only for a classification: leave it out"),
+        (SAME | {"class_weights": [1, 2]}, r"\(it is for classification tasks\)"),
         (CLASSES | {"class_weights": [1.0]}, "must be 2 numbers, one for each of the labels"),
         (CLASSES | {"class_weights": [1.0, 0]}, "must all be numbers above 0"),
         (CLASSES | {"class_weights": "balanced"}, "class_weights"),
@@ -109,28 +118,23 @@ def test_defaults_follow_the_problem(fields, pooling, head, loss, pair_encoding)
         (SAME | {"margin": 2}, "margin=2 is a cosine"),
         (SAME | {"threshold": -2}, "threshold=-2 is a cosine"),
         (SAME | {"cosine_scale": 0}, "cosine_scale=0 must be above 0"),
-        (
-            MLM | {"labels": ["a", "b"]},
-            r"labels=\['a', 'b'\]: a masked_lm task has BERT's own head",
-        ),
+        (MLM | {"labels": ["a", "b"]}, "a masked_lm task has no key 'labels'"),
         (TAGS | {"labels": None}, "at least two different names"),
-        (TAGS | {"pooling": "cls"}, "pooling='cls': this is a token_.*: its head reads every tok"),
-        (TAGS | {"head": "mlp"}, "leave head out"),
-        (TAGS | {"head": "cosine"}, "leave head out"),
-        (TAGS | {"loss": "bce"}, "allowed are cross_entropy"),
-        (TAGS | {"truncation": "tail"}, "long texts are read in windows, uncut; leave trunc"),
-        (TAGS | {"class_weights": [1, 2]}, "only for a classification"),
-        (TAGS | {"score_range": [0, 1]}, "only a similarity has one"),
-        (ANSWERS | SEPARATE, "all texts are in one sequence; leave pair_encoding out"),
-        (ANSWERS | {"labels": ["a", "b"]}, "positions for labels, leave their names out"),
-        (MLM | {"score_range": [0, 5]}, r"score_range=\[0, 5\]: .* leave score_range out"),
+        (TAGS | {"pooling": "cls"}, "a token_classification task has no key 'pooling'"),
+        (TAGS | {"head": "mlp"}, "no key 'head'"),
+        (TAGS | {"loss": "bce"}, "loss"),
+        (TAGS | {"truncation": "tail"}, "no key 'truncation'"),
+        (TAGS | {"class_weights": [1, 2]}, "no key 'class_weights'"),
+        (TAGS | {"dropout": 2}, r"dropout=2 must be in \[0, 1\]"),
+        (ANSWERS | SEPARATE, "no key 'pair_encoding'"),
+        (ANSWERS | {"labels": ["a", "b"]}, "no key 'labels'"),
+        (ANSWERS | {"doc_stride": 0}, "doc_stride=0 must be at least 1"),
+        ({"problem_type": "next_sentence"} | SEPARATE, "no key 'pair_encoding'"),
         (
-            {"problem_type": "next_sentence"} | SEPARATE,
-            "a next_sentence .* leave pair_encoding out",
+            {"problem_type": "pretraining", "pooling": "cls"},
+            "a pretraining task has no key 'pooling'",
         ),
-        ({"problem_type": "pretraining", "pooling": "cls"}, "a pretraining .* leave pooling out"),
-        (MLM | {"head": "linear"}, "leave head out"),
-        (MLM | {"loss": "cross_entropy"}, "leave loss out"),
+        (MLM | {"loss": "cross_entropy"}, "no key 'loss'"),
     ],
 )
 def test_a_task_that_cannot_be_is_refused_by_name(tiny_sizes, fields, message):
@@ -180,7 +184,7 @@ def test_a_file_holds_every_default_of_its_tasks(tiny_sizes, tmp_path):
 
     saved = json.loads((tmp_path / "config.json").read_text())["tasks"]["same"]
 
-    assert saved.keys() == MinBertTask.__dataclass_fields__.keys()
+    assert saved.keys() == {field.name for field in fields(TASKS["paraphrase"])}
     assert saved["loss"] == "bce"
 
 
@@ -193,20 +197,8 @@ def test_a_task_of_pre_training_comes_back_from_its_file_without_choices(
 
     loaded = MinBertConfig.from_pretrained(tmp_path)
 
-    chosen = {key for key, value in loaded.tasks["text"].items() if value is not None}
-    assert chosen == {
-        "problem_type",
-        "truncation",
-        "dropout",
-        "margin",
-        "cosine_scale",
-        "threshold",
-        "threshold_fitted",
-        "symmetric",
-        "pooling_layer",
-    }
-    assert loaded.tasks == config.tasks
-    assert loaded.task("text") == MinBertTask(problem_type=kind)
+    assert loaded.tasks == config.tasks == {"text": {"problem_type": kind}}
+    assert loaded.task("text") == TASKS[kind]()
 
 
 def test_the_default_task_is_one_of_pre_training_only_if_all_are(tiny_sizes):
@@ -300,8 +292,10 @@ def test_a_checkpoint_of_another_architecture_is_refused(architecture, tmp_path)
 
 
 def test_a_pair_belongs_together_from_four_fifths_of_the_range():
-    assert MinBertTask(**RANKED).positive_score == 4
-    assert MinBertTask(**RANKED | {"score_range": [1, 6], "positive_score": 3}).positive_score == 3
+    given = RANKED | {"score_range": [1, 6], "positive_score": 3}
+
+    assert parse_task("mine", RANKED).positive_score == 4
+    assert parse_task("mine", given).positive_score == 3
 
 
 @pytest.mark.parametrize("layer", [-4, 3])
@@ -322,3 +316,69 @@ def test_pipelines_get_a_task_with_labels(tiny_sizes):
         ValueError, match=r"default_task='near' is a contrastive, .* use one of tone"
     ):
         MinBertConfig(**tiny_sizes, tasks=config.tasks, default_task="near")
+
+
+def test_every_field_says_who_sets_it():
+    for task in TASKS.values():
+        sources = [task.fields_set_by(source) for source in ("recipe", "data", "training")]
+
+        assert sorted(sum(sources, ())) == sorted(field.name for field in fields(task))
+    assert TASKS["paraphrase"].fields_set_by("training") == ("threshold_fitted",)
+
+
+FACTS = {
+    "labels": ("down", "up"),
+    "score_range": (0, 5),
+    "num_texts": 2,
+    "class_counts": [1, 3],
+    "has_unanswerable": True,
+    "max_length": 99,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "expected"),
+    [
+        (
+            "classification",
+            {"class_weights": "balanced"},
+            {"pair_encoding": "joint", "labels": ["down", "up"], "class_weights": [2, 2 / 3]},
+        ),
+        ("similarity", SEPARATE, SEPARATE | {"score_range": [0, 5]}),
+        ("contrastive", {}, SEPARATE | {"num_sentences": 2}),
+        ("token_classification", {}, {"labels": ["down", "up"]}),
+        ("question_answering", {}, {"max_length": 99, "null_score_diff_threshold": 0.0}),
+        ("question_answering", {"max_length": 9}, {"max_length": 9}),
+        ("masked_lm", {}, {}),
+    ],
+)
+def test_the_data_complete_the_fields_of_a_recipe(kind, given, expected):
+    found = TASKS[kind].complete(given, FACTS)
+
+    assert found["problem_type"] == kind
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_what_a_recipe_cannot_say_is_refused():
+    with pytest.raises(ValueError, match="num_sentences is the number of text_columns, 2"):
+        TASKS["contrastive"].complete({"num_sentences": 3}, FACTS)
+    with pytest.raises(ValueError, match="no training row has the label 'up'"):
+        TASKS["classification"].complete(
+            {"class_weights": "balanced"}, FACTS | {"class_counts": [4, 0]}
+        )
+
+
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        (CLASSES, {"pair_encoding": None, "max_length": 50, "truncation": "head"}),
+        (TAGS, {"max_length": 50}),
+        (ANSWERS, {"max_length": 50, "max_question_length": 64, "doc_stride": 128}),
+        (
+            ANSWERS | {"max_length": 20, "doc_stride": 7},
+            {"max_length": 20, "max_question_length": 64, "doc_stride": 7},
+        ),
+    ],
+)
+def test_a_task_says_how_its_rows_are_encoded(fields, options):
+    assert parse_task("mine", fields).encoding_options(50) == options

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from modeling_minbert import MinBertForMultiTask
-from modeling_minbert.losses_minbert import multiple_negatives_ranking
+from modeling_minbert.loss_functions_minbert import multiple_negatives_ranking
 
 PAIR = {"pair_encoding": "separate", "head": "cosine"}
 TASKS = {
@@ -331,7 +331,7 @@ def test_divergence_is_of_the_same_rows_of_a_task_with_a_head(build_multitask):
 
     with pytest.raises(ValueError, match=r"\(6, 2\) and \(5, 2\): .* for the same rows"):
         model.divergence("below", torch.zeros(6, 2), torch.zeros(5, 2))
-    with pytest.raises(ValueError, match="says nothing of whole sentences"):
+    with pytest.raises(ValueError, match="predicts nothing about whole texts"):
         model.divergence("text", torch.zeros(6, 2), torch.zeros(6, 2))
 
 
@@ -378,7 +378,7 @@ def test_dropout_makes_no_difference_between_equal_sentences(build_multitask):
     features = []
     head.out.register_forward_pre_hook(lambda _, args: features.append(args[0]))
 
-    head.train()(torch.randn(6, 1, 33).expand(6, 2, 33))
+    head.train().score(head.embed(torch.randn(6, 1, 33).expand(6, 2, 33)))
 
     u, v, difference = features[0].chunk(3, dim=-1)
     assert not difference.any()

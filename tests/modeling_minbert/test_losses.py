@@ -9,7 +9,7 @@ from scipy.special import softmax as scipy_softmax
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from modeling_minbert.losses_minbert import (
+from modeling_minbert.loss_functions_minbert import (
     cosent,
     multiple_negatives_ranking,
     sequence_keys,

@@ -11,8 +11,10 @@ from torch.testing import assert_close
 from transformers import BertConfig, BertForSequenceClassification
 from transformers.utils import find_labels
 
+from modeling_minbert import TASKS as KINDS
 from modeling_minbert import MinBertForMultiTask
-from modeling_minbert.task_minbert import HEADS, IN_BATCH, LOSSES
+from modeling_minbert.losses_minbert import LOSSES, fitting_losses
+from modeling_minbert.pooled_minbert import HEADS
 from tests.same_predictions import assert_same_predictions
 
 LABELS = ["down", "level", "up"]
@@ -33,7 +35,9 @@ def legal_tasks():
         if pairs is None and problem != "classification":
             continue
         for head in HEADS[pairs]:
-            for loss in LOSSES.get((problem, head == "cosine"), ()):
+            target = {"classification": "class", "paraphrase": "binary"}.get(problem, "score")
+            output = "cosine" if head == "cosine" else "linear"
+            for loss in fitting_losses(target, output, ""):
                 chosen = {"pair_encoding": pairs, "head": head, "loss": loss}
                 found.append({"problem_type": problem, **more, **chosen})
     return found
@@ -131,7 +135,7 @@ def reference_in_batch(task, u, v, labels):
 def reference_loss(model, task, vectors, labels):
     """Return the loss, written with torch's own loss functions."""
     u, v = vectors[::2], vectors[1::2]
-    if task["loss"] in IN_BATCH:
+    if LOSSES[task["loss"]].compares_rows:
         return reference_in_batch(task, u, v, labels)
     unit = (labels - LOW) / (HIGH - LOW) if task["problem_type"] == "similarity" else labels
     if task["loss"] == "cosine_embedding":
@@ -157,6 +161,8 @@ def reference_loss(model, task, vectors, labels):
 @every_pooling
 def test_the_loss_is_the_formula(build_multitask, tiny_batch, task, pooling):
     numbers = {"margin": 0.2, "cosine_scale": 7, "threshold": 0.4}
+    known = KINDS[task["problem_type"]].__dataclass_fields__
+    numbers = {name: number for name, number in numbers.items() if name in known}
     model = build_multitask({"mine": task | numbers | {"pooling": pooling}})
     batch, labels = make_batch(tiny_batch, task)
 
@@ -202,7 +208,7 @@ def test_sixteen_rows_can_be_learnt_by_heart(build_multitask, tiny_sizes, task):
             break
 
     assert loss < 0.02
-    if task["loss"] in IN_BATCH:
+    if LOSSES[task["loss"]].compares_rows:
         return  # which order rows, and say nothing of a row by itself
     decoded = model.decode("mine", model.eval()(ids).logits).float()
     scored = task["problem_type"] == "similarity" and task["loss"] != "cross_entropy"
@@ -279,7 +285,9 @@ def test_separate_pairs_do_not_see_each_other(build_multitask, tiny_batch, tasks
     masks = (first["attention_mask"][..., None], second["attention_mask"][..., None])
     u, v = ((x * m).sum(dim=1) / m.sum(dim=1) for x, m in zip((u, v), masks, strict=True))
     head = model.heads["mine"]
-    assert_close(joined, head.to_logits(head(torch.stack([u, v], dim=1))), atol=1e-5, rtol=1e-5)
+    assert_close(
+        joined, head.to_logits(head.score(torch.stack([u, v], dim=1))), atol=1e-5, rtol=1e-5
+    )
 
 
 def test_a_joint_task_is_bert_s_sequence_classification(build_multitask, tiny_sizes, tiny_batch):

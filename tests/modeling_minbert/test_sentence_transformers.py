@@ -244,7 +244,7 @@ def test_the_encoder_alone_embeds_as_the_whole_model_does(model, tmp_path):
 
 
 def test_a_task_and_a_pooling_contradict_each_other(model):
-    with pytest.raises(ValueError, match="'near' says how its vectors are pooled"):
+    with pytest.raises(ValueError, match="'near' determines how its vectors are pooled"):
         model.encode(SENTENCES, task="near", pooling="cls")
     with pytest.raises(ValueError, match="unknown task 'nli'"):
         model.encode(SENTENCES, task="nli")

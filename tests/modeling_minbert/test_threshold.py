@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from modeling_minbert.head_minbert import best_border
+from modeling_minbert.paraphrase_minbert import best_threshold
 
 RANKED = {
     "problem_type": "paraphrase",
@@ -26,7 +26,7 @@ def test_no_other_border_parts_pairs_better(seed):
     cosines = (torch.rand(60, generator=generator) * 200 - 100).round() / 100
     is_above = torch.rand(60, generator=generator) < (cosines + 1) / 2
 
-    border = best_border(cosines, is_above)
+    border = best_threshold(cosines, is_above)
 
     found = accuracy(cosines, is_above, border)
     assert found == max(accuracy(cosines, is_above, at) for at in torch.arange(-1, 1.0, 0.005))
@@ -39,7 +39,7 @@ def test_it_is_as_good_as_that_of_sentence_transformers(seed):
     cosines = torch.rand(200, generator=generator, dtype=torch.float64) * 2 - 1
     is_above = torch.rand(200, generator=generator) < (cosines + 1) / 2
 
-    border = best_border(cosines, is_above)
+    border = best_threshold(cosines, is_above)
 
     evaluator = evaluation.BinaryClassificationEvaluator
     best, threshold = evaluator.find_best_acc_and_threshold(
@@ -62,7 +62,7 @@ def test_it_is_as_good_as_that_of_sentence_transformers(seed):
     ],
 )
 def test_the_border_is_in_the_middle(cosines, is_above, border):
-    found = best_border(torch.tensor(cosines), torch.tensor(is_above))
+    found = best_threshold(torch.tensor(cosines), torch.tensor(is_above))
 
     assert found == pytest.approx(border)
 
@@ -105,7 +105,7 @@ def test_a_chosen_border_decides_and_is_saved(build_multitask, tmp_path):
 def test_other_tasks_have_no_border(build_multitask):
     model = build_multitask({"mine": {"problem_type": "paraphrase"}})
 
-    with pytest.raises(ValueError, match="'mine' is a paraphrase with head 'linear'; only a"):
+    with pytest.raises(ValueError, match="'mine' compares no cosine with a threshold: only a"):
         model.fit_threshold("mine", torch.zeros(2, 1), torch.tensor([0, 1]))
 
 

@@ -279,7 +279,7 @@ def test_labels_of_one_s_own_make_a_new_head(build_multitask, tmp_path):
 def test_a_task_of_another_kind_is_refused_by_a_tagger(build_multitask, tmp_path):
     build_multitask(TASKS).save_pretrained(tmp_path)
 
-    with pytest.raises(ValueError, match="task 'tone' is a classification, but this model is for"):
+    with pytest.raises(ValueError, match="task 'tone' is a classification, but this model is a"):
         MinBertForTokenClassification.from_pretrained(tmp_path, task="tone")
     with pytest.raises(ValueError, match="unknown task 'other'; known tasks: "):
         MinBertForTokenClassification.from_pretrained(tmp_path, task="other")
@@ -290,8 +290,12 @@ def test_a_task_of_another_kind_is_refused_by_a_tagger(build_multitask, tmp_path
     [
         ("tags", {"labels": torch.zeros(5)}, r"labels of shape \(5,\), but task 'tags' takes one"),
         ("answers", {"labels": torch.zeros(5)}, r"'answers' takes \(batch, 2\): the first and"),
-        ("tone", {"start_positions": torch.zeros(5)}, "leave start_positions out, it is for a que"),
-        ("tags", {"next_sentence_label": torch.zeros(5)}, "is for a pretraining task"),
+        (
+            "tone",
+            {"start_positions": torch.zeros(5)},
+            "tone' is a classification: leave start_positions out",
+        ),
+        ("tags", {"next_sentence_label": torch.zeros(5)}, "leave next_sentence_label out"),
     ],
 )
 def test_labels_that_do_not_fit_are_refused(build_multitask, tiny_batch, task, more, message):

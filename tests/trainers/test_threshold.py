@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from modeling_minbert import MinBertForMultiTask
-from modeling_minbert.head_minbert import best_border
+from modeling_minbert.paraphrase_minbert import best_threshold
 from tests.trainers import tiny
 from trainers.methods import threshold as fitting
 
@@ -84,7 +84,7 @@ def test_only_some_rows_are_asked(tmp_path, monkeypatch):
 
     values, labels = torch.tensor(cosines(trainer, rows)), torch.tensor(rows["labels"]) > 0
     threshold = trainer.model.config.task("pairs").threshold
-    assert threshold == pytest.approx(best_border(values, labels), abs=1e-5)
+    assert threshold == pytest.approx(best_threshold(values, labels), abs=1e-5)
 
 
 @pytest.mark.parametrize("averaging", [None, "ema"])
@@ -116,7 +116,7 @@ def test_training_on_chooses_it_anew(tmp_path):
     threshold = trainer.model.config.task("pairs").threshold
     rows = make_pairs(24, seed=0)
     values, labels = torch.tensor(cosines(trainer, rows)), torch.tensor(rows["labels"]) > 0
-    assert threshold == pytest.approx(best_border(values, labels), abs=1e-5)
+    assert threshold == pytest.approx(best_threshold(values, labels), abs=1e-5)
     assert abs(threshold - before) > 1e-3
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from torch import distributed
 
-from modeling_minbert.head_minbert import MinBertTaskHead
 from tests.trainers.test_gradient_surgery import merge
 from tests.trainers.tiny import make_config
 
@@ -28,7 +27,7 @@ GRADIENTS = torch.tensor([[[1.0, 0], [-1, 1]], [[1, 0], [3, 1]]])
 def compare(task, part=slice(ROWS)):
     """Compute the loss of a part of the rows, and the gradient of its vectors."""
     config = make_config(TASKS)
-    head = MinBertTaskHead(config, config.task(task))
+    head = config.task(task).make_head(config)
     head.gathers = True
     generator = torch.Generator().manual_seed(0)
     shape = (ROWS, 3 if task == "near" else 2)

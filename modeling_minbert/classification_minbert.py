@@ -1,0 +1,104 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""Classification: one of several labels for a text or a pair of texts."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch import Tensor
+
+from .losses_minbert import Target
+from .pooled_minbert import PooledHead, PooledTask
+from .task_minbert import DATA, RECIPE, check_labels
+
+
+@strict
+@dataclass(kw_only=True)
+class ClassificationTask(PooledTask):
+    """One of `labels` for a text or a pair of texts; see also `PooledTask`.
+
+    Args:
+        labels: Names of the classes, in the order of their ids.
+        class_weights: Factor on the loss of the rows of every class, in the order of `labels`; the
+            loss is the sum divided by the number of rows.
+    """
+
+    problem_type: Literal["classification"] = field(default="classification", metadata=DATA)
+    labels: list[str] | None = field(default=None, metadata=DATA)
+    class_weights: list[float | int] | None = field(default=None, metadata=RECIPE)
+
+    target: ClassVar[Target] = "class"
+    default_loss: ClassVar[str] = "cross_entropy"
+    default_pair_encoding: ClassVar[None] = None
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return len(self.labels or [])
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Compute `class_weights: balanced`; see `MinBertTask.complete`."""
+        head = super().complete(given, facts)
+        if head.get("class_weights") == "balanced":
+            head["class_weights"] = balance(facts["labels"], facts["class_counts"])
+        return head
+
+    def describe_outputs(self) -> tuple[Any, list[str]]:
+        """Return the problem type and the label names that transformers' pipelines use."""
+        return "single_label_classification", self.labels or []
+
+    def make_head(self, config: Any) -> "ClassificationHead":
+        """Make the head."""
+        return ClassificationHead(config, self)
+
+    def validate_labels(self) -> None:
+        """Check the names of the classes."""
+        check_labels(self.labels)
+
+    def validate_class_weights(self) -> None:
+        """Check that there is a weight above 0 for every class."""
+        weights, count = self.class_weights, self.num_classes
+        if weights is None:
+            return
+        if len(weights) != count:
+            raise ValueError(
+                f"class_weights={weights} must be {count} numbers, one for each of the labels "
+                f"{self.labels}"
+            )
+        if not all(0 < weight < math.inf for weight in weights):
+            raise ValueError(f"class_weights={weights} must all be numbers above 0")
+
+
+def balance(labels: list[str], counts: list[int]) -> list[float]:
+    """Weight classes so that all have the same sum: rows / (classes * rows of the class).
+
+    Raises:
+        ValueError: If a class has no training row.
+    """
+    for label, count in zip(labels, counts, strict=True):
+        if not count:
+            raise ValueError(
+                f"class_weights='balanced', but no training row has the label {label!r}; give a "
+                "list of weights"
+            )
+    return [sum(counts) / (len(labels) * count) for count in counts]
+
+
+class ClassificationHead(PooledHead):
+    """A logit per class."""
+
+    def make_class_weights(self) -> Tensor | None:
+        """Return the weights of the classes, (K,)."""
+        weights = self.task.class_weights
+        return None if weights is None else torch.tensor(weights, dtype=torch.float32)
+
+    def decode(self, logits: Tensor) -> Tensor:
+        """Return the ids of the best classes, (B,)."""
+        return logits.argmax(dim=-1)
+
+
+__all__ = ["ClassificationTask"]

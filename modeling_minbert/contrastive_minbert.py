@@ -1,0 +1,113 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""Contrastive learning: vectors of texts that belong together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from huggingface_hub.dataclasses import strict
+from torch import Tensor
+from torch.nn import functional as F
+
+from .inputs_minbert import INPUTS, TaskBatch, mark_rows
+from .losses_minbert import Target
+from .pooled_minbert import CosineTask, HeadType, PairEncoding, PooledHead, describe_scores
+from .task_minbert import DATA
+
+
+@strict
+@dataclass(kw_only=True)
+class ContrastiveTask(CosineTask):
+    """Vectors of texts that belong together, without labels; see also `CosineTask`.
+
+    Args:
+        num_sentences: Texts of a row: 1, which is encoded twice with different dropout
+            (unsupervised SimCSE), 2 that belong together, or 3, the last of which does not belong
+            to the first (a hard negative).
+    """
+
+    problem_type: Literal["contrastive"] = field(default="contrastive", metadata=DATA)
+    num_sentences: int = field(default=2, metadata=DATA)
+
+    is_unlabelled: ClassVar[bool] = True
+    target: ClassVar[Target] = "unlabelled"
+    default_loss: ClassVar[str] = "multiple_negatives_ranking"
+    default_pair_encoding: ClassVar[PairEncoding] = "separate"
+    normalizes_vectors: ClassVar[bool] = True
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Count the texts of a row; see `MinBertTask.complete`."""
+        count = facts["num_texts"]
+        if "num_sentences" in given:
+            raise ValueError(f"num_sentences is the number of text_columns, {count}; leave it out")
+        head = super().complete({"pair_encoding": "separate", **given}, facts)
+        return {**head, "num_sentences": count}
+
+    @property
+    def default_head(self) -> HeadType:
+        """The only head."""
+        return "cosine"
+
+    @property
+    def num_sequences(self) -> int | None:
+        """Sequences of a row, which come as (B, S, L)."""
+        return self.num_sentences
+
+    @property
+    def score_limits(self) -> tuple[float, float] | None:
+        """Lowest and highest cosine."""
+        return -1, 1
+
+    def make_head(self, config: Any) -> "ContrastiveHead":
+        """Make the head."""
+        return ContrastiveHead(config, self)
+
+    def validate_num_sentences(self) -> None:
+        """Check the number of texts."""
+        if not 1 <= self.num_sentences <= 3:
+            raise ValueError(f"num_sentences={self.num_sentences} must be 1, 2 or 3")
+
+
+class ContrastiveHead(PooledHead):
+    """Vectors of length 1, (B, S, D), instead of logits."""
+
+    def __init__(self, config: Any, task: ContrastiveTask) -> None:
+        super().__init__(config, task)
+        self.padding = config.pad_token_id
+
+    @property
+    def scales(self) -> bool:
+        """Whether a cosine is scaled to a logit: never, vectors are the output."""
+        return False
+
+    def prepare(self, batch: TaskBatch) -> None:
+        """Mark the rows of padding; there is always a loss."""
+        if batch.labels is not None:
+            raise ValueError(
+                f"task {batch.name!r} is contrastive and learns without labels: leave them out"
+            )
+        batch.labels = mark_rows(batch, self.padding)
+        super().prepare(batch)
+
+    def score(self, vectors: Tensor) -> Tensor:
+        """Scale the vectors of `embed` to length 1, (B, S, D)."""
+        return F.normalize(vectors.float(), dim=-1)
+
+    def decode(self, logits: Tensor) -> Tensor:
+        """Return the cosines of the first two texts, (B,)."""
+        pair = logits[:, :2]
+        return (pair[:, 0] * pair[:, -1]).sum(dim=-1)
+
+    def predict_batch(self, model: Any, name: str, batch: dict[str, Any]) -> Tensor:
+        """Compute the cosines of pairs, whatever the number of texts in training, (B, 1)."""
+        inputs = tuple(batch.pop(key, None) for key in INPUTS)
+        outputs = model.compute(TaskBatch(name, inputs, batch, num_sequences=2))
+        return self.decode(outputs.logits).unsqueeze(-1)
+
+    def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
+        """Describe cosines (n, 1)."""
+        return describe_scores(logits.squeeze(-1), top_k)
+
+
+__all__ = ["ContrastiveTask"]

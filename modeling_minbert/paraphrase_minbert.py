@@ -1,0 +1,140 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""Paraphrase: whether two texts mean the same."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch import Tensor
+from torch.nn import functional as F
+
+from .losses_minbert import Target
+from .pooled_minbert import CosineTask, PooledHead
+from .task_minbert import DATA, RECIPE, TRAINING, check_labels
+
+
+@strict
+@dataclass(kw_only=True)
+class ParaphraseTask(CosineTask):
+    """Whether two texts mean the same: one logit, yes above 0; see also `CosineTask`.
+
+    Args:
+        labels: Names of no and yes.
+        margin: Cosine, in [-1, 1], under which a negative pair has no `cosine_embedding` loss.
+        threshold: Cosine, in [-1, 1], above which a pair counts as a paraphrase; 0.5. It stays None
+            with losses that do not teach one, which means 0.5 until `fit_threshold` chooses it.
+        threshold_fitted: Whether `fit_threshold` has chosen it, so that further training chooses it
+            anew.
+    """
+
+    problem_type: Literal["paraphrase"] = field(default="paraphrase", metadata=DATA)
+    labels: list[str] | None = field(default=None, metadata=DATA)
+    margin: float | int = field(default=0.0, metadata=RECIPE)
+    threshold: float | int | None = field(default=None, metadata=RECIPE)
+    threshold_fitted: bool = field(default=False, metadata=TRAINING)
+
+    target: ClassVar[Target] = "binary"
+    default_loss: ClassVar[str] = "bce"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.labels = self.labels or ["different", "paraphrase"]
+        if self.threshold is None and not self.needs_threshold_fit:
+            self.threshold = 0.5
+
+    @property
+    def has_threshold(self) -> bool:
+        """Whether predictions compare a cosine with a threshold."""
+        return self.head == "cosine"
+
+    @property
+    def needs_threshold_fit(self) -> bool:
+        """Whether the loss leaves open which cosine separates the classes."""
+        return self.loss in self.losses and not self.loss_function.teaches_threshold
+
+    def describe_outputs(self) -> tuple[Any, list[str]]:
+        """Return the problem type and the label names that transformers' pipelines use."""
+        return "multi_label_classification", (self.labels or [])[1:]  # one logit, for yes
+
+    def make_head(self, config: Any) -> "ParaphraseHead":
+        """Make the head."""
+        return ParaphraseHead(config, self)
+
+    def validate_labels(self) -> None:
+        """Check the names of no and yes."""
+        check_labels(self.labels)
+        if len(self.labels or []) != 2:
+            raise ValueError(f"labels={self.labels}: a paraphrase has two labels, no and yes")
+
+    def validate_cosines(self) -> None:
+        """Check margin and threshold."""
+        self.check_cosines("margin", "threshold")
+
+
+class ParaphraseHead(PooledHead):
+    """One logit, or the scaled distance of a cosine from the decision threshold."""
+
+    @property
+    def scales(self) -> bool:
+        """Whether a cosine is scaled to a logit: always, as the prediction is a decision."""
+        return self.task.has_threshold
+
+    @property
+    def threshold(self) -> float:
+        """The decision threshold.
+
+        In training, a fitted one stays where it began: evaluation must not change a step.
+        """
+        chosen = self.task.threshold
+        return (
+            0.5 if chosen is None or (self.training and self.task.needs_threshold_fit) else chosen
+        )
+
+    def fit_threshold(self, logits: Tensor, labels: Tensor) -> float:
+        """Choose the threshold; see `MinBertForMultiTask.fit_threshold`."""
+        is_labelled = labels != -100
+        if not is_labelled.any():
+            raise ValueError("no labelled pairs to choose a threshold by")
+        real = is_labelled & logits.squeeze(-1).isfinite()
+        if real.any():  # a model that has diverged has none, and keeps its threshold
+            cosines = logits[real].squeeze(-1).double() / self.cosine_scale + self.threshold
+            self.task.threshold = best_threshold(cosines, labels[real] > 0)
+            self.task.threshold_fitted = self.task.needs_threshold_fit
+        return self.threshold
+
+    def is_positive(self, labels: Tensor) -> Tensor:
+        """Return which rows are paraphrases, (B,), bool."""
+        return (labels != -100) & (labels >= 1.0)
+
+    def decode(self, logits: Tensor) -> Tensor:
+        """Return 1 for paraphrases, else 0, (B,)."""
+        return (logits.squeeze(-1) > 0).long()
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Return the probabilities of no and yes, (n, 2)."""
+        return torch.cat([torch.sigmoid(-logits), torch.sigmoid(logits)], dim=-1)
+
+
+def best_threshold(values: Tensor, is_above: Tensor) -> float:
+    """Return the cosine that separates most pairs correctly.
+
+    Args:
+        values: Cosines, (N,).
+        is_above: Which of them belong above the threshold, (N,), bool.
+
+    Returns:
+        The middle between the two cosines next to it; the lowest of equally good ones.
+    """
+    ordered, order = values.clamp(-1, 1).sort()
+    above = is_above[order].long()
+    # correct if the first n lie below: those of them that belong there, and the others above
+    right = F.pad((1 - above).cumsum(0), (1, 0)) + above.sum() - F.pad(above.cumsum(0), (1, 0))
+    edges = F.pad(F.pad(ordered, (1, 0), value=-1.0), (0, 1), value=1.0)
+    equal = edges[1:] == edges[:-1]  # no threshold lies between equal cosines
+    equal[-1] = False  # a cosine of 1 is not above 1
+    best = int(right.masked_fill(equal, -1).argmax())
+    return float(edges[best : best + 2].mean())
+
+
+__all__ = ["ParaphraseTask", "best_threshold"]

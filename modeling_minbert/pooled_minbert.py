@@ -1,0 +1,412 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""What tasks share whose head scores one vector per sequence.
+
+Shapes: B rows, S sequences of a row, N = B * S sequences, D hidden size, K logits of a row.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, ClassVar, Literal
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from .dropout_minbert import MinBertDropout
+from .head_minbert import MinBertHead, check_shapes
+from .inference_minbert import Row, check_rows, stream
+from .inputs_minbert import TaskBatch, repeat, text_keys
+from .loss_functions_minbert import count_processes, gather_rows
+from .losses_minbert import LOSSES, LossInputs, MinBertLoss, Target, fitting_losses
+from .packing_minbert import Read
+from .pooling_minbert import Pooling, pool_outputs, reads
+from .task_minbert import RECIPE, MinBertTask, check_dropout, check_layer
+
+PairEncoding = Literal["joint", "separate"]
+HeadType = Literal["linear", "mlp", "cosine", "concat"]
+Truncation = Literal["head", "tail", "head_tail"]
+
+# pair encoding -> heads that fit, the default first
+HEADS: dict[PairEncoding | None, tuple[HeadType, ...]] = {
+    None: ("linear", "mlp"),
+    "joint": ("linear", "mlp"),
+    "separate": ("concat", "cosine"),
+}
+
+
+@strict
+@dataclass(kw_only=True)
+class PooledTask(MinBertTask):
+    """A task whose head scores one vector per sequence.
+
+    Args:
+        pair_encoding: `joint` encodes both texts in one sequence (`[CLS] a [SEP] b [SEP]`),
+            `separate` makes one vector of each, None is for single texts.
+        pooling: How the states of a sequence become one vector: `cls` (first token), `pooler`
+            (BERT's dense layer with tanh on it), `mean` or `max` over the real tokens. Defaults to
+            `mean` for separate pairs, else to `pooler`.
+        pooling_layer: The hidden state that is pooled, as in `hidden_states`: 0 is the embeddings,
+            -1 the last layer, -2 the one before. No layer above is computed.
+        head: On one vector `linear` or `mlp` (one hidden layer); on two vectors u and v `cosine` or
+            `concat` (linear on `[u; v; |u - v|]`; Reimers and Gurevych 2019, section 3).
+        loss: A key of `LOSSES` that fits the task and its head.
+        dropout: Probability of dropping an element of the vectors that the head reads (of `concat`,
+            of all three together); 0.3, and 0 for a cosine, which dropout would distort.
+        truncation: What is kept of a text that is too long: its `head`, its `tail`, or `head_tail`,
+            a quarter of the tokens from the start (128 of 510) and the rest from the end (Sun et
+            al. 2019, section 5.3.1).
+    """
+
+    pair_encoding: PairEncoding | None = field(default=None, metadata=RECIPE)
+    pooling: Pooling | None = field(default=None, metadata=RECIPE)
+    pooling_layer: int = field(default=-1, metadata=RECIPE)
+    head: HeadType | None = field(default=None, metadata=RECIPE)
+    loss: str | None = field(default=None, metadata=RECIPE)
+    dropout: float | int | None = field(default=None, metadata=RECIPE)
+    truncation: Truncation = field(default="head", metadata=RECIPE)
+
+    target: ClassVar[Target]
+    default_loss: ClassVar[str]
+    default_pair_encoding: ClassVar[PairEncoding | None] = "joint"
+    normalizes_vectors: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        self.pair_encoding = self.pair_encoding or self.default_pair_encoding
+        self.pooling = self.pooling or ("mean" if self.pair_encoding == "separate" else "pooler")
+        self.head = self.head or self.default_head
+        self.loss = self.loss or next(iter(self.losses), None)
+        if self.dropout is None:
+            self.dropout = 0.0 if self.head == "cosine" else 0.3
+
+    @property
+    def default_head(self) -> HeadType:
+        """The head if none is given."""
+        return HEADS[self.pair_encoding][0]
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """Names of the losses that fit the task and its head, the default first."""
+        output: Any = "cosine" if self.head == "cosine" else "linear"
+        return fitting_losses(self.target, output, self.default_loss)
+
+    @property
+    def loss_function(self) -> MinBertLoss:
+        """The loss."""
+        return LOSSES[str(self.loss)]
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes, where the loss has any."""
+        return 1
+
+    @property
+    def num_logits(self) -> int:
+        """Logits of a row."""
+        return self.loss_function.num_logits(self.num_classes)
+
+    @property
+    def keeps_projection(self) -> bool:
+        """Whether vectors are projected in evaluation, too."""
+        return False
+
+    @property
+    def num_sequences(self) -> int | None:
+        """Sequences of a row, which come as (B, S, L); None for one, which comes as (B, L)."""
+        return 2 if self.pair_encoding == "separate" else None
+
+    @property
+    def uses_pooler(self) -> bool:
+        """Whether the task reads BERT's pooler."""
+        return self.pooling == "pooler"
+
+    @property
+    def num_texts(self) -> int:
+        """Texts of a row for `predict`."""
+        return 1 if self.pair_encoding is None else 2
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Encode pairs jointly unless the recipe has a choice; see `MinBertTask.complete`."""
+        pair_encoding = "joint" if facts["num_texts"] > 1 else None
+        return super().complete({"pair_encoding": pair_encoding, **given}, facts)
+
+    def count_layers(self, num_hidden_layers: int) -> int:
+        """Return how many layers are computed, from below."""
+        return check_layer(self.pooling_layer, num_hidden_layers)
+
+    def encoding_options(self, max_length: int) -> dict[str, Any]:
+        """Return how rows are encoded, as keyword arguments."""
+        names = ("pair_encoding", "truncation")
+        return {"max_length": max_length, **{name: getattr(self, name) for name in names}}
+
+    def validate_head(self) -> None:
+        """Check that head and loss fit the task and the pair encoding."""
+        heads = HEADS[self.pair_encoding]
+        if self.head not in heads:
+            how = self.pair_encoding or "single texts"
+            other = "separate" if self.head in HEADS["separate"] else "joint"
+            raise ValueError(
+                f"head={self.head!r} does not fit pair_encoding {how!r}: use one of "
+                f"{', '.join(heads)}, or pair_encoding {other!r}"
+            )
+        if self.loss not in self.losses:
+            allowed = ", ".join(self.losses) or "none, choose another head"
+            raise ValueError(
+                f"loss={self.loss!r} does not fit problem_type {self.problem_type!r} with head "
+                f"{self.head!r}: allowed are {allowed}"
+            )
+
+    def validate_dropout(self) -> None:
+        """Check the dropout."""
+        check_dropout(self.dropout)
+
+
+@strict
+@dataclass(kw_only=True)
+class CosineTask(PooledTask):
+    """A task that may compare the vectors of two texts by their cosine.
+
+    Args:
+        cosine_scale: Factor from cosine to logit: `logit = cosine_scale * (cosine - threshold)`;
+            10, and 20 for losses that compare rows, for which it is 1 / temperature.
+        symmetric: Whether `multiple_negatives_ranking` is the mean of two directions: from the
+            second texts to the first ones, too.
+        projection: A dense layer with tanh between vectors and cosine: `training` leaves it out of
+            evaluation, as unsupervised SimCSE does, `always` keeps it, as the supervised one does
+            (Gao et al. 2021, section 6.3); None for none.
+    """
+
+    cosine_scale: float | int | None = field(default=None, metadata=RECIPE)
+    symmetric: bool = field(default=False, metadata=RECIPE)
+    projection: Literal["training", "always"] | None = field(default=None, metadata=RECIPE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cosine_scale is None:
+            self.cosine_scale = LOSSES[self.loss].scale if self.loss in LOSSES else 10.0
+
+    @property
+    def keeps_projection(self) -> bool:
+        """Whether vectors are projected in evaluation, too."""
+        return self.projection == "always"
+
+    def validate_options(self) -> None:
+        """Check that no field is given that neither head nor loss reads."""
+        if self.projection is not None and self.head != "cosine":
+            raise ValueError(
+                f"projection={self.projection!r} is only for head cosine: leave it out"
+            )
+        for loss in LOSSES.values():
+            for name in loss.options:
+                value = getattr(self, name, None)
+                if value is not None and value is not False and loss.name != self.loss:
+                    raise ValueError(f"{name}={value!r} is only for loss {loss.name}: leave it out")
+
+    def validate_scale(self) -> None:
+        """Check the factor on cosines."""
+        if self.cosine_scale is not None and self.cosine_scale <= 0:
+            raise ValueError(f"cosine_scale={self.cosine_scale} must be above 0")
+
+    def check_cosines(self, *names: str) -> None:
+        """Check fields that are cosines."""
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and not -1 <= value <= 1:
+                raise ValueError(f"{name}={value} is a cosine, it must be in [-1, 1]")
+
+
+class PooledHead(MinBertHead):
+    """A head on pooled vectors; subclasses convert labels and logits."""
+
+    def __init__(self, config: Any, task: PooledTask) -> None:
+        super().__init__()
+        self.task = task
+        self.score_range: Sequence[float] = (0, 1)
+        self.cosine_scale = float(getattr(task, "cosine_scale", None) or 1)
+        width = 3 * config.hidden_size if task.head == "concat" else config.hidden_size
+        self.dropout = MinBertDropout(task.dropout or 0.0)
+        self.projection = nn.Linear(width, width) if getattr(task, "projection", None) else None
+        self.dense = nn.Linear(width, config.hidden_size) if task.head == "mlp" else None
+        self.out = nn.Linear(width, task.num_logits) if task.head != "cosine" else None
+        weights = self.make_class_weights()
+        self.class_weights = None if weights is None else nn.Buffer(weights, persistent=False)
+
+    def make_class_weights(self) -> Tensor | None:
+        """Return the weights of the classes, (K,); None for equal ones."""
+        return None
+
+    def prepare(self, batch: TaskBatch) -> None:
+        """Hash the texts for losses that compare them."""
+        if batch.labels is not None and self.task.loss_function.reads == "vectors":
+            batch.keys = text_keys(batch)
+
+    def arrange(self, batch: TaskBatch) -> TaskBatch:
+        """Flatten rows to sequences; in training a single sequence is encoded twice."""
+        if batch.num_sequences is not None and batch.offsets is None:
+            batch.inputs = tuple(None if x is None else x.flatten(0, 1) for x in batch.inputs)
+        batch.is_repeated = batch.num_sequences == 1 and self.training
+        if batch.is_repeated:
+            batch.inputs, batch.options = repeat(batch.inputs, batch.options)
+        return batch
+
+    def read(self, batch: TaskBatch) -> Read:  # noqa: ARG002  the same for every batch
+        """Read what the pooling needs."""
+        return reads(self.task.pooling)
+
+    def forward(self, outputs: Any, batch: TaskBatch) -> SequenceClassifierOutput:
+        """Score a batch; see `MinBertHead.forward`."""
+        vectors = self.embed(self.pool(outputs, batch))
+        scores = self.score(vectors)
+        loss = None
+        if batch.labels is not None:
+            loss = self.loss(vectors, scores, batch.labels, batch.keys)
+        return SequenceClassifierOutput(
+            loss, self.to_logits(scores), outputs.hidden_states, outputs.attentions
+        )
+
+    def pool(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """Pool the sequences: (B, D), or (B, S, D); (B, 2, D) if they were encoded twice."""
+        pooled = pool_outputs(outputs, batch.inputs[1], self.task.pooling)
+        if batch.is_repeated:
+            return pooled.unflatten(0, (2, -1)).transpose(0, 1)
+        count = batch.num_sequences
+        return pooled if count is None else pooled.unflatten(0, (-1, count))
+
+    def embed(self, pooled: Tensor) -> Tensor:
+        """Map pooled vectors to those that are compared, of the same shape."""
+        # equal u and v would differ after different dropout: `concat` drops from all three together
+        vectors = pooled if self.task.head == "concat" else self.dropout(pooled)
+        if self.projection is None or not (self.training or self.task.keeps_projection):
+            return vectors
+        return torch.tanh(self.projection(vectors))
+
+    def score(self, vectors: Tensor) -> Tensor:
+        """Score the vectors of `embed`: logits, or cosines in [-1, 1], (B, K)."""
+        if self.task.pair_encoding == "separate":
+            u, v = vectors.unbind(dim=1)
+            if self.task.head == "cosine":
+                # near 1, where good pairs are, half precision has few different cosines
+                return F.cosine_similarity(u.float(), v.float(), dim=-1).unsqueeze(-1)
+            vectors = self.dropout(torch.cat([u, v, (u - v).abs()], dim=-1))
+        if self.dense is not None:
+            vectors = self.dropout(torch.tanh(self.dense(vectors)))
+        return vectors if self.out is None else self.out(vectors)
+
+    @property
+    def scales(self) -> bool:
+        """Whether a cosine is scaled to a logit."""
+        return self.task.head == "cosine" and self.task.loss_function.reads == "logits"
+
+    @property
+    def threshold(self) -> float:
+        """The cosine whose logit is 0."""
+        return self.task.threshold
+
+    def to_logits(self, scores: Tensor) -> Tensor:
+        """Scale cosines to logits where they are not the prediction."""
+        return self.cosine_scale * (scores - self.threshold) if self.scales else scores
+
+    def unscale(self, logits: Tensor) -> Tensor:
+        """Undo the factor of `to_logits`."""
+        return logits / self.cosine_scale if self.scales else logits
+
+    def class_ids(self, labels: Tensor) -> Tensor:
+        """Convert labels to class ids."""
+        return labels.long()
+
+    def unit_labels(self, labels: Tensor) -> Tensor:
+        """Scale labels to [0, 1]."""
+        low, high = self.score_range
+        return (labels.float() - low) / (high - low)
+
+    def is_positive(self, labels: Tensor) -> Tensor:
+        """Return which rows are positive pairs, (B,), bool."""
+        return labels != -100
+
+    def loss(
+        self, vectors: Tensor, scores: Tensor, labels: Tensor, keys: Tensor | None = None
+    ) -> Tensor:
+        """Compute the mean loss over the labelled rows.
+
+        Args:
+            vectors: Output of `embed`, (B, D) or (B, S, D).
+            scores: Output of `score`, (B, K).
+            labels: (B,): class ids, 0/1 for a paraphrase, or scores within their range; -100 for a
+                row that only pads the batch.
+            keys: Hashes of the texts, (B, S), for `multiple_negatives_ranking`; None if all texts
+                are different.
+
+        Raises:
+            ValueError: If there is not one label for each row.
+        """
+        if labels.shape != scores.shape[:1]:
+            raise ValueError(
+                f"labels of shape {tuple(labels.shape)}, expected ({scores.shape[0]},): one a row"
+            )
+        loss_function: MinBertLoss = self.task.loss_function
+        inputs = LossInputs(vectors, scores, labels, keys)
+        is_shared = self.gathers and self.training and loss_function.compares_rows
+        processes = count_processes() if is_shared else 1
+        if processes == 1:
+            return loss_function(self, inputs)
+        gathered = LossInputs(*(None if x is None else gather_rows(x) for x in inputs))  # type: ignore[arg-type]
+        loss = loss_function(self, gathered)
+        # each process has the gradient of its own rows, and gradients are averaged
+        return loss.detach() + processes * (loss - loss.detach())
+
+    def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        """Compare two predictions of the same rows; see `MinBertForMultiTask.divergence`."""
+        check_shapes(logits, other, "rows")
+        return self.task.loss_function.divergence(self, logits, other)
+
+    def predict(
+        self, model: Any, name: str, rows: Iterable[Any], *, top_k: int | None, **options: Any
+    ) -> Iterator[Any]:
+        """Predict rows of text; see `MinBertHead.predict`."""
+        if top_k is not None and top_k < 1:
+            raise ValueError(f"top_k={top_k} must be 1 or more")
+        checked: Iterable[Row] = check_rows(rows, name, self.task.num_texts)
+        checked = list(checked) if isinstance(rows, Sequence) else checked
+        encode = model._tokenize(
+            separate=self.task.pair_encoding == "separate", truncation=self.task.truncation
+        )
+
+        def compute(batch: dict[str, Any]) -> Tensor:
+            return self.predict_batch(model, name, batch)
+
+        windows = stream(model, checked, encode, compute, **options)
+        return chain.from_iterable(self.describe(logits, top_k) for logits in windows)
+
+    def predict_batch(self, model: Any, name: str, batch: dict[str, Any]) -> Tensor:
+        """Compute what `describe` needs of each row, (B, K)."""
+        return model(**batch, task=name).logits
+
+    def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
+        """Describe logits (n, K): a dictionary a row, or with `top_k` a list of them."""
+        probabilities = self.probabilities(logits)
+        if top_k is None:
+            best = self.decode(logits).unsqueeze(-1)
+        else:
+            best = probabilities.topk(min(top_k, probabilities.shape[-1])).indices
+        names = self.task.labels
+        described = [
+            [{"label": names[index], "score": row[index]} for index in indices]
+            for indices, row in zip(best.tolist(), probabilities.tolist(), strict=True)
+        ]
+        return [row[0] for row in described] if top_k is None else described
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Turn logits (n, K) into probabilities of the labels."""
+        return logits.softmax(dim=-1)
+
+
+def describe_scores(scores: Tensor, top_k: int | None) -> list[Any]:
+    """Describe rows by their scores, (n,)."""
+    rows = [{"score": score} for score in scores.tolist()]
+    return rows if top_k is None else [[row] for row in rows]
+
+
+__all__ = ["CosineTask", "PooledHead", "PooledTask", "describe_scores"]

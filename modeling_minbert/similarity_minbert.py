@@ -1,0 +1,129 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""Similarity: a score for a pair of texts."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from huggingface_hub.dataclasses import strict
+from torch import Tensor
+
+from .losses_minbert import Target
+from .pooled_minbert import HEADS, CosineTask, HeadType, PooledHead, describe_scores
+from .task_minbert import DATA, RECIPE
+
+
+@strict
+@dataclass(kw_only=True)
+class SimilarityTask(CosineTask):
+    """A score within a range for a pair of texts; see also `CosineTask`.
+
+    Labels are scaled to [0, 1]. For `cross_entropy` every whole number of the range is a class, and
+    a score belongs to the nearest one.
+
+    Args:
+        score_range: Lowest and highest score, `[low, high]`, in the unit of the labels.
+        threshold: Cosine, in [-1, 1], that `bce` scores at the middle of the range; 0.5.
+        positive_score: Lowest score of a positive pair for `multiple_negatives_ranking`, in the
+            unit of the labels; four fifths up the range.
+    """
+
+    problem_type: Literal["similarity"] = field(default="similarity", metadata=DATA)
+    score_range: list[float | int] | None = field(default=None, metadata=DATA)
+    threshold: float | int = field(default=0.5, metadata=RECIPE)
+    positive_score: float | int | None = field(default=None, metadata=RECIPE)
+
+    target: ClassVar[Target] = "score"
+    default_loss: ClassVar[str] = "mse"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranks = self.loss in self.losses and "positive_score" in self.loss_function.options
+        if self.positive_score is None and ranks and len(self.score_range or []) == 2:
+            low, high = self.score_range or (0, 1)
+            self.positive_score = low + 0.8 * (high - low)
+
+    @property
+    def default_head(self) -> HeadType:
+        """The head if none is given."""
+        return "cosine" if self.pair_encoding == "separate" else HEADS[self.pair_encoding][0]
+
+    @property
+    def num_classes(self) -> int:
+        """Number of whole numbers within the range."""
+        low, high = self.score_range or (0, 1)
+        return int(high - low) + 1
+
+    @property
+    def score_limits(self) -> tuple[float, float] | None:
+        """Lowest and highest predicted score."""
+        low, high = self.score_range or (0, 1)
+        return low, high
+
+    def describe_outputs(self) -> tuple[Any, list[str]]:
+        """Return the problem type and the label names that transformers' pipelines use."""
+        return "regression", ["score"]
+
+    def make_head(self, config: Any) -> "SimilarityHead":
+        """Make the head."""
+        return SimilarityHead(config, self)
+
+    def validate_cosines(self) -> None:
+        """Check the threshold."""
+        self.check_cosines("threshold")
+
+    def validate_score_range(self) -> None:
+        """Check the range."""
+        low_high = self.score_range or []
+        if len(low_high) != 2 or not -math.inf < low_high[0] < low_high[1] < math.inf:
+            raise ValueError(f"score_range={self.score_range} must be [low, high] with low < high")
+        if low_high[0] <= -100 <= low_high[1]:
+            raise ValueError(
+                f"score_range={self.score_range} contains -100, which marks rows without a label: "
+                "rescale the scores"
+            )
+
+    def validate_scores(self) -> None:
+        """Check what depends on the range."""
+        if len(self.score_range or []) != 2:
+            return
+        low, high = self.score_range or (0, 1)
+        if self.positive_score is not None and not low < self.positive_score <= high:
+            raise ValueError(
+                f"positive_score={self.positive_score} must be above {low} and at most {high}, the "
+                "highest score"
+            )
+        has_classes = self.loss in self.losses and self.loss_function.num_logits(2) == 2
+        if has_classes and (low != int(low) or high != int(high)):
+            raise ValueError(
+                f"score_range={self.score_range}: for loss {self.loss!r} the whole numbers from "
+                "low to high are the classes, so both must be whole numbers"
+            )
+
+
+class SimilarityHead(PooledHead):
+    """A linear output or a cosine that is a score, or a logit per whole number."""
+
+    def __init__(self, config: Any, task: SimilarityTask) -> None:
+        super().__init__(config, task)
+        self.score_range = task.score_range or (0, 1)
+
+    def class_ids(self, labels: Tensor) -> Tensor:
+        """Return the ids of the nearest whole numbers; halves go up, unlike with torch.round."""
+        nearest = (labels - self.score_range[0] + 0.5).floor()
+        return nearest.masked_fill(labels == -100, -100).long()
+
+    def is_positive(self, labels: Tensor) -> Tensor:
+        """Return which rows are positive pairs, (B,), bool."""
+        return (labels != -100) & (labels >= self.task.positive_score)
+
+    def decode(self, logits: Tensor) -> Tensor:
+        """Return scores within the range, (B,)."""
+        return self.task.loss_function.decode_score(logits, *self.score_range)
+
+    def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
+        """Describe logits (n, K): a score a row."""
+        return describe_scores(self.decode(logits), top_k)
+
+
+__all__ = ["SimilarityTask"]

@@ -1,0 +1,77 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""All types of tasks by name. To add one, add its module and its line here."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from huggingface_hub.errors import StrictDataclassError
+from torch import nn
+
+from .classification_minbert import ClassificationTask
+from .contrastive_minbert import ContrastiveTask
+from .paraphrase_minbert import ParaphraseTask
+from .pretraining_tasks_minbert import MaskedLMTask, NextSentenceTask, PreTrainingTask
+from .question_answering_minbert import QuestionAnsweringTask
+from .similarity_minbert import SimilarityTask
+from .task_minbert import MinBertTask
+from .token_classification_minbert import TokenClassificationTask
+
+TASKS: dict[str, type[MinBertTask]] = {
+    "classification": ClassificationTask,
+    "paraphrase": ParaphraseTask,
+    "similarity": SimilarityTask,
+    "contrastive": ContrastiveTask,
+    "token_classification": TokenClassificationTask,
+    "question_answering": QuestionAnsweringTask,
+    "masked_lm": MaskedLMTask,
+    "next_sentence": NextSentenceTask,
+    "pretraining": PreTrainingTask,
+}
+
+
+def parse_task(name: str, values: Mapping[str, Any]) -> MinBertTask:
+    """Make a task of its fields.
+
+    Args:
+        name: Name of the task.
+        values: Its `problem_type`, and fields of that type of task.
+
+    Raises:
+        ValueError: If the name, a key or a value is refused; the message names the task.
+    """
+    # nn.ModuleDict, which holds the heads, refuses the names of its attributes ("keys", "train").
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name) or hasattr(nn.ModuleDict(), name):
+        raise ValueError(
+            f"task name {name!r} must be letters, digits, '_' and '-', begin with a letter, and be "
+            "no attribute of a torch module: choose another name"
+        )
+    kind = values.get("problem_type")
+    if kind is None:
+        raise ValueError(f"task {name!r}: problem_type is missing; use one of {', '.join(TASKS)}")
+    if kind not in TASKS:
+        raise ValueError(
+            f"task {name!r}: unknown problem_type {kind!r}; use one of {', '.join(TASKS)}"
+        )
+    _check_keys(name, kind, values)
+    try:
+        return TASKS[kind](**values)
+    except StrictDataclassError as error:
+        raise ValueError(f"task {name!r}: {error.__cause__ or error}") from error
+
+
+def _check_keys(name: str, kind: str, values: Mapping[str, Any]) -> None:
+    names = {each: [field.name for field in fields(task)] for each, task in TASKS.items()}
+    known = names[kind]
+    for key in values:
+        if key not in known:
+            owners = [each for each in TASKS if key in names[each]]
+            hint = f" (it is for {', '.join(owners)} tasks)" if owners else ""
+            raise ValueError(
+                f"task {name!r}: a {kind} task has no key {key!r}{hint}; known keys: "
+                f"{', '.join(known)}"
+            )
+
+
+__all__ = ["TASKS", "parse_task"]
