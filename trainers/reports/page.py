@@ -85,9 +85,7 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    problems = make_problems(
-        evidence["problem_types"], metrics["tasks"] or {}, metrics.get("metric")
-    )
+    problems = make_problems(evidence["problem_types"], metrics["tasks"] or {}, metrics["metrics"])
     tasks = [
         {"number": number, **_describe_task(problem, metrics, evidence)}
         for number, problem in enumerate(problems.values(), start=1)
