@@ -57,7 +57,7 @@ def test_the_official_metrics_stand_for_the_tasks(metrics):
 
     assert found["mean"] == pytest.approx(np.mean([found[name] for name in first]))
     assert metrics["validation"]["standard_errors"].keys() == set(TASKS)
-    assert metrics["metric"]["mrpc"] == ["f1", "accuracy"]
+    assert metrics["metrics"]["mrpc"] == ["f1", "accuracy"]
 
 
 def test_the_score_of_glue_is_over_both_development_sets(metrics):
@@ -118,8 +118,8 @@ def test_a_run_is_compared_by_its_own_metrics(run):
 @pytest.mark.parametrize(
     ("metric", "message"),
     [
-        ("acuracy", "task 'moods': metric='acuracy' is none of a classification; it has accuracy"),
-        ("[accuracy, pearson]", "metric='pearson' is none of a classification"),
+        ("acuracy", "task 'moods': 'acuracy' is not a metric of classification tasks"),
+        ("[accuracy, pearson]", "'pearson' is not a metric of classification tasks"),
     ],
 )
 def test_a_metric_that_a_task_does_not_have_is_refused(tmp_path, capsys, metric, message):

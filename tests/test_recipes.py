@@ -82,7 +82,7 @@ def test_a_recipe_of_pre_training_has_a_text_and_a_metric(recipe):
     arguments, training_arguments = parse(recipe, PretrainArguments, *flags)
 
     corpora = pretrain.parse_corpus("corpus", arguments.corpus, "data")
-    check_arguments(training_arguments, {pretrain.TASK: arguments.problem_type})
+    check_arguments(training_arguments, make_problems({pretrain.TASK: arguments.problem_type}))
 
     assert corpora.keys() == arguments.corpus.keys()
     if arguments.finetune is not None:

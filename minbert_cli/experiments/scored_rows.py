@@ -77,7 +77,7 @@ def read_scored_rows(
     content = read_metrics(folder)
     heads = {task: content["tasks"][task] for task in labels}
     problem_types = {task: head["problem_type"] for task, head in heads.items()}
-    problems = make_problems(problem_types, heads, content.get("metric"))
+    problems = make_problems(problem_types, heads, content.get("metrics"))
     scored = {}
     for task, (ids, references) in labels.items():
         problem, stem = problems[task], f"{task}-{file_split(split)}"

@@ -61,7 +61,7 @@ class ExperimentTable:
         problem_types: dict[str, str] = {}
         metrics: dict[str, list[str]] = {}
         for content in self.found.values():
-            metrics |= content.get("metric", {})
+            metrics |= content.get("metrics", {})
             for task, head in content["tasks"].items():
                 if head["problem_type"] in PROBLEMS:
                     problem_types[task] = head["problem_type"]

@@ -19,7 +19,6 @@ class Classification(ClassProblem):
 
     @property
     def label_range(self) -> tuple[float, float] | None:
-        """The indices of the classes, if they have names."""
         return (0, len(self.names) - 1) if self.names else None
 
     def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
@@ -28,7 +27,6 @@ class Classification(ClassProblem):
 
     @staticmethod
     def format_value(value: float) -> str:
-        """Format a class index."""
         return str(int(value))
 
     def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:

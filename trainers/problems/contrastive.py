@@ -29,7 +29,6 @@ class Contrastive(Problem[NDArray[Any]]):
     hub_task = "sentence-similarity"
 
     def check(self, where: str, rows: Rows) -> None:
-        """Check that rows have separate sentences and no labels; see ``Problem.check``."""
         flat = FlatRows.read(rows) if not isinstance(rows, TextSource) else None
         if isinstance(rows, TextSource) or (flat is not None and not flat.is_separate):
             raise ValueError(
@@ -46,29 +45,23 @@ class Contrastive(Problem[NDArray[Any]]):
         return not metric.needs_pairs or self.head.get("num_sentences") != 1
 
     def has_loss(self, inputs: Mapping[str, Any]) -> bool:
-        """Return True: the loss needs no labels."""
         return True
 
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
-        """Select the vectors."""
         vectors = find_output(outputs, "logits").detach()
         return vectors, torch.zeros(len(vectors), device=vectors.device)
 
     def collect(
         self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
     ) -> NDArray[Any]:
-        """Return the vectors."""
         return np.asarray(values)
 
     def compute_metrics(self, outputs: NDArray[Any]) -> dict[str, float]:
-        """Compare vectors; see ``embedding_metrics``."""
         return embedding_metrics(outputs)
 
     def standard_error(self, outputs: NDArray[Any], metrics: Mapping[str, float]) -> float | None:
-        """Compute the standard error of the accuracy, if it is defined."""
         name = self.headline[0]
         return binomial_error(metrics[name], len(outputs)) if name in metrics else None
 
     def count(self, outputs: NDArray[Any]) -> int:
-        """Count the rows."""
         return len(outputs)

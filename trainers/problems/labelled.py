@@ -91,7 +91,6 @@ class LabelledProblem(Problem[Predicted]):
         return None
 
     def check(self, where: str, rows: Rows) -> None:
-        """Check that rows have labels, in the range of the task; see ``Problem.check``."""
         super().check(where, rows)
         columns: Any = rows
         if self.label_range is None or columns.format["type"] is not None:
@@ -109,7 +108,6 @@ class LabelledProblem(Problem[Predicted]):
     # Evaluation
 
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
-        """Select the logits."""
         return find_output(outputs, "logits").detach(), inputs.get("labels")
 
     @abstractmethod
@@ -119,14 +117,12 @@ class LabelledProblem(Problem[Predicted]):
     def collect(
         self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
     ) -> Predicted:
-        """Decode logits; see ``Problem.collect``."""
         if labels is None and self.is_labelled(rows):
             labels = rows["labels"]
         predictions = np.asarray((decode or self.decide)(values))
         return Predicted(values, predictions, None if labels is None else np.asarray(labels))
 
     def compute_metrics(self, outputs: Predicted) -> dict[str, float]:
-        """Compute all reported metrics."""
         predictions: NDArray[Any] = outputs.predictions.astype(self.dtype)
         labels: NDArray[Any] = np.asarray(outputs.labels).astype(self.dtype)
         found: Any = self.reported
@@ -139,7 +135,6 @@ class LabelledProblem(Problem[Predicted]):
         return self.bootstrap_error(outputs)
 
     def count(self, outputs: Predicted) -> int:
-        """Count the rows."""
         return len(outputs.predictions)
 
     def sample(self, outputs: Predicted) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -155,7 +150,6 @@ class LabelledProblem(Problem[Predicted]):
     # Files
 
     def prediction_file(self, stem: str) -> str:
-        """Name the CSV file."""
         return f"{stem}-output.csv"
 
     @staticmethod
@@ -187,7 +181,6 @@ class LabelledProblem(Problem[Predicted]):
     def read(
         self, folder: Path, stem: str, ids: Sequence[str], references: NDArray[Any]
     ) -> Predicted:
-        """Read predictions; see ``Problem.read``."""
         path = self.find_file(folder, stem)
         found, predictions = read_predictions(path)
         check_same_rows(path, found, ids)
@@ -210,7 +203,6 @@ class LabelledProblem(Problem[Predicted]):
     def analyse(
         self, outputs: Predicted, rows: Any, texts: datasets.Dataset | None, examples: int
     ) -> dict[str, Any]:
-        """Summarize predictions and list the worst errors; see ``Problem.analyse``."""
         labels = np.asarray(outputs.labels)
         errors = [
             {
@@ -238,7 +230,6 @@ class ClassProblem(LabelledProblem):
         """Turn logits (N, K) into probabilities, (N, C)."""
 
     def summarize(self, outputs: Predicted) -> Analysis:
-        """Summarize classes; see ``analyse_classes``."""
         return analyse_classes(
             self.probabilities(outputs.logits),
             outputs.predictions,
@@ -247,13 +238,11 @@ class ClassProblem(LabelledProblem):
         )
 
     def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
-        """Return the wrong rows; see ``find_class_errors``."""
         probabilities = self.probabilities(outputs.logits)
         labels = np.asarray(outputs.labels)
         return find_class_errors(probabilities, outputs.predictions, labels, most)
 
     def format_label(self, value: Any) -> str:
-        """Return the name of a class, or its index if it has none."""
         return str(self.names[int(value)]) if int(value) < len(self.names) else str(int(value))
 
 

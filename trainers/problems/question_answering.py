@@ -88,7 +88,6 @@ class QuestionAnswering(Problem[Answered]):
     # Evaluation
 
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
-        """Select the starts and ends that can become answers; see ``keep_places``."""
         return score_windows(inputs, outputs), inputs.get("labels")
 
     def collect(
@@ -98,7 +97,6 @@ class QuestionAnswering(Problem[Answered]):
         labels: Any = None,
         decode: Decode | None = None,
     ) -> Answered:
-        """Choose the answers to each question over its windows."""
         columns = {name: rows[name][:] for name in WINDOW_COLUMNS}
         answers = find_answers(columns, np.asarray(values), self.search)
         if not self.is_labelled(rows):
@@ -107,7 +105,6 @@ class QuestionAnswering(Problem[Answered]):
         return Answered(answers, [right[one.id] for one in answers])
 
     def compute_metrics(self, outputs: Answered) -> dict[str, float]:
-        """Compute the metrics of SQuAD 2.0 if the search has a threshold, else those of 1.1."""
         found, is_v2 = outputs.predictions, self.is_v2
         return squad_metrics(
             [one.text for one in found],
@@ -118,12 +115,10 @@ class QuestionAnswering(Problem[Answered]):
         )
 
     def standard_error(self, outputs: Answered, metrics: Mapping[str, float]) -> float:
-        """Compute the standard error of the F1 over the choice of the questions."""
         f1 = self.sample(outputs)[0]
         return float(f1.std() / math.sqrt(len(f1)))
 
     def count(self, outputs: Answered) -> int:
-        """Count the questions."""
         return len(outputs.predictions)
 
     def sample(self, outputs: Answered) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -140,17 +135,14 @@ class QuestionAnswering(Problem[Answered]):
     # Files
 
     def prediction_file(self, stem: str) -> str:
-        """Name the file with the answer to each question."""
         return f"{stem}-predictions.json"
 
     def write(self, folder: Path, stem: str, outputs: Answered, rows: Any) -> None:
-        """Write the answers; see ``write_answers``."""
         write_answers(folder, outputs.predictions, f"{stem}-")
 
     def read(
         self, folder: Path, stem: str, ids: Sequence[str], references: NDArray[Any]
     ) -> Answered:
-        """Read the answers without the n best; see ``Problem.read``."""
         path = self.find_file(folder, stem)
         try:
             texts: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
@@ -184,7 +176,7 @@ class QuestionAnswering(Problem[Answered]):
         scored = zip(found, right, exact, f1, strict=True)
         outcomes = Counter(_outcome(one.text, *scores) for one, *scores in scored)
         worst = [row for row in np.lexsort((-confidences, f1)).tolist() if not exact[row]]
-        ids = [] if texts is None else texts["id"][:]
+        quotes = _quote_questions([found[row].id for row in worst[:examples]], texts)
         return {
             "rows": len(found),
             "outcomes": [{"name": name, "rows": rows} for name, rows in outcomes.most_common()],
@@ -195,9 +187,9 @@ class QuestionAnswering(Problem[Answered]):
                     "label": " / ".join(dict.fromkeys(right[row])) or NO_ANSWER,
                     "prediction": found[row].text or NO_ANSWER,
                     "size": float(confidences[row]),
-                    "texts": [] if texts is None else quote(texts[ids.index(found[row].id)]),
+                    "texts": quoted,
                 }
-                for row in worst[:examples]
+                for row, quoted in zip(worst, quotes, strict=False)
             ],
         }
 
@@ -205,6 +197,14 @@ class QuestionAnswering(Problem[Answered]):
 def _confidence(answers: QuestionAnswers) -> float:
     """Return the probability of the chosen answer."""
     return next(answer.probability for answer in answers.n_best if answer.text == answers.text)
+
+
+def _quote_questions(ids: Sequence[str], texts: datasets.Dataset | None) -> list[list[str]]:
+    """Return the texts of some questions; none if nothing may be quoted."""
+    if texts is None:
+        return [[] for _ in ids]
+    known = texts["id"][:]
+    return [quote(texts[known.index(name)]) for name in ids]
 
 
 def _outcome(text: str, answers: Sequence[str], exact: float, f1: float) -> str:

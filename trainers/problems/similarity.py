@@ -63,7 +63,6 @@ class Similarity(LabelledProblem):
 
     @property
     def label_range(self) -> tuple[float, float] | None:
-        """The range of the scores, if it is known."""
         if not self.head.get("score_range"):
             return None
         low, high = self.head["score_range"]
@@ -75,21 +74,17 @@ class Similarity(LabelledProblem):
 
     @staticmethod
     def format_glue(prediction: float, labels: Any) -> str:
-        """Format a score of STS-B."""
         low, high = GLUE_RANGE
         return f"{min(max(float(prediction), low), high):.3f}"
 
     def summarize(self, outputs: Predicted) -> Analysis:
-        """Summarize scores; see ``analyse_scores``."""
         labels = np.asarray(outputs.labels)
         return analyse_scores(outputs.predictions, labels, self.head.get("score_range"))
 
     def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
-        """Return the rows whose scores are furthest from the labels, with the distances."""
         distances = np.abs(outputs.predictions.astype(np.float64) - np.asarray(outputs.labels))
         rows = np.argsort(-distances, kind="stable")[:most]
         return [(int(row), float(distances[row])) for row in rows if distances[row] > 0]
 
     def format_label(self, value: Any) -> str:
-        """Format a score."""
         return f"{float(value):.2f}"

@@ -47,7 +47,6 @@ class TextProblem(Problem[NDArray[Any]]):
     card_example = None
 
     def check(self, where: str, rows: Rows) -> None:
-        """Check that rows can be masked, or are segment pairs; see ``Problem.check``."""
         if isinstance(rows, TextSource):
             return
         if self.is_paired:
@@ -63,7 +62,6 @@ class TextProblem(Problem[NDArray[Any]]):
             )
 
     def has_loss(self, inputs: Mapping[str, Any]) -> bool:
-        """Return True: every batch has its masks or pairs."""
         return True
 
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
@@ -89,7 +87,6 @@ class TextProblem(Problem[NDArray[Any]]):
     def collect(
         self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
     ) -> NDArray[Any]:
-        """Return the sums."""
         return np.asarray(values)
 
     def compute_metrics(self, outputs: NDArray[Any]) -> dict[str, float]:
@@ -122,12 +119,10 @@ class TextProblem(Problem[NDArray[Any]]):
         return float(np.sqrt((residuals**2).sum()) / targets.sum())
 
     def count(self, outputs: NDArray[Any]) -> int:
-        """Count the rows."""
         return len(outputs)
 
     @property
     def loss_curves(self) -> dict[str, dict[str, str]]:
-        """A plot for each part of the loss."""
         curves = {}
         for metric in self.metrics:
             if metric.is_loss:

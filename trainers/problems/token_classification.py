@@ -67,7 +67,6 @@ class TokenClassification(Problem[Tagged]):
         return not has_token_labels(columns) or UNKNOWN_LABEL not in columns[0]["labels"]
 
     def check(self, where: str, rows: Rows) -> None:
-        """Check that rows have a label for every token; see ``Problem.check``."""
         super().check(where, rows)
         if (
             isinstance(rows, TextSource)
@@ -83,11 +82,9 @@ class TokenClassification(Problem[Tagged]):
     # Evaluation
 
     def has_loss(self, inputs: Mapping[str, Any]) -> bool:
-        """Return whether all tags of a batch are known."""
         return not bool((inputs["labels"] == UNKNOWN_LABEL).any())
 
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
-        """Select the predicted tags of the words; see ``tags_by_row``."""
         logits = find_output(outputs, "logits").detach()
         return tags_by_row(logits, inputs["labels"], inputs.get("cu_seq_lens_q"))
 
@@ -98,23 +95,18 @@ class TokenClassification(Problem[Tagged]):
         labels: Any = None,
         decode: Decode | None = None,
     ) -> Tagged:
-        """Join the sentences, whose windows are rows; see ``join_windows``."""
         return join_windows(values, rows)
 
     def compute_metrics(self, outputs: Tagged) -> dict[str, float]:
-        """Score the entities, and the tags of the words."""
         return tag_metrics(outputs, self.names)
 
     def standard_error(self, outputs: Tagged, metrics: Mapping[str, float]) -> float:
-        """Estimate the standard error of the F1 over the choice of the sentences."""
         return self.bootstrap_error(outputs)
 
     def count(self, outputs: Tagged) -> int:
-        """Count the sentences."""
         return len(np.unique(outputs.sentences))
 
     def describe_types(self, outputs: Tagged) -> list[dict[str, Any]] | None:
-        """Describe every entity type."""
         return describe_types(outputs, self.names)
 
     def sample(self, outputs: Tagged) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -129,11 +121,9 @@ class TokenClassification(Problem[Tagged]):
     # Files
 
     def prediction_file(self, stem: str) -> str:
-        """Name the file."""
         return f"{stem}-output.txt"
 
     def write(self, folder: Path, stem: str, outputs: Tagged, rows: Any) -> None:
-        """Write a word with its tags per line; see ``write_tags``."""
         words = [word for row in rows["words"] for word in row]
         write_tags(folder / self.prediction_file(stem), words, outputs, self.head["labels"])
 
@@ -144,7 +134,6 @@ class TokenClassification(Problem[Tagged]):
         ids: Sequence[str],
         references: NDArray[Any],
     ) -> Tagged:
-        """Read the tags of sentences; see ``Problem.read``."""
         path = self.find_file(folder, stem)
         sentences = read_tags(path)
         labelled = [[labels for labels, _ in sentence] for sentence in sentences]
@@ -165,7 +154,6 @@ class TokenClassification(Problem[Tagged]):
         texts: datasets.Dataset | None,
         examples: int,
     ) -> dict[str, Any]:
-        """Summarize tags and list the worst sentences; see ``analyse_tags``."""
         return analyse_tags(outputs, self.head["labels"], rows, examples)
 
 

@@ -1,6 +1,5 @@
-"""What a run leaves behind.
+"""The files of a finished run.
 
-``results`` (numbers and files), ``predictions`` and ``glue`` (in the formats of others),
-``model_card`` and ``run_card``; and ``report.html``: ``evidence`` (its numbers), ``analysis``,
-``curves``, ``plots`` and ``page``.
+``results`` (metrics, predictions), ``glue`` (files for its server), ``model_card``, ``run_card``;
+and ``report.html``: ``evidence`` (its numbers), ``curves``, ``plots`` and ``page``.
 """

@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +85,7 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    problems = make_problems(
-        evidence["problem_types"], metrics["tasks"] or {}, metrics.get("metric")
-    )
+    problems = make_problems(evidence["problem_types"], metrics["tasks"] or {}, metrics["metrics"])
     tasks = [
         {"number": number, **_describe_task(problem, metrics, evidence)}
         for number, problem in enumerate(problems.values(), start=1)
@@ -163,24 +161,28 @@ def _name_split(split: str) -> str:
 def _results(
     metrics: Mapping[str, Any], problems: Mapping[str, Problem[Any]]
 ) -> list[dict[str, Any]]:
-    """List every metric, a row each, with its values by split."""
+    """List every metric, a row each, with its values and standard errors by split."""
     splits = [metrics[split] for split in _find_splits(metrics)]
-    rows = []
-    for task, problem in problems.items():
-        for metric in [metric.name for metric in problem.reported]:
-            values = [found["metrics"].get(f"{task}_{metric}") for found in splits]
-            is_headline = metric == problem.headline[0]
-            errors = [
-                found["standard_errors"].get(task) if is_headline else None for found in splits
-            ]
-            cells = list(zip(values, errors, strict=True))
-            if any(value is not None for value in values):
-                rows.append({"task": task, "metric": metric, "cells": cells})
-    for metric in AGGREGATES:
-        cells = [(found["metrics"].get(metric), None) for found in splits]
-        if any(value is not None for value, _ in cells):
-            rows.append({"task": "all tasks", "metric": metric, "cells": cells})
-    return rows
+    rows = [
+        _result(splits, task, metric.name, f"{task}_{metric.name}", task if not place else None)
+        for task, problem in problems.items()
+        for place, metric in enumerate(problem.reported)
+    ]
+    rows += [_result(splits, "all tasks", name, name) for name in AGGREGATES]
+    return [row for row in rows if any(value is not None for value, _ in row["cells"])]
+
+
+def _result(
+    splits: Sequence[Mapping[str, Any]],
+    task: str,
+    metric: str,
+    key: str,
+    error_key: str | None = None,
+) -> dict[str, Any]:
+    """Describe a metric; the standard error is that of the headline metric of ``error_key``."""
+    values = [found["metrics"].get(key) for found in splits]
+    errors = [found["standard_errors"].get(error_key) for found in splits]
+    return {"task": task, "metric": metric, "cells": list(zip(values, errors, strict=True))}
 
 
 def _describe_task(

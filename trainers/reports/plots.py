@@ -1,6 +1,6 @@
-"""Where the lines, points and ticks of a page's plots are: numbers alone, the template draws them.
+"""Positions of the lines, points and ticks of plots, which the template of the page draws.
 
-A plot is as wide as a telephone, so that its text is read there without zooming.
+A plot is as wide as a phone, so that its text is readable there without zooming.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Any
 
 WIDTH, HEIGHT = 360.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 50.0, 14.0, 10.0, 38.0
-# Points close enough to hide each other's marks are a line alone.
+# A series with more points than this is drawn without marks.
 MOST_MARKS = 40
 
 Pairs = Sequence[Sequence[float]]
@@ -53,11 +53,11 @@ class Series:
     """A line.
 
     Args:
-        name: What it is called.
-        style: Its colour, dashes and mark in the style sheet.
+        name: Its name in the legend.
+        style: Its color, dashes and mark in the style sheet.
         line: Its points in units, as ``polyline`` takes them.
-        marks: Its marks; none if they would hide each other.
-        summary: Its course in words.
+        marks: Its marks; none if they would overlap.
+        summary: A description of its course.
     """
 
     name: str

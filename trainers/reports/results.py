@@ -246,5 +246,5 @@ def describe_training(trainer: MultiTaskTrainer) -> dict[str, Any]:
         "steps": trainer.state.global_step,
         "epochs": trainer.state.epoch,
         "tasks": trainer.accelerator.unwrap_model(trainer.model).config.tasks or {},
-        "metric": trainer.metrics,
+        "metrics": trainer.metrics,
     }

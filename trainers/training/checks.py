@@ -121,29 +121,34 @@ def _check_best(
     """Check the metric that chooses the best checkpoint, and its direction."""
     if args.metric_for_best_model is None:
         return
-    best = args.metric_for_best_model.removeprefix("eval_")
-    has_headline = any(problem.is_defined(problem.reported[0]) for problem in problems.values())
-    known: dict[str, Metric | None] = {
-        name: None for name in AGGREGATES if has_headline and (name != "glue" or glue_tasks)
-    }
-    for task, problem in problems.items():
-        defined = [metric for metric in problem.reported if problem.is_defined(metric)]
-        known |= {f"{task}_{metric.name}": metric for metric in defined}
-        known[f"{task}_loss"] = None
-    if best not in known:
+    known = _list_metrics(problems, glue_tasks)
+    name = args.metric_for_best_model.removeprefix("eval_")
+    if name not in known:
         raise ValueError(
             f"metric_for_best_model={args.metric_for_best_model!r}; expected one of "
             f"{', '.join(known)}"
         )
-    metric = known[best]
+    metric = known[name]
     # the Trainer itself knows the direction of a loss
-    if metric is None or metric.is_loss or not metric.lower_is_better:
-        return
-    if args.greater_is_better:
+    if metric and metric.lower_is_better and not metric.is_loss and args.greater_is_better:
         raise ValueError(
             f"metric_for_best_model={args.metric_for_best_model!r}: a lower {metric.name} is "
             "better; add greater_is_better: false"
         )
+
+
+def _list_metrics(
+    problems: Mapping[str, Problem[Any]], glue_tasks: Collection[str]
+) -> dict[str, Metric | None]:
+    """List what an evaluation reports; None for losses and aggregates."""
+    known: dict[str, Metric | None] = {}
+    if any(problem.is_defined(problem.reported[0]) for problem in problems.values()):
+        known = dict.fromkeys(name for name in AGGREGATES if name != "glue" or glue_tasks)
+    for task, problem in problems.items():
+        defined = [metric for metric in problem.reported if problem.is_defined(metric)]
+        known |= {f"{task}_{metric.name}": metric for metric in defined}
+        known[f"{task}_loss"] = None
+    return known
 
 
 def check_mixed(args: TrainingArguments) -> None:
