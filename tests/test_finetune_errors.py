@@ -355,7 +355,9 @@ def leave_run(recipe, tmp_path, *, finished):
 def test_a_folder_with_this_run_unfinished(tmp_path, recipe, refused):
     leave_run(recipe, tmp_path, finished=False)
 
-    assert_matches(refused(), "holds this run, unfinished: add --resume_from_checkpoint true to go")
+    assert_matches(
+        refused(), "has this run, unfinished: add --resume_from_checkpoint true to continue"
+    )
 
 
 @pytest.mark.parametrize("flags", [[], ["--resume_from_checkpoint", "true"]])

@@ -245,7 +245,7 @@ def test_a_run_that_cannot_be_pushed_says_so_before_it_begins_or_is_whole(hub, t
     assert "minbert finetune: error: push_to_hub: 403 " in denied
     assert "do not have the rights" in denied
     assert "Private repository storage limit reached" in late.splitlines()[-1]
-    assert "the run is whole; push it with `hf upload user/late " in late
+    assert "the run is complete; push it with `hf upload user/late " in late
     assert json.loads((tmp_path / "out" / "run.json").read_text())["finished"] is True
     assert (tmp_path / "out" / "README.md").is_file()
 

@@ -18,9 +18,9 @@ from .files import replaced_when_done, write_text
 from .methods.adapters import add_lora, merge_lora
 from .methods.averaging import WeightAveraging
 from .methods.base import Method
-from .methods.freezing import FreezeLayers, GradualUnfreezing
 from .methods.gradient_surgery import GradientSurgery
 from .methods.layer_rates import LayerwiseLearningRates
+from .methods.layers import FreezeLayers, GradualUnfreezing
 from .methods.lr_decay import ExponentialDecay
 from .methods.method_arguments import MethodArguments
 from .methods.perturbation import SmartConfig

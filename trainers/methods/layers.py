@@ -1,8 +1,15 @@
-"""Which layer of the encoder a parameter belongs to."""
+"""Layers of the encoder: which parameters they have, freezing, and gradual unfreezing."""
 
 import re
+from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
+from transformers import TrainerState, TrainingArguments
+
+from .base import Method
+
+UNFREEZE_KEY = "unfreeze_layer_every"
 
 EMBEDDINGS = -1
 HEAD = re.compile(r"(?:^|\.)heads\.")
@@ -64,3 +71,96 @@ def count_layers(model: nn.Module, key: str) -> int:
             "num_hidden_layers"
         )
     return count
+
+
+@dataclass
+class FreezeLayers(Method):
+    """Freeze the embeddings and the lowest layers.
+
+    Args:
+        layers: Number of layers to freeze, >= 0.
+
+    Raises:
+        ValueError: If it is negative.
+    """
+
+    layers: int
+
+    def __post_init__(self) -> None:
+        if self.layers < 0:
+            raise ValueError(f"freeze_layers={self.layers}; expected 0 or more")
+
+    def prepare(self, model: nn.Module, args: TrainingArguments) -> None:  # noqa: ARG002
+        """Freeze the layers."""
+        check_trainable(model, self.layers, "freeze_layers")
+        freeze_below(model, self.layers)
+
+
+@dataclass
+class GradualUnfreezing(Method):
+    """Unfreeze one more layer after every so many epochs, from the top down.
+
+    Heads and pooler train from the start, the embeddings last. Which layers train is a function of
+    the epoch alone, so a resumed run continues identically. All parameters are in the optimizer;
+    it skips those without a gradient, including their weight decay.
+
+    Args:
+        epochs: Epochs between two layers, > 0; may be a fraction.
+
+    Raises:
+        ValueError: If it is not > 0.
+
+    Source: Howard and Ruder 2018, section 3.3.
+    """
+
+    epochs: float
+
+    def __post_init__(self) -> None:
+        self.unfrozen: int | None = None
+        if not self.epochs > 0:
+            raise ValueError(f"{UNFREEZE_KEY}={self.epochs!r}; expected a number of epochs > 0")
+
+    def prepare(self, model: nn.Module, args: TrainingArguments) -> None:  # noqa: ARG002
+        """Check that every task has trainable weights while all layers are frozen."""
+        check_trainable(model, count_layers(model, UNFREEZE_KEY), UNFREEZE_KEY)
+
+    def attach(self, trainer: Any) -> None:
+        """Take the model."""
+        self.model: nn.Module = trainer.model
+
+    def before_step(self, state: TrainerState) -> None:
+        """Freeze and unfreeze layers for this step."""
+        unfrozen = int((state.epoch or 0.0) / self.epochs + 1e-9)
+        if unfrozen != self.unfrozen:
+            self.unfrozen = unfrozen
+            freeze_below(self.model, count_layers(self.model, UNFREEZE_KEY) - unfrozen)
+
+    def finish(self) -> None:
+        """Unfreeze everything."""
+        self.unfrozen = None
+        self.model.requires_grad_(requires_grad=True)
+
+
+def check_trainable(model: nn.Module, layer: int, key: str) -> None:
+    """Check that every task has trainable weights if only the layers from this one on train.
+
+    Args:
+        model: A model with parameter names of BERT; tasks are checked if it has ``heads``.
+        layer: The lowest trainable layer; see `freeze_below`.
+        key: The argument that freezes the others.
+
+    Raises:
+        ValueError: If everything that a task uses is frozen, and its head has no weights.
+    """
+    count = count_layers(model, key)
+    heads = getattr(model, "heads", None)
+    for task, head in heads.items() if isinstance(heads, nn.ModuleDict) else ():
+        spec = getattr(head, "task", None)
+        if spec is None or spec.pooling == "pooler" or any(True for _ in head.parameters()):
+            continue
+        above = spec.pooling_layer
+        if layer >= (above if above >= 0 else count + 1 + above):
+            raise ValueError(
+                f"task {task!r} has nothing to learn under {key}: a cosine has no weights; give "
+                "it head: concat or projection: always, or leave the key out"
+            )

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from .averaging import WeightAveraging
 from .base import Method
-from .freezing import FreezeLayers, GradualUnfreezing
 from .gradient_surgery import GradientSurgery
 from .layer_rates import LayerwiseLearningRates
+from .layers import FreezeLayers, GradualUnfreezing
 from .lr_decay import ExponentialDecay
 from .perturbation import SmartConfig
 from .r_drop import RDrop
