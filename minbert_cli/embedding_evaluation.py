@@ -66,7 +66,7 @@ def load_similarity(args: argparse.Namespace) -> list[Similarity]:
             raise ValueError("--sts_dir needs --sts, the name of the dataset")
         return []
     task = load_task(TaskData.from_recipe(args.sts, {"dataset": args.sts}, args.sts_dir))
-    if task.problem_type != "similarity":
+    if task.score_range is None:
         raise ValueError(f"sts={args.sts!r} is a {task.problem_type}; expected pairs with scores")
     return [
         Similarity(f"{args.sts} {split}", rows)

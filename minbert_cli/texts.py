@@ -7,7 +7,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from datasets_scripts import CorpusData, encode_corpus, make_text_rows
-from trainers import Masking, TextArguments, TextSource, spread
+from trainers import PROBLEMS, Masking, TextArguments, TextSource, spread
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def load_text(
         ValueError: If a text cannot be read, or makes no rows.
     """
     masking = None
-    if problem_type != "next_sentence":
+    if PROBLEMS[problem_type].is_masked:
         shares = ("mlm_probability", "mask_replace_prob", "random_replace_prob", "whole_word_mask")
         options = {name: getattr(arguments, name) for name in shares}
         masking = Masking.from_tokenizer(tokenizer, seed=seed, **options)

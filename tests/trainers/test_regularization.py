@@ -12,6 +12,7 @@ from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import RDrop, Smart, SmartConfig, TaskTraining
 from trainers.methods.base import Method, StepLoss
 from trainers.methods.smart import draw_noise
+from trainers.problems import make_problems
 
 TASKS = {
     "moods": {"problem_type": "classification", "labels": ["bad", "good", "odd"]},
@@ -61,7 +62,7 @@ def start(model: Any, *methods: Method) -> None:
     trainer = SimpleNamespace(
         is_fsdp_enabled=False,
         is_deepspeed_enabled=False,
-        problem_types={task: spec["problem_type"] for task, spec in TASKS.items()},
+        problems=make_problems({task: spec["problem_type"] for task, spec in TASKS.items()}),
         task_training=dict.fromkeys(TASKS, TaskTraining()),
         state=TrainerState(global_step=7),
     )
