@@ -204,7 +204,7 @@ class ExperimentTable:
             if done and any(name in _validation(done[0]) for name in AGGREGATES):
                 (run, *_) = row.runs.values()
                 counted[row.name] = {
-                    (task, str(keys.get("metric")))
+                    (task, str(keys.get("metrics")))
                     for task, keys in run.recipe["tasks"].items()
                     if task in done[0]["tasks"] and not keys.get("auxiliary")
                 }
