@@ -7,7 +7,7 @@ from typing import Any
 import datasets
 from transformers import PreTrainedTokenizerBase
 
-from datasets_scripts.files.progress import progress_bars
+from datasets_scripts.files.cache import progress_bars
 
 PAIR_ENCODINGS = ("joint", "separate")
 LONG_MAP = 20_000  # rows; fewer are encoded before a progress bar is of use

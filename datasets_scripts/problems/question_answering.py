@@ -97,7 +97,7 @@ class QuestionFormat(RowFormat):
                 "lack them"
             )
         if is_unanswered:
-            rows = rows.map(lambda _: {"label": None}, features=rows.features)
+            rows = _replace_column(rows, "label", [None] * len(rows))
         seen: set[str] = set()
         problems = []
         for row_id, problem in zip(rows["id"][:], rows["problem"][:], strict=True):
@@ -105,7 +105,7 @@ class QuestionFormat(RowFormat):
             seen.add(row_id)
         if problems == rows["problem"][:]:
             return rows
-        return rows.remove_columns("problem").add_column("problem", problems)
+        return _replace_column(rows, "problem", problems)
 
     def count(self, where: str, valid: datasets.Dataset, drawn: datasets.Dataset) -> dict[str, int]:
         moved = sum(valid["moved"])
@@ -152,6 +152,10 @@ class QuestionFormat(RowFormat):
             "label": 1,
             "moved": sum(map(ne, starts, (start for _, start in given))),
         }
+
+
+def _replace_column(rows: datasets.Dataset, name: str, values: list[Any]) -> datasets.Dataset:
+    return rows.remove_columns(name).add_column(name, values, feature=rows.features[name])
 
 
 def find_answer(passage: str, text: str, start: int) -> int:

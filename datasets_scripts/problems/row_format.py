@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import datasets
 import numpy as np
@@ -16,25 +16,34 @@ from datasets_scripts.files.splits import is_test
 Row = dict[str, Any]
 
 
-class RowSource(Protocol):
-    """The rows of a split before they are converted."""
+@dataclass(frozen=True)
+class RowSource:
+    """The rows of a split before they are converted: a file, or a dataset."""
 
-    @property
-    def name(self) -> str:
-        """Path of the file, or ``hub_id:split``, for messages."""
-
-    @property
-    def path(self) -> str | None:
-        """Path of the file; None for the Hub."""
+    name: str  # path of the file, or ``hub_id:split``
+    split: str
+    file_format: FileFormat = PLAIN_FORMAT
+    rows: datasets.Dataset | None = None  # of the Hub or a sample; None for a file
 
     def read(self, row_format: "RowFormat") -> Iterator[Record]:
-        """Read the records."""
+        """Read the records, including invalid ones."""
+        if self.rows is None:
+            return row_format.read(self.name, self.split, self.file_format)
+        names = self.class_names(row_format)
+        return (row_format.from_hub(*row, names) for row in enumerate(self.rows))
 
     def labels(self, row_format: "RowFormat") -> Iterable[Any]:
-        """Return the distinct labels, or all of them, as they are written."""
+        """Return the distinct labels of a dataset, or all of a file, as they are written."""
+        column = str(row_format.label_column)
+        if self.rows is None:
+            return (record.values.get(column) for record in self.read(row_format))
+        return self.rows.unique(column)
 
     def class_names(self, row_format: "RowFormat") -> tuple[str, ...] | None:
-        """Return the names of the classes, if the source declares them."""
+        """Return the names of the classes, or of tags, that the label column declares."""
+        feature = None if self.rows is None else self.rows.features.get(row_format.label_column)
+        names = getattr(getattr(feature, "feature", feature), "names", None)
+        return None if names is None else tuple(names)
 
 
 @dataclass(frozen=True)
@@ -58,8 +67,6 @@ class RowFormat(ABC):
     undecided: tuple[str, ...] = ()
 
     problem_type: ClassVar[str]
-    # Whether the rows are made from running text, without a file of rows.
-    reads_corpus: ClassVar[bool] = False
     text_counts: ClassVar[tuple[int, ...]]
     # Whether rows can be drawn and counted by class.
     has_classes: ClassVar[bool] = False

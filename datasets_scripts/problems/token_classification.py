@@ -98,7 +98,7 @@ class TagFormat(RowFormat):
         return self._check_lists(Record(number + 1, values), number)
 
     def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:
-        paths = [source.path for source in sources.values() if source.path is not None]
+        paths = [source.name for source in sources.values() if source.rows is None]
         conll = [path for path in paths if find_suffix(path) not in RECORD_SUFFIXES]
         counted = replace(self, num_columns=count_columns(conll[0])) if conll else self
         tags: dict[str, set[str]] = {split: set() for split in sources}

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from datasets_scripts.files.progress import progress_bars
+from datasets_scripts.files.cache import progress_bars
 
 LONG_MAP = 5_000  # questions; fewer are encoded before a progress bar is of use
 BATCH = 200  # questions tokenized together, so that a shared passage is tokenized once

@@ -9,7 +9,6 @@ from typing import Any
 
 from datasets_scripts.catalog import DATASETS, Columns, DatasetRow, Submission
 from datasets_scripts.files.compression import find_suffix
-from datasets_scripts.files.readers import PLAIN_FORMAT, FileFormat
 from datasets_scripts.files.splits import MAIN_SPLITS, is_test
 from datasets_scripts.files.values import (
     Converter,
@@ -175,29 +174,14 @@ class TaskData:
         return {split: path for split, path in paths.items() if path is not None}
 
     @property
+    def built_in(self) -> DatasetRow:
+        """The built-in dataset; without one, a row that says nothing."""
+        return DATASETS.get(self.dataset or "", DatasetRow(problem_type=""))
+
+    @property
     def submission(self) -> Submission | None:
         """How the GLUE server expects predictions; None for other tasks."""
-        return self._known.submission
-
-    @property
-    def undecided(self) -> tuple[str, ...]:
-        """Labels of rows on which the annotators did not agree."""
-        return self._known.undecided
-
-    @property
-    def file_format(self) -> FileFormat:
-        """How delimited files are written."""
-        return self._known.file_format
-
-    @property
-    def hub_tests(self) -> Mapping[str, str]:
-        """Ids of other test sets on the Hub, by split."""
-        return self._known.hub_tests
-
-    @property
-    def _known(self) -> DatasetRow:
-        unknown = DatasetRow(problem_type="", file_format=PLAIN_FORMAT)
-        return DATASETS.get(self.dataset or "", unknown)
+        return self.built_in.submission
 
 
 def _check_one_source(data: TaskData) -> None:
