@@ -40,7 +40,7 @@ def write_evidence(
     """
     history = trainer.state.log_history
     content = {
-        "problem_types": trainer.problem_types,
+        "problem_types": {name: task.problem_type for name, task in trainer.tasks.items()},
         "curves": {
             task: task_curves(history, problem) for task, problem in trainer.problems.items()
         },

@@ -150,7 +150,8 @@ def _score_glue(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> di
                 if task in found.rows
                 for name in trainer.problems[task].headline
             ]
-            for task in trainer.glue_tasks
+            for task in trainer.tasks
+            if trainer.tasks[task].in_glue
         }
         if values and values.keys() <= results[split].rows.keys():
             scores[split] = glue_score(values)
@@ -162,7 +163,7 @@ def _evaluate_rows(
 ) -> tuple[Any, Measured | None]:
     """Return the outputs for rows, and their metrics if they have labels or need none."""
     values = trainer.predict_task(problem.task, rows)
-    outputs = problem.collect(values, rows, decode=trainer.decoder(problem.task))
+    outputs = problem.collect(values, rows, decode=trainer.evaluator.decoder(problem.task))
     is_measured = not problem.has_labels or problem.is_labelled(rows)
     return outputs, problem.measure(outputs) if is_measured else None
 
@@ -177,7 +178,7 @@ def _summarize(measured: Mapping[str, Measured], trainer: MultiTaskTrainer) -> R
     # a mean of some tasks could be mistaken for that of all; tasks of text alone have no mean
     is_whole = len(measured) == len(trainer.problems)
     if is_whole and not all(problem.is_text for problem in trainer.problems.values()):
-        metrics |= trainer.aggregate(measured, metrics)
+        metrics |= trainer.evaluator.aggregate(metrics)
     return Results(
         metrics,
         {task: error for task, (_, error, *_) in measured.items() if error is not None},
@@ -246,5 +247,5 @@ def describe_training(trainer: MultiTaskTrainer) -> dict[str, Any]:
         "steps": trainer.state.global_step,
         "epochs": trainer.state.epoch,
         "tasks": trainer.accelerator.unwrap_model(trainer.model).config.tasks or {},
-        "metrics": trainer.metrics,
+        "metrics": {name: task.metrics for name, task in trainer.tasks.items() if task.metrics},
     }
