@@ -15,6 +15,7 @@ from datasets_scripts.files.values import (
     to_count,
     to_fraction,
     to_switch,
+    to_text,
 )
 from datasets_scripts.tasks.task_data import TaskData
 
@@ -220,18 +221,14 @@ def _to_share(where: str, value: Any) -> float:
 
 
 def _to_language(where: str, value: Any) -> str:
-    # YAML reads a bare `no` as a boolean
-    if not isinstance(value, str):
-        raise ValueError(  # noqa: TRY004  (a user's value)
-            f"{where}: expected text; quote it if YAML reads it as something else"
-        )
+    text = to_text(where, value)
     # the splitter silently treats anything else as English
-    if not LANGUAGE_CODE.fullmatch(value):
+    if not LANGUAGE_CODE.fullmatch(text):
         raise ValueError(
             f"{where}: expected the code of a language in lower case, such as en, de or pt-br; "
             "with sentences: line every line is a sentence, in any language"
         )
-    return value
+    return text
 
 
 CONVERTERS: dict[str, Converter] = {

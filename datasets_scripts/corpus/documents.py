@@ -148,22 +148,17 @@ def cut_file(
     check_file(path, TEXT_SUFFIXES)
     suffix = find_suffix(path)
     is_plain = suffix in PLAIN_SUFFIXES
+    is_whole = is_compressed(path) or suffix in TABLE_SUFFIXES or (is_plain and documents == "file")
     if suffix in TABLE_SUFFIXES:
         next(read_records(path, (text_column,)))
-    elif suffix == ".parquet":
-        cuts = _cut_row_groups(path, text_column, shard_bytes)
-        return _make_shards(path, cuts, documents, text_column)
-    elif not is_plain:
+    elif suffix not in (*PLAIN_SUFFIXES, ".parquet"):
         _check_json(path, text_column)
-    if is_compressed(path) or suffix in TABLE_SUFFIXES or (is_plain and documents == "file"):
-        return _make_shards(path, [0, sys.maxsize], documents, text_column)
-    cuts = _cut_lines(path, shard_bytes, by_line=not is_plain or documents == "line")
-    return _make_shards(path, cuts, documents, text_column)
-
-
-def _make_shards(
-    path: str, cuts: Sequence[int], documents: str, text_column: str
-) -> list[FileShard]:
+    if suffix == ".parquet":
+        cuts = _cut_row_groups(path, text_column, shard_bytes)
+    elif is_whole:
+        cuts = [0, sys.maxsize]
+    else:
+        cuts = _cut_lines(path, shard_bytes, by_line=not is_plain or documents == "line")
     return [FileShard(path, first, last, documents, text_column) for first, last in pairwise(cuts)]
 
 

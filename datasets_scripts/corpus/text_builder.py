@@ -66,8 +66,7 @@ class TokenizedText(datasets.ArrowBasedBuilder):  # type: ignore[misc]
         return datasets.DatasetInfo(features=datasets.Features(features))
 
     def _split_generators(
-        self,
-        dl_manager: datasets.DownloadManager,
+        self, dl_manager: datasets.DownloadManager
     ) -> list[datasets.SplitGenerator]:
         return [datasets.SplitGenerator(name="train", gen_kwargs={"shards": self.source.shards})]
 
@@ -154,9 +153,7 @@ def _one_thread_each(processes: int) -> Iterator[None]:
             del os.environ[name]
 
 
-def _batch(
-    documents: Iterable[tuple[str, Document]],
-) -> Iterator[list[tuple[str, Document]]]:
+def _batch(documents: Iterable[tuple[str, Document]]) -> Iterator[list[tuple[str, Document]]]:
     """Split documents into batches of two or more."""
     batch: list[tuple[str, Document]] = []
     size = 0

@@ -55,17 +55,16 @@ class QuestionFormat(RowFormat):
             id="string",
             sentence1="string",
             sentence2="string",
-            answers=datasets.List(datasets.Value("string")),
-            answer_starts=datasets.List(datasets.Value("int32")),
-            label="int64",
-            moved="int32",
+            answers=["string"],
+            answer_starts=["int32"],  # in characters, as many as answers
+            label="int64",  # 1 with an answer, 0 without, None if unknown
+            moved="int32",  # answers that are not at their start, but elsewhere in the passage
+            line="int64",
+            problem="string",
         )
 
     def read(
-        self,
-        path: str,
-        split: str,
-        file_format: FileFormat = PLAIN_FORMAT,
+        self, path: str, split: str, file_format: FileFormat = PLAIN_FORMAT
     ) -> Iterator[Record]:
         return read_squad(path, self.required_columns(split))
 

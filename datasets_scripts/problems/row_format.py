@@ -160,12 +160,7 @@ class RowFormat(ABC):
         """
         return rows
 
-    def count(
-        self,
-        where: str,
-        valid: datasets.Dataset,
-        drawn: datasets.Dataset,
-    ) -> dict[str, int]:
+    def count(self, where: str, valid: datasets.Dataset, drawn: datasets.Dataset) -> dict[str, int]:
         """Count facts about a split that only this problem type has.
 
         Args:
@@ -246,12 +241,12 @@ def find_text_problem(columns: tuple[str, ...], texts: list[Any]) -> str:
     return ""
 
 
-def make_features(**types: str | datasets.List) -> datasets.Features:
-    """Make the features of rows; ``line`` and ``problem`` are added."""
-    columns = {**types, "line": "int64", "problem": "string"}
-    return datasets.Features(
-        {
-            name: datasets.Value(kind) if isinstance(kind, str) else kind
-            for name, kind in columns.items()
-        }
-    )
+def make_features(**types: Any) -> datasets.Features:
+    """Make features of the names of types; a list with one is a list of any length."""
+    return datasets.Features({name: _make_feature(kind) for name, kind in types.items()})
+
+
+def _make_feature(kind: Any) -> Any:
+    if isinstance(kind, list):
+        return datasets.List(_make_feature(kind[0]))
+    return datasets.Value(kind) if isinstance(kind, str) else kind

@@ -7,13 +7,7 @@ from typing import Any
 
 import datasets
 
-from datasets_scripts.files.readers import (
-    PLAIN_FORMAT,
-    FileFormat,
-    Record,
-    read_records,
-    shorten,
-)
+from datasets_scripts.files.readers import PLAIN_FORMAT, FileFormat, Record, read_records, shorten
 from datasets_scripts.files.splits import is_test
 
 from .encoding import encode_rows
@@ -45,7 +39,9 @@ class SentenceFormat(RowFormat):
     @property
     def features(self) -> datasets.Features:
         sentences = dict.fromkeys(self._sentence_names(), "string")
-        return make_features(id="string", **sentences, label=self.row_type)
+        return make_features(
+            id="string", **sentences, label=self.row_type, line="int64", problem="string"
+        )
 
     def read(
         self, path: str, split: str, file_format: FileFormat = PLAIN_FORMAT
@@ -89,16 +85,13 @@ class SentenceFormat(RowFormat):
         if text in self.undecided:
             return None, UNDECIDED
         try:
-            return self._parse_given(text), ""
+            if text:
+                return self.parse_label(text), ""
+            problem = "no label"
         except ValueError as error:
-            # GLUE writes -1 where the label of a test row is kept secret
-            is_secret = is_test(split) and text in {"", "-1"}
-            return None, "" if is_secret else str(error)
-
-    def _parse_given(self, text: str) -> float | int:
-        if not text:
-            raise ValueError("no label")
-        return self.parse_label(text)
+            problem = str(error)
+        # GLUE writes -1 where the label of a test row is kept secret
+        return None, "" if is_test(split) and text in {"", "-1"} else problem
 
 
 def parse_number(text: str) -> float:

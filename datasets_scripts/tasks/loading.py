@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from datasets_scripts.files.hub import read_hub
 from datasets_scripts.files.readers import check_file
-from datasets_scripts.files.splits import is_test
 from datasets_scripts.problems import ROW_FORMATS, RowFormat
 from datasets_scripts.problems.row_format import RowSource
 from datasets_scripts.problems.sentences import UNDECIDED
@@ -189,16 +188,13 @@ def _find_sources(
 
 
 def _load_split(
-    data: TaskData,
-    row_format: RowFormat,
-    source: RowSource,
-    rows: datasets.Dataset,
+    data: TaskData, row_format: RowFormat, source: RowSource, rows: datasets.Dataset
 ) -> tuple[datasets.Dataset, Facts, list[InvalidRow]]:
     """Keep the valid rows of a split, or a part of them; returns also facts and invalid rows."""
     split = source.split
     decided, undecided = _drop_undecided(row_format.check_split(rows, source.name, split))
     valid, invalid = _drop_invalid(decided, row_format, source.name, data.max_invalid_fraction)
-    drawn = _draw(valid, data, split, row_format.class_names)
+    drawn = sample_rows(valid, data, split, row_format.class_names)
     facts: Facts = {
         **describe_rows(drawn, len(valid), row_format.class_names, undecided, len(invalid)),
         **row_format.count(f"task {data.name!r}: {split}", valid, drawn),
@@ -239,25 +235,6 @@ def _drop_invalid(
     if invalid:
         rows = rows.select([place for place, problem in enumerate(problems) if not problem])
     return rows.remove_columns(["line", "problem", *([label] if is_unlabeled else [])]), invalid
-
-
-def _draw(
-    rows: datasets.Dataset, data: TaskData, split: str, labels: tuple[str, ...] | None
-) -> datasets.Dataset:
-    """Draw as many rows as the recipe allows; all test rows are predicted."""
-    if is_test(split):
-        return rows
-    kind = "train" if split == "train" else "eval"
-    key = f"max_{kind}_samples_per_class"
-    return sample_rows(
-        rows,
-        where=f"task {data.name!r}: {key}",
-        split=split,
-        most=getattr(data, f"max_{kind}_samples"),
-        most_per_class=getattr(data, key),
-        labels=labels,
-        seed=data.sample_seed,
-    )
 
 
 def _fingerprint(splits: dict[str, datasets.Dataset]) -> str:

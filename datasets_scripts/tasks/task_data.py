@@ -30,17 +30,16 @@ from datasets_scripts.problems.tag_schemes import SCHEMES
 FILE_KEYS = tuple(f"{split}_file" for split in MAIN_SPLITS)
 EXTRA_SPLIT = re.compile(r"(validation|test)_\w+")
 CLASS_SAMPLING_KEYS = ("max_train_samples_per_class", "max_eval_samples_per_class")
+SAMPLING_CONVERTERS: dict[str, Converter] = {
+    "max_train_samples": to_count,
+    "max_eval_samples": to_count,
+    **dict.fromkeys(CLASS_SAMPLING_KEYS, to_samples_per_class),
+    "sample_seed": partial(to_count, least=0),
+}
 # Keys that a task with a built-in dataset may have.
 FREE_KEYS = {
-    "dataset",
-    "data_dir",
-    "max_invalid_fraction",
-    "metrics",
-    "document_context",
-    "max_train_samples",
-    "max_eval_samples",
-    *CLASS_SAMPLING_KEYS,
-    "sample_seed",
+    *("dataset", "data_dir", "max_invalid_fraction", "metrics", "document_context"),
+    *SAMPLING_CONVERTERS,
 }
 CONVERTERS: dict[str, Converter] = {
     "label_column": to_column,
@@ -52,11 +51,7 @@ CONVERTERS: dict[str, Converter] = {
     "metrics": to_columns,
     "extra_files": to_paths,
     "max_invalid_fraction": to_fraction,
-    "max_train_samples": to_count,
-    "max_eval_samples": to_count,
-    "max_train_samples_per_class": to_samples_per_class,
-    "max_eval_samples_per_class": to_samples_per_class,
-    "sample_seed": partial(to_count, least=0),
+    **SAMPLING_CONVERTERS,
 }
 HINTS = {"score_range": "[low, high], such as [0, 5]"}
 
@@ -253,9 +248,12 @@ def _with_official_files(data: TaskData, row: DatasetRow, folder: Path) -> TaskD
 
 def _fill_own(data: TaskData) -> TaskData:
     """Complete and check keys of rows that are not built in."""
-    if data.dataset is not None:
-        data = _dataset_to_hub_id(data)
-    data = _join_data_dir(data)
+    if data.dataset is not None and "/" not in data.dataset:
+        raise ValueError(
+            f"task {data.name!r}: unknown dataset {data.dataset!r}; known datasets: "
+            f"{', '.join(DATASETS)}; a dataset of the Hub is written owner/name"
+        )
+    data = _join_data_dir(replace(data, hub_id=data.hub_id or data.dataset))
     if data.problem_type not in ROW_FORMATS:
         raise ValueError(
             f"task {data.name!r}: problem_type={data.problem_type!r}; expected one of "
@@ -275,15 +273,6 @@ def _fill_own(data: TaskData) -> TaskData:
         )
     _check_values(data, kind)
     return data
-
-
-def _dataset_to_hub_id(data: TaskData) -> TaskData:
-    if "/" not in str(data.dataset):
-        raise ValueError(
-            f"task {data.name!r}: unknown dataset {data.dataset!r}; known datasets: "
-            f"{', '.join(DATASETS)}; a dataset of the Hub is written owner/name"
-        )
-    return replace(data, hub_id=data.dataset)
 
 
 def _join_data_dir(data: TaskData) -> TaskData:
