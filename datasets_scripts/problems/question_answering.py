@@ -17,15 +17,7 @@ from datasets_scripts.files.readers import PLAIN_FORMAT, FileFormat, Record
 from datasets_scripts.files.splits import is_test
 from datasets_scripts.files.squad import ANSWER_COLUMN, SQUAD_SUFFIXES, read_squad
 
-from .row_format import (
-    Row,
-    RowFormat,
-    add_id,
-    find_text_problem,
-    make_features,
-    normalize_value,
-    text_or_empty,
-)
+from .row_format import Row, RowFormat, add_id, make_features
 from .windows import WindowSizes, encode_questions
 
 logger = logging.getLogger(__name__)
@@ -69,10 +61,7 @@ class QuestionFormat(RowFormat):
         return read_squad(path, self.required_columns(split))
 
     def to_row(self, record: Record, number: int, split: str) -> Row:
-        texts = [record.values.get(column) for column in self.text_columns]
-        question, passage = map(text_or_empty, texts)
-        row_id = normalize_value(record.values.get(self.id_column or "id"))
-        problem = record.problem or find_text_problem(self.text_columns, texts)
+        (question, passage), row_id, problem = self.read_texts(record)
         row: Row = {"answers": [], "answer_starts": [], "label": None, "moved": 0}
         if not problem:
             try:
@@ -185,13 +174,9 @@ def _list_answers(given: Any) -> list[tuple[str, int]] | None:
             pairs = [(answer["text"], answer["answer_start"]) for answer in given]
     except (TypeError, KeyError, ValueError):
         pairs = [(None, None)]
-    if not all(isinstance(text, str) and _is_position(start) for text, start in pairs):
+    if not all(isinstance(text, str) and type(start) is int for text, start in pairs):
         raise ValueError(
             "answers are neither a list of {text, answer_start} nor a mapping of two lists, text "
             "and answer_start"
         )
     return [(text, int(start)) for text, start in pairs]
-
-
-def _is_position(start: Any) -> bool:
-    return isinstance(start, int) and not isinstance(start, bool)

@@ -119,6 +119,13 @@ class RowFormat(ABC):
     def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
         """Tokenize rows; padding and masks are left to the collator."""
 
+    def read_texts(self, record: Record) -> tuple[list[str], str, str]:
+        """Return the texts of a record, empty where they are none, its id, and what is wrong."""
+        given = [record.values.get(column) for column in self.text_columns]
+        row_id = normalize_value(record.values.get(self.id_column or "id"))
+        texts = [text if isinstance(text, str) else "" for text in given]
+        return texts, row_id, record.problem or _find_text_problem(self.text_columns, given)
+
     def required_columns(self, split: str) -> tuple[str, ...]:
         """Return the columns that a split must have; test rows need no label."""
         label = () if is_test(split) or self.label_column is None else (self.label_column,)
@@ -221,17 +228,12 @@ def is_numeral(text: str) -> bool:
         return False
 
 
-def text_or_empty(value: Any) -> str:
-    """Return a text, or an empty one for any other value."""
-    return value if isinstance(value, str) else ""
-
-
 def add_id(problem: str, row_id: str) -> str:
     """Add the id of a row, if it has one, to its problem, if it has one."""
     return f"{problem} (id {row_id})" if problem and row_id else problem
 
 
-def find_text_problem(columns: tuple[str, ...], texts: list[Any]) -> str:
+def _find_text_problem(columns: tuple[str, ...], texts: list[Any]) -> str:
     """Return what is wrong with the texts of a row; empty if they are valid."""
     for column, text in zip(columns, texts, strict=True):
         if text is None or (isinstance(text, str) and not text.strip()):

@@ -11,16 +11,7 @@ from datasets_scripts.files.readers import PLAIN_FORMAT, FileFormat, Record, rea
 from datasets_scripts.files.splits import is_test
 
 from .encoding import encode_rows
-from .row_format import (
-    Row,
-    RowFormat,
-    add_id,
-    find_text_problem,
-    is_numeral,
-    make_features,
-    normalize_value,
-    text_or_empty,
-)
+from .row_format import Row, RowFormat, add_id, is_numeral, make_features, normalize_value
 
 UNDECIDED = "undecided"  # the problem of a row on which the annotators did not agree
 
@@ -51,14 +42,12 @@ class SentenceFormat(RowFormat):
         return read_records(path, self.required_columns(split), file_format=file_format)
 
     def to_row(self, record: Record, number: int, split: str) -> Row:
-        texts = [record.values.get(column) for column in self.text_columns]
-        row_id = normalize_value(record.values.get(self.id_column or "id"))
+        texts, row_id, text_problem = self.read_texts(record)
         label, problem = self._find_label(record, split)
-        text_problem = find_text_problem(self.text_columns, texts)
         if problem != UNDECIDED:
             problem = record.problem or ", ".join(filter(None, (text_problem, problem)))
             problem = add_id(problem, row_id)
-        sentences = [text_or_empty(text).strip() for text in texts]
+        sentences = [text.strip() for text in texts]
         return {
             "id": row_id or str(number),
             **dict(zip(self._sentence_names(), sentences, strict=True)),

@@ -8,49 +8,36 @@ from pathlib import Path
 from typing import Any
 
 from datasets_scripts.catalog import DATASETS, Columns, DatasetRow, Submission
+from datasets_scripts.files import values
 from datasets_scripts.files.compression import find_suffix
 from datasets_scripts.files.splits import MAIN_SPLITS, is_test
-from datasets_scripts.files.values import (
-    Converter,
-    convert_keys,
-    to_choice,
-    to_column,
-    to_columns,
-    to_count,
-    to_fraction,
-    to_names,
-    to_paths,
-    to_range,
-    to_samples_per_class,
-    to_switch,
-)
 from datasets_scripts.problems import ROW_FORMATS, RowFormat
 from datasets_scripts.problems.tag_schemes import SCHEMES
 
 FILE_KEYS = tuple(f"{split}_file" for split in MAIN_SPLITS)
 EXTRA_SPLIT = re.compile(r"(validation|test)_\w+")
 CLASS_SAMPLING_KEYS = ("max_train_samples_per_class", "max_eval_samples_per_class")
-SAMPLING_CONVERTERS: dict[str, Converter] = {
-    "max_train_samples": to_count,
-    "max_eval_samples": to_count,
-    **dict.fromkeys(CLASS_SAMPLING_KEYS, to_samples_per_class),
-    "sample_seed": partial(to_count, least=0),
+SAMPLING_CONVERTERS: dict[str, values.Converter] = {
+    "max_train_samples": values.to_count,
+    "max_eval_samples": values.to_count,
+    **dict.fromkeys(CLASS_SAMPLING_KEYS, values.to_samples_per_class),
+    "sample_seed": partial(values.to_count, least=0),
 }
 # Keys that a task with a built-in dataset may have.
 FREE_KEYS = {
     *("dataset", "data_dir", "max_invalid_fraction", "metrics", "document_context"),
     *SAMPLING_CONVERTERS,
 }
-CONVERTERS: dict[str, Converter] = {
-    "label_column": to_column,
-    "scheme": to_choice(*SCHEMES),
-    "document_context": to_switch,
-    "text_columns": to_columns,
-    "labels": to_names,
-    "score_range": to_range,
-    "metrics": to_columns,
-    "extra_files": to_paths,
-    "max_invalid_fraction": to_fraction,
+CONVERTERS: dict[str, values.Converter] = {
+    "label_column": values.to_column,
+    "scheme": values.to_choice(*SCHEMES),
+    "document_context": values.to_switch,
+    "text_columns": values.to_columns,
+    "labels": values.to_names,
+    "score_range": values.to_range,
+    "metrics": values.to_columns,
+    "extra_files": values.to_paths,
+    "max_invalid_fraction": values.to_fraction,
     **SAMPLING_CONVERTERS,
 }
 HINTS = {"score_range": "[low, high], such as [0, 5]"}
@@ -151,7 +138,7 @@ class TaskData:
             raise ValueError(
                 f"task {name!r}: unknown data keys {unknown}; known keys: {', '.join(known)}"
             )
-        given = convert_keys(f"task {name!r}", mapping, CONVERTERS)
+        given = values.convert_keys(f"task {name!r}", mapping, CONVERTERS)
         data = cls(name, **given)
         _check_one_source(data)
         if data.dataset in DATASETS:
