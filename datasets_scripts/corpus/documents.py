@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -45,17 +45,6 @@ class Document(NamedTuple):
     position: int  # first byte of the decompressed file; in tables line or row, from 1
     text: str  # empty if it is invalid
     problem: str = ""  # why it is invalid, else empty
-
-
-class Shard(Protocol):
-    """A part of a source that can be read independently."""
-
-    @property
-    def name(self) -> str:
-        """Place of its documents, for messages."""
-
-    def read(self) -> Iterator[Document]:
-        """Read its documents, including invalid ones."""
 
 
 @dataclass(frozen=True)

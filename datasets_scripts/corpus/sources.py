@@ -20,28 +20,12 @@ from datasets_scripts.samples.documents import generate_documents
 from datasets_scripts.tasks.loading import load_task
 
 from .corpus_data import SAMPLE_TEXT, CorpusData
-from .documents import PLAIN_SUFFIXES, TEXT_SUFFIXES, Document, Shard, cut_file, to_document
+from .documents import PLAIN_SUFFIXES, TEXT_SUFFIXES, Document, FileShard, cut_file, to_document
 
 logger = logging.getLogger(__name__)
 
 HELD_OUT_SEED = 20181011
 SHARD_ROWS = 20_000
-
-
-@dataclass(frozen=True)
-class Source:
-    """The documents of one split of a corpus."""
-
-    name: str  # for messages
-    key: str  # identifies them in the cache
-    shards: list[Shard]  # in order
-    size: int | None  # approximate bytes; None if unknown
-    files: tuple[str, ...] = ()  # with links resolved
-
-    def read(self, max_documents: int | None) -> Iterator[Document]:
-        """Read the documents in order, including invalid ones."""
-        documents = (document for shard in self.shards for document in shard.read())
-        return islice(documents, max_documents)
 
 
 @dataclass(frozen=True)
@@ -58,6 +42,25 @@ class RowShard:
         rows = self.rows if self.last is None else self.rows.select(range(self.first, self.last))
         for number, row in enumerate(rows, start=self.first + 1):
             yield to_document(number, row.get(self.column), self.column)
+
+
+Shard = FileShard | RowShard  # a part of a source that can be read independently
+
+
+@dataclass(frozen=True)
+class Source:
+    """The documents of one split of a corpus."""
+
+    name: str  # for messages
+    key: str  # identifies them in the cache
+    shards: list[Shard]  # in order
+    size: int | None  # approximate bytes; None if unknown
+    files: tuple[str, ...] = ()  # with links resolved
+
+    def read(self, max_documents: int | None) -> Iterator[Document]:
+        """Read the documents in order, including invalid ones."""
+        documents = (document for shard in self.shards for document in shard.read())
+        return islice(documents, max_documents)
 
 
 def find_sources(data: CorpusData, cache_dir: str | None) -> dict[str, Source]:

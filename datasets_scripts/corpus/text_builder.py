@@ -21,8 +21,8 @@ from datasets_scripts.files.cache import hash_sources, progress_bars
 from datasets_scripts.files.hub import readable_hub
 
 from .corpus_data import CorpusData
-from .documents import Document, Shard, split_sentences
-from .sources import Source
+from .documents import Document, split_sentences
+from .sources import Shard, Source
 
 LARGE_FILES = 20_000_000  # bytes; smaller ones need neither processes nor a progress bar
 BATCH_DOCUMENTS = 1000
