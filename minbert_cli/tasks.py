@@ -139,7 +139,7 @@ class RecipeText:
 def learns_from_text(keys: Any) -> bool:
     """Return whether a task of a recipe learns from running text, without labels."""
     kind = keys.get("problem_type") if isinstance(keys, dict) else None
-    return isinstance(kind, str) and kind in FORMATS and FORMATS[kind].reads_corpus
+    return isinstance(kind, str) and kind in FORMATS and FORMATS[kind] is None
 
 
 def parse_tasks(
