@@ -21,12 +21,7 @@ PEER = "sentence-transformers"
 
 
 class Similarity:
-    """Pairs of sentences with similarity scores.
-
-    Args:
-        name: Name of the column in the table.
-        rows: Rows with sentence1, sentence2 and label.
-    """
+    """Pairs of sentences (sentence1, sentence2) with similarity scores (label)."""
 
     def __init__(self, name: str, rows: Any) -> None:
         self.name = name
@@ -35,11 +30,7 @@ class Similarity:
 
 
 def load_transfer(args: argparse.Namespace) -> list[TransferTask]:
-    """Load the transfer tasks whose files exist, and list the others.
-
-    Raises:
-        ValueError: If no task has files, or a task is unknown.
-    """
+    """Load the transfer tasks whose files exist, and list the others."""
     if args.data_dir is None:
         if args.tasks:
             raise ValueError("--tasks needs --data_dir, the folder with SentEval's tasks")
@@ -56,11 +47,7 @@ def load_transfer(args: argparse.Namespace) -> list[TransferTask]:
 
 
 def load_similarity(args: argparse.Namespace) -> list[Similarity]:
-    """Load the held-out splits of a dataset of scored pairs.
-
-    Raises:
-        ValueError: If it cannot be read or has no scores.
-    """
+    """Load the held-out splits of a dataset of scored pairs."""
     if args.sts is None:
         if args.sts_dir:
             raise ValueError("--sts_dir needs --sts, the name of the dataset")
@@ -76,11 +63,7 @@ def load_similarity(args: argparse.Namespace) -> list[Similarity]:
 
 
 def load_peer(model: Any, args: argparse.Namespace, device: str) -> Embedder:
-    """Load the same embeddings with sentence-transformers.
-
-    Raises:
-        ValueError: If it is not installed.
-    """
+    """Load the same embeddings with sentence-transformers."""
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
@@ -127,11 +110,7 @@ def measure(
 
 
 def run(args: argparse.Namespace) -> None:
-    """Measure every checkpoint, and write the table after each.
-
-    Raises:
-        ValueError: If an argument or a file is invalid.
-    """
+    """Measure every checkpoint, and write the table after each."""
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
     if args.data_dir is None and args.sts is None:

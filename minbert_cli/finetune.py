@@ -56,13 +56,7 @@ QUICKSTART = RECIPES / "quickstart.yaml"
 
 @dataclass(frozen=True)
 class RecipeData:
-    """Tasks of a recipe, and the rows of those with labels.
-
-    Args:
-        tasks: Tasks with labels.
-        texts: Tasks that learn from text without labels.
-        loaded: Rows of the tasks with labels.
-    """
+    """Tasks of a recipe, and the rows of those with labels."""
 
     tasks: dict[str, RecipeTask]
     texts: dict[str, RecipeText]
@@ -86,23 +80,14 @@ class RecipeData:
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is ready to be trained.
-
-    Args:
-        trainer: The trainer, with model and tokenizer.
-        encoded: By task and split, the encoded rows.
-        facts: How to repeat the run.
-        arguments: Arguments of the program.
-        texts: Validation rows of the tasks with labels, before they were encoded.
-        glue_files: By task and split, the names of the prediction files for the GLUE server.
-    """
+    """A run that is ready to be trained."""
 
     trainer: MultiTaskTrainer
-    encoded: dict[str, dict[str, Any]]
+    encoded: dict[str, dict[str, Any]]  # rows by task and split
     facts: RunFacts
     arguments: FinetuneArguments
-    texts: dict[str, Dataset]
-    glue_files: dict[tuple[str, str], GlueFile]
+    texts: dict[str, Dataset]  # validation rows of the tasks with labels, before they were encoded
+    glue_files: dict[tuple[str, str], GlueFile]  # by task and split
 
     def rows_to_evaluate(self) -> dict[str, dict[str, Any]]:
         """Select the held-out rows and, if asked for, as many training rows of each task."""
@@ -122,10 +107,7 @@ def find_tokenizer(
 ) -> PreTrainedTokenizerBase:
     """Load the tokenizer of the checkpoint, or train one on the training texts of a new model.
 
-    Args:
-        arguments: The arguments.
-        data: The tasks.
-        checkpoint: Checkpoint to resume from, whose weights belong to its vocabulary.
+    The weights of a checkpoint to resume from belong to its vocabulary.
     """
     if arguments.model_name_or_path is not None:
         return load_tokenizer(arguments.model_name_or_path)
@@ -140,11 +122,7 @@ def find_tokenizer(
 def load_model(
     arguments: FinetuneArguments, heads: dict[str, Any], tokenizer: PreTrainedTokenizerBase
 ) -> MinBertForMultiTask:
-    """Load the encoder of a checkpoint or create a new one, with a head for every task.
-
-    Raises:
-        ValueError: If sizes, checkpoint and tokenizer do not match.
-    """
+    """Load the encoder of a checkpoint or create a new one, with a head for every task."""
     path = arguments.model_name_or_path
     described = MinBertConfig(tasks=heads)
     reads_pooler = any(described.task(name).uses_pooler for name in heads)
@@ -172,11 +150,7 @@ def load_model(
 
 
 def freeze_encoder(model: MinBertForMultiTask) -> None:
-    """Freeze everything but the heads.
-
-    Raises:
-        ValueError: If a head has no weights to train.
-    """
+    """Freeze everything but the heads, which must have weights to train."""
     model.bert.requires_grad_(requires_grad=False)
     for name, head in model.heads.items():
         if not list(head.parameters()):

@@ -29,11 +29,7 @@ Row = dict[str, Any]
 
 
 def read_lines(source: IO[bytes], name: str) -> Iterator[str]:
-    r"""Read the lines of a UTF-8 file; only \n and \r\n end a line.
-
-    Raises:
-        ValueError: If a line is empty or not UTF-8.
-    """
+    r"""Read the lines of a UTF-8 file; only \n and \r\n end a line."""
     for number, line in enumerate(source, start=1):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
@@ -50,11 +46,7 @@ def read_file(path: Path, stack: ExitStack) -> Iterator[str]:
 
 
 def read_texts(args: argparse.Namespace, stack: ExitStack) -> Iterator[str]:
-    """Return the texts of the command line, a file, or the standard input.
-
-    Raises:
-        ValueError: If there are no texts, two sources of them, or one cannot be read.
-    """
+    """Return the texts of the command line, a file, or the standard input."""
     if args.texts and args.file:
         raise ValueError(f"texts are given, and --file {args.file}; leave one out")
     if args.texts:
@@ -82,16 +74,7 @@ def check_texts(texts: Sequence[str]) -> Sequence[str]:
 
 
 def make_rows(texts: Iterator[str], given: int, *, pairs: bool) -> Iterator[Any]:
-    """Return the rows of a task: the texts, or pairs of them.
-
-    Args:
-        texts: Texts; a pair is a line with a tab, or two texts from the command line.
-        given: Number of texts from the command line.
-        pairs: Whether the task takes pairs.
-
-    Raises:
-        ValueError: If a row is not a pair.
-    """
+    """Yield texts, or pairs: a line with a tab, or two texts if any were ``given`` as arguments."""
     if not pairs:
         yield from texts
         return
@@ -251,11 +234,7 @@ def find(model: Any, args: argparse.Namespace, stack: ExitStack) -> Iterator[Row
 
 
 def load_model(args: argparse.Namespace) -> Any:
-    """Load the checkpoint on the device.
-
-    Raises:
-        ValueError: If either cannot be used.
-    """
+    """Load the checkpoint on the device."""
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     model: Any = load_encoder(args.checkpoint)
     try:
@@ -280,11 +259,7 @@ def write_results(rows: Iterator[Row], args: argparse.Namespace) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Load the model, compute what the command line asks for, and write it.
-
-    Raises:
-        ValueError: If an argument or an input is invalid.
-    """
+    """Load the model, compute what the command line asks for, and write it."""
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
     if args.embed is not None and args.embed.suffix not in (".npy", ".jsonl"):

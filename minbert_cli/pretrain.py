@@ -32,12 +32,7 @@ from minbert_cli.training_run import (
     report_training,
     run_program,
 )
-from modeling_minbert import (
-    MinBertForMaskedLM,
-    MinBertForNSP,
-    MinBertForPreTraining,
-    MinBertModel,
-)
+from modeling_minbert import MinBertForMaskedLM, MinBertForNSP, MinBertForPreTraining, MinBertModel
 from trainers import (
     FastTrainingArguments,
     FinetuneArguments,
@@ -72,14 +67,7 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is ready to be trained.
-
-    Args:
-        trainer: The trainer, with model and tokenizer.
-        text: The text it learns from.
-        facts: How to repeat the run.
-        evaluate_train: Whether to evaluate training rows, too.
-    """
+    """A run that is ready to be trained."""
 
     trainer: MultiTaskTrainer
     text: Text
@@ -90,13 +78,7 @@ class Run:
 def find_tokenizer(
     arguments: PretrainArguments, corpora: Mapping[str, CorpusData], checkpoint: str | None
 ) -> PreTrainedTokenizerBase:
-    """Load the tokenizer that the arguments name, or train one on the training text.
-
-    Args:
-        arguments: The arguments.
-        corpora: The texts.
-        checkpoint: Checkpoint to resume from, whose weights belong to its vocabulary.
-    """
+    """Load the tokenizer that the arguments name, or train one on the training text."""
     for flag, path in (
         ("model_name_or_path", arguments.model_name_or_path),
         ("tokenizer_name_or_path", arguments.tokenizer_name_or_path),
@@ -122,11 +104,7 @@ def choose_sizes(arguments: PretrainArguments) -> dict[str, Any]:
 
 
 def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase) -> Any:
-    """Load a checkpoint with its pre-training heads, or create a new model.
-
-    Raises:
-        ValueError: If sizes, checkpoint and tokenizer do not match.
-    """
+    """Load a checkpoint with its pre-training heads, or create a new model."""
     kind = MODELS[arguments.problem_type]
     path, dropout = arguments.model_name_or_path, arguments.dropout
     changes: dict[str, Any] = {}
@@ -222,15 +200,7 @@ PROGRAM = Program("minbert pretrain", PretrainArguments, QUICKSTART, prepare_run
 
 
 def finetuning_argv(arguments: PretrainArguments, args: TrainingArguments) -> list[str]:
-    """Return the command line that fine-tunes the trained model.
-
-    Args:
-        arguments: Arguments of the pre-training, with ``finetune``.
-        args: Arguments of its Trainer.
-
-    Raises:
-        FileNotFoundError: If the recipe does not exist.
-    """
+    """Return the command line that fine-tunes the trained model."""
     keys: dict[str, Any] = arguments.finetune or {}
     flags = {
         "data_dir": arguments.data_dir,
@@ -249,12 +219,7 @@ def finetuning_argv(arguments: PretrainArguments, args: TrainingArguments) -> li
 
 
 def check_finetuning(arguments: PretrainArguments, args: TrainingArguments) -> None:
-    """Check the recipe of the fine-tuning before the pre-training.
-
-    Raises:
-        ValueError: If it is invalid.
-        FileNotFoundError: If it does not exist.
-    """
+    """Check the recipe of the fine-tuning before the pre-training."""
     if arguments.finetune is None:
         return
     argv = finetuning_argv(arguments, args)

@@ -10,13 +10,7 @@ from typing import Any
 
 from datasets import Dataset
 
-from datasets_scripts import (
-    DATASETS,
-    FORMATS,
-    CorpusData,
-    LoadedTask,
-    TaskData,
-)
+from datasets_scripts import DATASETS, FORMATS, CorpusData, LoadedTask, TaskData
 from minbert_cli.texts import parse_corpus
 from modeling_minbert import TASKS, MinBertTask
 from trainers import (
@@ -40,11 +34,7 @@ class RecipeTask:
 
     @classmethod
     def from_recipe(cls, name: str, keys: Any, data_dir: str | None) -> "RecipeTask":
-        """Check the keys of a task.
-
-        Raises:
-            ValueError: If a key is unknown or a value is refused.
-        """
+        """Check the keys of a task."""
         readers = (TaskData, head_keys(), TaskTraining)
         data, head, training = split_keys(f"task {name!r}", keys, readers)
         try:
@@ -70,15 +60,7 @@ class RecipeTask:
         return None if found is None or Path(found).exists() else found.partition(":")[0]
 
     def describe_head(self, rows: LoadedTask, max_length: int = 384) -> dict[str, Any]:
-        """Describe the head, with the fields that follow from the rows.
-
-        Args:
-            rows: The rows.
-            max_length: Tokens of a sequence at most, unless the task sets its own.
-
-        Raises:
-            ValueError: If the recipe contradicts the rows.
-        """
+        """Describe the head, with the fields that follow from the rows."""
         facts = {**rows.head_facts(), "max_length": max_length}
         try:
             return TASKS[rows.problem_type].complete(self.head, facts)
@@ -97,27 +79,16 @@ def head_keys() -> set[str]:
 
 @dataclass(frozen=True)
 class RecipeText:
-    """A task of the recipe that learns from text without labels.
+    """A task of the recipe that learns from text without labels."""
 
-    Args:
-        problem_type: What it learns.
-        corpora: The texts.
-        arguments: How they are cut and masked.
-        training: How the task is trained.
-    """
-
-    problem_type: str
-    corpora: dict[str, CorpusData]
-    arguments: TextArguments
-    training: TaskTraining
+    problem_type: str  # what it learns
+    corpora: dict[str, CorpusData]  # the texts
+    arguments: TextArguments  # how they are cut and masked
+    training: TaskTraining  # how the task is trained
 
     @classmethod
     def from_recipe(cls, name: str, keys: dict[str, Any], data_dir: str | None) -> "RecipeText":
-        """Check the keys of a task.
-
-        Raises:
-            ValueError: If a key is unknown or missing, or a value is refused.
-        """
+        """Check the keys of a task."""
         where, kind = f"task {name!r}", keys["problem_type"]
         own = {key: value for key, value in keys.items() if key != "problem_type"}
         text, training = split_keys(where, own, (TextArguments, TaskTraining))
@@ -145,11 +116,7 @@ def learns_from_text(keys: Any) -> bool:
 def parse_tasks(
     arguments: FinetuneArguments,
 ) -> tuple[dict[str, RecipeTask], dict[str, RecipeText]]:
-    """Check all tasks of a recipe: those with labels, and those that learn from text.
-
-    Raises:
-        ValueError: If a key is unknown, a value is refused, or there are no labels at all.
-    """
+    """Check all tasks of a recipe: those with labels, and those that learn from text."""
     tasks, texts = {}, {}
     for name, keys in arguments.tasks.items():
         if learns_from_text(keys):
@@ -206,11 +173,7 @@ def find_glue(tasks: Mapping[str, RecipeTask]) -> list[str]:
 def encode_task(
     arguments: FinetuneArguments, task: LoadedTask, head: MinBertTask, tokenizer: Any
 ) -> dict[str, Dataset]:
-    """Encode all splits of a task.
-
-    Raises:
-        ValueError: If the options of the head do not fit the rows.
-    """
+    """Encode all splits of a task."""
     try:
         return task.encode(tokenizer, **head.encoding_options(arguments.max_length))
     except ValueError as error:

@@ -13,11 +13,7 @@ ROUNDING = 1e-6
 
 
 def community_detection(
-    vectors: Any,
-    *,
-    threshold: float = 0.75,
-    min_size: int = 10,
-    max_scores: int = MAX_SCORES,
+    vectors: Any, *, threshold: float = 0.75, min_size: int = 10, max_scores: int = MAX_SCORES
 ) -> list[list[int]]:
     """Find groups of vectors that are similar to a center.
 

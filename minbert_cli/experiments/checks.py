@@ -29,18 +29,7 @@ PROGRAMS = {"finetune": finetune.PROGRAM, "pretrain": pretrain.PROGRAM}
 
 
 def check_runs(runs: Sequence[PlannedRun], processes: int) -> list[dict[str, Any]]:
-    """Check recipes as their programs will, before any of them starts.
-
-    Args:
-        runs: The runs.
-        processes: Processes of each run.
-
-    Returns:
-        The settings of each run, as in its ``run.json``.
-
-    Raises:
-        ValueError: If the recipe of a selected run is invalid; the message names the run.
-    """
+    """Check recipes as their programs will; return settings of each run, as in its ``run.json``."""
     settings: list[dict[str, Any]] = []
     for run in runs:
         try:
@@ -96,12 +85,7 @@ def _placeholder(task: recipe_tasks.RecipeTask) -> LoadedTask:
 
 
 def read_fingerprints(settings: Mapping[str, Any], known: dict[str, str]) -> dict[str, str]:
-    """Return the current fingerprints of labelled rows and of the initial weights of a run.
-
-    Args:
-        settings: Settings of the run.
-        known: Cache of fingerprints by description of the data.
-    """
+    """Return the fingerprints of labelled rows and initial weights; ``known`` caches them."""
     fingerprints = {}
     for name, task in list_labelled(settings).items():
         description = repr(task.data)

@@ -19,15 +19,7 @@ Labels = dict[str, tuple[list[str], NDArray[Any]]]
 
 
 def load_labels(folder: Path) -> dict[str, Labels]:
-    """Load ids and labels of the validation rows of a run, without auxiliary tasks.
-
-    Returns:
-        By split and task; besides ``validation``, MNLI has a second split. The labels of a question
-        are its list of answers, those of a tagged sentence its list of tags.
-
-    Raises:
-        ValueError: If the folder has no fine-tuning run.
-    """
+    """Load ids and labels of the validation splits by split and task, without auxiliary tasks."""
     settings = read_settings(folder)
     found: dict[str, Labels] = {"validation": {}}
     for name, described in list_labelled(settings).items():
@@ -69,14 +61,7 @@ def count_sets(sets: Mapping[str, Sequence[ScoredRows]]) -> dict[str, int]:
 
 
 def compare(argv: Sequence[str]) -> str:
-    """Compare the predictions of two runs of the same validation rows.
-
-    Args:
-        argv: ``FIRST_RUN SECOND_RUN [--flag value ...]``.
-
-    Raises:
-        ValueError: If two runs are not given, or they cannot be compared.
-    """
+    """Compare two runs of the same validation rows: ``FIRST_RUN SECOND_RUN [--flag value ...]``."""
     folders = [Path(word) for word in argv[:2] if not word.startswith("--")]
     if len(folders) != 2:
         raise ValueError("expected two folders of runs: compare FIRST_RUN SECOND_RUN")

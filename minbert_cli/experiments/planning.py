@@ -33,40 +33,24 @@ SHARED = ("model_name_or_path", "data_dir", "use_cpu", "bf16", "fp16")
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run of a program.
+    """A run of a program."""
 
-    Args:
-        program: ``finetune`` or ``pretrain``.
-        name: Name in messages and logs.
-        folder: Output folder.
-        recipe: The complete recipe.
-        after: Pre-training whose weights it starts from.
-        chosen: Whether it was selected; other runs are in the table if they are done.
-    """
-
-    program: str
-    name: str
+    program: str  # ``finetune`` or ``pretrain``
+    name: str  # in messages and logs
     folder: Path
     recipe: dict[str, Any]
-    after: "PlannedRun | None" = None
-    chosen: bool = True
+    after: "PlannedRun | None" = None  # pre-training whose weights it starts from
+    chosen: bool = True  # other runs are in the table if they are done
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table.
+    """A row of the table."""
 
-    Args:
-        name: Name, with the values of a search.
-        changes: Its overrides, by dotted paths.
-        reference: Published numbers, for comparison.
-        runs: Runs by seed.
-    """
-
-    name: str
-    changes: dict[str, Any]
-    reference: dict[str, float]
-    runs: dict[int, PlannedRun]
+    name: str  # with the values of a search
+    changes: dict[str, Any]  # overrides by dotted paths
+    reference: dict[str, float]  # published numbers
+    runs: dict[int, PlannedRun]  # by seed
 
 
 def plan_rows(
@@ -77,20 +61,8 @@ def plan_rows(
     """Expand the rows of an experiments file to rows of the table with their runs.
 
     Finished runs whose row or seed was not selected are included, so that a partial run of the file
-    does not replace the complete table.
-
-    Args:
-        arguments: Contents of the file.
-        flags: Overrides from the command line. They win over the overrides of all rows, and must
-            not change what a row sets itself.
-        of_file: All rows of the file; ``arguments`` has the selected ones.
-
-    Returns:
-        The rows, in the order of the file.
-
-    Raises:
-        FileNotFoundError: If a recipe does not exist.
-        ValueError: If a key is unknown, a value is invalid, or two rows share a folder.
+    does not replace the complete table. ``flags`` win over the overrides of all rows, and must not
+    change what a row sets itself; ``of_file`` are all rows, ``arguments`` has the selected ones.
     """
     flags = flags or {}
     rows: list[Row] = []

@@ -33,14 +33,7 @@ ROUNDING = 0.001
 
 
 class ExperimentTable:
-    """Results of the runs of an experiments file.
-
-    Args:
-        rows: The rows.
-        failures: Failures by folder of a run.
-        waiting: Folders of runs that have not started yet.
-        left_out: Finished runs that no longer belong to these rows.
-    """
+    """Results of the runs of an experiments file; ``left_out`` no longer belong to its rows."""
 
     def __init__(
         self,
@@ -115,13 +108,7 @@ class ExperimentTable:
         return "\n\n".join([markdown_table(lines, text_columns=1), *notes]) + "\n"
 
     def write(self, folder: str | os.PathLike[str], *, picture: bool = True) -> None:
-        """Write ``table.md``, ``table.csv`` and ``runs.csv``.
-
-        Args:
-            folder: Destination.
-            picture: Whether to also draw ``table.png``, if a run is finished and there are not too
-                many rows. An older picture is removed.
-        """
+        """Write ``table.md``, ``table.csv`` and ``runs.csv``; draw ``table.png`` or remove an old one."""
         folder = Path(folder)
         write_text(folder / "table.md", self.markdown())
         write_text(folder / "table.csv", _csv(self._row_lines()))

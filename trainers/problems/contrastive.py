@@ -41,7 +41,6 @@ class Contrastive(Problem[NDArray[Any]]):
             )
 
     def is_defined(self, metric: Metric) -> bool:
-        """Return whether a metric is defined: of single sentences only the uniformity is."""
         return not metric.needs_pairs or self.head.get("num_sentences") != 1
 
     def has_loss(self, inputs: Mapping[str, Any]) -> bool:

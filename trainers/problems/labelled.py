@@ -23,13 +23,7 @@ from .problem import Decode, Metric, Problem, binomial_error, check_same_rows, f
 
 
 class Predicted(NamedTuple):
-    """Predictions for rows.
-
-    Args:
-        logits: (N, K); None if they were read from a file.
-        predictions: Class indices, 0 or 1, or scores, (N,).
-        labels: (N,); None if the rows have none.
-    """
+    """Predictions for rows; labels are None if the rows have none."""
 
     logits: Any
     predictions: NDArray[Any]
@@ -38,12 +32,7 @@ class Predicted(NamedTuple):
 
 @dataclass(frozen=True)
 class PredictionMetric(Metric):
-    """A metric of predictions and labels.
-
-    Args:
-        draws: Computes it for many draws of rows, (..., N) -> (...).
-        reported: Computes the reported value, (N,); None for ``draws``.
-    """
+    """A metric of predictions and labels."""
 
     draws: scores.Score = scores.accuracy
     reported: Callable[[NDArray[Any], NDArray[Any]], float] | None = None
@@ -129,7 +118,6 @@ class LabelledProblem(Problem[Predicted]):
         return {metric.name: metric.value(predictions, labels) for metric in found}
 
     def standard_error(self, outputs: Predicted, metrics: Mapping[str, float]) -> float:
-        """Estimate the standard error: binomial for an accuracy, else by a bootstrap."""
         if self.reported[0] is ACCURACY:
             return binomial_error(metrics[ACCURACY.name], self.count(outputs))
         return self.bootstrap_error(outputs)
@@ -138,11 +126,9 @@ class LabelledProblem(Problem[Predicted]):
         return len(outputs.predictions)
 
     def sample(self, outputs: Predicted) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return predictions and labels, both (N,)."""
         return outputs.predictions.astype(self.dtype), np.asarray(outputs.labels)
 
     def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
-        """Compute the headline metric of draws of rows."""
         metric: Any = self.reported[0]
         found: NDArray[np.float64] = metric.draws(values, labels)
         return found
@@ -158,11 +144,6 @@ class LabelledProblem(Problem[Predicted]):
         return str(np.float32(value))
 
     def write(self, folder: Path, stem: str, outputs: Predicted, rows: Any) -> None:
-        """Write one line per row, ``id , prediction``; the whole file or nothing.
-
-        Raises:
-            ValueError: If the numbers of ids and predictions differ, or a prediction is not finite.
-        """
         ids, predictions = rows["id"][:], outputs.predictions.tolist()
         if len(ids) != len(predictions):
             raise ValueError(
@@ -247,18 +228,7 @@ class ClassProblem(LabelledProblem):
 
 
 def read_predictions(path: Path) -> tuple[list[str], NDArray[np.float64]]:
-    """Read a prediction file.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Names of the rows, (N,), and their predictions, (N,).
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If a line is not ``id , prediction``; the message has its number.
-    """
+    """Read the names (N,) and predictions (N,) of a file; ValueError names a broken line."""
     ids, values = [], []
     # splitlines would split ids at characters that do not end a line
     lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")

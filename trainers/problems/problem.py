@@ -49,18 +49,13 @@ class Metric:
 
 
 class Measured(NamedTuple):
-    """Metrics of a task on a split.
+    """Metrics of a task on a split."""
 
-    Args:
-        metrics: By name.
-        standard_error: Of the headline metric, over the choice of the rows; None if undefined.
-        rows: Number of rows, sentences or questions.
-        types: Metrics by entity type; None if the task has no entities.
-    """
-
-    metrics: dict[str, float]
+    metrics: dict[str, float]  # by name
+    # of the headline metric, over the choice of the rows; None if undefined
     standard_error: float | None
-    rows: int
+    rows: int  # number of rows, sentences or questions
+    # metrics by entity type; None if the task has no entities
     types: list[dict[str, Any]] | None = None
 
 
@@ -285,11 +280,7 @@ class Problem(ABC, Generic[Outputs]):
         raise NotImplementedError(f"{self.problem_type} has no prediction files")
 
     def find_file(self, folder: Path, stem: str) -> Path:
-        """Return the path of the predictions.
-
-        Raises:
-            ValueError: If the file is missing.
-        """
+        """Return the path of the predictions; a missing file raises ValueError."""
         path = folder / self.prediction_file(stem)
         if not path.is_file():
             raise ValueError(f"{str(path)!r} is missing; repeat the run")
@@ -349,11 +340,7 @@ def binomial_error(share: float, count: int) -> float:
 
 
 def check_same_rows(path: Path, found: Sequence[Any], rows: Sequence[Any]) -> None:
-    """Check that a prediction file has the rows of today.
-
-    Raises:
-        ValueError: If it does not.
-    """
+    """Raise ValueError unless a prediction file has the rows of today."""
     if found != rows:
         raise ValueError(
             f"{str(path)!r}: its {len(found)} rows are not the {len(rows)} validation rows of "

@@ -47,10 +47,7 @@ class GlueFile:
 
 
 def write_glue_file(
-    path: str | os.PathLike[str],
-    ids: Sequence[str],
-    predictions: Sequence[float],
-    file: GlueFile,
+    path: str | os.PathLike[str], ids: Sequence[str], predictions: Sequence[float], file: GlueFile
 ) -> None:
     """Write ``index<TAB>prediction`` of every row, below a header; the whole file or nothing.
 

@@ -63,12 +63,7 @@ def results_table(
 
 
 def markdown_table(lines: Sequence[Sequence[str]], text_columns: int = 2) -> str:
-    """Align a table.
-
-    Args:
-        lines: The header and the rows.
-        text_columns: Number of columns of text; the columns after them are numbers.
-    """
+    """Align a table whose first line is the header; columns after ``text_columns`` are numbers."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rule = [
         "-" * width if column < text_columns else "-" * (width - 1) + ":"
@@ -132,8 +127,7 @@ def plot_history(
 
 
 def _find_series(
-    history: Sequence[Mapping[str, float]],
-    problems: Mapping[str, Problem[Any]],
+    history: Sequence[Mapping[str, float]], problems: Mapping[str, Problem[Any]]
 ) -> tuple[dict[str, Points], dict[str, Points]]:
     """Collect losses and scores as (step, value), by their names in the plot."""
     losses, scores = {}, {}

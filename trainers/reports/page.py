@@ -39,15 +39,8 @@ UNPRINTABLE = re.compile(
 def report_run(trainer: MultiTaskTrainer, *args: Any, **kwargs: Any) -> Path | None:
     """Write ``report.json`` and ``report.html`` of a run whose results are already written.
 
-    A failure must not cost the run: it is logged with its traceback.
-
-    Args:
-        trainer: The trainer.
-        args: Those of ``write_evidence``.
-        kwargs: Those of ``write_evidence``.
-
-    Returns:
-        The page; None if it could not be written.
+    A failure must not cost the run: it is logged with its traceback, and None is returned.
+    ``args`` are those of ``write_evidence``.
     """
     folder = Path(str(trainer.args.output_dir))
     try:

@@ -18,14 +18,7 @@ Pairs = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class Scale:
-    """A linear map of values to units of the drawing.
-
-    Args:
-        low: Value at ``start``.
-        high: Value at ``end``; not ``low``.
-        start: Units.
-        end: Units.
-    """
+    """A linear map of values to units of the drawing."""
 
     low: float
     high: float
@@ -50,58 +43,31 @@ class Mark:
 
 @dataclass(frozen=True)
 class Series:
-    """A line.
-
-    Args:
-        name: Its name in the legend.
-        style: Its color, dashes and mark in the style sheet.
-        line: Its points in units, as ``polyline`` takes them.
-        marks: Its marks; none if they would overlap.
-        summary: A description of its course.
-    """
+    """A line."""
 
     name: str
-    style: str
-    line: str
-    marks: list[Mark]
+    style: str  # color, dashes and mark in the style sheet
+    line: str  # points in units, as ``polyline`` takes them
+    marks: list[Mark]  # none if they would overlap
     summary: str = ""
 
 
 @dataclass(frozen=True)
 class Plot:
-    """Axes and what is drawn between them, in units.
-
-    Args:
-        x_label: What the steps to the right are.
-        y_label: What the steps upwards are; empty where a title says it.
-        x_ticks: Place and text of the ticks of the x axis.
-        y_ticks: Those of the y axis.
-        series: Lines.
-        diagonal: Ends of the line x = y, where there is one.
-        rule: Place of an upright line.
-        points: Places of a scatter.
-    """
+    """Axes and what is drawn between them, in units."""
 
     x_label: str
     y_label: str
-    x_ticks: list[tuple[float, str]]
+    x_ticks: list[tuple[float, str]]  # place and text
     y_ticks: list[tuple[float, str]]
     series: list[Series]
-    diagonal: tuple[float, float, float, float] | None = None
-    rule: float | None = None
-    points: list[tuple[float, float]] | None = None
+    diagonal: tuple[float, float, float, float] | None = None  # ends of the line x = y
+    rule: float | None = None  # x of a vertical line
+    points: list[tuple[float, float]] | None = None  # of a scatter
 
 
 def plot_curves(series: Sequence[dict[str, Any]], kept: int | None) -> Plot | None:
-    """Plot values over steps.
-
-    Args:
-        series: Of each ``name`` and ``points``, (step, value).
-        kept: Step to be marked.
-
-    Returns:
-        The plot; None if there is no finite value.
-    """
+    """Plot (step, value) ``points`` of named series; None if none is finite. ``kept`` is marked."""
     finite = {one["name"]: [p for p in one["points"] if isfinite(p[1])] for one in series}
     points = [point for found in finite.values() for point in found]
     if not points:
@@ -162,14 +128,7 @@ def plot_scatter(pairs: Pairs, score_range: Sequence[float]) -> Plot:
 
 
 def place_strip(values: dict[str, tuple[float, float | None]]) -> dict[str, Any]:
-    """Place values with their standard errors on one line.
-
-    Args:
-        values: Value and standard error by style.
-
-    Returns:
-        ``ticks`` and ``marks``, by style, of a drawing 300 wide; no mark for what is not finite.
-    """
+    """Place values with their standard errors, by style, on one line of a drawing 300 wide."""
     finite = {style: found for style, found in values.items() if isfinite(found[0])}
     low = min([0.0, *(value - (error or 0) for value, error in finite.values())])
     scale, ticks = _axis([low, 1.0], 10.0, 290.0)

@@ -216,11 +216,7 @@ def write_results(
 
 
 def read_metrics(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read ``metrics.json`` of a run.
-
-    Raises:
-        ValueError: If it is not there, or cannot be read.
-    """
+    """Read ``metrics.json`` of a run; ValueError if it is missing or broken."""
     path = Path(folder) / "metrics.json"
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -23,19 +23,10 @@ Analysis = dict[str, Any]
 def calibrate(
     confidences: NDArray[np.float64], correct: NDArray[np.bool_], bins: int = CALIBRATION_BINS
 ) -> dict[str, Any]:
-    """Compare the confidence of a model with its accuracy.
+    """Compare the confidences (N,) of a model with its accuracy, and compute its calibration error.
 
-    Source: Guo et al. 2017, On Calibration of Modern Neural Networks, equations 1 to 3.
-
-    Args:
-        confidences: Probability of each prediction, (N,); rows where it is not finite are left out.
-        correct: Whether the prediction is right, (N,).
-        bins: Number of bins of equal width; a bin includes its upper edge.
-
-    Returns:
-        ``ece``, the expected calibration error, and the mean ``confidence`` and ``accuracy``, each
-        None without rows; and the non-empty ``bins``, each with its ``low`` and ``high`` edge,
-        ``rows``, mean ``confidence`` and ``accuracy``.
+    Non-finite confidences are left out; a bin includes its upper edge. Source: Guo et al. 2017, On
+    Calibration of Modern Neural Networks, equations 1 to 3.
     """
     finite = np.isfinite(confidences)
     confidences, correct = confidences[finite], correct[finite]
@@ -70,19 +61,7 @@ def analyse_classes(
     labels: NDArray[Any],
     name: Callable[[int], str],
 ) -> Analysis:
-    """Summarize predicted classes.
-
-    Args:
-        probabilities: (N, C).
-        predictions: Class indices, (N,).
-        labels: (N,).
-        name: Returns the name of a class.
-
-    Returns:
-        ``classes``, their number; ``distribution``, the counts of each among labels and
-        predictions; ``calibration``; and ``confusion``, a matrix with the labels as its rows, or
-        for more than ``MOST_CLASSES`` classes ``confusions``, the most frequent ones.
-    """
+    """Summarize predicted classes (N,), probabilities (N, C): counts, calibration, confusions."""
     from sklearn.metrics import confusion_matrix
 
     classes, count = labels.astype(np.int64), probabilities.shape[1]
@@ -111,22 +90,9 @@ def analyse_classes(
 
 
 def find_class_errors(
-    probabilities: NDArray[np.float64],
-    predictions: NDArray[Any],
-    labels: NDArray[Any],
-    most: int,
+    probabilities: NDArray[np.float64], predictions: NDArray[Any], labels: NDArray[Any], most: int
 ) -> list[tuple[int, float]]:
-    """Find the wrong rows whose label has the lowest probability.
-
-    Args:
-        probabilities: (N, C).
-        predictions: Class indices, (N,).
-        labels: (N,).
-        most: Maximum number of rows.
-
-    Returns:
-        Row and probability of the prediction, the worst first; ties in the order of the rows.
-    """
+    """Find the wrong rows whose label is least probable: (row, probability of its prediction)."""
     classes = labels.astype(np.int64)
     wrong = np.flatnonzero(predictions != classes)
     order = np.argsort(probabilities[wrong, classes[wrong]], kind="stable")[:most]
@@ -154,17 +120,7 @@ def _most_confused(
 def analyse_scores(
     predictions: NDArray[Any], labels: NDArray[Any], score_range: Sequence[float] | None
 ) -> Analysis:
-    """Summarize predicted scores.
-
-    Args:
-        predictions: (N,); those that are not finite are left out.
-        labels: (N,).
-        score_range: Lowest and highest score, if known.
-
-    Returns:
-        ``distribution``, the counts of labels and predictions in intervals; ``scatter``, pairs of
-        label and prediction; and ``range``, the axis of both.
-    """
+    """Summarize predicted scores (N,): a histogram and pairs of label and prediction."""
     finite = np.isfinite(predictions)
     scores = predictions[finite].astype(np.float64)
     # rounding removes the digits that float32 adds to a label

@@ -42,17 +42,10 @@ def token_f1(prediction: str, answer: str) -> float:
 def score_answers(
     predictions: Sequence[str], answers: Sequence[Sequence[str]], *, some_impossible: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Score every question by the right answer that matches its prediction best.
+    """Compute exact match and F1 of each question, both (N,), by its best matching right answer.
 
-    Args:
-        predictions: The answer to each question, empty for none, (N,).
-        answers: The right answers of each question; none if the passage has none.
-        some_impossible: Whether questions can have no answer, as in SQuAD 2.0. Its evaluation
-            differs for texts that are empty after normalization: the F1 of two such texts is 1, and
-            such a right answer counts only if all right answers are empty.
-
-    Returns:
-        Exact match and F1 of each question, both (N,), in [0, 1].
+    The evaluation of SQuAD 2.0 (``some_impossible``) differs for texts that are empty after
+    normalization: the F1 of two such texts is 1, and such a right answer counts only if all are.
     """
     exact, f1 = np.zeros(len(predictions)), np.zeros(len(predictions))
     for row, (prediction, given) in enumerate(zip(predictions, answers, strict=True)):
@@ -69,16 +62,10 @@ def score_answers(
 def find_threshold(
     scores: NDArray[np.float64], null_odds: NDArray[np.float64], has_answer: NDArray[np.bool_]
 ) -> tuple[float, float]:
-    """Find the best decision threshold for giving no answer.
+    """Find the best decision threshold for giving no answer, from scores and odds of it, (N,).
 
-    Args:
-        scores: Score of the best answer that is not empty, (N,).
-        null_odds: How much better no answer scored than that answer, (N,).
-        has_answer: Whether the question has an answer, (N,).
-
-    Returns:
-        The best mean score, and the lowest threshold that reaches it: the odds of the last question
-        that gets its answer, or 0 if none does.
+    Returns the best mean score and the lowest threshold that reaches it: the odds of the last
+    question that gets its answer, or 0 if none does.
     """
     order = np.argsort(null_odds, kind="stable")
     # answering a question without an answer loses the point for giving none
@@ -106,14 +93,7 @@ def squad_metrics(
         null_odds: How much better no answer scored than that one, (N,).
 
     Returns:
-        ``exact_match`` and ``f1``. If questions can have no answer, also both for the questions
-        with answers, ``has_answer_exact_match`` and ``has_answer_f1``; for the others the share
-        that got no answer, ``no_answer_accuracy``; and with ``null_odds`` ``best_exact_match`` and
-        ``best_f1``, at the thresholds ``best_exact_match_threshold`` and ``best_f1_threshold``.
-        Metrics of a group without questions are left out.
-
-    Raises:
-        ValueError: If there are no questions, or one has no answer although all must.
+        Metrics by name; those of a group without questions are left out.
     """
     if not len(predictions):
         raise ValueError("no questions to score; give at least one")
