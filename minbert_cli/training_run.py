@@ -81,8 +81,7 @@ def report_training(
 
     Returns the outputs of `evaluate_run`; None on all processes but the first.
     """
-    splits = list(dict.fromkeys(split for found in rows.values() for split in found))
-    results, outputs = evaluate_run(trainer, rows, splits)
+    results, outputs = evaluate_run(trainer, rows)
     if not trainer.is_world_process_zero():
         return None
     write_results(trainer, encoded, results, outputs, facts)
@@ -90,8 +89,6 @@ def report_training(
     page = report_run(trainer, encoded, outputs, *evidence)
     for split, result in results.items():
         print(f"\n{split}\n{result.table(trainer.problems)}")
-        if result.types:
-            print(f"\n{result.type_table()}")
     if page is not None:
         print(f"\nreport: {page}")
     return outputs

@@ -26,7 +26,7 @@ from .methods.method_arguments import MethodArguments
 from .methods.perturbation import SmartConfig
 from .methods.r_drop import RDrop
 from .methods.smart import Smart
-from .problems import PROBLEMS, learns_from_text, make_problems
+from .problems import PROBLEMS, make_problems
 from .problems.aggregates import aggregates, glue_score
 from .problems.problem import Metric, Problem
 from .reports.glue import GlueFile, missing_files, write_glue_file, write_submission
@@ -98,7 +98,6 @@ __all__ = [
     "fingerprint_start",
     "glue_score",
     "last_complete_checkpoint",
-    "learns_from_text",
     "load_pretrained",
     "make_problems",
     "merge_lora",

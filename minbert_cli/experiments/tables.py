@@ -33,7 +33,7 @@ ROUNDING = 0.001
 
 
 class ExperimentTable:
-    """Results of the runs of an experiments file; ``left_out`` no longer belong to its rows."""
+    """Results of an experiments file; finished runs ``left_out`` no longer belong to its rows."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class ExperimentTable:
         return "\n\n".join([markdown_table(lines, text_columns=1), *notes]) + "\n"
 
     def write(self, folder: str | os.PathLike[str], *, picture: bool = True) -> None:
-        """Write ``table.md``, ``table.csv`` and ``runs.csv``; draw ``table.png`` or remove an old one."""
+        """Write ``table.md``, ``table.csv`` and ``runs.csv``; draw or remove ``table.png``."""
         folder = Path(folder)
         write_text(folder / "table.md", self.markdown())
         write_text(folder / "table.csv", _csv(self._row_lines()))

@@ -60,7 +60,7 @@ def evaluated(tmp_path_factory, encoded):
     """Return a trainer and what it found."""
     trainer = tiny.make_trainer(tmp_path_factory.mktemp("evaluated"))
     trainer.state.global_step = 2
-    return trainer, *evaluate_run(trainer, encoded, ("train", "validation"))
+    return trainer, *evaluate_run(trainer, encoded)
 
 
 @pytest.fixture
@@ -375,14 +375,14 @@ def test_a_loss_that_is_no_number_is_shown_as_such(write, found):
 
 
 @pytest.mark.parametrize("name", ["metrics.json", "report.json"])
-@pytest.mark.parametrize(("content", "message"), [(None, "is missing"), ("{", "is not JSON")])
+@pytest.mark.parametrize(("content", "message"), [(None, "has no {}"), ("{", "{}' cannot be read")])
 def test_a_folder_that_is_no_run_is_named(write, name, content, message):
     folder = write()
     (folder / name).unlink()
     if content:
         (folder / name).write_text(content)
 
-    with pytest.raises(ValueError, match=rf"{name}' {message}"):
+    with pytest.raises(ValueError, match=message.format(name)):
         write_report(folder)
 
 
@@ -406,7 +406,7 @@ def test_evaluating_training_rows_leaves_every_random_state(found, encoded):
 
     before = read_states()
 
-    evaluate_run(found[0], encoded, ("train",))
+    evaluate_run(found[0], {task: {"train": rows["train"]} for task, rows in encoded.items()})
 
     assert read_states() == before
 

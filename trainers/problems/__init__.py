@@ -48,8 +48,3 @@ def make_problems(
             task, (heads or {}).get(task), (metrics or {}).get(task, ())
         )
     return problems
-
-
-def learns_from_text(problem_type: Any) -> bool:
-    """Return whether a problem type, known or not, trains on text without labels."""
-    return problem_type in PROBLEMS and PROBLEMS[problem_type].is_text

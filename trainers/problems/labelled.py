@@ -23,19 +23,19 @@ from .problem import Decode, Metric, Problem, binomial_error, check_same_rows, f
 
 
 class Predicted(NamedTuple):
-    """Predictions for rows; labels are None if the rows have none."""
+    """Predictions for rows."""
 
-    logits: Any
-    predictions: NDArray[Any]
-    labels: NDArray[Any] | None
+    logits: Any  # (N, K); None if they were read from a file
+    predictions: NDArray[Any]  # class indices, 0 or 1, or scores, (N,)
+    labels: NDArray[Any] | None  # (N,); None if the rows have none
 
 
 @dataclass(frozen=True)
 class PredictionMetric(Metric):
     """A metric of predictions and labels."""
 
-    draws: scores.Score = scores.accuracy
-    reported: Callable[[NDArray[Any], NDArray[Any]], float] | None = None
+    draws: scores.Score = scores.accuracy  # of many draws of rows, (..., N) -> (...)
+    reported: Callable[[NDArray[Any], NDArray[Any]], float] | None = None  # None for ``draws``
 
     def value(self, predictions: NDArray[Any], labels: NDArray[Any]) -> float:
         """Compute the reported value, (N,)."""
@@ -111,11 +111,43 @@ class LabelledProblem(Problem[Predicted]):
         predictions = np.asarray((decode or self.decide)(values))
         return Predicted(values, predictions, None if labels is None else np.asarray(labels))
 
+    def make_metric(self) -> Any:
+        """Create the metrics as a module of the ``evaluate`` library, which computes them here.
+
+        Returns:
+            An ``evaluate.Metric`` for ``compute(predictions=..., references=...)``.
+        """
+        # Importing evaluate takes memory that a run without evaluation can do without. It also
+        # draws from Python's random state, which a checkpoint stores.
+        state = random.getstate()
+        import evaluate
+
+        random.setstate(state)
+        metrics: Any = self.reported
+        dtype: Any = self.dtype
+        value = datasets.Value(np.dtype(dtype).name)
+        info = evaluate.MetricInfo(
+            description=f"Metrics of {self.problem_type} tasks.",
+            citation="",
+            inputs_description="",
+            features=datasets.Features({"predictions": value, "references": value}),
+        )
+
+        class ProblemMetric(evaluate.Metric):  # type: ignore[misc]
+            def _info(self) -> evaluate.MetricInfo:
+                return info
+
+            def _compute(self, predictions: list[Any], references: list[Any]) -> dict[str, float]:
+                predicted, given = (np.asarray(row, dtype) for row in (predictions, references))
+                return {metric.name: metric.value(predicted, given) for metric in metrics}
+
+        return ProblemMetric(keep_in_memory=True)
+
     def compute_metrics(self, outputs: Predicted) -> dict[str, float]:
         predictions: NDArray[Any] = outputs.predictions.astype(self.dtype)
         labels: NDArray[Any] = np.asarray(outputs.labels).astype(self.dtype)
-        found: Any = self.reported
-        return {metric.name: metric.value(predictions, labels) for metric in found}
+        values: Any = self.make_metric().compute(predictions=predictions, references=labels)
+        return dict(values)
 
     def standard_error(self, outputs: Predicted, metrics: Mapping[str, float]) -> float:
         if self.reported[0] is ACCURACY:

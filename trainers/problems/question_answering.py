@@ -33,7 +33,7 @@ class Answered(NamedTuple):
     """Answers to the Q questions."""
 
     predictions: list[QuestionAnswers]
-    labels: list[Sequence[str]] | None
+    labels: list[Sequence[str]] | None  # the right answers of each, if any; None if unknown
 
 
 class QuestionAnswering(Problem[Answered]):
@@ -146,10 +146,10 @@ class QuestionAnswering(Problem[Answered]):
     def analyse(
         self, outputs: Answered, rows: Any, texts: datasets.Dataset | None, examples: int
     ) -> dict[str, Any]:
-        """List the answers with the lowest F1, the most confident first; see ``Problem.analyse``."""
-        found, right = outputs.predictions, outputs.labels or []
+        """Summarize answers; errors are those with the lowest F1, the most confident first."""
+        found, right = outputs.predictions, list(outputs.labels or ())
         exact, f1 = score_answers([one.text for one in found], right, some_impossible=self.is_v2)
-        confidences = np.asarray([_confidence(one) for one in found])
+        confidences = np.asarray(list(map(_confidence, found)))
         scored = zip(found, right, exact, f1, strict=True)
         outcomes = Counter(_outcome(one.text, *scores) for one, *scores in scored)
         worst = [row for row in np.lexsort((-confidences, f1)).tolist() if not exact[row]]

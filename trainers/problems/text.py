@@ -17,7 +17,7 @@ from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import FlatRows, TextSource
 from trainers.data.task_dataset import Rows
 
-from .problem import Decode, Metric, Problem, binomial_error, find_output
+from .problem import Metric, Problem, binomial_error, find_output
 
 # What is summed up for every row.
 SCORES = ("mlm_nll", "mlm_correct", "mlm_targets", "nsp_nll", "nsp_correct")
@@ -79,11 +79,6 @@ class TextProblem(Problem[NDArray[Any]]):
             scores[:, 4] = (logits.argmax(dim=-1) == labels).float()
         return scores, torch.zeros(rows, device=device)
 
-    def collect(
-        self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
-    ) -> NDArray[Any]:
-        return np.asarray(values)
-
     def compute_metrics(self, outputs: NDArray[Any]) -> dict[str, float]:
         """Compute the metrics from sums, (N, 5); losses are means in nats over tokens or rows."""
         sums = dict(zip(SCORES, outputs.astype(np.float64).sum(axis=0).tolist(), strict=True))
@@ -104,9 +99,6 @@ class TextProblem(Problem[NDArray[Any]]):
         correct, targets = np.asarray(outputs, dtype=np.float64)[:, 1:3].T
         residuals = correct - correct.sum() / targets.sum() * targets
         return float(np.sqrt((residuals**2).sum()) / targets.sum())
-
-    def count(self, outputs: NDArray[Any]) -> int:
-        return len(outputs)
 
     @property
     def loss_curves(self) -> dict[str, dict[str, str]]:

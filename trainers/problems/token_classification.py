@@ -138,10 +138,10 @@ class TokenClassification(Problem[Tagged]):
 
 
 def tags_by_row(logits: Tensor, labels: Tensor, offsets: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Select the predicted and the right tags of the words of each row, both (B, words), int16.
+    """Select predicted and right tags of the words of each row, (B, words), filled with -100.
 
-    The logits are (B, L, K), or (1, T, K) of a packed batch with row ``offsets``, (B + 1,). Rows are
-    filled with -100. The Trainer gathers them, and one number per word is much smaller than logits.
+    The logits are (B, L, K), or (1, T, K) of a packed batch with row ``offsets``, (B + 1,). The
+    Trainer gathers the result: one number per word is much smaller than logits.
     """
     rows, places = (labels != IGNORED_LABEL).nonzero(as_tuple=True)
     count = labels.shape[0]

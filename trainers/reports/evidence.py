@@ -28,7 +28,7 @@ def write_evidence(
     texts: Mapping[str, datasets.Dataset] | None = None,
     examples: int = 20,
 ) -> None:
-    """Write ``report.json``, with ``examples`` errors of validation rows; none are quoted without ``texts``."""
+    """Write ``report.json``; ``examples`` errors of each task quote its ``texts``, if given."""
     history = trainer.state.log_history
     content = {
         "problem_types": trainer.problem_types,

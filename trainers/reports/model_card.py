@@ -41,19 +41,14 @@ def results_table(
     for task, problem in problems.items():
         for metric in problem.reported:
             name = metric.name
-            if f"{prefix}_{task}_{name}" not in metrics:
-                continue
-            error = (standard_errors or {}).get(task) if name == problem.headline[0] else None
-            count = (rows or {}).get(task)
-            lines.append(
-                (
-                    task,
-                    name,
-                    f"{metrics[f'{prefix}_{task}_{name}']:.4f}",
+            if f"{prefix}_{task}_{name}" in metrics:
+                error = (standard_errors or {}).get(task) if name == problem.headline[0] else None
+                count = (rows or {}).get(task)
+                texts = (
                     "" if error is None else f"{error:.4f}",
                     "" if count is None else f"{count:,}",
                 )
-            )
+                lines.append((task, name, f"{metrics[f'{prefix}_{task}_{name}']:.4f}", *texts))
     lines += [
         ("all", name, f"{metrics[f'{prefix}_{name}']:.4f}", "", "")
         for name in AGGREGATES
@@ -92,15 +87,12 @@ def plot_history(
     problems: Mapping[str, Problem[Any]],
     path: str | os.PathLike[str],
 ) -> None:
-    """Plot the losses and the headline metric of each task over the steps.
+    """Plot the losses and the headline metric of each task over the steps to a PNG file.
 
     Args:
-        log_history: ``trainer.state.log_history``.
+        log_history: ``trainer.state.log_history``; with at least a loss or an evaluation.
         problems: Problem of each task.
-        path: PNG file to write.
-
-    Raises:
-        ValueError: If the history has neither a loss nor an evaluation.
+        path: File to write.
     """
     if not has_history(log_history, problems):
         raise ValueError("the log has no loss and no evaluation to plot; log at least once")
@@ -200,9 +192,7 @@ def write_model_card(
         data, template_path=str(template_path), model_name=model_name, **(template_values or {})
     )
     read_back: Any = ModelCard(str(card)).data
-    if {_key(result) for result in read_back.eval_results or []} != {
-        _key(result) for result in results
-    }:
+    if _keys(read_back.eval_results or []) != _keys(results):
         raise ValueError(f"{template_path}: the metadata of the card does not read back; check it")
     write_text(path, str(card))
 
@@ -229,5 +219,5 @@ def _eval_results(
     ]
 
 
-def _key(result: EvalResult) -> tuple[Any, ...]:
-    return (result.dataset_name, result.task_name, result.metric_type, result.metric_value)
+def _keys(results: Sequence[EvalResult]) -> set[tuple[Any, ...]]:
+    return {(one.dataset_name, one.task_name, one.metric_type, one.metric_value) for one in results}

@@ -4,7 +4,6 @@ The page is self-contained: no other file, no network, no script. The template e
 names, and the page forbids the browser to load or run anything.
 """
 
-import json
 import logging
 import os
 import re
@@ -20,7 +19,7 @@ from trainers.training.multitask import MultiTaskTrainer
 
 from .evidence import EVIDENCE_FILE, write_evidence
 from .plots import place_strip, plot_calibration, plot_curves, plot_scatter
-from .results import name_run
+from .results import name_run, read_metrics
 
 logger = logging.getLogger(__name__)
 
@@ -69,8 +68,8 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
     # a run that only trains saves the memory of this import
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    metrics = _read(Path(folder) / "metrics.json")
-    evidence = _read(Path(folder) / EVIDENCE_FILE)
+    metrics = printable(read_metrics(folder))
+    evidence = printable(read_metrics(folder, EVIDENCE_FILE))
     environment = Environment(
         loader=PackageLoader("trainers.reports"),
         autoescape=True,
@@ -119,19 +118,6 @@ def printable(content: Any) -> Any:
 def _picture(match: re.Match[str]) -> str:
     code = ord(match[0])
     return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(
-            f"{str(path)!r} is missing; a report needs the folder of a finished run"
-        ) from None
-    except ValueError as error:
-        raise ValueError(f"{str(path)!r} is not JSON: {error}") from None
-    cleaned: dict[str, Any] = printable(content)
-    return cleaned
 
 
 def _find_splits(metrics: Mapping[str, Any]) -> list[str]:

@@ -204,16 +204,9 @@ def _choose(
     name: str, spans: Iterator[Answer], null: Answer | None, search: AnswerSearch
 ) -> QuestionAnswers:
     """Keep the best answers to a question and choose one of them."""
-    kept: dict[str, Answer] = {}
-    for answer in spans:
-        if len(kept) == search.n_best_size:
-            break
-        if answer.text:
-            kept.setdefault(answer.text, answer)
-    if not kept:
-        kept[NOTHING] = Answer(NOTHING, 0.0, 0.0, 0.0)
-    best = next(iter(kept.values()))
-    answers, odds, text = list(kept.values()), None, best.text
+    answers = _keep_best(spans, search.n_best_size)
+    best = answers[0]
+    odds, text = None, best.text
     if null is not None and search.null_score_diff_threshold is not None:
         # no answer is always kept, even as one more than n_best_size
         rank = sum(answer.score >= null.score for answer in answers)
@@ -229,6 +222,17 @@ def _choose(
         answer._replace(probability=share) for answer, share in zip(answers, shares, strict=True)
     ]
     return QuestionAnswers(name, text, n_best, odds)
+
+
+def _keep_best(spans: Iterator[Answer], most: int) -> list[Answer]:
+    """Keep the best answer of each text, ``most`` of them; a placeholder if there is none."""
+    kept: dict[str, Answer] = {}
+    for answer in spans:
+        if len(kept) == most:
+            break
+        if answer.text:
+            kept.setdefault(answer.text, answer)
+    return list(kept.values()) or [Answer(NOTHING, 0.0, 0.0, 0.0)]
 
 
 def write_answers(

@@ -89,15 +89,16 @@ def squad_metrics(
         predictions: The answer to each question, empty for none, (N,).
         answers: The right answers of each question; none if the passage has none.
         some_impossible: Whether questions can have no answer: SQuAD 2.0, not 1.1.
-        best_texts: The best answer to each question that is not empty, to find the best threshold.
-        null_odds: How much better no answer scored than that one, (N,).
+        best_texts: The best answer to each question that is not empty, for SQuAD 2.0 to find the
+            best threshold.
+        null_odds: How much better no answer scored than that one, (N,); with ``best_texts``.
 
     Returns:
         Metrics by name; those of a group without questions are left out.
     """
     if not len(predictions):
         raise ValueError("no questions to score; give at least one")
-    has_answer = np.asarray([len(right) > 0 for right in answers])
+    has_answer = np.fromiter(map(len, answers), np.int64) > 0
     if not some_impossible and not has_answer.all():
         raise ValueError(
             f"{int((~has_answer).sum())} questions have no answer; give some_impossible=True, as "
@@ -105,18 +106,16 @@ def squad_metrics(
         )
     exact, f1 = score_answers(predictions, answers, some_impossible=some_impossible)
     values = {"exact_match": exact.mean(), "f1": f1.mean()}
-    if some_impossible and has_answer.any():
-        values["has_answer_exact_match"] = exact[has_answer].mean()
-        values["has_answer_f1"] = f1[has_answer].mean()
-    if some_impossible and not has_answer.all():
-        values["no_answer_accuracy"] = f1[~has_answer].mean()
-    if some_impossible and best_texts is not None and null_odds is not None:
+    if some_impossible:
+        if has_answer.any():
+            values["has_answer_exact_match"] = exact[has_answer].mean()
+            values["has_answer_f1"] = f1[has_answer].mean()
+        if not has_answer.all():
+            values["no_answer_accuracy"] = f1[~has_answer].mean()
+    if best_texts is not None:
         odds = np.asarray(null_odds, dtype=np.float64)
-        for name, scores in zip(
-            ("exact_match", "f1"),
-            score_answers(best_texts, answers, some_impossible=True),
-            strict=True,
-        ):
-            best = find_threshold(scores, odds, has_answer)
-            values[f"best_{name}"], values[f"best_{name}_threshold"] = best
+        best = score_answers(best_texts, answers, some_impossible=True)
+        for name, scores in zip(("exact_match", "f1"), best, strict=True):
+            found = find_threshold(scores, odds, has_answer)
+            values[f"best_{name}"], values[f"best_{name}_threshold"] = found
     return {name: float(value) for name, value in values.items()}
