@@ -25,7 +25,6 @@ from minbert_cli.tasks import (
     encode_task,
     find_glue,
     find_glue_files,
-    find_hub_datasets,
     find_metrics,
     parse_tasks,
 )
@@ -105,10 +104,7 @@ class Run:
 def find_tokenizer(
     arguments: FinetuneArguments, data: RecipeData, checkpoint: str | None
 ) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of the checkpoint, or train one on the training texts of a new model.
-
-    The weights of a checkpoint to resume from belong to its vocabulary.
-    """
+    """Load the tokenizer of a checkpoint (to start or resume from), or train one on the texts."""
     if arguments.model_name_or_path is not None:
         return load_tokenizer(arguments.model_name_or_path)
     if checkpoint is not None:
@@ -245,13 +241,14 @@ def describe_run(
     texts: dict[str, Text],
 ) -> RunFacts:
     """Describe the data and the start of a run."""
+    hub_datasets = [name for task in data.all_tasks.values() for name in task.hub_datasets]
     quotes = arguments.count_examples(args) > 0  # the results may be published
     skipped = {
         name: [row.describe(quotes=quotes) for row in task.bad_rows]
         for name, task in data.loaded.items()
     }
     return RunFacts(
-        **describe_start(PROGRAM, arguments, argv, find_hub_datasets(data.tasks, data.texts)),
+        **describe_start(PROGRAM, arguments, argv, hub_datasets),
         data={name: task.source for name, task in data.all_tasks.items()},
         bad_rows=skipped | {name: text.problems for name, text in texts.items()},
         text={name: text.facts for name, text in texts.items()},
