@@ -10,6 +10,7 @@ suit the device; they override the recipe.
 
 import sys
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -241,7 +242,7 @@ def describe_run(
     texts: dict[str, Text],
 ) -> RunFacts:
     """Describe the data and the start of a run."""
-    hub_datasets = [name for task in data.all_tasks.values() for name in task.hub_datasets]
+    hub_datasets = list(chain(*(task.hub_datasets for task in data.all_tasks.values())))
     quotes = arguments.count_examples(args) > 0  # the results may be published
     skipped = {
         name: [row.describe(quotes=quotes) for row in task.bad_rows]

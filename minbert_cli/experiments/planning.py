@@ -91,10 +91,7 @@ def _plan_row(
     row: RowKeys = _fill(where, RowKeys, {} if keys is None else keys)
     seeds = arguments.seeds if row.seeds is None else row.seeds
     check_seeds(f"{where}: seeds", seeds)
-    step, own = None, dict(row.overrides or {})
-    if row.pretrain is not None:
-        step = _fill(f"{where}: pretrain", PretrainKeys, row.pretrain)
-        own |= {f"{PRETRAIN}{path}": value for path, value in (step.overrides or {}).items()}
+    step, own = _read_pretrain(where, row)
     points = _find_points(where, row)
     check_disjoint(where, own, points[0], "in the overrides and in the search")
     check_disjoint(where, flags, own | points[0], "on the command line and in the row")
@@ -112,6 +109,16 @@ def _plan_row(
         reference = _check_reference(where, row.reference, recipe)
         planned.append(Row(full_name, own | point, reference, runs))
     return planned
+
+
+def _read_pretrain(where: str, row: RowKeys) -> tuple[PretrainKeys | None, dict[str, Any]]:
+    """Return the pre-training of a row, and the overrides of both."""
+    own = dict(row.overrides or {})
+    if row.pretrain is None:
+        return None, own
+    step: PretrainKeys = _fill(f"{where}: pretrain", PretrainKeys, row.pretrain)
+    theirs = {f"{PRETRAIN}{path}": value for path, value in (step.overrides or {}).items()}
+    return step, own | theirs
 
 
 def _fill(where: str, kind: type, keys: Any) -> Any:
@@ -149,13 +156,12 @@ def _make_recipes(
 ) -> tuple[dict[str, Any], PlannedRun | None]:
     """Apply overrides (of all rows, then of the row) to its recipe and that of its pre-training."""
     (ours, theirs), (own, of_pretraining) = _split(general), _split(changes)
-    if of_pretraining and step is None:
-        path = next(iter(of_pretraining))
-        raise ValueError(f"{where}: {PRETRAIN}{path} has no effect without pretrain")
     if any(_first(path) == "seed" for path in ours | own):
         raise ValueError(f"{where}: leave out seed; give seeds, as in [1, 2, 3]")
     recipe = _override(where, _read_base(where, base), ours, own)
     if step is None:
+        for path in of_pretraining:
+            raise ValueError(f"{where}: {PRETRAIN}{path} has no effect without pretrain")
         return recipe, None
     if fixed := [path for path in own if _first(path) in FROM_PRETRAINING]:
         raise ValueError(

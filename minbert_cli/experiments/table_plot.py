@@ -28,6 +28,10 @@ class Summary:
         """Sample standard deviation over the seeds."""
         return stdev(self.values.values()) if len(self.values) > 1 else None
 
+    def show_reference(self) -> str:
+        """Format the published value."""
+        return "" if self.reference is None else f"{self.reference:.4f}"
+
     def __str__(self) -> str:
         if self.mean is None:
             return ""
