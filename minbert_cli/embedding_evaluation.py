@@ -4,7 +4,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers.utils import logging
@@ -20,13 +20,12 @@ from trainers import replaced_when_done, write_text
 PEER = "sentence-transformers"
 
 
-class Similarity:
-    """Pairs of sentences (sentence1, sentence2) with similarity scores (label)."""
+class Similarity(NamedTuple):
+    """Pairs of sentences with similarity scores."""
 
-    def __init__(self, name: str, rows: Any) -> None:
-        self.name = name
-        self.pairs = list(zip(rows["sentence1"][:], rows["sentence2"][:], strict=True))
-        self.scores: list[float] = rows["label"][:]
+    name: str  # of the column in the table
+    pairs: list[tuple[str, str]]
+    scores: list[float]
 
 
 def load_transfer(args: argparse.Namespace) -> list[TransferTask]:
@@ -55,11 +54,12 @@ def load_similarity(args: argparse.Namespace) -> list[Similarity]:
     task = load_task(TaskData.from_recipe(args.sts, {"dataset": args.sts}, args.sts_dir))
     if task.score_range is None:
         raise ValueError(f"sts={args.sts!r} is a {task.problem_type}; expected pairs with scores")
-    return [
-        Similarity(f"{args.sts} {split}", rows)
-        for split, rows in task.splits.items()
-        if split != "train" and "label" in rows.column_names
-    ]
+    found = []
+    for split, rows in task.splits.items():
+        if split != "train" and "label" in rows.column_names:
+            pairs = list(zip(rows["sentence1"][:], rows["sentence2"][:], strict=True))
+            found.append(Similarity(f"{args.sts} {split}", pairs, rows["label"][:]))
+    return found
 
 
 def load_peer(model: Any, args: argparse.Namespace, device: str) -> Embedder:

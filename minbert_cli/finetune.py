@@ -157,26 +157,6 @@ def freeze_encoder(model: MinBertForMultiTask) -> None:
             )
 
 
-def encode_texts(
-    arguments: FinetuneArguments,
-    args: TrainingArguments,
-    texts: dict[str, RecipeText],
-    tokenizer: PreTrainedTokenizerBase,
-) -> dict[str, Text]:
-    """Tokenize the tasks that learn from text."""
-    return {
-        name: load_text(
-            text.corpora,
-            text.arguments,
-            tokenizer,
-            problem_type=text.problem_type,
-            max_length=arguments.max_length,
-            seed=data_seed(args),
-        )
-        for name, text in texts.items()
-    }
-
-
 def prepare_run(
     arguments: FinetuneArguments, args: TrainingArguments, argv: list[str], checkpoint: str | None
 ) -> Run:
@@ -194,7 +174,11 @@ def prepare_run(
             name: encode_task(arguments, task, model.config.task(name), tokenizer)
             for name, task in loaded.items()
         }
-        texts = encode_texts(arguments, args, text_tasks, tokenizer)
+        options: dict[str, Any] = {"max_length": arguments.max_length, "seed": data_seed(args)}
+        texts = {
+            name: load_text(text.corpora, text.arguments, tokenizer, text.problem_type, **options)
+            for name, text in text_tasks.items()
+        }
     encoded |= {name: text.splits for name, text in texts.items()}
     options = {"processing_class": tokenizer, "callbacks": callbacks}
     trainer = make_trainer(arguments, args, model, data, encoded, texts, **options)

@@ -91,18 +91,6 @@ def find_tokenizer(
     return train_wordpiece(texts, size, lowercase=not arguments.cased)
 
 
-def choose_sizes(arguments: PretrainArguments) -> dict[str, Any]:
-    """Return the configuration fields of a new model."""
-    layers, width = SIZES[arguments.model_size or "base"]
-    return {
-        "num_hidden_layers": layers,
-        "hidden_size": width,
-        "num_attention_heads": width // 64,
-        "intermediate_size": 4 * width,
-        **(arguments.model_config or {}),
-    }
-
-
 def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase) -> Any:
     """Load a checkpoint with its pre-training heads, or create a new model."""
     kind = MODELS[arguments.problem_type]
@@ -113,7 +101,9 @@ def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase)
     if path is None:
         if tokenizer.pad_token_id is not None:
             changes["pad_token_id"] = tokenizer.pad_token_id  # its embedding stays zero
-        sizes = choose_sizes(arguments)
+        layers, width = SIZES[arguments.model_size or "base"]
+        sizes = {"num_hidden_layers": layers, "hidden_size": width, "intermediate_size": 4 * width}
+        sizes |= {"num_attention_heads": width // 64} | (arguments.model_config or {})
         model = kind(new_config(sizes, vocab_size=len(tokenizer), **changes))
     else:
         # The checkpoint may lack these heads, or have heads of tasks.
@@ -158,7 +148,7 @@ def prepare_run(
             corpora,
             arguments,
             tokenizer,
-            problem_type=arguments.problem_type,
+            arguments.problem_type,
             max_length=arguments.max_length,
             seed=data_seed(args),
             num_proc=arguments.preprocessing_num_workers,

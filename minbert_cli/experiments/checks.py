@@ -72,16 +72,15 @@ def _check_tasks(
     for name, task in tasks.items():
         if missing := [file for file in task.data.files.values() if not Path(file).is_file()]:
             raise FileNotFoundError(f"task {name!r}: {missing[0]!r} is not a file")
-    heads = {name: task.describe_head(_placeholder(task)) for name, task in tasks.items()}
+    heads = {}
+    for name, task in tasks.items():
+        # stands in for the rows, as far as the head depends on them
+        weights = task.head.get("class_weights")
+        count = len(weights) if isinstance(weights, list) else 2
+        heads[name] = task.describe_head(LoadedTask.placeholder(task.data, count))
     heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
     config = MinBertConfig(tasks=heads)
     return tasks, {name: config.task(name).problem_type for name in arguments.tasks}
-
-
-def _placeholder(task: recipe_tasks.RecipeTask) -> LoadedTask:
-    """Stand in for the rows of a task as far as its head depends on them."""
-    weights = task.head.get("class_weights")
-    return LoadedTask.placeholder(task.data, len(weights) if isinstance(weights, list) else 2)
 
 
 def read_fingerprints(settings: Mapping[str, Any], known: dict[str, str]) -> dict[str, str]:

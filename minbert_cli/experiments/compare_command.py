@@ -47,19 +47,6 @@ def sets_of_glue(
     return {name: [rows[name] for rows in scored.values() if name in rows] for name in names}
 
 
-def read_run(folder: Path) -> dict[str, dict[str, ScoredRows]]:
-    """Read labels and predictions of a run, by split and task."""
-    return {
-        split: read_scored_rows(folder, labels, split)
-        for split, labels in load_labels(folder).items()
-    }
-
-
-def count_sets(sets: Mapping[str, Sequence[ScoredRows]]) -> dict[str, int]:
-    """Count the validation splits of each task."""
-    return {task: len(rows) for task, rows in sets.items()}
-
-
 def compare(argv: Sequence[str]) -> str:
     """Compare two runs of the same validation rows: ``FIRST_RUN SECOND_RUN [--flag value ...]``."""
     folders = [Path(word) for word in argv[:2] if not word.startswith("--")]
@@ -67,10 +54,14 @@ def compare(argv: Sequence[str]) -> str:
         raise ValueError("expected two folders of runs: compare FIRST_RUN SECOND_RUN")
     (arguments,) = parse_recipe((ComparisonArguments,), list(argv[2:]))
     options = asdict(arguments)
-    first, second = map(read_run, folders)
+    first, second = (
+        {split: read_scored_rows(folder, labels, split) for split, labels in splits.items()}
+        for folder, splits in zip(folders, map(load_labels, folders), strict=True)
+    )
     differences = compare_runs(first["validation"], second["validation"], **options)
     left, right = sets_of_glue(folders[0], first), sets_of_glue(folders[1], second)
-    if left and count_sets(left) == count_sets(right):
+    sizes = [{task: len(sets) for task, sets in run.items()} for run in (left, right)]
+    if left and sizes[0] == sizes[1]:
         differences.append(compare_glue(left, right, **options))
     return (
         f"first: {folders[0]}\nsecond: {folders[1]}\n\n{describe_differences(differences)}\n\n"

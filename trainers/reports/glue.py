@@ -88,12 +88,11 @@ def write_submission(
     encoded: Mapping[str, Mapping[str, Rows]],
     outputs: Mapping[tuple[str, str], Any],
 ) -> Path | None:
-    """Write the predictions of a run, and all of them in one archive.
+    """Write the predictions of a run as ``glue/CoLA.tsv`` etc., and one archive of them.
 
     Args:
-        output_dir: Folder of the run; ``glue/CoLA.tsv`` and ``glue/submission.zip`` go there.
-        files: By task and split, the file on the server. Of two tasks with the same file the first
-            is used.
+        output_dir: Folder of the run.
+        files: By task and split, the file on the server; the first of equal ones is used.
         encoded: By task and split, the rows with their ids.
         outputs: By task and split, the outputs of ``evaluate_run``.
 
