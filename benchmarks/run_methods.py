@@ -38,6 +38,7 @@ from modeling_minbert import MinBertConfig, MinBertForMultiTask  # noqa: E402
 from trainers import (  # noqa: E402
     FastTrainingArguments,
     MultiTaskTrainer,
+    Task,
     add_lora,
 )
 from trainers.data.task_sampling import SamplingArguments  # noqa: E402
@@ -154,13 +155,13 @@ def train_block(method: str, size: str, steps: int, threads: int) -> dict[str, f
         per_device_train_batch_size=ROWS, save_strategy="no", disable_tqdm=True,
         learning_rate=2e-5, report_to="none", logging_strategy="no", bf16=keys.pop("bf16", False),
     )  # fmt: skip
-    kinds = {task: str(head["problem_type"]) for task, head in heads.items()}
+    rows = ROWS * (WARMUP + steps)
+    tasks = [
+        Task(name, str(head["problem_type"]), make_rows(name, head, rows))
+        for name, head in heads.items()
+    ]
     trainer = MultiTaskTrainer(
-        model, args, problem_types=kinds,
-        train_dataset={
-            task: make_rows(task, head, ROWS * (WARMUP + steps)) for task, head in heads.items()
-        },
-        sampling=sampling, methods=MethodArguments(**keys).make_methods(),
+        model, args, tasks, sampling=sampling, methods=MethodArguments(**keys).make_methods(),
     )  # fmt: skip
     clock = Clock()
     trainer.remove_callback(PrinterCallback)

@@ -11,69 +11,39 @@ INFERENCES = ("entailment", "neutral", "contradiction")
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of a source.
-
-    Args:
-        text: Columns of the texts.
-        label: Column of the label.
-        id: Column of the row id; None numbers the rows.
-        document: Column of the number of the document; None without documents.
-    """
+    """Columns of a source."""
 
     text: tuple[str, ...]
     label: str
-    id: str | None = None
-    document: str | None = None
+    id: str | None = None  # column of the row id; None numbers the rows
+    document: str | None = None  # column of the number of the document
 
 
 @dataclass(frozen=True)
 class Submission:
-    """How the server of a benchmark expects the predictions of its unlabeled rows.
+    """How the server of a benchmark expects the predictions of its unlabeled rows."""
 
-    Args:
-        files: Name of the file, without suffix, by split.
-        labels: Whether classes are written as names instead of numbers.
-    """
-
-    files: Mapping[str, str]
-    labels: bool = False
+    files: Mapping[str, str]  # names without suffix, by split
+    labels: bool = False  # whether classes are written as names, not numbers
 
 
 @dataclass(frozen=True)
 class DatasetRow:
-    """A built-in dataset; without ``files`` it is a sample that this package generates.
-
-    Args:
-        problem_type: Problem type of its rows.
-        labels: Names of the classes, in the order of their numbers in the files.
-        score_range: Lowest and highest score of a similarity task.
-        files: Official file names by split; the first existing one is read. Training and
-            validation files are required, test files are optional.
-        file_format: How delimited files are written.
-        columns: Columns of the official files.
-        hub_id: ``owner/name`` or ``owner/name:config`` of the copy on the Hub.
-        hub_columns: Columns of the copy on the Hub.
-        hub_tests: Ids of other test sets there, by split; their rows are the split ``test``.
-        metrics: The official metrics, the primary one first; None for those of the problem type.
-        submission: Files of the GLUE server for its test rows; None for other tasks.
-        undecided: Labels of rows on which the annotators did not agree: in files, on the Hub. Such
-            rows are skipped and counted; they are not invalid.
-        scheme: Tagging scheme; None without tags.
-    """
+    """A built-in dataset; without ``files`` it is a sample that this package generates."""
 
     problem_type: str
-    labels: tuple[str, ...] | None = None
-    score_range: tuple[float, float] | None = None
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: tuple[str, ...] | None = None  # in the order of their numbers in the files
+    score_range: tuple[float, float] | None = None  # of a similarity task
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # first existing one is read
     file_format: FileFormat = PLAIN_FORMAT
-    columns: Columns | None = None
-    hub_id: str | None = None
-    hub_columns: Columns | None = None
-    hub_tests: Mapping[str, str] = field(default_factory=dict)
-    metrics: tuple[str, ...] | None = None
-    submission: Submission | None = None
-    undecided: tuple[str, ...] = ()
-    scheme: str | None = None
+    columns: Columns | None = None  # of the official files
+    hub_id: str | None = None  # ``owner/name`` or ``owner/name:config`` of the copy
+    hub_columns: Columns | None = None  # of the copy
+    hub_tests: Mapping[str, str] = field(default_factory=dict)  # other test sets, by split
+    metrics: tuple[str, ...] | None = None  # the official ones, the primary one first
+    submission: Submission | None = None  # to the GLUE server
+    undecided: tuple[str, ...] = ()  # labels of skipped rows, without agreement of the annotators
+    scheme: str | None = None  # of tags
 
 
 # The course's files are called .csv and are tab-separated.

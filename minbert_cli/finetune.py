@@ -45,6 +45,7 @@ from trainers import (
     MultiTaskTrainer,
     Program,
     RunFacts,
+    Task,
     add_lora,
     load_pretrained,
     missing_files,
@@ -198,24 +199,37 @@ def make_trainer(
     **options: Any,
 ) -> MultiTaskTrainer:
     """Create the trainer; the order of the recipe's tasks is that of the round robin."""
-    heads = {name: model.config.task(name) for name in arguments.tasks}
     with hub_errors(args):
         return MultiTaskTrainer(
             model,
             args,
-            problem_types={name: head.problem_type for name, head in heads.items()},
-            train_dataset={name: encoded[name]["train"] for name in heads},
-            eval_dataset={name: encoded[name]["validation"] for name in heads},
-            task_training={name: task.training for name, task in data.all_tasks.items()},
-            masking={name: text.masking for name, text in texts.items() if text.masking},
-            steps_per_epoch=arguments.parse_steps_per_epoch(),
-            sampling=arguments.make_sampling(),
-            metrics=find_metrics(data.tasks),
-            glue_tasks=find_glue(data.tasks),
-            max_tokens_per_batch=arguments.max_tokens_per_batch,
+            [make_task(name, model, data, encoded, texts) for name in arguments.tasks],
             methods=arguments.make_methods(),
+            sampling=arguments.make_sampling(),
+            steps_per_epoch=arguments.parse_steps_per_epoch(),
+            max_tokens_per_batch=arguments.max_tokens_per_batch,
             **options,
         )
+
+
+def make_task(
+    name: str,
+    model: MinBertForMultiTask,
+    data: RecipeData,
+    encoded: dict[str, dict[str, Any]],
+    texts: dict[str, Text],
+) -> Task:
+    """Put the rows and the settings of a task together."""
+    return Task(
+        name,
+        model.config.task(name).problem_type,
+        encoded[name]["train"],
+        encoded[name]["validation"],
+        data.all_tasks[name].training,
+        find_metrics(data.tasks).get(name, ()),
+        texts[name].masking if name in texts else None,
+        in_glue=name in find_glue(data.tasks),
+    )
 
 
 def describe_run(

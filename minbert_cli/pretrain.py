@@ -40,6 +40,7 @@ from trainers import (
     PretrainArguments,
     Program,
     RunFacts,
+    Task,
     load_pretrained,
     parse_recipe,
     spread,
@@ -153,14 +154,13 @@ def prepare_run(
             seed=data_seed(args),
             num_proc=arguments.preprocessing_num_workers,
         )
+    train, validation = text.splits["train"], text.splits["validation"]
+    task = Task(TASK, arguments.problem_type, train, validation, masking=text.masking)
     with hub_errors(args):
         trainer = MultiTaskTrainer(
             model,
             args,
-            problem_types={TASK: arguments.problem_type},
-            train_dataset={TASK: text.splits["train"]},
-            eval_dataset={TASK: text.splits["validation"]},
-            masking={TASK: text.masking} if text.masking else None,
+            [task],
             steps_per_epoch="longest",
             max_tokens_per_batch=arguments.max_tokens_per_batch,
             processing_class=tokenizer,

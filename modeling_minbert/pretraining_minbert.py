@@ -7,7 +7,7 @@ Shapes: B rows, L tokens of a row, M tokens whose state is read, D hidden size, 
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +17,11 @@ from transformers.utils.generic import ModelOutput
 from .packing_minbert import Read, labels_at, read_labelled
 from .vocabulary_minbert import summed_loss, vocabulary_loss
 
-if TYPE_CHECKING:
-    from .configuration_minbert import MinBertConfig
-
 
 class MinBertPredictionTransform(nn.Module):
     """Dense layer, activation and norm before the vocabulary."""
 
-    def __init__(self, config: "MinBertConfig") -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.activation = ACT2FN[config.hidden_act]
@@ -38,7 +35,7 @@ class MinBertPredictionTransform(nn.Module):
 class MinBertLMHead(nn.Module):
     """From states to scores of the vocabulary; the weight is tied to the word embedding."""
 
-    def __init__(self, config: "MinBertConfig") -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
         self.transform = MinBertPredictionTransform(config)
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size, bias=True)
@@ -82,9 +79,7 @@ class MinBertPreTrainingHeads(nn.Module):
     predictions: MinBertLMHead
     seq_relationship: nn.Linear
 
-    def __init__(
-        self, config: "MinBertConfig", *, masked_lm: bool = True, next_sentence: bool = True
-    ) -> None:
+    def __init__(self, config: Any, *, masked_lm: bool = True, next_sentence: bool = True) -> None:
         super().__init__()
         if masked_lm:
             self.predictions = MinBertLMHead(config)

@@ -286,7 +286,7 @@ def test_a_task_has_its_own_batch_size_and_loss_weight(files, recipe):
     trainer = prepare(files, recipe).trainer
 
     assert trainer.train_sampler.batch_sizes == {"moods": 6, "pairs": 4, "scores": 4}
-    assert trainer.task_training["pairs"].loss_weight == 0.5
+    assert trainer.tasks["pairs"].training.loss_weight == 0.5
 
 
 @pytest.mark.parametrize(("stop", "steps"), [("5", 5), ("shortest", 12), ("longest", 18)])
@@ -357,7 +357,7 @@ def test_a_sample_task_goes_with_own_files(files, recipe):
 
     run = prepare(files, recipe | {"tasks": tasks, "model_config": sizes})
 
-    assert run.trainer.problem_types["sample"] == "classification"
+    assert run.trainer.tasks["sample"].problem_type == "classification"
     assert run.facts.data["sample"] == "sample_sst"
 
 

@@ -2,8 +2,9 @@
 
 The layers from below; each imports only those before it: ``files`` (atomic writes) and ``errors``
 (messages), ``data`` (rows to batches), ``problems`` (everything that depends on the type of a
-task), ``methods`` (changes to a training step), ``training`` (the trainer), ``reports`` (files of
-a run) and ``runs`` (recipes and folders). Import public names from here.
+task), ``task`` (its rows and settings), ``methods`` (changes to a training step), ``training`` (the
+trainer), ``reports`` (files of a run) and ``runs`` (recipes and folders). Import public names from
+here.
 """
 
 from .data.collators import TaskCollator
@@ -12,7 +13,6 @@ from .data.rows import SomeRows, TextSource
 from .data.samplers import TaskBatchSampler
 from .data.task_dataset import TaskDataset, spread
 from .data.task_sampling import SamplingArguments
-from .data.tasks import TaskTraining
 from .errors import INPUT_ERRORS, named_errors, readable_errors, reason_of
 from .files import replaced_when_done, write_text
 from .methods.adapters import add_lora, merge_lora
@@ -45,6 +45,7 @@ from .runs.run_facts import (
 )
 from .runs.run_folder import read_settings, sole_writer
 from .runs.text_arguments import PretrainArguments, TextArguments
+from .task import Task, TaskTraining
 from .training.callbacks import AggregateEarlyStopping
 from .training.checkpoints import last_complete_checkpoint
 from .training.checks import check_arguments
@@ -79,6 +80,7 @@ __all__ = [
     "Smart",
     "SmartConfig",
     "SomeRows",
+    "Task",
     "TaskBatchSampler",
     "TaskCollator",
     "TaskDataset",

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from transformers import Trainer
 
-from benchmarks.tasks import Task
+from benchmarks.tasks import Task as BenchmarkTask
 from modeling_minbert import MinBertForMaskedLM, MinBertForMultiTask
-from trainers import FastTrainingArguments, MultiTaskTrainer, TaskCollator
+from trainers import FastTrainingArguments, MultiTaskTrainer, Task, TaskCollator
 
 from .common import Job, Probe, make_dataset, set_classifier
 from .masked import make_mlm_collator
@@ -62,8 +62,7 @@ class MinBertPeer:
         self.trainer: Any = FixedMultiTaskTrainer(
             self.model,
             make_arguments(job, FastTrainingArguments),
-            problem_types={name: spec["problem_type"] for name, spec in specs.items()},
-            train_dataset=parts,
+            [Task(name, spec["problem_type"], parts[name]) for name, spec in specs.items()],
             **kwargs,
         )
 
@@ -103,7 +102,7 @@ class MinBertPadded(MinBertPeer):
         super().__init__(job, padded=True)
 
 
-def describe_task(task: Task, job: Job) -> dict[str, Any]:
+def describe_task(task: BenchmarkTask, job: Job) -> dict[str, Any]:
     """Return the head of a task, the same function as in the peers."""
     if task.kind == "classification":
         labels = [str(label) for label in range(5)]

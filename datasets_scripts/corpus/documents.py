@@ -40,18 +40,11 @@ LANGUAGES = (
 
 
 class Document(NamedTuple):
-    """A document.
+    """A document."""
 
-    Args:
-        position: Byte of the decompressed file at which it begins; in tables its line, in Parquet
-            files and datasets its row, from 1.
-        text: Its text; empty if it is invalid.
-        problem: Why it is invalid, else empty.
-    """
-
-    position: int
-    text: str
-    problem: str = ""
+    position: int  # first byte of the decompressed file; in tables line or row, from 1
+    text: str  # empty if it is invalid
+    problem: str = ""  # why it is invalid, else empty
 
 
 class Shard(Protocol):
@@ -67,24 +60,15 @@ class Shard(Protocol):
 
 @dataclass(frozen=True)
 class FileShard:
-    """A part of a file, from one document to another.
+    """A part of a file, from one document to another."""
 
-    Args:
-        name: Path of the file.
-        first: First byte; in a Parquet file the first row group.
-        last: Byte, or row group, after the last one.
-        documents: Unit of a document in a text file: ``blank_line``, ``file`` or ``line``.
-        text_column: Column of the text, in all formats but plain text.
-    """
-
-    name: str
-    first: int
-    last: int
-    documents: str
-    text_column: str
+    name: str  # path
+    first: int  # first byte or row group
+    last: int  # byte or row group after the last one
+    documents: str  # ``blank_line``, ``file`` or ``line``
+    text_column: str  # in all formats but plain text
 
     def read(self) -> Iterator[Document]:
-        """Read its documents one at a time, including invalid ones."""
         suffix = find_suffix(self.name)
         if suffix == ".parquet":
             yield from self._read_row_groups()
@@ -160,21 +144,7 @@ def to_document(position: int, value: Any, column: str) -> Document:
 def cut_file(
     path: str, documents: str, text_column: str, shard_bytes: int = SHARD_BYTES
 ) -> list[FileShard]:
-    """Split a file into shards between documents.
-
-    Args:
-        path: Text, JSON lines, CSV, TSV or Parquet, by suffix; all but the last may be compressed.
-        documents: Unit of a document in a text file: ``blank_line``, ``file`` or ``line``.
-        text_column: Column of the text, in all formats but plain text.
-        shard_bytes: Approximate bytes of a shard; more if a document is longer.
-
-    Returns:
-        The shards, in the order of the file; a single one if the file must be read from its start.
-
-    Raises:
-        ValueError: If the file is empty, in an unknown format, or lacks the column.
-        FileNotFoundError: If the file does not exist.
-    """
+    """Split a file into shards of about ``shard_bytes`` each, between documents."""
     check_file(path, TEXT_SUFFIXES)
     suffix = find_suffix(path)
     is_plain = suffix in PLAIN_SUFFIXES
@@ -198,12 +168,7 @@ def _make_shards(
 
 
 def split_sentences(text: str, language: str | None) -> list[str]:
-    """Split a document into sentences with normalized white space; a line break ends one.
-
-    Args:
-        text: The document.
-        language: Code of the language of running prose; None treats every line as a sentence.
-    """
+    """Split a document into sentences with normalized white space; language None: lines."""
     sentences = []
     for line in text.split("\n"):
         if line.strip():
@@ -215,12 +180,7 @@ def split_sentences(text: str, language: str | None) -> list[str]:
 
 
 def warn_of_language(where: str, language: str) -> None:
-    """Warn about a language without its own rules.
-
-    Args:
-        where: The corpus, for the message.
-        language: Its code; a variety, such as ``pt-br``, uses the rules of its language.
-    """
+    """Warn about a language without its own rules."""
     if language.split("-")[0] not in LANGUAGES.split(", "):
         logger.warning(
             "%s: language=%r has no rules of its own and is split by those of a related language "
@@ -251,11 +211,7 @@ def _is_blank(raw: bytes) -> bool:
 
 
 def _join_lines(path: str, lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    """Join the lines between blank ones.
-
-    Raises:
-        ValueError: If a document is too large.
-    """
+    """Join the lines between blank ones."""
     start = 0
     parts: list[bytes] = []
     for position, raw in lines:

@@ -110,20 +110,12 @@ def encode_corpus(
 
 @dataclass(frozen=True)
 class _Part:
-    """A tokenized source.
-
-    Args:
-        split: Its split.
-        dataset: Its documents, including invalid ones.
-        selections: Documents of its split, and those held out from it.
-        empty: Number of documents without a token.
-        bad_rows: Invalid documents.
-    """
+    """A tokenized source."""
 
     split: str
-    dataset: datasets.Dataset
-    selections: dict[str, Selection]
-    empty: int
+    dataset: datasets.Dataset  # its documents, including invalid ones
+    selections: dict[str, Selection]  # documents of its split, and those held out from it
+    empty: int  # documents without a token
     bad_rows: list[InvalidRow]
 
 
@@ -200,11 +192,7 @@ def _check_splits(
 
 
 def _find_invalid(data: CorpusData, source: Source, dataset: datasets.Dataset) -> list[InvalidRow]:
-    """List the invalid documents with their lines.
-
-    Raises:
-        ValueError: If there are too many.
-    """
+    """List the invalid documents with their lines."""
     numbers = np.flatnonzero(dataset.data.column("problem").is_valid())
     rows = dataset.select_columns(["file", "position", "problem"]).select(numbers)
     bad_rows = []

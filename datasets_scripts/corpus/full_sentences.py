@@ -20,19 +20,11 @@ def pack_sentences(
     max_tokens: int,
     is_across: bool,
 ) -> Iterator[list[Piece]]:
-    """Fill rows with consecutive sentences.
+    """Fill rows with consecutive sentences, of at most ``max_tokens`` with [SEP] between documents.
 
     A sentence that does not fit starts a new row; one that is longer than a row is split into
-    pieces of the length of a row, and a rest.
-
-    Args:
-        lengths: Returns the number of tokens of each sentence of a document.
-        order: The documents, in packing order.
-        max_tokens: Maximum tokens of a row, including the [SEP] between two documents.
-        is_across: Whether a row may continue with the next document.
-
-    Yields:
-        The pieces of documents of each row.
+    pieces of the length of a row, and a rest. With ``is_across`` a row may continue with the next
+    document.
     """
     row: list[Piece] = []
     room = max_tokens
@@ -57,23 +49,14 @@ def pack_sentences(
 
 @dataclass(frozen=True)
 class SentencePlanner:
-    """Plans rows of whole sentences.
-
-    Args:
-        documents: The documents.
-        max_tokens: Maximum tokens of a row, including the [SEP] between two documents.
-        is_across: Whether a row may continue with the next document; then every pass shuffles the
-            documents, else all passes have the same rows.
-        seed: Seed of the orders.
-    """
+    """Plans rows of whole sentences."""
 
     documents: TokenizedDocuments
-    max_tokens: int
-    is_across: bool
+    max_tokens: int  # of a row, including the [SEP] between two documents
+    is_across: bool  # rows span documents, which every pass shuffles
     seed: int
 
     def plan(self, pass_index: int) -> Iterator[PlannedRow]:
-        """Plan the rows of a pass."""
         order: Iterable[int] = range(len(self.documents))
         if self.is_across:
             order = map(int, draw_order(f"{self.seed} {pass_index} order", len(self.documents)))

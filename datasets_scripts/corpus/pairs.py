@@ -22,36 +22,20 @@ Lengths = Callable[[int], Any]
 
 
 class Pair(NamedTuple):
-    """A planned pair of segments; sentence numbers start at 0, ends are exclusive.
+    """A planned pair of segments; sentence numbers start at 0, ends are exclusive."""
 
-    Args:
-        document: Document of A.
-        first: First sentence of A.
-        middle: End of A, and first sentence of an actual B.
-        last: End of the chunk that A was taken from; an actual B ends here, and after a random B
-            the next chunk starts at ``middle``.
-        other: Document of B; that of A for an actual B.
-        other_first: First sentence of B.
-        other_last: End of B.
-        is_random: Whether B is random.
-        a_front: Tokens truncated from the front of A.
-        a_back: Tokens truncated from the back of A.
-        b_front: Tokens truncated from the front of B.
-        b_back: Tokens truncated from the back of B.
-    """
-
-    document: int
-    first: int
-    middle: int
-    last: int
-    other: int
-    other_first: int
-    other_last: int
-    is_random: bool
-    a_front: int
-    a_back: int
-    b_front: int
-    b_back: int
+    document: int  # document of A
+    first: int  # first sentence of A
+    middle: int  # end of A, and first sentence of an actual B
+    last: int  # end of the chunk of A: that of an actual B; after a random B, `middle` is next
+    other: int  # document of B
+    other_first: int  # first sentence of B
+    other_last: int  # end of B
+    is_random: bool  # whether B is random
+    a_front: int  # tokens truncated from the front of A
+    a_back: int  # tokens truncated from the back of A
+    b_front: int  # tokens truncated from the front of B
+    b_back: int  # tokens truncated from the back of B
 
 
 class Balance:
@@ -83,24 +67,12 @@ def plan_pairs(
     rng: random.Random,
     balanced: Balance | None = None,
 ) -> Iterator[Pair]:
-    """Plan the pairs of a document in one pass.
+    """Plan the pairs of a document in one pass, with draws in Google's order.
 
     Sentences are collected up to a target number of tokens; a random number of them is A, and
     either the rest is B, or B is a run of sentences of another document and the rest starts the
     next pair. If ten draws give no other document, B is from the same one, as in Google's code;
     with two documents that happens to one random pair in a thousand.
-
-    Args:
-        lengths: Returns the number of tokens of each sentence of a document.
-        document: The document.
-        documents: Number of documents, at least two.
-        max_tokens: Maximum tokens of A and B together, at least two.
-        short_seq_prob: Probability of a smaller target in this pass over the document.
-        rng: Source of all draws, in Google's order.
-        balanced: Balances the labels over all documents; None draws them as Google does.
-
-    Yields:
-        The pairs in the order of the document.
     """
     target = max_tokens
     if rng.random() < short_seq_prob:
@@ -128,24 +100,15 @@ def plan_pairs(
 
 @dataclass(frozen=True)
 class PairPlanner:
-    """Plans the pairs of all documents.
-
-    Args:
-        documents: The documents.
-        max_tokens: Maximum tokens of A and B together.
-        short_seq_prob: Probability of a smaller target in a pass over a document.
-        is_balanced: Whether half of the pairs are random.
-        seed: Seed of all draws.
-    """
+    """Plans the pairs of all documents."""
 
     documents: TokenizedDocuments
-    max_tokens: int
-    short_seq_prob: float
-    is_balanced: bool
+    max_tokens: int  # of A and B together
+    short_seq_prob: float  # probability of a smaller target in a pass over a document
+    is_balanced: bool  # whether half of the pairs are random
     seed: int
 
     def plan(self, pass_index: int) -> Iterator[PlannedRow]:
-        """Plan the rows of a pass."""
         total = len(self.documents)
         order: Iterable[int] = range(total)
         balanced = None
@@ -205,11 +168,7 @@ def _find_end(sizes: Sequence[int], first: int, target: int) -> int:
 def _draw_segment(
     lengths: Lengths, document: int, documents: int, target: int, rng: random.Random
 ) -> tuple[int, int, int, int]:
-    """Draw a run of sentences of another document.
-
-    Returns:
-        The document, first sentence and end of the run, and its number of tokens.
-    """
+    """Draw a run of sentences of another document: document, first, end and number of tokens."""
     other = document
     for _ in range(RANDOM_TRIES):
         other = rng.randrange(documents)
@@ -224,10 +183,9 @@ def _draw_segment(
 def _truncate(
     a_size: int, b_size: int, max_tokens: int, rng: random.Random
 ) -> tuple[int, int, int, int]:
-    """Truncate the longer segment token by token, at a random end; B if both are equal.
+    """Truncate the longer segment token by token at a random end, B if both are equal.
 
-    Returns:
-        Tokens truncated from the front and the back of A, and of B.
+    Returns the tokens truncated from the front and the back of A, and of B.
     """
     sizes, cuts = [a_size, b_size], [0, 0, 0, 0]
     for _ in range(a_size + b_size - max_tokens):

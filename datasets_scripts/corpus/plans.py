@@ -31,29 +31,18 @@ SILENT_SECONDS = 5  # before a progress bar appears
 
 
 class Piece(NamedTuple):
-    """Consecutive tokens of a document.
-
-    Args:
-        document: The document.
-        first: Its first token, from 0.
-        last: Its last token, exclusive.
-    """
+    """Consecutive tokens of a document."""
 
     document: int
-    first: int
-    last: int
+    first: int  # its first token, from 0
+    last: int  # its last token, exclusive
 
 
 class PlannedRow(NamedTuple):
-    """The content of a row.
+    """The content of a row."""
 
-    Args:
-        pieces: Parts of documents, each followed by [SEP].
-        is_random: Whether the second piece is random; False without pairs.
-    """
-
-    pieces: Sequence[Piece]
-    is_random: bool = False
+    pieces: Sequence[Piece]  # each followed by [SEP]
+    is_random: bool = False  # whether the second piece is random
 
 
 class Planner(Protocol):
@@ -64,22 +53,13 @@ class Planner(Protocol):
 
 
 class Plan(NamedTuple):
-    """The plan of a pass: arrays that are memory-mapped from files.
+    """The plan of a pass: arrays that are memory-mapped from files."""
 
-    Args:
-        rows: Planned row of each row, (N,), int64; of M planned rows some may be dropped or
-            repeated.
-        starts: First piece of each planned row, and the end, (M + 1,), int64.
-        lengths: Tokens of each planned row, including special tokens, (M,), int32.
-        is_random: Whether its second piece is random, (M,), int8.
-        pieces: Document, first token and end of each piece, (P, 3), int32.
-    """
-
-    rows: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    lengths: NDArray[np.int32]
-    is_random: NDArray[np.int8]
-    pieces: NDArray[np.int32]
+    rows: NDArray[np.int64]  # planned row of each row, (N,); some of M may be dropped or repeated
+    starts: NDArray[np.int64]  # first piece of each planned row, and the end, (M + 1,)
+    lengths: NDArray[np.int32]  # tokens of each planned row, with special tokens, (M,)
+    is_random: NDArray[np.int8]  # whether its second piece is random, (M,)
+    pieces: NDArray[np.int32]  # document, first token and end of each piece, (P, 3)
 
 
 class PlanFolder:
@@ -87,10 +67,6 @@ class PlanFolder:
 
     The folder belongs to the process that created it, and is removed with the object. A pickled
     copy, such as that of a worker, reads the same files, and plans again what was removed.
-
-    Args:
-        planner: Plans the rows of a pass, at least one.
-        seed: Seed of the choice of rows to drop from a pass with too many.
     """
 
     def __init__(self, planner: Planner, seed: int) -> None:

@@ -30,21 +30,13 @@ SHARD_ROWS = 20_000
 
 @dataclass(frozen=True)
 class Source:
-    """The documents of one split of a corpus.
+    """The documents of one split of a corpus."""
 
-    Args:
-        name: Their place, for messages.
-        key: Identifies them in the cache.
-        shards: Their parts, in order.
-        size: Approximate bytes of the text; None if unknown.
-        files: Their files, with links resolved.
-    """
-
-    name: str
-    key: str
-    shards: list[Shard]
-    size: int | None
-    files: tuple[str, ...] = ()
+    name: str  # for messages
+    key: str  # identifies them in the cache
+    shards: list[Shard]  # in order
+    size: int | None  # approximate bytes; None if unknown
+    files: tuple[str, ...] = ()  # with links resolved
 
     def read(self, max_documents: int | None) -> Iterator[Document]:
         """Read the documents in order, including invalid ones."""
@@ -54,60 +46,33 @@ class Source:
 
 @dataclass(frozen=True)
 class TextShard:
-    """Documents in memory.
-
-    Args:
-        name: Their origin.
-        texts: The documents.
-    """
+    """Documents in memory."""
 
     name: str
     texts: tuple[str, ...]
 
     def read(self) -> Iterator[Document]:
-        """Read the documents."""
         return (Document(number, text) for number, text in enumerate(self.texts, start=1))
 
 
 @dataclass(frozen=True)
 class RowShard:
-    """Rows of a dataset of the Hub, each a document.
+    """Rows of a dataset of the Hub, each a document."""
 
-    Args:
-        name: The dataset and its split.
-        rows: The rows; of a stream all are read.
-        column: Column of the text.
-        first: Number of the first row, from 0.
-        last: Number of the last row, exclusive; None for a stream.
-    """
-
-    name: str
-    rows: datasets.Dataset | datasets.IterableDataset
+    name: str  # the dataset and its split
+    rows: datasets.Dataset | datasets.IterableDataset  # of a stream all are read
     column: str
-    first: int = 0
-    last: int | None = None
+    first: int = 0  # from 0
+    last: int | None = None  # exclusive; None for a stream
 
     def read(self) -> Iterator[Document]:
-        """Read the rows, including invalid ones."""
         rows = self.rows if self.last is None else self.rows.select(range(self.first, self.last))
         for number, row in enumerate(rows, start=self.first + 1):
             yield to_document(number, row.get(self.column), self.column)
 
 
 def find_sources(data: CorpusData, cache_dir: str | None) -> dict[str, Source]:
-    """Locate the documents of a corpus; text of files and streams is not read yet.
-
-    Args:
-        data: The corpus.
-        cache_dir: Folder for rows of the Hub and of tasks; None uses that of `datasets`.
-
-    Returns:
-        The source of ``train`` and, if the corpus has its own held-out text, ``validation``.
-
-    Raises:
-        ValueError: If a file or a dataset cannot be read or lacks the column.
-        OSError: If a file or a dataset does not exist.
-    """
+    """Locate the documents of a corpus by split; text of files and streams is not read yet."""
     if data.hub_id is not None:
         return _find_hub_sources(data, cache_dir)
     if data.dataset is None:
@@ -123,13 +88,7 @@ def find_sources(data: CorpusData, cache_dir: str | None) -> dict[str, Source]:
 def find_all_sources(
     corpora: Sequence[CorpusData], cache_dir: str | None
 ) -> list[dict[str, Source]]:
-    """Locate the documents of several corpora, as `find_sources` does for one.
-
-    Raises:
-        ValueError: If a file is used for training and held out, in one corpus or in two, or a file
-            or a dataset cannot be read or lacks the column.
-        OSError: If a file or a dataset does not exist.
-    """
+    """Locate the documents of corpora; no file may be used for training and held out."""
     located = [find_sources(data, cache_dir) for data in corpora]
     held = {
         file: data.where
@@ -161,10 +120,7 @@ def held_out(share: float) -> Iterator[int]:
 
 
 class CorpusTexts:
-    """The training documents of corpora, which can be read repeatedly.
-
-    They still include those that equal held-out ones.
-    """
+    """The training documents of corpora, including those that equal held-out ones."""
 
     def __init__(self, corpora: Sequence[CorpusData], cache_dir: str | Path | None = None) -> None:
         self._corpora = corpora

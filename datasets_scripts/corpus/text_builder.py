@@ -30,31 +30,19 @@ MAX_SMALL_VOCABULARY = 65_535  # tokens whose ids fit into two bytes
 
 @dataclass
 class TokenizedTextConfig(datasets.BuilderConfig):  # type: ignore[misc]
-    """Everything that determines the tokens of a text.
+    """Everything that determines the tokens of a text."""
 
-    Args:
-        key: Key of the source.
-        tokenizer: The tokenizer as JSON.
-        language: Code of the language whose sentences are split; None treats lines as sentences.
-        max_documents: Maximum documents.
-        splitter: Version of the sentence splitter.
-    """
-
-    key: str = ""
-    tokenizer: str = ""
-    language: str | None = None
+    key: str = ""  # of the source
+    tokenizer: str = ""  # as JSON
+    language: str | None = None  # None treats lines as sentences
     max_documents: int | None = None
-    splitter: str = ""
+    splitter: str = ""  # version of the sentence splitter
 
 
 class TokenizedText(datasets.ArrowBasedBuilder):  # type: ignore[misc]
     """One row for each document: its sentences as tokens, or where and why it is invalid.
 
     ``digest`` is equal for documents that differ only in white space.
-
-    Args:
-        source: The documents that ``key`` identifies.
-        **kwargs: Arguments of the base class and the configuration.
     """
 
     BUILDER_CONFIG_CLASS = TokenizedTextConfig
@@ -77,7 +65,7 @@ class TokenizedText(datasets.ArrowBasedBuilder):  # type: ignore[misc]
 
     def _split_generators(
         self,
-        dl_manager: datasets.DownloadManager,  # noqa: ARG002  (the base class passes it)
+        dl_manager: datasets.DownloadManager,
     ) -> list[datasets.SplitGenerator]:
         return [datasets.SplitGenerator(name="train", gen_kwargs={"shards": self.source.shards})]
 
@@ -102,19 +90,7 @@ class TokenizedText(datasets.ArrowBasedBuilder):  # type: ignore[misc]
 def build_tokens(
     data: CorpusData, source: Source, settings: str, num_proc: int | None, cache_dir: str | None
 ) -> datasets.Dataset:
-    """Tokenize the documents of a source, or load their tokens from the cache.
-
-    Args:
-        data: The corpus.
-        source: One of its sources.
-        settings: The tokenizer, from `describe_tokenizer`.
-        num_proc: Processes; None uses one for small texts, else all cores.
-        cache_dir: Folder for the tokens; None uses that of `datasets`.
-
-    Returns:
-        Rows with ``sentences`` and ``digest``, and for invalid documents ``file``, ``position`` and
-        ``problem``.
-    """
+    """Tokenize the documents of a source, or load their tokens from the cache."""
     builder = TokenizedText(
         source,
         cache_dir=cache_dir,
@@ -187,17 +163,11 @@ def _batch(
 
 
 class _Tokens(NamedTuple):
-    """Tokens of some documents.
+    """Tokens of some documents."""
 
-    Args:
-        counts: Sentences of each document, (D,).
-        lengths: Tokens of each sentence, none of them 0, (S,).
-        values: All tokens, (T,).
-    """
-
-    counts: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    values: NDArray[np.int64]
+    counts: NDArray[np.int64]  # sentences of each document, (D,)
+    lengths: NDArray[np.int64]  # tokens of each sentence, none of them 0, (S,)
+    values: NDArray[np.int64]  # all tokens, (T,)
 
 
 def _tokenize(tokenizer: Tokenizer, documents: list[list[str]]) -> _Tokens:

@@ -25,14 +25,6 @@ class TextRows:
     The content of a row depends only on the seed, the pass and its number. Every pass has as many
     rows as the first one: surplus rows are dropped, and missing ones are filled by repeating the
     first ones.
-
-    Args:
-        documents: The documents.
-        planner: Plans the rows of a pass.
-        has_pairs: Whether rows are pairs of segments.
-        special_ids: Ids of [CLS] and [SEP].
-        room: Maximum tokens of a row, without special tokens.
-        seed: Seed of all draws.
     """
 
     def __init__(
@@ -178,11 +170,7 @@ def _check_settings(name: str, packing: str, max_length: int, short_seq_prob: fl
 
 
 def _check_share(facts: Mapping[str, int | float], name: str, *, balanced_pairs: bool) -> None:
-    """Reject pairs that are useless for training, and warn about poor ones.
-
-    Raises:
-        ValueError: If all pairs are random, or they cannot be balanced.
-    """
+    """Reject pairs that are useless for training, and warn about poor ones."""
     share, rows = facts["random_share"], facts["rows"]
     advice = (
         "most documents have one sentence, which only a random one can follow; check the keys "

@@ -16,18 +16,11 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Selection:
-    """Some rows of a dataset, in order.
+    """Some rows of a dataset, in order."""
 
-    Args:
-        total: All rows of the dataset.
-        numbers: Row numbers, ascending, (K,), int64.
-        is_inverted: Whether the rows are all but these; a few held-out rows then also define the
-            others.
-    """
-
-    total: int
-    numbers: Numbers
-    is_inverted: bool
+    total: int  # all rows of the dataset
+    numbers: Numbers  # row numbers, ascending, (K,)
+    is_inverted: bool  # all rows but these, so that a few held-out rows suffice
 
     def __len__(self) -> int:
         return self.total - len(self.numbers) if self.is_inverted else len(self.numbers)
@@ -44,17 +37,11 @@ class Selection:
 
 
 class _Chunk(NamedTuple):
-    """Views of the buffers of a part of the column.
+    """Views of the buffers of a part of the column."""
 
-    Args:
-        documents: First sentence of each document, and the end, (D + 1,), int32.
-        sentences: First token of each sentence, and the end, int32.
-        tokens: All tokens, uint16 or int32.
-    """
-
-    documents: NDArray[np.int32]
-    sentences: NDArray[np.int32]
-    tokens: NDArray[Any]
+    documents: NDArray[np.int32]  # first sentence of each document, and the end, (D + 1,), int32
+    sentences: NDArray[np.int32]  # first token of each sentence, and the end, int32
+    tokens: NDArray[Any]  # all tokens, uint16 or int32
 
 
 class TokenizedDocuments:
@@ -62,11 +49,6 @@ class TokenizedDocuments:
 
     Only the table of chunks and the numbers of held-out documents are in memory. A pickled copy
     opens the same files.
-
-    Args:
-        parts: Datasets with a column ``sentences``, each with the rows that are documents.
-        split: Name of the split, for messages.
-        empty: Number of skipped documents without a token.
     """
 
     def __init__(
@@ -163,15 +145,7 @@ def find_digests(dataset: datasets.Dataset, rows: Numbers) -> NDArray[np.uint64]
 
 
 def find_equal(dataset: datasets.Dataset, digests: NDArray[np.uint64]) -> Numbers:
-    """Return the rows of a dataset whose digests are in a list.
-
-    Args:
-        dataset: Rows with a column ``digest``.
-        digests: The list, ascending, (D,).
-
-    Returns:
-        Numbers of the rows, ascending, int64.
-    """
+    """Return the rows whose digests are in an ascending list, (D,): their numbers, ascending."""
     equal, start = [np.empty(0, np.int64)], 0
     for chunk in dataset.data.column("digest").chunks if len(digests) else []:
         own = chunk.to_numpy()

@@ -32,14 +32,7 @@ class RowReader(Protocol):
 
 @dataclass
 class FileRowsConfig(datasets.BuilderConfig):  # type: ignore[misc]
-    """Files of a task and how to read them.
-
-    Args:
-        files: Path by split.
-        stamps: Size and modification time by split, so that an edited file is read again.
-        row_format: Converts records to rows.
-        file_format: How delimited files are written.
-    """
+    """Files of a task and how to read them."""
 
     files: dict[str, str] | None = None
     stamps: dict[str, tuple[int, int]] | None = None
@@ -79,12 +72,7 @@ def build_file_rows(
     file_format: FileFormat,
     cache_dir: str | None,
 ) -> datasets.DatasetDict:
-    """Build the rows of a task's files, or load them from the cache; invalid rows are included.
-
-    Raises:
-        ValueError: If a file cannot be read.
-        FileNotFoundError: If a file is missing.
-    """
+    """Build the rows of a task's files, or load them from the cache; invalid rows are included."""
     for path in files.values():
         check_file(path, suffixes)
     stats = {split: Path(path).stat() for split, path in files.items()}
@@ -105,17 +93,7 @@ def build_file_rows(
 def build_cached(
     builder: datasets.DatasetBuilder, *, is_large: bool, num_proc: int | None = None
 ) -> datasets.DatasetDict:
-    """Run a builder, or load its result from the cache.
-
-    Args:
-        builder: The builder.
-        is_large: Whether to show a progress bar.
-        num_proc: Processes that build the shards of its splits.
-
-    Raises:
-        ValueError: If a file cannot be read.
-        OSError: If a file is missing.
-    """
+    """Run a builder, or load its result from the cache."""
     with progress_bars(shown=is_large):
         try:
             builder.download_and_prepare(num_proc=num_proc)

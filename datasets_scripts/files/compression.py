@@ -40,11 +40,7 @@ def is_compressed(path: str) -> bool:
 
 @contextmanager
 def open_bytes(path: str) -> Iterator[IO[bytes]]:
-    """Open a file for reading its decompressed content.
-
-    Raises:
-        ValueError: If it is truncated, or not in the format of its suffix.
-    """
+    """Open a file for reading its decompressed content."""
     suffix = Path(path).suffix.lower()
     try:
         with OPENERS.get(suffix, _open_plain)(path) as file:
@@ -60,11 +56,7 @@ def open_bytes(path: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def open_text(path: str, newline: str | None = None) -> Iterator[TextIOWrapper]:
-    """Open a UTF-8 file, with or without a byte order mark, for reading its decompressed text.
-
-    Raises:
-        ValueError: If it is not UTF-8, is truncated, or not in the format of its suffix.
-    """
+    """Open a UTF-8 file, with or without a byte order mark, for reading its decompressed text."""
     try:
         with open_bytes(path) as raw, TextIOWrapper(raw, "utf-8-sig", newline=newline) as file:
             yield file

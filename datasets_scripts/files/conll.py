@@ -16,20 +16,10 @@ Lines = list[list[str]]
 
 
 def read_conll(path: str, columns: Sequence[str]) -> Iterator[Record]:
-    """Read a file sentence by sentence.
+    """Read a file sentence by sentence: lists by column, and ``document``, its number.
 
-    Args:
-        path: The file.
-        columns: Numbers of the columns to read, from 0, or from -1 backward from the last.
-
-    Yields:
-        A record for each sentence: by column a list with a value for each token, and ``document``,
-        the number of the document. A sentence with a line that has not as many columns as the first
-        line of the file is invalid.
-
-    Raises:
-        ValueError: If the file has no tokens, is not UTF-8, or has no such column.
-        FileNotFoundError: If the file does not exist.
+    Columns are numbers from 0, or from -1 backward from the last. A sentence with a line that has
+    not as many columns as the first line of the file is invalid.
     """
     count = count_columns(path)
     places = {column: _find_column(path, column, count) for column in columns}
@@ -51,12 +41,7 @@ def read_conll(path: str, columns: Sequence[str]) -> Iterator[Record]:
 
 
 def count_columns(path: str) -> int:
-    """Count the columns of the first token.
-
-    Raises:
-        ValueError: If the file has no tokens.
-        FileNotFoundError: If the file does not exist.
-    """
+    """Count the columns of the first token."""
     if (first := next((lines for _, lines in _group_lines(path) if lines), None)) is None:
         raise ValueError(f"{path}: the file has no tokens")
     return len(first[0])

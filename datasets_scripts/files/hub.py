@@ -20,19 +20,7 @@ def read_hub(
     extra_tests: Mapping[str, str],
     cache_dir: str | None,
 ) -> datasets.DatasetDict:
-    """Fetch the splits of a task from the Hub, with their columns unchanged.
-
-    Args:
-        owner: The task, for messages: ``task 'sst'``.
-        hub_id: ``owner/name`` or ``owner/name:config``, or a local folder.
-        required_columns: Returns the required columns of a split.
-        extra_tests: Ids of other datasets, by the split that their test rows become.
-        cache_dir: Folder for what is fetched.
-
-    Raises:
-        ValueError: If the dataset has no such configuration, or a split or a column is missing.
-        OSError: If the dataset does not exist or cannot be reached.
-    """
+    """Fetch the splits of a task from the Hub, unchanged, and other test sets as further splits."""
     path, config = split_hub_id(hub_id)
     where = f"{owner}: dataset {hub_id!r}"
     with readable_hub(where):
@@ -57,15 +45,7 @@ def read_hub(
 
 @contextmanager
 def readable_hub(where: str) -> Iterator[None]:
-    """Turn errors of a dataset on the Hub into one line that tells the user what to do.
-
-    Args:
-        where: The dataset and its owner.
-
-    Raises:
-        ValueError: If it has no such configuration, or cannot be parsed.
-        OSError: If it does not exist or cannot be reached.
-    """
+    """Turn errors of a dataset on the Hub into one line that tells the user what to do."""
     try:
         yield
     except OSError as error:

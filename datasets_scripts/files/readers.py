@@ -20,17 +20,11 @@ DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 
 @dataclass(frozen=True)
 class FileFormat:
-    """How the delimited files of a dataset are written.
+    """How the delimited files of a dataset are written."""
 
-    Args:
-        delimiter: Separator; None derives it from the suffix.
-        quoting: Whether a quoted field may contain separators; if not, quotes are plain text.
-        header: Columns of training and validation files without a header line.
-    """
-
-    delimiter: str | None = None
-    quoting: bool = True
-    header: tuple[str, ...] | None = None
+    delimiter: str | None = None  # None derives it from the suffix
+    quoting: bool = True  # whether a quoted field may contain separators, or quotes are text
+    header: tuple[str, ...] | None = None  # of training and validation files without a header line
 
 
 PLAIN_FORMAT = FileFormat()
@@ -38,19 +32,12 @@ PLAIN_FORMAT = FileFormat()
 
 @dataclass(frozen=True)
 class Record:
-    """One record of a file.
+    """One record of a file."""
 
-    Args:
-        line: First line of the record, from 1; in Parquet files and on the Hub its row, from 1.
-        values: Values by column; empty if the record could not be read.
-        problem: Why it could not be read, else empty.
-        is_multiline: Whether each item of its lists is on its own line, as in CoNLL columns.
-    """
-
-    line: int
-    values: Mapping[str, Any]
-    problem: str = ""
-    is_multiline: bool = False
+    line: int  # its first one, from 1; in Parquet files and on the Hub its row
+    values: Mapping[str, Any]  # by column; empty if the record could not be read
+    problem: str = ""  # why it could not be read, else empty
+    is_multiline: bool = False  # whether each item of its lists is on its own line
 
     def line_of(self, item: int) -> int:
         """Return the line of an item of its lists."""
@@ -60,20 +47,7 @@ class Record:
 def read_records(
     path: str, columns: tuple[str, ...], *, file_format: FileFormat = PLAIN_FORMAT
 ) -> Iterator[Record]:
-    """Read a file record by record.
-
-    Args:
-        path: The file; its suffix determines the format.
-        columns: Required columns.
-        file_format: How a delimited file is written.
-
-    Yields:
-        Every record, including invalid ones.
-
-    Raises:
-        ValueError: If the file is not in the format of its suffix, or a column is missing.
-        FileNotFoundError: If the file does not exist.
-    """
+    """Read a file record by record, including invalid ones; its suffix determines the format."""
     check_file(path)
     suffix = find_suffix(path)
     if suffix == ".parquet":
@@ -92,16 +66,7 @@ def read_records(
 
 
 def check_file(path: str, suffixes: tuple[str, ...] | None = FILE_SUFFIXES) -> None:
-    """Reject a file that is missing, empty, or in an unknown format.
-
-    Args:
-        path: The file.
-        suffixes: The known formats; None accepts any.
-
-    Raises:
-        ValueError: If the file is empty or its suffix unknown.
-        FileNotFoundError: If the file does not exist.
-    """
+    """Reject a file that is missing, empty, or in none of the given formats; None accepts any."""
     if not Path(path).is_file():
         raise FileNotFoundError(
             f"{path}: there is no such file; check the path and the data_dir that contains it"
@@ -172,17 +137,7 @@ def _row_to_record(line: int, header: list[str], values: list[str]) -> Record:
 def check_header(
     path: str, header: list[str], columns: tuple[str, ...], delimiter: str = ""
 ) -> None:
-    """Reject a file without a required column.
-
-    Args:
-        path: The file, for the message.
-        header: Its columns.
-        columns: Required columns.
-        delimiter: Separator of a delimited file.
-
-    Raises:
-        ValueError: If a column is missing.
-    """
+    """Reject a file without a required column."""
     missing = [column for column in columns if column not in header]
     if not missing:
         return

@@ -12,19 +12,9 @@ SQUAD_SUFFIXES = (".json", ".jsonl", ".parquet")
 
 
 def read_squad(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
-    """Read a file question by question.
+    """Read a file question by question, including invalid ones.
 
-    Args:
-        path: SQuAD's JSON; JSON with a list of questions as ``data``; JSON lines; or Parquet.
-        columns: Required columns.
-
-    Yields:
-        Every question, including invalid ones. ``line`` is that of JSON lines, else the number of
-        the question, from 1.
-
-    Raises:
-        ValueError: If the file has another format, or a column is missing.
-        FileNotFoundError: If the file does not exist.
+    The ``line`` of a question of JSON is its number, from 1.
     """
     check_file(path, SQUAD_SUFFIXES)
     content = _read_json(path) if find_suffix(path) == ".json" else None

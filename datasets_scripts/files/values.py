@@ -11,16 +11,7 @@ Converter = Callable[[str, Any], Any]
 def convert_keys(
     owner: str, mapping: Mapping[str, Any], converters: Mapping[str, Converter]
 ) -> dict[str, Any]:
-    """Convert the values of a recipe; keys without a value are left out.
-
-    Args:
-        owner: Owner of the keys, for messages: ``task 'sst'``.
-        mapping: Values by key, as parsed from YAML.
-        converters: Conversion by key; all other values are text.
-
-    Raises:
-        ValueError: If a value has the wrong type; the message names owner, key and value.
-    """
+    """Convert the values of a recipe, text by default; keys without a value are left out."""
     return {
         key: converters.get(key, to_text)(f"{owner}: {key}={value!r}", value)
         for key, value in mapping.items()
@@ -103,16 +94,7 @@ def to_range(where: str, value: Any) -> tuple[float, float]:
 
 
 def to_count(where: str, value: Any, least: int = 1) -> int:
-    """Check an integer.
-
-    Args:
-        where: Owner and key, for the message.
-        value: As parsed from YAML.
-        least: The smallest allowed value.
-
-    Raises:
-        ValueError: If it is not an integer, or too small.
-    """
+    """Check an integer."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{where}: expected an integer of at least {least}")
     return value

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from datasets_scripts.files.readers import Record, shorten
 
@@ -16,23 +16,20 @@ MAX_LABELS_SHOWN = 10
 class ClassificationFormat(SentenceFormat):
     """Rows whose ``label`` is the number of a class."""
 
-    problem_type: ClassVar[str] = "classification"
-    text_counts: ClassVar[tuple[int, ...]] = (1, 2)
-    has_classes: ClassVar[bool] = True
-    own_keys: ClassVar[tuple[str, ...]] = ("label_column", "labels")
-    loss_type: ClassVar[str] = "int64"
+    problem_type = "classification"
+    text_counts = (1, 2)
+    has_classes = True
+    own_keys = ("label_column", "labels")
+    loss_type = "int64"
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """Names of the classes."""
         return self.labels
 
     def expected_labels(self, count: int = 2) -> tuple[str, ...] | None:
-        """Stand in for the labels of a task whose rows have not been read."""
         return self.labels or tuple(map(str, range(count)))
 
     def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:
-        """Infer the names of the classes from the training rows, if the recipe has none."""
         train = sources["train"]
         labels = self.labels or train.class_names(self) or infer_labels(train.labels(self))
         if len(labels) < 2:
@@ -43,7 +40,6 @@ class ClassificationFormat(SentenceFormat):
         return replace(self, labels=labels)
 
     def from_hub(self, number: int, values: Row, names: tuple[str, ...] | None) -> Record:
-        """Make a record of a row of the Hub, with the name of its class instead of the number."""
         label: Any = values.get(self.label_column or "")
         has_names = names is not None and set(names) == set(self.labels or ())
         if names is not None and has_names and isinstance(label, int) and 0 <= label < len(names):
@@ -51,7 +47,6 @@ class ClassificationFormat(SentenceFormat):
         return Record(number + 1, values)
 
     def parse_label(self, text: str) -> int:
-        """Return the number of a class, which may be given by name or by number."""
         labels = self.labels or ()
         if text in labels:
             return labels.index(text)

@@ -1,9 +1,7 @@
 """Problem types that learn from running text: their rows come from the corpus room."""
 
-from typing import ClassVar
-
 
 class CorpusText:
     """Marks a problem type without a format of rows; `make_text_rows` makes its rows."""
 
-    reads_corpus: ClassVar[bool] = True
+    reads_corpus = True

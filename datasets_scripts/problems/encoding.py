@@ -70,11 +70,7 @@ def tokenize_rows(
     truncation: str = "head",
     label_type: str = "int64",
 ) -> datasets.Dataset:
-    """Tokenize rows as `encode_rows` does, with one sequence for each text or for all of them.
-
-    Raises:
-        ValueError: If ``truncation`` is unknown.
-    """
+    """Tokenize rows as `encode_rows` does, with one sequence for each text or for all of them."""
     if truncation not in HEAD_SHARES:
         raise ValueError(f"truncation={truncation!r}; known: {', '.join(HEAD_SHARES)}")
     # The first call sets the tokenizer's truncation. Made here, the state of the tokenizer and
@@ -99,16 +95,7 @@ def tokenize_rows(
 
 
 def check_pair_encoding(kind: str, given: str | None, allowed: Sequence[str | None]) -> None:
-    """Reject an encoding of pairs that does not fit the rows.
-
-    Args:
-        kind: What the rows are, for the message.
-        given: The encoding.
-        allowed: Encodings that fit.
-
-    Raises:
-        ValueError: If it is not among them.
-    """
+    """Reject an encoding of pairs that does not fit the rows."""
     if given not in allowed:
         raise ValueError(
             f"pair_encoding={given!r}, but the rows are {kind}; allowed: "
@@ -117,18 +104,10 @@ def check_pair_encoding(kind: str, given: str | None, allowed: Sequence[str | No
 
 
 def choose_tokens(special: Sequence[int], max_length: int, head_share: float) -> list[int]:
-    """Choose the tokens of a sequence to keep.
+    """Choose the tokens of a sequence to keep, including all special ones; returns their positions.
 
-    All special tokens are kept. The longer of two texts loses tokens first, until both have the
-    same length, as with ``truncation="longest_first"`` of a tokenizer.
-
-    Args:
-        special: For each token 1 if the tokenizer added it, as [CLS] and [SEP], else 0, (T,).
-        max_length: Maximum tokens to keep, including special tokens.
-        head_share: Share of the kept tokens of a text that comes from its start, in [0, 1].
-
-    Returns:
-        Their positions, ascending.
+    ``special`` (T,) is 1 for a token that the tokenizer added. The longer of two texts loses tokens
+    first, until both have the same length, as with ``truncation="longest_first"``.
     """
     places = range(len(special))
     if len(special) <= max_length:

@@ -1,7 +1,6 @@
 """Pairs of sentences that mean the same or not."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from datasets_scripts.files.readers import shorten
 
@@ -12,17 +11,15 @@ from .sentences import SentenceFormat, parse_number
 class ParaphraseFormat(SentenceFormat):
     """Rows whose ``label`` is 0 or 1."""
 
-    problem_type: ClassVar[str] = "paraphrase"
-    has_classes: ClassVar[bool] = True
-    text_counts: ClassVar[tuple[int, ...]] = (2,)
+    problem_type = "paraphrase"
+    has_classes = True
+    text_counts = (2,)
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the classes."""
         return ("0", "1")
 
     def parse_label(self, text: str) -> int:
-        """Convert a label."""
         number = parse_number(text)
         if number not in {0.0, 1.0}:
             raise ValueError(f"label {shorten(text)!r} is out of range; allowed are 0 and 1")

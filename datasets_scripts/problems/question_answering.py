@@ -40,23 +40,17 @@ class QuestionFormat(RowFormat):
     ``{"text": ..., "answer_start": ...}``; those of an unanswerable question are empty.
     """
 
-    problem_type: ClassVar[str] = "question_answering"
-    text_counts: ClassVar[tuple[int, ...]] = (2,)
+    problem_type = "question_answering"
+    text_counts = (2,)
     default_keys: ClassVar[Mapping[str, Any]] = {
         "text_columns": ("question", "context"),
         "label_column": ANSWER_COLUMN,
     }
-    file_suffixes: ClassVar[tuple[str, ...] | None] = SQUAD_SUFFIXES
-    helper_columns: ClassVar[tuple[str, ...]] = ("moved",)
+    file_suffixes = SQUAD_SUFFIXES
+    helper_columns = ("moved",)
 
     @property
     def features(self) -> datasets.Features:
-        """Columns of the rows.
-
-        ``answers`` and ``answer_starts``, in characters, are parallel. ``label`` is 1 with an
-        answer, 0 without, and None if unknown. ``moved`` counts answers that are not at their
-        start, but elsewhere in the passage.
-        """
         return make_features(
             id="string",
             sentence1="string",
@@ -71,13 +65,11 @@ class QuestionFormat(RowFormat):
         self,
         path: str,
         split: str,
-        file_format: FileFormat = PLAIN_FORMAT,  # noqa: ARG002  (the files are never delimited)
+        file_format: FileFormat = PLAIN_FORMAT,
     ) -> Iterator[Record]:
-        """Read the questions of a file."""
         return read_squad(path, self.required_columns(split))
 
     def to_row(self, record: Record, number: int, split: str) -> Row:
-        """Convert a question."""
         texts = [record.values.get(column) for column in self.text_columns]
         question, passage = map(text_or_empty, texts)
         row_id = normalize_value(record.values.get(self.id_column or "id"))
@@ -98,14 +90,6 @@ class QuestionFormat(RowFormat):
         }
 
     def check_split(self, rows: datasets.Dataset, where: str, split: str) -> datasets.Dataset:
-        """Mark duplicate ids, and reject a split without any answer.
-
-        Test questions whose lists of answers are all empty have secret answers: they lose their
-        labels.
-
-        Raises:
-            ValueError: If no training or validation question has an answer.
-        """
         is_unanswered = set(rows["label"][:]) == {0}
         if is_unanswered and not is_test(split):
             raise ValueError(
@@ -123,8 +107,7 @@ class QuestionFormat(RowFormat):
             return rows
         return rows.remove_columns("problem").add_column("problem", problems)
 
-    def count(self, where: str, valid: datasets.Dataset, drawn: datasets.Dataset) -> dict[str, int]:  # noqa: ARG002
-        """Count the answers that were moved, and warn about them."""
+    def count(self, where: str, valid: datasets.Dataset, drawn: datasets.Dataset) -> dict[str, int]:
         moved = sum(valid["moved"])
         if moved:
             logger.warning(
@@ -136,29 +119,21 @@ class QuestionFormat(RowFormat):
         return {"moved_answers": moved}
 
     def texts(self, rows: datasets.Dataset) -> Iterator[str]:
-        """Yield all questions and passages, row by row."""
         pairs = zip(rows["sentence1"][:], rows["sentence2"][:], strict=True)
         return (text for pair in pairs for text in pair)
 
     def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
-        """Tokenize questions with windows of their passages; see `WindowSizes`."""
         given = {name: size for name, size in options.items() if size is not None}
         return encode_questions(rows, tokenizer, WindowSizes(**given))
 
     def head_facts(self, train: datasets.Dataset) -> dict[str, Any]:
-        """Describe the training rows as far as a head depends on them."""
         return super().head_facts(train) | {"has_unanswerable": 0 in train.unique("label")}
 
     def references(self, rows: datasets.Dataset) -> NDArray[Any] | None:
-        """Return the texts of the answers of each question, (N,) of lists."""
         return np.fromiter(rows["answers"][:], dtype=object)
 
     def _parse_answers(self, values: Mapping[str, Any], passage: str, split: str) -> Row:
-        """Read the answers of a question, and locate them in its passage.
-
-        Raises:
-            ValueError: If they have another form, are missing, or one is not in the passage.
-        """
+        """Read the answers of a question, and locate them in its passage."""
         given = _list_answers(values.get(self.label_column or ""))
         if values.get("is_impossible"):
             if given:
@@ -180,19 +155,7 @@ class QuestionFormat(RowFormat):
 
 
 def find_answer(passage: str, text: str, start: int) -> int:
-    """Return where an answer begins in its passage.
-
-    Args:
-        passage: The passage.
-        text: The answer.
-        start: Its declared start, in characters.
-
-    Returns:
-        ``start`` if it is there, else the start of its nearest occurrence, the first of two.
-
-    Raises:
-        ValueError: If it is not in the passage.
-    """
+    """Return where an answer begins in its passage: at ``start``, else its nearest occurrence."""
     if not text.strip():
         raise ValueError("an answer without text")
     if start >= 0 and passage.startswith(text, start):
@@ -209,11 +172,7 @@ def find_answer(passage: str, text: str, start: int) -> int:
 
 
 def _list_answers(given: Any) -> list[tuple[str, int]] | None:
-    """List answers with their starts; None if there is no value.
-
-    Raises:
-        ValueError: If they have another form.
-    """
+    """List answers with their starts; None if there is no value."""
     if given is None:
         return None
     try:

@@ -118,7 +118,7 @@ class RowFormat(ABC):
         ids = () if self.id_column is None else (self.id_column,)
         return (*self.text_columns, *label, *ids)
 
-    def from_hub(self, number: int, values: Row, names: tuple[str, ...] | None) -> Record:  # noqa: ARG002
+    def from_hub(self, number: int, values: Row, names: tuple[str, ...] | None) -> Record:
         """Make a record of a row of the Hub.
 
         Args:
@@ -128,7 +128,7 @@ class RowFormat(ABC):
         """
         return Record(number + 1, values)
 
-    def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:  # noqa: ARG002
+    def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:
         """Complete what only the rows can tell, such as the names of the classes.
 
         Args:
@@ -140,7 +140,7 @@ class RowFormat(ABC):
         """
         return self
 
-    def check_split(self, rows: datasets.Dataset, where: str, split: str) -> datasets.Dataset:  # noqa: ARG002
+    def check_split(self, rows: datasets.Dataset, where: str, split: str) -> datasets.Dataset:
         """Check all rows of a split together; returns them with more problems marked.
 
         Args:
@@ -155,9 +155,9 @@ class RowFormat(ABC):
 
     def count(
         self,
-        where: str,  # noqa: ARG002
-        valid: datasets.Dataset,  # noqa: ARG002
-        drawn: datasets.Dataset,  # noqa: ARG002
+        where: str,
+        valid: datasets.Dataset,
+        drawn: datasets.Dataset,
     ) -> dict[str, int]:
         """Count facts about a split that only this problem type has.
 
@@ -178,7 +178,7 @@ class RowFormat(ABC):
         """Names of the classes that rows can be drawn and counted by; None without."""
         return None
 
-    def expected_labels(self, count: int = 2) -> tuple[str, ...] | None:  # noqa: ARG002
+    def expected_labels(self, count: int = 2) -> tuple[str, ...] | None:
         """Stand in for the labels of a task whose rows have not been read."""
         return self.labels
 

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import datasets
 
@@ -35,33 +35,26 @@ UNDECIDED = "undecided"  # the problem of a row on which the annotators did not 
 class SentenceFormat(RowFormat):
     """Rows with ``sentence1``, ``sentence2`` (pairs only) and ``label``."""
 
-    row_type: ClassVar[str] = "int64"  # of the label in rows
-    loss_type: ClassVar[str] = "float32"  # of the label in encoded rows
+    row_type = "int64"  # of the label in rows
+    loss_type = "float32"  # of the label in encoded rows
 
     @abstractmethod
     def parse_label(self, text: str) -> float | int:
-        """Convert a label.
-
-        Raises:
-            ValueError: If it is none; the message is the problem of the row.
-        """
+        """Convert a label; the message of a ValueError is the problem of the row."""
 
     @property
     def features(self) -> datasets.Features:
-        """Columns of the rows."""
         sentences = dict.fromkeys(self._sentence_names(), "string")
         return make_features(id="string", **sentences, label=self.row_type)
 
     def read(
         self, path: str, split: str, file_format: FileFormat = PLAIN_FORMAT
     ) -> Iterator[Record]:
-        """Read the records of a file; test files always have a header line."""
         if is_test(split):
             file_format = replace(file_format, header=None)
         return read_records(path, self.required_columns(split), file_format=file_format)
 
     def to_row(self, record: Record, number: int, split: str) -> Row:
-        """Convert a record."""
         texts = [record.values.get(column) for column in self.text_columns]
         row_id = normalize_value(record.values.get(self.id_column or "id"))
         label, problem = self._find_label(record, split)
@@ -79,12 +72,10 @@ class SentenceFormat(RowFormat):
         }
 
     def texts(self, rows: datasets.Dataset) -> Iterator[str]:
-        """Yield the sentences of all rows, row by row."""
         columns = [rows[name][:] for name in self._sentence_names()]
         return (text for row in zip(*columns, strict=True) for text in row)
 
     def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
-        """Tokenize sentences; see `encode_rows`."""
         return encode_rows(rows, tokenizer, label_type=self.loss_type, **options)
 
     def _sentence_names(self) -> list[str]:
@@ -111,11 +102,7 @@ class SentenceFormat(RowFormat):
 
 
 def parse_number(text: str) -> float:
-    """Convert a label to a number.
-
-    Raises:
-        ValueError: If it is not a finite number.
-    """
+    """Convert a label to a number."""
     number = {"true": "1", "false": "0"}.get(text.lower(), text)
     if not is_numeral(number):
         raise ValueError(f"label {shorten(text)!r} is not a number")

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from datasets_scripts.files.readers import shorten
 
@@ -13,15 +12,14 @@ from .sentences import SentenceFormat, parse_number
 class SimilarityFormat(SentenceFormat):
     """Rows whose ``label`` is a score in ``score_range``."""
 
-    problem_type: ClassVar[str] = "similarity"
-    text_counts: ClassVar[tuple[int, ...]] = (2,)
-    own_keys: ClassVar[tuple[str, ...]] = ("label_column", "score_range")
-    required_keys: ClassVar[tuple[str, ...]] = ("text_columns", "label_column", "score_range")
-    hub_keys: ClassVar[tuple[str, ...]] = required_keys
-    row_type: ClassVar[str] = "float32"
+    problem_type = "similarity"
+    text_counts = (2,)
+    own_keys = ("label_column", "score_range")
+    required_keys = ("text_columns", "label_column", "score_range")
+    hub_keys = required_keys
+    row_type = "float32"
 
     def parse_label(self, text: str) -> float:
-        """Convert a score."""
         number = parse_number(text)
         low, high = self.score_range or (-math.inf, math.inf)
         if not low <= number <= high:

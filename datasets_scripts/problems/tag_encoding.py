@@ -15,30 +15,19 @@ Pieces = list[list[int]]
 
 
 class Window(NamedTuple):
-    """A part of a sentence, with labels for some of its words.
+    """A part of a sentence, with labels for some of its words."""
 
-    Args:
-        start: First word.
-        end: Last word, exclusive.
-        first: First labeled word.
-        last: Last labeled word, exclusive.
-    """
-
-    start: int
-    end: int
-    first: int
-    last: int
+    start: int  # first word
+    end: int  # last word, exclusive
+    first: int  # first labeled word
+    last: int  # last labeled word, exclusive
 
 
 def cut_windows(sizes: Sequence[int], room: int) -> list[Window]:
-    """Split a long sentence into windows that overlap by about half.
+    """Split a long sentence into windows of at most ``room`` tokens that overlap by about half.
 
     Every word is labeled once, in the window with most context on its shorter side (the maximum
-    context rule of Devlin et al. 2019 for answers).
-
-    Args:
-        sizes: Tokens of each word, at most ``room``.
-        room: Maximum tokens of a window.
+    context rule of Devlin et al. 2019 for answers). ``sizes`` are the tokens of each word.
     """
     ends = [0, *accumulate(sizes)]
     if ends[-1] <= room:

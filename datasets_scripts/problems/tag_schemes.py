@@ -24,18 +24,8 @@ def is_span_tag(tag: str) -> bool:
 def find_scheme(path: str, sentences: Iterable[TaggedRecord], declared: str | None) -> str:
     """Detect the scheme of a file, or check that it has the declared one.
 
-    Args:
-        path: The file, for messages.
-        sentences: Its sentences; all are read.
-        declared: ``iob1``, ``iob2``, ``iob`` for spans that begin as in either, ``plain`` for tags
-            of single tokens; None detects the scheme.
-
-    Returns:
-        The scheme; ``iob2`` without any span, and ``plain`` if no tag but ``O`` looks like part of
-        one.
-
-    Raises:
-        ValueError: If schemes are mixed, or another one was declared; the message has the line.
+    ``iob`` declares spans that begin as in IOB1 or IOB2, ``plain`` tags of single tokens. The
+    scheme is ``iob2`` without any span, and ``plain`` if no tag but ``O`` looks like part of one.
     """
     first = _find_evidence(sentences)
     if declared == "plain":
@@ -104,12 +94,7 @@ def to_iob2(tags: Sequence[str]) -> list[str]:
 
 
 def list_tags(tags: Iterable[str], scheme: str) -> tuple[str, ...]:
-    """List the names of all tags: ``O`` first, and both for every type of span.
-
-    Args:
-        tags: All occurring tags.
-        scheme: Their scheme.
-    """
+    """List the names of all tags: ``O`` first, and both for every type of span."""
     distinct = set(tags)
     if scheme == "plain":
         return tuple(sorted(distinct, key=lambda tag: (tag != OUTSIDE, tag)))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import datasets
 import numpy as np
@@ -23,41 +23,29 @@ MAX_TAGS_SHOWN = 20
 
 @dataclass(frozen=True)
 class TagFormat(RowFormat):
-    """Rows with ``words``, ``tags`` (numbers) and ``document`` (a number).
+    """Rows with ``words``, ``tags`` (numbers) and ``document`` (a number)."""
 
-    ``text_columns`` and ``label_column`` are the columns of words and tags, by default 0 and -1 of
-    CoNLL columns, else ``tokens`` and ``tags``.
+    scheme: str | None = None  # None detects it
+    document_column: str | None = None  # column of the number of the document, not for CoNLL's
+    document_context: bool = False  # whether to encode a sentence with its neighbors
+    tag_names: tuple[str, ...] | None = None  # set by `resolve`; those of spans are in IOB2
+    num_columns: int = 0  # of the training file, set by `resolve`; 0 if unknown
 
-    Args:
-        scheme: Tagging scheme; None detects it. After `resolve` it is ``plain`` or one of spans.
-        document_column: Column of the number of the document, of other files than CoNLL's.
-        document_context: Whether to encode a sentence with its neighbors in the document.
-        tag_names: Names of the tags, set by `resolve`; those of spans are in IOB2.
-        num_columns: Columns of the training file, set by `resolve`; 0 if it is unknown.
-    """
-
-    scheme: str | None = None
-    document_column: str | None = None
-    document_context: bool = False
-    tag_names: tuple[str, ...] | None = None
-    num_columns: int = 0
-
-    problem_type: ClassVar[str] = "token_classification"
-    text_counts: ClassVar[tuple[int, ...]] = (0, 1)
-    own_keys: ClassVar[tuple[str, ...]] = (
+    problem_type = "token_classification"
+    text_counts = (0, 1)
+    own_keys = (
         "label_column",
         "labels",
         "scheme",
         "document_column",
         "document_context",
     )
-    required_keys: ClassVar[tuple[str, ...]] = ()
-    file_suffixes: ClassVar[tuple[str, ...] | None] = None
-    label_name: ClassVar[str] = "tags"
+    required_keys = ()
+    file_suffixes = None
+    label_name = "tags"
 
     @property
     def features(self) -> datasets.Features:
-        """Columns of the rows."""
         return make_features(
             id="string",
             words=datasets.List(datasets.Value("string")),
@@ -67,20 +55,17 @@ class TagFormat(RowFormat):
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
-        """Names of the tags."""
         return self.tag_names or self.labels
 
-    def expected_labels(self, count: int = 2) -> tuple[str, ...] | None:  # noqa: ARG002
-        """Stand in for the tags of a task whose rows have not been read."""
+    def expected_labels(self, count: int = 2) -> tuple[str, ...] | None:
         return self.labels or ("O", "B-X")
 
     def read(
         self,
         path: str,
         split: str,
-        file_format: FileFormat = PLAIN_FORMAT,  # noqa: ARG002  (the files are never delimited)
+        file_format: FileFormat = PLAIN_FORMAT,
     ) -> Iterator[Record]:
-        """Read the sentences of a file; a test file with fewer columns has no tags."""
         if find_suffix(path) in RECORD_SUFFIXES:
             for number, record in enumerate(read_records(path, self.required_columns(split))):
                 yield self._check_lists(record, number)
@@ -102,24 +87,17 @@ class TagFormat(RowFormat):
             )
 
     def required_columns(self, split: str) -> tuple[str, ...]:
-        """Return the columns that a split must have; test rows need no tags."""
         word, tag = self._columns("tokens", "tags")
         return (word,) if is_test(split) else (word, tag)
 
     def from_hub(self, number: int, values: Row, names: tuple[str, ...] | None) -> Record:
-        """Make a record of a row of the Hub, with the names of its tags."""
         _, tag = self._columns("tokens", "tags")
         tags = values.get(tag)
         if names is not None and isinstance(tags, list):
             values = {**values, tag: [_name_tag(each, names) for each in tags]}
         return self._check_lists(Record(number + 1, values), number)
 
-    def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:  # noqa: ARG002
-        """Detect the schemes of all splits and list the tags of the training rows.
-
-        Raises:
-            ValueError: If schemes are mixed, or the training rows have fewer than two tags.
-        """
+    def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:
         paths = [source.path for source in sources.values() if source.path is not None]
         conll = [path for path in paths if find_suffix(path) not in RECORD_SUFFIXES]
         counted = replace(self, num_columns=count_columns(conll[0])) if conll else self
@@ -140,7 +118,6 @@ class TagFormat(RowFormat):
         return replace(counted, scheme=scheme, tag_names=names)
 
     def to_row(self, record: Record, number: int, split: str) -> Row:
-        """Convert a sentence."""
         values, problem, line = record.values, record.problem, record.line
         tags = values.get("tags")
         numbers = None
@@ -159,20 +136,16 @@ class TagFormat(RowFormat):
             "problem": problem,
         }
 
-    def count(self, where: str, valid: datasets.Dataset, drawn: datasets.Dataset) -> dict[str, int]:  # noqa: ARG002
-        """Count the words."""
+    def count(self, where: str, valid: datasets.Dataset, drawn: datasets.Dataset) -> dict[str, int]:
         return {"words": sum(map(len, drawn["words"]))}
 
     def texts(self, rows: datasets.Dataset) -> Iterator[str]:
-        """Yield the sentences, their words joined by spaces."""
         return (" ".join(words) for words in rows["words"][:])
 
     def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
-        """Tokenize sentences; see `encode_tagged`."""
         return encode_tagged(rows, tokenizer, document_context=self.document_context, **options)
 
     def references(self, rows: datasets.Dataset) -> NDArray[Any] | None:
-        """Return the names of the tags of each sentence, (N,) of lists."""
         names = self.label_names or ()
         return np.fromiter(([names[tag] for tag in tags] for tags in rows["tags"][:]), dtype=object)
 

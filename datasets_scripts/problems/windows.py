@@ -100,15 +100,9 @@ def encode_questions(
 
 
 def cut_windows(length: int, room: int, doc_stride: int) -> list[Span]:
-    """Split a passage into windows.
+    """Split a passage of ``length`` tokens into windows: first and last token (exclusive) of each.
 
-    Args:
-        length: Tokens of the passage.
-        room: Maximum tokens of a window.
-        doc_stride: Tokens from the start of a window to the start of the next one.
-
-    Returns:
-        First and last token (exclusive) of each window; one empty window for an empty passage.
+    They begin every ``doc_stride`` tokens; an empty passage has one empty window.
     """
     step = min(room, doc_stride)
     starts = range(0, max(1, length - room + step), step)
@@ -118,15 +112,9 @@ def cut_windows(length: int, room: int, doc_stride: int) -> list[Span]:
 def share_tokens(windows: Sequence[Span]) -> list[Span]:
     """Assign every token of a passage to the window in which it has most context.
 
-    The context is ``min(left, right) + 0.01 * length of the window``; the first of two windows
-    wins a tie. As left and right context change by one per token, the tokens of a window are
+    The context is ``min(left, right) + 0.01 * length of the window``; the first of two windows wins
+    a tie. As left and right context change by one per token, the tokens of a window are
     consecutive, and only neighboring windows need to be compared.
-
-    Args:
-        windows: First and last token (exclusive) of each window, from `cut_windows`.
-
-    Returns:
-        First and last token (exclusive) that each window owns.
     """
     cuts = [0]
     for left, right in pairwise(windows):

@@ -4,17 +4,11 @@ from typing import NamedTuple
 
 
 class Theme(NamedTuple):
-    """What a document is about; no two themes share a noun.
-
-    Args:
-        place: Where the work is done.
-        worker: Who works there.
-        steps: The work, a verb and a thing each, in order.
-    """
+    """What a document is about; no two themes share a noun."""
 
     place: str
     worker: str
-    steps: tuple[str, ...]
+    steps: tuple[str, ...]  # a verb and a thing each, in order
 
 
 def _theme(place: str, worker: str, *steps: str) -> Theme:

@@ -26,14 +26,7 @@ class _Story(NamedTuple):
 
 
 def generate_documents(seed: int = SEED) -> dict[str, list[str]]:
-    """Generate the splits of the built-in text.
-
-    Args:
-        seed: Seed of all choices; the same seed gives the same documents.
-
-    Returns:
-        Documents by split, of ten to sixteen sentences, one per line.
-    """
+    """Generate the documents by split, of ten to sixteen sentences, one per line."""
     rng = random.Random(f"sample_text {seed}")
     seen: set[tuple[str, frozenset[str]]] = set()  # themes with their names
     splits: dict[str, list[str]] = {}

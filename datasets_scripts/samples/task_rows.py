@@ -20,18 +20,7 @@ Row = dict[str, Any]
 
 
 def generate_rows(dataset: str, seed: int = SEED) -> dict[str, list[Row]]:
-    """Generate the splits of a sample.
-
-    Args:
-        dataset: ``sample_sst``, ``sample_quora`` or ``sample_sts``.
-        seed: Seed of all choices; the same seed gives the same rows.
-
-    Returns:
-        Rows by split, with sentence1, sentence2 (pairs only) and label.
-
-    Raises:
-        ValueError: If the sample is unknown.
-    """
+    """Generate the rows of a sample by split, with sentence1, sentence2 (pairs only) and label."""
     if dataset not in GENERATORS:
         raise ValueError(f"unknown sample {dataset!r}; known samples: {', '.join(GENERATORS)}")
     generate = GENERATORS[dataset]

@@ -35,17 +35,7 @@ class InvalidRow:
 def check_invalid_fraction(
     file: str, invalid: list[InvalidRow], num_rows: int, max_invalid_fraction: float
 ) -> None:
-    """Reject rows if too many, or all of them, are invalid.
-
-    Args:
-        file: Their path, or a name for several.
-        invalid: The invalid rows.
-        num_rows: Number of all rows.
-        max_invalid_fraction: Tolerated fraction, in [0, 1].
-
-    Raises:
-        ValueError: If more rows are invalid.
-    """
+    """Reject rows if too many, or all of them, are invalid."""
     if len(invalid) < num_rows and len(invalid) <= max_invalid_fraction * num_rows:
         return
     shown = "; ".join(
@@ -60,12 +50,7 @@ def check_invalid_fraction(
 
 
 def log_invalid_rows(owner: str, invalid: list[InvalidRow]) -> None:
-    """Warn about skipped rows: the first ones and their number.
-
-    Args:
-        owner: Their task or corpus: ``task 'sst'``.
-        invalid: The rows.
-    """
+    """Warn about skipped rows: the first ones and their number."""
     for row in invalid[:MAX_ROWS_LISTED]:
         logger.warning("%s", row)
     if len(invalid) > MAX_ROWS_LISTED:

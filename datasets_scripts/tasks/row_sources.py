@@ -16,17 +16,11 @@ LONG_MAP = 50_000  # rows; fewer are converted before a progress bar is of use
 
 @dataclass(frozen=True)
 class FileSource:
-    """A file of rows.
+    """A file of rows."""
 
-    Args:
-        name: Its path.
-        split: Its split.
-        file_format: How a delimited file is written.
-    """
-
-    name: str
-    split: str
-    file_format: FileFormat
+    name: str  # its path
+    split: str  # its split
+    file_format: FileFormat  # how a delimited file is written
 
     @property
     def path(self) -> str:
@@ -48,17 +42,11 @@ class FileSource:
 
 @dataclass(frozen=True)
 class HubSource:
-    """Rows of a dataset on the Hub.
+    """Rows of a dataset on the Hub."""
 
-    Args:
-        name: ``hub_id:split``.
-        split: Our name of the split.
-        rows: The rows.
-    """
-
-    name: str
-    split: str
-    rows: datasets.Dataset
+    name: str  # ``hub_id:split``
+    split: str  # our name of the split
+    rows: datasets.Dataset  # the rows
     path: None = None
 
     def read(self, row_format: RowFormat) -> Iterator[Record]:

@@ -25,19 +25,6 @@ def sample_rows(
     Every row draws a number that depends only on the seed, the split and its position; the rows
     with the lowest numbers are kept, in their order. So a larger sample contains a smaller one, and
     other classes or tasks change nothing.
-
-    Args:
-        rows: The valid rows; with a label to draw by class.
-        where: Task and key, for the message.
-        split: Name of the split.
-        most: Maximum rows; None for all.
-        most_per_class: Maximum rows of a class, or ``balanced`` for the size of the smallest class;
-            None for all.
-        labels: Names of the classes, by number.
-        seed: Seed of the draw.
-
-    Raises:
-        ValueError: If the rows are to be balanced and a class has none.
     """
     if most is None and most_per_class is None:
         return rows
@@ -50,16 +37,7 @@ def sample_rows(
 
 
 def choose_places(classes: NDArray[np.int64], most: int, seed: str) -> NDArray[np.int64]:
-    """Choose up to a number of rows of each class.
-
-    Args:
-        classes: Class of each row, from 0, (N,), int64.
-        most: Maximum rows of a class.
-        seed: Seed of the draw.
-
-    Returns:
-        Their positions, ascending, int64.
-    """
+    """Choose up to ``most`` rows of each class, (N,); returns their positions, ascending, int64."""
     rng = np.random.default_rng(random.Random(f"{seed} rows").getrandbits(64))
     order = np.lexsort((rng.random(len(classes)), classes))
     sizes = np.bincount(classes)
@@ -74,15 +52,7 @@ def describe_rows(
     num_undecided: int,
     num_invalid: int,
 ) -> dict[str, int | dict[str, int]]:
-    """Count the rows of a split.
-
-    Args:
-        rows: The rows that were drawn.
-        num_valid: Number of valid rows before the draw.
-        labels: Names of the classes; None without classes.
-        num_undecided: Number of rows on which the annotators did not agree.
-        num_invalid: Number of invalid rows.
-    """
+    """Count the rows of a split."""
     facts: dict[str, int | dict[str, int]] = {"rows": len(rows), "usable_rows": num_valid}
     if labels is not None and "label" in rows.column_names:
         sizes = np.bincount(np.asarray(rows["label"], np.int64), minlength=len(labels))

@@ -22,7 +22,7 @@ def test_texts_can_be_of_any_kind_that_is_read_again():
 
 
 def test_texts_that_can_be_read_once_are_refused():
-    with pytest.raises(ValueError, match="texts can be read only once, but are needed twice"):
+    with pytest.raises(ValueError, match="texts can be read only once, but are read twice"):
         train_wordpiece(iter(ENGLISH), 90)
 
 

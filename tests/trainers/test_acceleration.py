@@ -8,6 +8,7 @@ import torch
 from transformers import TrainerCallback, TrainingArguments
 
 from tests.trainers.tiny import make_model, make_rows
+from trainers import Task
 from trainers.training.acceleration import static_shapes
 
 
@@ -78,9 +79,7 @@ def test_compiled_training_is_the_plain_one_and_compiles_in_the_first_epoch(
 
     def run(**options):
         own = {
-            "train_dataset": {"moods": even_rows()},
-            "eval_dataset": {"moods": make_rows("moods", 5)},
-            "problem_types": {"moods": "classification"},
+            "tasks": [Task("moods", "classification", even_rows(), make_rows("moods", 5))],
             "max_tokens_per_batch": 64,
         }
         model = make_model(layers=1)

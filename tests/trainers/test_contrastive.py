@@ -13,6 +13,7 @@ from tests.trainers import tiny
 from trainers import (
     AggregateEarlyStopping,
     MultiTaskTrainer,
+    Task,
     TaskCollator,
     evaluate_run,
     results_table,
@@ -68,9 +69,7 @@ def make_trainer(folder, sentences, tasks=("near",), dropout=0.0, train=None, **
     return MultiTaskTrainer(
         make_model(sentences, dropout),
         TrainingArguments(**(defaults | arguments)),
-        problem_types={task: kinds[task] for task in tasks},
-        train_dataset={task: rows[task] for task in tasks},
-        eval_dataset={task: held_out[task] for task in tasks},
+        [Task(task, kinds[task], rows[task], held_out[task]) for task in tasks],
         **own,
     )
 

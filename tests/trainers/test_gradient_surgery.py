@@ -255,7 +255,7 @@ def gradients_of_tasks(make_trainer, own):
     for batch in list_batches(next(iter(trainer.get_train_dataloader()))):
         trainer.model.zero_grad()
         loss = trainer.model(**batch).loss
-        (loss * trainer.task_training[batch["task"]].loss_weight).backward()
+        (loss * trainer.tasks[batch["task"]].training.loss_weight).backward()
         found[batch["task"]] = {
             name: parameter.grad.clone()
             for name, parameter in trainer.model.named_parameters()

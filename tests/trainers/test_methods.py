@@ -10,8 +10,8 @@ from transformers import TrainerCallback, TrainingArguments
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers.test_contrastive import make_trainer as make_contrastive
-from tests.trainers.tiny import PROBLEM_TYPES, make_config, make_model
-from trainers import MethodArguments, MultiTaskTrainer, RDrop, TaskTraining
+from tests.trainers.tiny import PROBLEM_TYPES, make_config, make_model, make_tasks
+from trainers import MethodArguments, MultiTaskTrainer, RDrop, Task
 from trainers.runs.arguments import FinetuneArguments
 
 SMART = {"weight": 0.5, "bregman_weight": 0.5, "epsilon": 0.1}
@@ -157,7 +157,7 @@ def test_the_logs_tell_what_the_regularisers_see(make_trainer):
 
 def test_a_weight_of_the_task_scales_its_regularisers(make_trainer):
     def total(weight):
-        own = {"task_training": {"moods": TaskTraining(loss_weight=weight)}}
+        own = {"tasks": make_tasks(moods={"loss_weight": weight})}
         trainer = build(make_trainer, {"smart": SMART}, max_steps=1, own=own)
         trainer.train()
         return trainer.state.log_history[0]
@@ -279,8 +279,7 @@ def test_a_task_without_anything_to_learn_is_refused(tmp_path, methods, task, is
         trainer = MultiTaskTrainer(
             model,
             arguments,
-            problem_types={"scores": "similarity"},
-            train_dataset={"scores": data},
+            [Task("scores", "similarity", data)],
             methods=MethodArguments(**methods).make_methods(),
         )
         trainer.train()
@@ -305,10 +304,8 @@ def test_tasks_that_a_regulariser_leaves_out_are_named(tmp_path, caplog):
 
 
 def test_a_task_that_is_not_regularised_takes_plain_steps(make_trainer, caplog):
-    off = TaskTraining(regularize=False)
-
     def train(methods, tasks):
-        own = {"task_training": dict.fromkeys(tasks, off)}
+        own = {"tasks": make_tasks(**{task: {"regularize": False} for task in tasks})}
         trainer = build(make_trainer, methods, max_steps=1, dropout=0.1, own=own)
         trainer.train()
         return trainer
@@ -334,9 +331,9 @@ def test_smart_needs_a_process_for_each_gpu(tmp_path):
     methods = MethodArguments(smart=SMART).make_methods()
 
     with pytest.raises(ValueError, match="each of the 2 GPUs; start it with `accelerate launch"):
-        MultiTaskTrainer(make_model(), args, problem_types=PROBLEM_TYPES, methods=methods)
+        MultiTaskTrainer(make_model(), args, make_tasks(), methods=methods)
     args._n_gpu = 1
-    MultiTaskTrainer(make_model(), args, problem_types=PROBLEM_TYPES, methods=methods)
+    MultiTaskTrainer(make_model(), args, make_tasks(), methods=methods)
 
 
 def test_what_was_best_needs_its_average(make_trainer):

@@ -4,13 +4,12 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from tests.trainers.tiny import SIZES, make_model
-from trainers import TaskTraining
+from tests.trainers.tiny import SIZES, make_model, make_tasks
 from trainers.data.collators import list_batches
 from trainers.data.task_sampling import Annealed, Mixed, Proportional
 
 MIXED = {"sampling": Mixed(), "steps_per_epoch": 4}
-WEIGHTS = {"task_training": {"pairs": TaskTraining(loss_weight=3.0)}}
+WEIGHTS = {"tasks": make_tasks(pairs={"loss_weight": 3.0})}
 
 
 class Spy(TrainerCallback):
@@ -40,7 +39,7 @@ def run(make_trainer, *, own=None, **arguments):
 def sum_losses(trainer, inputs):
     """Add up the weighted losses of the tasks of a step."""
     losses = {batch["task"]: trainer.model(**batch).loss for batch in list_batches(inputs)}
-    weights = {task: trainer.task_training[task].loss_weight for task in losses}
+    weights = {task: trainer.tasks[task].training.loss_weight for task in losses}
     return losses, sum(weights[task] * loss for task, loss in losses.items())
 
 

@@ -1,12 +1,22 @@
 """The trainer: gradients, losses, evaluation, and runs that go on as if nothing had happened."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from transformers import TrainerCallback
 
-from tests.trainers.tiny import CHECKPOINTING, PROBLEM_TYPES, SIZES, make_model, make_rows
-from trainers import AggregateEarlyStopping, TaskTraining, last_complete_checkpoint
+from tests.trainers.tiny import (
+    CHECKPOINTING,
+    PROBLEM_TYPES,
+    SIZES,
+    change_task,
+    make_model,
+    make_rows,
+    make_tasks,
+)
+from trainers import AggregateEarlyStopping, Task, TaskTraining, last_complete_checkpoint
 from trainers.methods.lr_decay import exponential_factor
 
 
@@ -30,12 +40,9 @@ class Spy(TrainerCallback):
         self.reports.append(metrics)
 
 
-def one_task(task, count=32):
-    return {
-        "train_dataset": {task: make_rows(task, count)},
-        "eval_dataset": {task: make_rows(task, 5)},
-        "problem_types": {task: PROBLEM_TYPES[task]},
-    }
+def one_task(task, count=32, **training):
+    rows = make_rows(task, count), make_rows(task, 5)
+    return [Task(task, PROBLEM_TYPES[task], *rows, TaskTraining(**training))]
 
 
 def gradients(make_trainer, **arguments):
@@ -46,10 +53,10 @@ def gradients(make_trainer, **arguments):
 
 @pytest.mark.parametrize("task", list(PROBLEM_TYPES))
 def test_four_micro_batches_give_the_gradient_of_the_big_batch(make_trainer, task):
-    big = gradients(make_trainer, own=one_task(task), per_device_train_batch_size=16)
+    big = gradients(make_trainer, own={"tasks": one_task(task)}, per_device_train_batch_size=16)
     small = gradients(
         make_trainer,
-        own=one_task(task),
+        own={"tasks": one_task(task)},
         per_device_train_batch_size=4,
         gradient_accumulation_steps=4,
     )
@@ -60,7 +67,7 @@ def test_four_micro_batches_give_the_gradient_of_the_big_batch(make_trainer, tas
 def test_a_loss_weight_scales_the_gradient_and_not_the_logged_loss(make_trainer):
     def run(weight):
         spy = Spy()
-        own = one_task("pairs") | {"task_training": {"pairs": TaskTraining(loss_weight=weight)}}
+        own = {"tasks": one_task("pairs", loss_weight=weight)}
         trainer = make_trainer(callbacks=[spy], own=own, max_steps=1, max_grad_norm=0)
         trainer.train()
         return spy.gradients[0], trainer.state.log_history[0]
@@ -74,15 +81,14 @@ def test_a_loss_weight_scales_the_gradient_and_not_the_logged_loss(make_trainer)
 
 
 def test_a_task_has_its_own_batch_size(make_trainer):
-    trainer = make_trainer(own={"task_training": {"pairs": TaskTraining(batch_size=7)}})
+    trainer = make_trainer(own={"tasks": make_tasks(pairs={"batch_size": 7})})
 
     assert trainer.train_sampler.batch_sizes == {"moods": 4, "pairs": 7, "scores": 4}
 
 
 def test_a_task_has_its_own_size_of_a_batch_or_that_of_the_run(make_trainer):
-    own = {"moods": TaskTraining(batch_size=7), "pairs": TaskTraining(max_tokens_per_batch=50)}
     own = {
-        "task_training": own,
+        "tasks": make_tasks(moods={"batch_size": 7}, pairs={"max_tokens_per_batch": 50}),
         "max_tokens_per_batch": 60,
         "steps_per_epoch": 9,
         "data_collator": list,
@@ -181,7 +187,7 @@ def test_evaluate_reports_every_task_and_the_aggregates(make_trainer):
 
 
 def test_an_auxiliary_task_is_measured_and_does_not_count(make_trainer):
-    own = {"task_training": {"moods": TaskTraining(auxiliary=True)}}
+    own = {"tasks": make_tasks(moods={"auxiliary": True})}
 
     metrics = make_trainer(own=own).evaluate()
 
@@ -195,21 +201,21 @@ def test_an_auxiliary_task_is_measured_and_does_not_count(make_trainer):
     [("moods", 9.0, "0 to"), ("pairs", 7.0, "0 to 1"), ("scores", 50.0, "0 to")],
 )
 def test_labels_out_of_range_are_named(make_trainer, task, label, allowed):
-    good = {name: make_rows(name, 6) for name in PROBLEM_TYPES}
-    labels = good[task]["labels"][:]
+    good = make_rows(task, 6)
+    labels = good["labels"][:]
     labels[4] = type(labels[4])(label)
-    feature = good[task].features["labels"]
-    bad = good[task].remove_columns("labels").add_column("labels", labels, feature=feature)
+    feature = good.features["labels"]
+    bad = good.remove_columns("labels").add_column("labels", labels, feature=feature)
 
     message = (
         f"training set of task '{task}', row 4: the label {label:g} is out of range; .*{allowed}"
     )
     with pytest.raises(ValueError, match=message):
-        make_trainer(own={"train_dataset": good | {task: bad}})
+        make_trainer(own={"tasks": change_task(task, train=bad)})
 
 
 def test_not_all_tasks_are_auxiliary(make_trainer):
-    own = {"task_training": {task: TaskTraining(auxiliary=True) for task in PROBLEM_TYPES}}
+    own = {"tasks": make_tasks(**{task: {"auxiliary": True} for task in PROBLEM_TYPES})}
 
     with pytest.raises(ValueError, match="auxiliary: all tasks are"):
         make_trainer(own=own)
@@ -275,11 +281,7 @@ class TaskBlind(torch.nn.Module):
 @pytest.mark.parametrize("labelled", [True, False])
 def test_a_model_that_does_not_know_tasks_predicts(make_trainer, labelled):
     rows = make_rows("moods", 5)
-    own = {
-        "problem_types": {"moods": "classification"},
-        "train_dataset": {"moods": rows},
-        "eval_dataset": {"moods": rows},
-    }
+    own = {"tasks": [Task("moods", "classification", rows, rows)]}
     plain = make_trainer(own=own)
     blind = make_trainer(own=own, model=TaskBlind(plain.model))
 
@@ -452,9 +454,16 @@ def test_unused_heads_are_looked_for_unless_the_user_says_no(make_trainer):
 @pytest.mark.parametrize(
     ("own", "message"),
     [
-        ({"eval_dataset": {"moods": make_rows("moods", 3)}}, "evaluation data is for moods; expec"),
-        ({"problem_types": {"moods": "classification"}}, "training data is for moods, pairs, sco"),
-        ({"task_training": {"nope": TaskTraining()}}, "task_training names nope; known tasks: moo"),
+        ({"tasks": []}, "tasks: none; expected one or more"),
+        ({"tasks": make_tasks()[:1] * 2}, "tasks: moods, moods; expected .* different names"),
+        (
+            {"tasks": change_task("pairs", evaluation=None)},
+            "pairs without evaluation rows: give them to all of moods, pairs, scores, or to none",
+        ),
+        (
+            {"tasks": change_task("pairs", problem_type="similarity")},
+            r"'pairs': problem_type='similarity', but the model has a head for 'paraphrase'",
+        ),
         ({"methods": {"exponential_lr_gamma": 0.0}}, "exponential_lr_gamma=0.0; expected in"),
         ({"methods": {"exponential_lr_gamma": 1.5}}, "exponential_lr_gamma=1.5; expected in"),
         ({"steps_per_epoch": "never"}, "steps_per_epoch='never'"),
@@ -500,16 +509,16 @@ def test_arguments_that_do_not_go_with_several_tasks_are_refused(make_trainer, a
     ],
 )
 def test_training_rows_are_needed(make_trainer, train_rows, change, message):
-    rows = train_rows | {"pairs": change(train_rows["pairs"])}
+    rows = change(train_rows["pairs"])
 
     with pytest.raises(ValueError, match=message):
-        make_trainer(own={"train_dataset": rows})
+        make_trainer(own={"tasks": change_task("pairs", train=rows)})
 
 
 def test_training_without_training_data_is_refused(make_trainer):
-    trainer = make_trainer(own={"train_dataset": None})
+    trainer = make_trainer(own={"tasks": [replace(task, train=None) for task in make_tasks()]})
 
-    with pytest.raises(ValueError, match="training needs a train_dataset"):
+    with pytest.raises(ValueError, match="training needs tasks with training rows"):
         trainer.train()
 
 

@@ -6,8 +6,8 @@ from transformers import TrainingArguments
 
 from tests.trainers.tiny import PROBLEM_TYPES, SIZES, make_model, make_rows
 from trainers import TaskCollator
-from trainers.data.batches import make_collator
 from trainers.data.shapes import FixedShapes
+from trainers.training.batches import make_collator
 
 WAYS = {
     "packed": TaskCollator(0, packed=True),
@@ -78,11 +78,11 @@ def test_training_is_that_of_padded_batches(make_pair, way, own):
     )
 
 
-def choose(tmp_path, train_rows, model=None, devices=0, **options):
+def choose(tmp_path, model=None, devices=0, **options):
     """Let the run choose its collator."""
     args = TrainingArguments(str(tmp_path), use_cpu=True, **options)
     args._n_gpu = devices
-    return make_collator(model or make_model(), args, None, train_rows, None, {})
+    return make_collator(model or make_model(), args, None, {}, None)
 
 
 def test_a_model_that_takes_packed_batches_gets_them(make_trainer):
@@ -92,10 +92,10 @@ def test_a_model_that_takes_packed_batches_gets_them(make_trainer):
     assert trainer.data_collator.fixed_shapes is None
 
 
-def test_other_models_and_data_parallel_get_padded_batches(tmp_path, train_rows):
-    assert choose(tmp_path, train_rows).packed
-    assert not choose(tmp_path, train_rows, torch.nn.Linear(1, 1)).packed
-    assert not choose(tmp_path, train_rows, devices=2).packed
+def test_other_models_and_data_parallel_get_padded_batches(tmp_path):
+    assert choose(tmp_path).packed
+    assert not choose(tmp_path, torch.nn.Linear(1, 1)).packed
+    assert not choose(tmp_path, devices=2).packed
 
 
 def test_a_compiled_model_gets_fixed_shapes(make_trainer):
@@ -119,4 +119,4 @@ def test_batches_are_packed_where_that_needs_no_mask_of_all_tokens(tmp_path, att
     model.set_attn_implementation(attention)
     args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
 
-    assert make_collator(model, args, None, None, None, {}).packed is packed
+    assert make_collator(model, args, None, {}, None).packed is packed

@@ -9,7 +9,7 @@ import torch
 from transformers import TrainerState
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from trainers import RDrop, Smart, SmartConfig, TaskTraining
+from trainers import RDrop, Smart, SmartConfig, Task
 from trainers.methods.base import Method, StepLoss
 from trainers.methods.smart import draw_noise
 from trainers.problems import make_problems
@@ -63,7 +63,7 @@ def start(model: Any, *methods: Method) -> None:
         is_fsdp_enabled=False,
         is_deepspeed_enabled=False,
         problems=make_problems({task: spec["problem_type"] for task, spec in TASKS.items()}),
-        task_training=dict.fromkeys(TASKS, TaskTraining()),
+        tasks={task: Task(task, spec["problem_type"]) for task, spec in TASKS.items()},
         state=TrainerState(global_step=7),
     )
     for method in methods:

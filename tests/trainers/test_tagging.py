@@ -9,7 +9,7 @@ from transformers import TrainingArguments
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests.trainers.tiny import VOCABULARY
-from trainers import PROBLEMS, MultiTaskTrainer
+from trainers import PROBLEMS, MultiTaskTrainer, Task
 from trainers.problems.measures.entities import (
     Tagged,
     TagNames,
@@ -172,9 +172,7 @@ def make_trainer(folder, packed=True, **arguments):
     return MultiTaskTrainer(
         MinBertForMultiTask(config),
         TrainingArguments(**(args | arguments)),
-        problem_types={"tags": "token_classification"},
-        train_dataset={"tags": make_rows(48)},
-        eval_dataset={"tags": make_rows(13, seed=1)},
+        [Task("tags", "token_classification", make_rows(48), make_rows(13, seed=1))],
     )
 
 
@@ -278,6 +276,5 @@ def test_rows_without_a_label_a_token_are_refused(tmp_path):
         MultiTaskTrainer(
             trainer.model,
             trainer.args,
-            problem_types={"tags": "token_classification"},
-            train_dataset={"tags": rows},
+            [Task("tags", "token_classification", rows)],
         )

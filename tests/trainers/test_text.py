@@ -22,13 +22,13 @@ from trainers import (
     PROBLEMS,
     Masking,
     SomeRows,
+    Task,
     TaskBatchSampler,
     TaskCollator,
     TaskDataset,
-    make_problems,
 )
 from trainers.data.shapes import FixedShapes
-from trainers.training.checks import find_texts
+from trainers.training.batches import find_texts
 
 MODELS = {
     "masked_lm": MinBertForMaskedLM,
@@ -57,7 +57,7 @@ def make_model(kind, **changes):
 def make_batch(masking, kind="pretraining", rows=(0, 1, 2, 3), number=0, **options):
     """Collate some rows of a pass."""
     source = Pairs(10)
-    texts = find_texts(make_problems({"text": kind}), {"text": masking})
+    texts = find_texts({"text": Task("text", kind, masking=masking)})
     dataset = TaskDataset({"text": source})
     indices = [row + number * len(source) for row in rows]
     return TaskCollator(0, texts=texts, **options)(dataset.__getitems__(indices))
@@ -65,10 +65,7 @@ def make_batch(masking, kind="pretraining", rows=(0, 1, 2, 3), number=0, **optio
 
 def make_trainer(folder, masking, kind="pretraining", *, rows=50, model=None, **arguments):
     own = {
-        "problem_types": {"text": kind},
-        "train_dataset": {"text": Pairs(rows)},
-        "eval_dataset": {"text": Pairs(9, seed=1)},
-        "masking": {"text": masking},
+        "tasks": [Task("text", kind, Pairs(rows), Pairs(9, seed=1), masking=masking)],
         "steps_per_epoch": "longest",
     }
     return tiny.make_trainer(folder, model=model or make_model(kind), own=own, **arguments)
@@ -239,10 +236,7 @@ def test_a_tiny_model_learns_its_text_by_heart(tmp_path, masking, kind):
             return super().row(0, row)
 
     own = {
-        "problem_types": {"text": kind},
-        "train_dataset": {"text": Same(8)},
-        "eval_dataset": {"text": Same(8)},
-        "masking": {"text": masking},
+        "tasks": [Task("text", kind, Same(8), Same(8), masking=masking)],
         "steps_per_epoch": "longest",
     }
     trainer = tiny.make_trainer(
@@ -301,17 +295,16 @@ def test_text_trains_beside_a_labelled_task(tmp_path, masking):
         "words": {"problem_type": "masked_lm"},
     }
     config = MinBertConfig(**make_model("masked_lm").config.to_diff_dict() | {"tasks": tasks})
-    kinds = {task: keys["problem_type"] for task, keys in tasks.items()}
     rows = {
         "moods": tiny.make_rows("moods", 40),
         "text": Pairs(30),
         "words": tiny.make_rows("pairs", 20),
     }
     own = {
-        "problem_types": kinds,
-        "train_dataset": rows,
-        "eval_dataset": rows,
-        "masking": {"text": masking, "words": masking},
+        "tasks": [
+            Task(name, keys["problem_type"], rows[name], rows[name], masking=masking)
+            for name, keys in tasks.items()
+        ]
     }
     trainer = tiny.make_trainer(tmp_path, model=MinBertForMultiTask(config), own=own)
     trainer.train()
@@ -337,11 +330,11 @@ def test_some_rows_are_those_of_the_source():
 
 def test_masks_need_something_that_draws_them():
     with pytest.raises(ValueError, match=r"'text' of problem_type 'masked_lm' .* give masking="):
-        find_texts(make_problems({"text": "masked_lm"}), {})
+        Task("text", "masked_lm")
 
 
 def test_masks_need_rows_whose_number_is_known(masking):
-    texts = find_texts(make_problems({"text": "masked_lm"}), {"text": masking})
+    texts = find_texts({"text": Task("text", "masked_lm", masking=masking)})
     rows = [{"task": "text", "input_ids": [1, 5, 2], "token_type_ids": [0, 0, 0]}]
 
     with pytest.raises(ValueError, match="masks of task 'text' need rows of a TaskDataset"):
@@ -349,15 +342,10 @@ def test_masks_need_rows_whose_number_is_known(masking):
 
 
 def test_pairs_cannot_come_from_labelled_rows(tmp_path, masking):
+    task = Task("text", "pretraining", tiny.make_rows("pairs", 9), masking=masking)
+
     with pytest.raises(ValueError, match="training set of task 'text' has no segment pairs"):
-        tiny.make_trainer(
-            tmp_path, model=make_model("pretraining"), own={
-                "problem_types": {"text": "pretraining"},
-                "train_dataset": {"text": tiny.make_rows("pairs", 9)},
-                "eval_dataset": None,
-                "masking": {"text": masking},
-            },
-        )  # fmt: skip
+        tiny.make_trainer(tmp_path, model=make_model("pretraining"), own={"tasks": [task]})
 
 
 def test_a_tokenizer_says_what_may_be_masked_and_what_may_replace_it():

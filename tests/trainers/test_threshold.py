@@ -8,6 +8,7 @@ import torch
 from modeling_minbert import MinBertForMultiTask
 from modeling_minbert.paraphrase_minbert import best_threshold
 from tests.trainers import tiny
+from trainers import Task
 from trainers.methods import threshold as fitting
 
 RANKED = {
@@ -36,11 +37,8 @@ def make_trainer(folder, **settings):
     threshold = {"threshold": settings.pop("threshold")} if "threshold" in settings else {}
     torch.manual_seed(0)
     config = tiny.make_config({"pairs": RANKED | threshold})
-    own = {
-        "train_dataset": {"pairs": make_pairs(24, seed=0)},
-        "eval_dataset": {"pairs": make_pairs(40, seed=1)},
-        "problem_types": {"pairs": "paraphrase"},
-    }
+    task = Task("pairs", "paraphrase", make_pairs(24, seed=0), make_pairs(40, seed=1))
+    own = {"tasks": [task]}
     own |= {name: settings.pop(name) for name in ("methods",) if name in settings}
     arguments = {"max_steps": 4} | settings
     model = arguments.pop("model", None) or MinBertForMultiTask(config)

@@ -1,5 +1,6 @@
 """A tiny model with three tasks, encoded rows for it, and a trainer. No tokenizer, no files."""
 
+from dataclasses import replace
 from functools import cache
 
 import datasets
@@ -8,7 +9,7 @@ import torch
 from transformers import TrainingArguments
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from trainers import MethodArguments, MultiTaskTrainer
+from trainers import MethodArguments, MultiTaskTrainer, Task, TaskTraining
 
 PROBLEM_TYPES = {"moods": "classification", "pairs": "paraphrase", "scores": "similarity"}
 SIZES = {"moods": 40, "pairs": 100, "scores": 30}
@@ -74,6 +75,25 @@ def make_rows(task, count, seed=0):
     return datasets.Dataset.from_dict({"id": names, **columns})
 
 
+def make_tasks(**training):
+    """The tasks, with fields of their ``TaskTraining`` by name."""
+    return [
+        Task(
+            name,
+            PROBLEM_TYPES[name],
+            make_rows(name, size),
+            make_rows(name, 11, seed=1),
+            TaskTraining(**training.get(name, {})),
+        )
+        for name, size in SIZES.items()
+    ]
+
+
+def change_task(name, **changes):
+    """The tasks, one of them with other fields."""
+    return [replace(task, **changes) if task.name == name else task for task in make_tasks()]
+
+
 def make_trainer(output_dir, *, dropout=0.0, model=None, callbacks=None, own=None, **arguments):
     """Build a trainer; ``own`` are arguments of ours, ``methods`` also as keys of a recipe."""
     defaults = {
@@ -86,17 +106,12 @@ def make_trainer(output_dir, *, dropout=0.0, model=None, callbacks=None, own=Non
         "learning_rate": 0.01,
         "num_train_epochs": 2,
     }
-    data = {
-        "train_dataset": {task: make_rows(task, size) for task, size in SIZES.items()},
-        "eval_dataset": {task: make_rows(task, 11, seed=1) for task in SIZES},
-        "problem_types": PROBLEM_TYPES,
-    }
-    own = dict(own or {})
+    own = {"tasks": make_tasks()} | (own or {})
     if isinstance(own.get("methods"), dict):  # methods have a state: every trainer has its own
         own["methods"] = MethodArguments(**own["methods"]).make_methods()
     return MultiTaskTrainer(
         model or make_model(dropout),
         TrainingArguments(**(defaults | arguments)),
         callbacks=callbacks,
-        **(data | own),
+        **own,
     )

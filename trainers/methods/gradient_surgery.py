@@ -51,7 +51,7 @@ class GradientSurgery(Method):
 
     def attach(self, trainer: Any) -> None:
         """Find the shared parameters, after other methods have frozen theirs."""
-        tasks = list(trainer.problem_types)
+        tasks = list(trainer.tasks)
         self.merger = GradientMerger(trainer.model, tasks, self.rule, trainer.args.seed)
 
     def after_backward(self, task: str) -> None:

@@ -45,9 +45,9 @@ class Regularizer(Method):
         self.tasks = frozenset(
             task
             for task, problem in trainer.problems.items()
-            if problem.is_comparable and trainer.task_training[task].regularize
+            if problem.is_comparable and trainer.tasks[task].training.regularize
         )
-        others = [task for task in trainer.problem_types if task not in self.tasks]
+        others = [task for task in trainer.problems if task not in self.tasks]
         if not self.tasks:
             raise ValueError(
                 f"{self.key} compares predictions of classification, paraphrase and similarity "

@@ -47,7 +47,7 @@ class ThresholdFitting(Method):
     def fit(self, task: str) -> None:
         """Choose the cosine above which a pair counts as a paraphrase."""
         trainer = self.trainer
-        rows: Any = spread(trainer.train_rows[task], THRESHOLD_ROWS)
+        rows: Any = spread(trainer.tasks[task].train, THRESHOLD_ROWS)
         model = trainer.accelerator.unwrap_model(trainer.model)
         logits, labels = trainer.predict_task(task, rows), np.asarray(rows["labels"])
         threshold = model.fit_threshold(task, logits, labels)

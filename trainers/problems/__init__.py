@@ -5,6 +5,7 @@ bases of several types. ``measures`` has the functions that compute metrics, cho
 analyze predictions.
 """
 
+import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -41,8 +42,10 @@ def make_problems(
     problems: dict[str, Problem[Any]] = {}
     for task, name in problem_types.items():
         if name not in PROBLEMS:
+            close = difflib.get_close_matches(str(name), PROBLEMS, 1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
             raise ValueError(
-                f"task {task!r}: problem_type={name!r}; expected one of {', '.join(PROBLEMS)}"
+                f"task {task!r}: problem_type={name!r}; expected one of {', '.join(PROBLEMS)}{hint}"
             )
         problems[task] = PROBLEMS[name](
             task, (heads or {}).get(task), (metrics or {}).get(task, ())

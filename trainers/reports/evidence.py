@@ -31,7 +31,7 @@ def write_evidence(
     """Write ``report.json``; ``examples`` errors of each task quote its ``texts``, if given."""
     history = trainer.state.log_history
     content = {
-        "problem_types": trainer.problem_types,
+        "problem_types": {name: task.problem_type for name, task in trainer.tasks.items()},
         "curves": {
             task: task_curves(history, problem) for task, problem in trainer.problems.items()
         },

@@ -84,7 +84,7 @@ def evaluate_run(
         problem = trainer.problems[task]
         for split in sorted(splits, key=_split_order):  # the same order in all processes
             values = trainer.predict_task(task, splits[split])
-            output = problem.collect(values, splits[split], decode=trainer.decoder(task))
+            output = problem.collect(values, splits[split], decode=trainer.evaluator.decoder(task))
             if problem.has_labels:
                 outputs[task, split] = output
             if not problem.has_labels or problem.is_labelled(splits[split]):
@@ -119,7 +119,8 @@ def _score_glue(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> No
                 if task in found.rows
                 for name in trainer.problems[task].headline
             ]
-            for task in trainer.glue_tasks
+            for task in trainer.tasks
+            if trainer.tasks[task].in_glue
         }
         if values and values.keys() <= results[split].rows.keys():
             results[split].metrics["glue"] = glue_score(values)
@@ -135,7 +136,7 @@ def _summarize(measured: Mapping[str, Measured], trainer: MultiTaskTrainer) -> R
     # a mean of some tasks could be mistaken for that of all; tasks of text alone have no mean
     is_whole = len(measured) == len(trainer.problems)
     if is_whole and not all(problem.is_text for problem in trainer.problems.values()):
-        metrics |= trainer.aggregate(measured, metrics)
+        metrics |= trainer.evaluator.aggregate(metrics)
     return Results(
         metrics,
         {task: error for task, (_, error, *_) in measured.items() if error is not None},
@@ -200,5 +201,5 @@ def describe_training(trainer: MultiTaskTrainer) -> dict[str, Any]:
         "steps": trainer.state.global_step,
         "epochs": trainer.state.epoch,
         "tasks": trainer.accelerator.unwrap_model(trainer.model).config.tasks or {},
-        "metrics": trainer.metrics,
+        "metrics": {name: task.metrics for name, task in trainer.tasks.items() if task.metrics},
     }

@@ -1,74 +1,50 @@
 """Checks before training starts."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from transformers import TrainingArguments
 
-from trainers.data.masking import Masking
-from trainers.data.task_dataset import Rows
-from trainers.data.tasks import TaskTraining
-from trainers.data.text import TextTask
+from trainers.data.task_sampling import TaskSampling
+from trainers.methods.base import Method
 from trainers.problems.aggregates import AGGREGATES
 from trainers.problems.problem import Metric, Problem
+from trainers.task import Task, find_rows
 
 
 def check_tasks(
-    problems: Mapping[str, Problem[Any]],
-    given: Mapping[str, Mapping[str, Rows] | None],
-    task_training: Mapping[str, TaskTraining],
-) -> None:
-    """Check that all mappings name the same tasks and that the rows of each are usable.
-
-    Args:
-        problems: Problem of each task.
-        given: Rows of each task by split; None for a missing split.
-        task_training: Settings of some tasks.
-
-    Raises:
-        ValueError: If names do not match, or a split is empty or does not fit its problem.
-    """
-    known = ", ".join(problems)
-    for split, tasks in given.items():
-        if tasks is None:
-            continue
-        if set(tasks) != set(problems):
-            raise ValueError(f"{split} data is for {', '.join(tasks)}; expected the tasks {known}")
-        for task, rows in tasks.items():
-            where = f"the {split} set of task {task!r}"
-            if not len(rows):
-                raise ValueError(f"{where} is empty; give it rows")
-            problems[task].check(where, rows)
-    if unknown := sorted(set(task_training) - set(problems)):
-        raise ValueError(f"task_training names {', '.join(unknown)}; known tasks: {known}")
-    helpers = {task for task, training in task_training.items() if training.auxiliary}
-    if helpers >= set(problems):
+    tasks: Sequence[Task], model: Any
+) -> tuple[dict[str, Task], dict[str, Problem[Any]]]:
+    """Check the names, heads and rows of tasks; return them and their problems by name."""
+    by_name = {task.name: task for task in tasks}
+    if len(by_name) < max(1, len(tasks)):
+        names = ", ".join(task.name for task in tasks) or "none"
+        raise ValueError(f"tasks: {names}; expected one or more with different names")
+    heads = getattr(getattr(model, "config", None), "tasks", None) or {}
+    problems = {name: task.make_problem(heads.get(name)) for name, task in by_name.items()}
+    for split in ("train", "evaluation"):
+        _check_split(by_name, problems, split)
+    if all(task.training.auxiliary for task in tasks):
+        known = ", ".join(by_name)
         raise ValueError(f"auxiliary: all tasks are ({known}); leave it out of those that count")
+    return by_name, problems
 
 
-def find_texts(
-    problems: Mapping[str, Problem[Any]], masking: Mapping[str, Masking]
-) -> dict[str, TextTask]:
-    """List the tasks that train on text without labels.
-
-    Args:
-        problems: Problem of each task.
-        masking: Chooses the tokens to be predicted, by task.
-
-    Raises:
-        ValueError: If a task needs masks, but has no masking.
-    """
-    texts = {}
-    for position, (task, problem) in enumerate(problems.items()):
-        if problem.is_masked and task not in masking:
-            raise ValueError(
-                f"task {task!r} of problem_type {problem.problem_type!r} predicts masked tokens: "
-                f"give masking={{{task!r}: Masking.from_tokenizer(tokenizer)}}"
-            )
-        if problem.is_text:
-            chosen = masking[task] if problem.is_masked else None
-            texts[task] = TextTask(chosen, problem.is_paired, position)
-    return texts
+def _check_split(
+    tasks: Mapping[str, Task], problems: Mapping[str, Problem[Any]], split: str
+) -> None:
+    """Check that all tasks have usable rows, or none has any."""
+    given, title = find_rows(tasks.values(), split), {"train": "training"}.get(split, split)
+    if given and (lacking := tasks.keys() - given.keys()):
+        raise ValueError(
+            f"{', '.join(sorted(lacking))} without {title} rows: give them to all of "
+            f"{', '.join(tasks)}, or to none"
+        )
+    for name, rows in given.items():
+        where = f"the {title} set of task {name!r}"
+        if not len(rows):
+            raise ValueError(f"{where} is empty; give it rows")
+        problems[name].check(where, rows)
 
 
 def check_arguments(
@@ -151,14 +127,12 @@ def _list_metrics(
     return known
 
 
-def check_mixed(args: TrainingArguments) -> None:
-    """Refuse what does not outlive several backward passes before an optimizer step.
+def check_sampling(
+    args: TrainingArguments, sampling: TaskSampling, methods: Sequence[Method]
+) -> None:
+    """Refuse what does not work with the choice of tasks.
 
-    Args:
-        args: Arguments of the Trainer.
-
-    Raises:
-        ValueError: If an argument is such a one.
+    With several backward passes before an optimizer step, gradients must outlive each of them.
     """
     optimizer = str(getattr(args.optim, "value", args.optim))
     refused = {
@@ -168,12 +142,14 @@ def check_mixed(args: TrainingArguments) -> None:
         ),
         "DeepSpeed, which steps after each backward pass": args.deepspeed_plugin is not None,
     }
-    for reason, is_there in refused.items():
-        if is_there:
+    for reason, is_refused in refused.items():
+        if sampling.mixes_tasks and is_refused:
             raise ValueError(
                 "task_sampling: mixed adds up the gradients of several backward passes and does "
                 f"not go with {reason}; leave that out, or take another task_sampling"
             )
+    for method in methods:
+        method.check_sampling(sampling)
 
 
 def steps_in_backward(args: TrainingArguments) -> bool:

@@ -5,7 +5,7 @@ and the checkpoints.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from inspect import signature
@@ -13,32 +13,31 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
-from transformers import TrainingArguments
+from transformers import Trainer, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from trainers.data.batches import make_collator, make_sampler
 from trainers.data.collators import list_batches
-from trainers.data.masking import Masking
 from trainers.data.samplers import TaskBatchSampler
-from trainers.data.task_dataset import Rows, TaskDataset
+from trainers.data.task_dataset import Rows, TaskDataset, longest_first
 from trainers.data.task_orders import StepsPerEpoch
 from trainers.data.task_sampling import RoundRobin, TaskSampling
-from trainers.data.tasks import TaskTraining
 from trainers.methods.base import Method, MethodCallback, StepLoss, nested_loss
 from trainers.methods.threshold import ThresholdFitting
-from trainers.problems import make_problems
+from trainers.task import Task, find_rows
 
 from .acceleration import reused_gradients, static_shapes
-from .checks import check_arguments, check_mixed, check_tasks, find_texts
+from .batches import loader_options, make_collator, make_sampler
+from .checks import check_arguments, check_sampling, check_tasks
 from .counting import FlopCounter, mean_targets
-from .evaluation import TaskEvaluationTrainer, describe_heads
+from .evaluation import TaskEvaluator, restore
 from .loss_log import LossLog
 
 
-class MultiTaskTrainer(TaskEvaluationTrainer):
+class MultiTaskTrainer(Trainer):
     """Train one model on several tasks, with one task per step or all of them.
 
     Checkpoints hold everything that a run needs to continue as if it had not been stopped: the
@@ -49,34 +48,28 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
     evaluation during training is not compiled. ``torch_compile_mode: reduce-overhead`` (CUDA only)
     replays CUDA graphs. The backend ``aot_eager`` needs no compiler and is not faster.
 
-    A task can also learn from unlabeled text (``masked_lm``, ``next_sentence``, ``pretraining``):
-    its rows are a ``TextSource``, or for masked tokens encoded rows of single sequences without a
-    format. A ``contrastive`` task learns from unlabeled sentences; its loss compares the rows of
-    each process. Rows of a ``token_classification`` task have a label for every token, -100 for
-    none, and ``sentence`` if several of them are windows of one sentence.
-
     Args:
         model: A model whose ``forward`` takes ``task`` and returns the loss of that task. If it has
             ``decode(task, logits)``, metrics are computed from its result. With a single task it
             may be a model without a ``task`` argument.
         args: Arguments of the Trainer.
-        problem_types: Problem type of each task.
-        train_dataset: Rows of each task, in the order of the round robin.
-        eval_dataset: Rows of the same tasks.
-        task_training: Batch size, loss weight and so on, where a task differs from the default.
-        steps_per_epoch: When an epoch ends; see ``TaskBatchSampler``.
+        tasks: The tasks, in the order of the round robin.
+        methods: Training methods, in the order in which they apply.
         sampling: How the task of a step is chosen; None for one after the other.
+        steps_per_epoch: When an epoch ends; see ``TaskBatchSampler``.
         max_tokens_per_batch: Tokens per process and step, for the tasks without a batch size or
             budget of their own; None takes ``per_device_train_batch_size`` rows.
-        masking: Chooses the tokens to predict in masked_lm and pretraining tasks, by task.
-        methods: Training methods, in the order in which they apply.
-        metrics: Headline metrics of a task; see ``TaskEvaluationTrainer``.
-        glue_tasks: The tasks of GLUE; see there.
-        kwargs: Other arguments of ``TaskEvaluationTrainer`` and of ``Trainer``.
+        kwargs: Other arguments of ``Trainer``.
+
+    Attributes:
+        tasks: The tasks by name.
+        problems: Problem of each task: its metrics, and all else that depends on its type.
+        train_sampler: Chooses the rows of every step; None without training rows.
 
     Raises:
-        ValueError: If tasks do not match, a training set is empty, ``metric_for_best_model`` is not
-            a metric of these tasks, or an argument or method is not supported.
+        ValueError: If two tasks have one name, a task does not fit the model, some have no rows,
+            ``metric_for_best_model`` is not a metric of these tasks, or an argument or method is
+            not supported.
     """
 
     # the loss of a batch is a mean over its rows: divide it by the number of micro-batches
@@ -86,60 +79,44 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
         self,
         model: nn.Module,
         args: TrainingArguments,
+        tasks: Sequence[Task],
         *,
-        problem_types: Mapping[str, str],
-        train_dataset: Mapping[str, Rows] | None = None,
-        eval_dataset: Mapping[str, Rows] | None = None,
-        task_training: Mapping[str, TaskTraining] | None = None,
-        steps_per_epoch: StepsPerEpoch = "shortest",
-        sampling: TaskSampling | None = None,
-        max_tokens_per_batch: int | None = None,
-        masking: Mapping[str, Masking] | None = None,
         methods: Sequence[Method] = (),
-        metrics: Mapping[str, Sequence[str]] | None = None,
-        glue_tasks: Collection[str] = (),
+        sampling: TaskSampling | None = None,
+        steps_per_epoch: StepsPerEpoch = "shortest",
+        max_tokens_per_batch: int | None = None,
         **kwargs: Any,
     ) -> None:
-        given = {"training": train_dataset, "evaluation": eval_dataset}
-        problems = make_problems(problem_types, describe_heads(model), metrics)
-        check_tasks(problems, given, task_training or {})
-        check_arguments(args, problems, glue_tasks)
+        self.tasks, self.problems = check_tasks(tasks, model)
+        check_arguments(args, self.problems, [task.name for task in tasks if task.in_glue])
         self.methods: list[Method] = [*methods, ThresholdFitting()]
-        sampling = _check_sampling(args, sampling or RoundRobin(), self.methods)
-        self._knows_tasks = "task" in signature(model.forward).parameters
-        _set_defaults(args, has_task_argument=self._knows_tasks)
-        texts = find_texts(problems, masking or {})
-        self.task_training = dict.fromkeys(problem_types, TaskTraining()) | dict(
-            task_training or {}
-        )
-        self.train_rows = dict(train_dataset or {})
+        sampling = sampling or RoundRobin()
+        check_sampling(args, sampling, self.methods)
+        self._has_task_argument = "task" in signature(model.forward).parameters
+        _set_defaults(args, has_task_argument=self._has_task_argument)
         self.train_sampler: TaskBatchSampler | None = None
-        if train_dataset is not None:
+        train, held_out = find_rows(tasks, "train"), find_rows(tasks, "evaluation")
+        if train:
             # before the Trainer makes the output folder: the sampler may be refused
             self.train_sampler = make_sampler(
-                train_dataset,
-                args,
-                self.task_training,
-                steps_per_epoch,
-                max_tokens_per_batch,
-                texts,
-                sampling,
+                self.tasks, args, steps_per_epoch, max_tokens_per_batch, sampling
             )
         if kwargs.get("data_collator") is None:
             tokenizer = kwargs.get("processing_class")
             kwargs["data_collator"] = make_collator(
-                model, args, tokenizer, train_dataset, self.train_sampler, texts
+                model, args, tokenizer, self.tasks, self.train_sampler
             )
         for method in self.methods:
             method.prepare(model, args)
-        rows = None if train_dataset is None else TaskDataset(train_dataset, self.train_sampler)
-        kwargs |= {"train_dataset": rows, "eval_dataset": eval_dataset}
-        kwargs |= {"problem_types": problem_types, "metrics": metrics, "glue_tasks": glue_tasks}
-        super().__init__(model, args, **kwargs)
-        self._start_methods(model)
+        self.evaluator = TaskEvaluator(self.tasks, self.problems, model)
+        rows = TaskDataset(train, self.train_sampler) if train else None
+        super().__init__(model, args, train_dataset=rows, eval_dataset=held_out or None, **kwargs)
+        self._start(model)
 
-    def _start_methods(self, model: nn.Module) -> None:
+    def _start(self, model: nn.Module) -> None:
         """Attach the methods and make the counters, once the Trainer is built."""
+        if self.args.label_names is None:
+            self.label_names = ["labels"]  # not those of all tasks of the model
         self.model_accepts_loss_kwargs = False
         if callable(gather_rows := getattr(model, "gather_rows", None)):
             gather_rows()
@@ -152,13 +129,21 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
         self._average_over_ranks = partial(self.accelerator.reduce, reduction="mean")
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """Load the batches that ``train_sampler`` chooses."""
         if self.train_sampler is None:
-            raise ValueError("training needs a train_dataset; this trainer was built without one")
+            raise ValueError("training needs tasks with training rows; these have none")
+        options = loader_options(self.args, self.data_collator)
         rows: Any = self.train_dataset
-        options = self._loader_options()
-        loader: DataLoader[Any] = DataLoader(rows, batch_sampler=self.train_sampler, **options)
+        return self.accelerator.prepare(
+            DataLoader(rows, batch_sampler=self.train_sampler, **options)
+        )
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
+        options = loader_options(self.args, self.data_collator) | {"persistent_workers": False}
+        loader = DataLoader(eval_dataset, batch_size=self.args.eval_batch_size, **options)
         return self.accelerator.prepare(loader)
+
+    def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
+        return self.get_eval_dataloader(test_dataset)
 
     def describe_training(self) -> str:
         """Show the exact share of each task in an epoch, and tables of the methods."""
@@ -169,9 +154,8 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
     # Training
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """Train, and let the methods finish the weights; see ``Trainer.train``."""
         try:
-            with reused_gradients(self), static_shapes(self.args, len(self.problem_types)):
+            with reused_gradients(self), static_shapes(self.args, len(self.tasks)):
                 output = super().train(*args, **kwargs)
         finally:
             for method in self.methods:
@@ -182,19 +166,16 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
         return output
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """Build the optimizer, whose groups methods may change."""
         is_new = self.optimizer is None
         optimizer: torch.optim.Optimizer = super().create_optimizer(model)
-        if is_new:
-            whole: Any = self.model if model is None else model
-            for method in self.methods:
-                method.scale_optimizer(optimizer, whole)
+        whole: Any = self.model if model is None else model
+        for method in self.methods if is_new else ():
+            method.scale_optimizer(optimizer, whole)
         return optimizer
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> LRScheduler:
-        """Build the schedule of a method, if one has its own, else that of ``args``."""
         optimizer = optimizer or self.optimizer
         if optimizer is None or self.train_sampler is None or self.lr_scheduler:
             return super().create_scheduler(num_training_steps, optimizer)
@@ -216,11 +197,6 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
         inputs: dict[str, Any],
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
-        """Accumulate the gradients of the tasks of a step, one after the other.
-
-        Returns:
-            The sum of their weighted losses.
-        """
         batches, losses = list_batches(inputs), []
         own_average = any(method.averages_gradients for method in self.methods)
         for batch in batches:
@@ -242,9 +218,8 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        """Compute the loss of a batch; in training with methods, weighted, and logged."""
         inputs.pop("num_rows", None)
-        task = inputs["task"] if self._knows_tasks else inputs.pop("task")
+        task = inputs["task"] if self._has_task_argument else inputs.pop("task")
         if model.training and task in self._targets:
             inputs["num_items_in_batch"] = self._targets[task]
         compute: Any = partial(super().compute_loss, model, inputs, True, num_items_in_batch)
@@ -257,23 +232,20 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
 
         step = nested_loss(self.methods, plain, task, inputs)
         self._losses.add(task, step)
-        loss = step.loss * self.task_training[task].loss_weight
+        loss = step.loss * self.tasks[task].training.loss_weight
         return (loss, step.outputs) if return_outputs else loss
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
-        """Take the batches of an optimizer step, and count their labeled tokens."""
         samples, number = super().get_batch_samples(*args, **kwargs)
         # a single batch needs no count, and DataParallel cannot distribute one
         is_alone = len(samples) * self.args.world_size == 1 or self.args.n_gpu > 1
-        self._targets = (
-            {}
-            if is_alone
-            else mean_targets(samples, self.problems, self.args.device, self._average_over_ranks)
+        steps = [] if is_alone else samples
+        self._targets = mean_targets(
+            steps, self.problems, self.args.device, self._average_over_ranks
         )
         return samples, number
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """Count as the Trainer does, but the parameters only once, not at every step."""
         return self._count_flops(inputs)
 
     def _track_num_input_tokens(self, inputs: dict[str, Any]) -> None:
@@ -281,7 +253,6 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
             super()._track_num_input_tokens(batch)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add ``loss_<task>``, the mean loss over ranks and batches since the last log."""
         if "loss" in logs:
             logs |= self._losses.flush(self._average_over_ranks)
             for method in self.methods:
@@ -290,23 +261,119 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
 
     # Evaluation
 
-    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Evaluate the weights that methods choose; see ``TaskEvaluationTrainer.evaluate``."""
+    def evaluate(
+        self,
+        eval_dataset: Any = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> dict[str, float]:
+        """Evaluate every task with its own metrics, then all of them together.
+
+        The random state stays, and methods choose the weights.
+
+        Args:
+            eval_dataset: Encoded, labelled rows of each task; None uses those of the tasks.
+            ignore_keys: As in ``Trainer.evaluate``; not used.
+            metric_key_prefix: Prefix of every name.
+
+        Returns:
+            ``<prefix>_<task>_<metric>`` for all tasks, ``<prefix>_mean``, ``<prefix>_leaderboard``
+            and, if there are tasks of GLUE, ``<prefix>_glue``.
+
+        Raises:
+            ValueError: If ``eval_dataset`` is not a mapping from known tasks to rows.
+        """
+        given = self.eval_dataset if eval_dataset is None else eval_dataset
+        if not isinstance(given, Mapping) or not set(given) <= set(self.tasks):
+            raise ValueError(
+                "evaluate() needs a mapping from task to dataset; known tasks: "
+                f"{', '.join(self.tasks)}"
+            )
+        metrics: dict[str, float] = {}
         with ExitStack() as stack:
             for method in self.methods:
                 stack.enter_context(method.evaluating())
-            return super().evaluate(*args, **kwargs)
+            for task, rows in given.items():
+                metrics |= self._evaluate_task(
+                    task, rows, ignore_keys, f"{metric_key_prefix}_{task}"
+                )
+            if len(given) < len(self.tasks):
+                return metrics  # a mean of some tasks could be mistaken for that of all
+            summary = self.evaluator.summarize(metrics, f"{metric_key_prefix}_")
+            metrics |= summary
+            self.log(summary)
+            self.control = self.callback_handler.on_evaluate(
+                self.args, self.state, self.control, metrics
+            )
+        return metrics
 
-    def _evaluate_task(self, task: str, *args: Any, **kwargs: Any) -> dict[str, float]:
+    def _evaluate_task(
+        self, task: str, rows: Rows, ignore_keys: list[str] | None, prefix: str
+    ) -> dict[str, float]:
         if self.is_in_train:
             for method in self.methods:
                 method.before_evaluation(task)
-        return super()._evaluate_task(task, *args, **kwargs)
+        ordered, order = longest_first(task, rows, self.args.length_column_name)
+        self.compute_metrics = partial(self.evaluator.measure, self.problems[task], rows, order)
+        try:
+            with torch.random.fork_rng(devices=[]):  # a loader draws a seed when it starts
+                return super().evaluate(ordered, ignore_keys, prefix)
+        finally:
+            self.compute_metrics = None
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        with static_shapes(self.args, len(self.tasks)):
+            return super().evaluation_loop(*args, **kwargs)
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,  # noqa: ARG002  refused by `check_arguments`
+        ignore_keys: list[str] | None = None,  # noqa: ARG002  the problem selects outputs by name
+    ) -> tuple[Any, Any, Any]:
+        rows = inputs.pop("num_rows", None)
+        problem = self.problems[inputs["task"]]
+        inputs = self._prepare_inputs(inputs)
+        loss: Tensor | None = None
+        with torch.no_grad(), self.compute_loss_context_manager():
+            if problem.has_loss(inputs):
+                # computing the loss removes what the model does not take
+                loss, outputs = self.compute_loss(model, dict(inputs), return_outputs=True)
+                loss = loss.detach().mean()
+            else:
+                left_out = ("labels",) if self._has_task_argument else ("labels", "task")
+                outputs = model(**{k: v for k, v in inputs.items() if k not in left_out})
+        values, labels = problem.gather(inputs, outputs)
+        if loss is None and labels is not None:
+            loss = torch.zeros((), device=labels.device)
+        return loss, values[:rows], None if labels is None else labels[:rows]
+
+    def predict_task(self, task: str, dataset: Rows) -> NDArray[Any]:
+        """Predict the rows of a task; the random state stays.
+
+        Args:
+            task: Its name.
+            dataset: Encoded rows, labelled or not.
+
+        Returns:
+            What its problem gathers, in the order of the rows, (N, ...): logits (N, K), or what
+            ``Problem.gather`` documents for its type.
+
+        Raises:
+            ValueError: If the task is unknown or there are no rows.
+        """
+        if task not in self.tasks:
+            raise ValueError(f"unknown task {task!r}; known tasks: {', '.join(self.tasks)}")
+        if not len(dataset):
+            raise ValueError(f"no rows to predict for task {task!r}")
+        rows, order = longest_first(task, dataset, self.args.length_column_name)
+        with torch.random.fork_rng(devices=[]):
+            return restore(self.predict(rows).predictions, order)
 
     # Checkpoints
 
     def _prepare_for_training(self, max_steps: int, *args: Any, **kwargs: Any) -> Any:
-        """Start the methods, or restore their state from a checkpoint."""
         prepared = super()._prepare_for_training(max_steps, *args, **kwargs)
         checkpoint = kwargs.get("resume_from_checkpoint", args[1] if len(args) > 1 else None)
         for method in self.methods:
@@ -316,11 +383,8 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
         return prepared
 
     def _init_training_state(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
-        """Restore the state; look for the best checkpoint in the current output folder.
-
-        The state has the old path: if a stopped run was moved, Trainer would not find it.
-        """
         trained: tuple[int, int] = super()._init_training_state(*args, **kwargs)
+        # the state has the old path: if a stopped run was moved, Trainer would not find it
         name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
         best = Path(str(self.args.output_dir)) / name
         if best.is_dir():
@@ -328,7 +392,7 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
         return trained
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        """Run an epoch, unless the resumed run was finished: Trainer would do one more step."""
+        # if the resumed run was finished, Trainer would do one more step
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
         if not self.control.should_training_stop:
@@ -346,28 +410,13 @@ class MultiTaskTrainer(TaskEvaluationTrainer):
                 method.save(Path(output_dir))
 
     def _save_rng_state(self, output_dir: str) -> None:
-        """Save the random state of every rank before any rank continues.
-
-        ``trainer_state.json`` comes next: once it exists the checkpoint is complete, and the one
-        before may be deleted.
-        """
         super()._save_rng_state(output_dir)
+        # trainer_state.json comes next, after which the checkpoint counts as complete
         self.accelerator.wait_for_everyone()
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Keep the card that a run has written; else let the Trainer write one."""
         if not (Path(str(self.args.output_dir)) / "README.md").is_file():
             super().create_model_card(*args, **kwargs)
-
-
-def _check_sampling(
-    args: TrainingArguments, sampling: TaskSampling, methods: Sequence[Method]
-) -> TaskSampling:
-    if sampling.mixes_tasks:
-        check_mixed(args)
-    for method in methods:
-        method.check_sampling(sampling)
-    return sampling
 
 
 def _set_defaults(args: TrainingArguments, *, has_task_argument: bool) -> None:

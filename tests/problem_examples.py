@@ -1,0 +1,115 @@
+"""A small data set for every problem type, with the keys of a task that learns from it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests import small_run
+
+SPLITS = {"train": "train_file", "dev": "validation_file"}
+COLUMNS = ("id", "a", "b", "same", "mood")
+
+
+@dataclass(frozen=True)
+class Example:
+    """A problem type as its user meets it.
+
+    Args:
+        write: Writes the files of a folder; returns the keys of the task.
+        rows: Rows for `predict`; None for a type that predicts nothing of whole texts.
+        predictions: Keys of a prediction for people.
+        is_compared: Whether `compare` knows its predictions.
+    """
+
+    write: Callable[[Path], dict[str, Any]]
+    rows: list[Any] | None = None
+    predictions: set[str] = field(default_factory=set)
+    is_compared: bool = True
+
+
+def pairs_of(**keys: Any) -> Callable[[Path], dict[str, Any]]:
+    """Return a writer of tab-separated pairs, with these keys of the task."""
+
+    def write(folder: Path) -> dict[str, Any]:
+        files = {}
+        for split, key in SPLITS.items():
+            rows = [
+                (name, first, second, int(same), "good" if good else "bad")
+                for name, first, second, same, good in small_run.make_rows(split)
+            ]
+            small_run.write_tsv(folder / f"rows-{split}.tsv", COLUMNS, rows)
+            files[key] = str(folder / f"rows-{split}.tsv")
+        return {**keys, **files}
+
+    return write
+
+
+def write_tags(folder: Path) -> dict[str, Any]:
+    """Write sentences with a tag for the word that says how something is."""
+    files = {}
+    for split, key in SPLITS.items():
+        rows = [
+            {"tokens": text.split(), "tags": ["O", "B-THING", "O", "B-GOOD" if good else "B-BAD"]}
+            for _, text, _, _, good in small_run.make_rows(split)
+        ]
+        path = folder / f"tags-{split}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        files[key] = str(path)
+    return files
+
+
+def write_questions(folder: Path) -> dict[str, Any]:
+    """Write questions whose answer is the last word of the first sentence."""
+    files = {}
+    for split, key in SPLITS.items():
+        rows = []
+        for name, first, second, *_ in small_run.make_rows(split):
+            answer = first.split()[-1]
+            answers = {"text": [answer], "answer_start": [first.rindex(answer)]}
+            context = f"{first} and {second}"
+            rows.append(
+                {"id": name, "question": "how is it", "context": context} | {"answers": answers}
+            )
+        path = folder / f"questions-{split}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        files[key] = str(path)
+    return files | {"max_length": 17, "max_question_length": 5, "doc_stride": 4}
+
+
+def write_corpus(folder: Path) -> dict[str, Any]:
+    """Write documents of a few sentences."""
+    files = {}
+    for split, key in SPLITS.items():
+        rows = list(small_run.make_rows(split))
+        documents = [f"{first}. {second}. {first}." for _, first, second, *_ in rows]
+        path = folder / f"text-{split}.txt"
+        path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+        files[key] = str(path)
+    return {"corpus": {"own": files}}
+
+
+PAIR = [("the river is fine", "this river was dull")]
+LABEL = {"label", "score"}
+EXAMPLES = {
+    "classification": Example(
+        pairs_of(text_columns=["a"], label_column="mood"), ["the river is fine"], LABEL
+    ),
+    "paraphrase": Example(pairs_of(text_columns=["a", "b"], label_column="same"), PAIR, LABEL),
+    "similarity": Example(
+        pairs_of(text_columns=["a", "b"], label_column="same", score_range=[0, 1]), PAIR, {"score"}
+    ),
+    "contrastive": Example(pairs_of(text_columns=["a", "b"]), PAIR, {"score"}, is_compared=False),
+    "token_classification": Example(
+        write_tags, ["the river is fine"], {"words", "tags", "scores", "entities"}
+    ),
+    "question_answering": Example(
+        write_questions,
+        [("how is it", "the river is fine and warm")],
+        {"answer", "score", "start", "end"},
+    ),
+    "masked_lm": Example(write_corpus, is_compared=False),
+    "next_sentence": Example(write_corpus, is_compared=False),
+    "pretraining": Example(write_corpus, is_compared=False),
+}

@@ -1,0 +1,125 @@
+"""Tasks from rows that a user has tokenized himself."""
+
+import datasets
+import pytest
+import torch
+from transformers import BertTokenizer, TrainingArguments
+
+from modeling_minbert import MinBertForMultiTask
+from tests.trainers.tiny import make_config
+from trainers import Masking, MultiTaskTrainer, RDrop, Task
+from trainers.data.task_sampling import Proportional
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "a", "the", "not"]
+TEXTS = ["a good film", "a bad film", "the film not bad", "not good", "good", "bad the film"] * 4
+HEADS = {
+    "spam": {"problem_type": "classification", "labels": ["ham", "spam"]},
+    "same": {"problem_type": "paraphrase"},
+}
+
+
+@pytest.fixture
+def tokenizer():
+    return BertTokenizer(vocab={word: index for index, word in enumerate(WORDS)})
+
+
+@pytest.fixture
+def spam(tokenizer):
+    """Rows as most users have them: texts, labels, and what the tokenizer returns."""
+    rows = datasets.Dataset.from_dict({"text": TEXTS, "label": [0, 1, 0, 1, 0, 1] * 4})
+    return rows.map(lambda row: tokenizer(row["text"]))
+
+
+@pytest.fixture
+def same(tokenizer):
+    """Pairs in one sequence, with whole numbers as labels."""
+    columns = {"first": TEXTS, "second": TEXTS[::-1], "labels": [0, 1] * 12}
+    rows = datasets.Dataset.from_dict(columns)
+    return rows.map(lambda batch: tokenizer(batch["first"], batch["second"]), batched=True)
+
+
+def make_trainer(folder, tasks, **options):
+    torch.manual_seed(0)
+    heads = {task.name: HEADS[task.name] for task in tasks}
+    args = TrainingArguments(
+        str(folder), use_cpu=True, disable_tqdm=True, save_strategy="no", learning_rate=0.03,
+        per_device_train_batch_size=8, logging_steps=9, num_train_epochs=20,
+    )  # fmt: skip
+    return MultiTaskTrainer(MinBertForMultiTask(make_config(heads)), args, tasks=tasks, **options)
+
+
+def test_rows_of_a_user_train_and_are_measured(tmp_path, spam):
+    trainer = make_trainer(tmp_path, [Task.from_dataset("spam", "classification", spam, spam)])
+    before = trainer.evaluate()
+
+    trainer.train()
+
+    after = trainer.evaluate()
+    assert after["eval_spam_loss"] < 0.9 * before["eval_spam_loss"]
+    assert after["eval_mean"] == after["eval_spam_accuracy"] > 0.6
+    assert trainer.predict_task("spam", spam).shape == (24, 2)
+
+
+def test_two_tasks_train_with_a_method_and_a_sampling(tmp_path, spam, same):
+    tasks = [
+        Task.from_dataset("spam", "classification", spam, spam, metrics=["macro_f1"]),
+        Task.from_dataset("same", "paraphrase", same, same, batch_size=4, loss_weight=2.0),
+    ]
+    trainer = make_trainer(tmp_path, tasks, methods=[RDrop(alpha=0.5)], sampling=Proportional())
+
+    trainer.train()
+
+    logged = set().union(*trainer.state.log_history)
+    assert {"loss_spam", "loss_same", "rdrop_divergence_spam", "rdrop_divergence_same"} <= logged
+    assert trainer.train_sampler.batch_sizes == {"spam": 8, "same": 4}
+    found = trainer.evaluate()
+    expected = (found["eval_spam_macro_f1"] + found["eval_same_accuracy"]) / 2
+    assert found["eval_mean"] == pytest.approx(expected)
+
+
+def test_masks_are_drawn_for_rows_of_a_user(tmp_path, tokenizer, spam):
+    rows = spam.remove_columns("label")
+    masking = Masking.from_tokenizer(tokenizer)
+    text = Task.from_dataset("text", "masked_lm", rows, rows, masking=masking)
+    task = Task.from_dataset("spam", "classification", spam, spam)
+    model = MinBertForMultiTask(make_config(HEADS | {"text": {"problem_type": "masked_lm"}}))
+    args = TrainingArguments(str(tmp_path), use_cpu=True, max_steps=2, save_strategy="no")
+
+    trainer = MultiTaskTrainer(model, args, tasks=[task, text])
+    trainer.train()
+
+    assert "eval_text_perplexity" in trainer.evaluate()
+
+
+def test_a_column_label_is_used(spam):
+    assert "labels" in Task.from_dataset("spam", "classification", spam).train.column_names
+    both = spam.add_column("labels", [0] * 24)
+    assert Task.from_dataset("spam", "classification", both).train["label"] == spam["label"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        ("clasification", None, "'spam': problem_type='clasification'; .*did you mean 'classifica"),
+        ("classification", lambda rows: rows.remove_columns("input_ids"), "no column 'input_ids'"),
+        (
+            "classification",
+            lambda rows: rows.remove_columns("token_type_ids"),
+            "training set of task 'spam' has no column 'token_type_ids', but text, label",
+        ),
+        ("masked_lm", None, "predicts masked tokens: give masking="),
+    ],
+)
+def test_what_a_task_cannot_use_is_refused(spam, kind, change, message):
+    with pytest.raises(ValueError, match=message):
+        Task.from_dataset("spam", kind, change(spam) if change else spam)
+
+
+def test_an_unknown_metric_is_refused_at_once(spam):
+    with pytest.raises(ValueError, match="did you mean 'accuracy'"):
+        Task.from_dataset("spam", "classification", spam, metrics=["acuracy"])
+
+
+def test_rows_are_a_dataset(spam):
+    with pytest.raises(TypeError, match="validation set of task 'spam' is a list; expected a data"):
+        Task.from_dataset("spam", "classification", spam, [{"input_ids": [1]}])
