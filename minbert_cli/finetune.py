@@ -24,9 +24,7 @@ from minbert_cli.tasks import (
     RecipeTask,
     RecipeText,
     encode_task,
-    find_glue,
     find_glue_files,
-    find_metrics,
     parse_tasks,
 )
 from minbert_cli.texts import Text, load_text
@@ -199,37 +197,30 @@ def make_trainer(
     **options: Any,
 ) -> MultiTaskTrainer:
     """Create the trainer; the order of the recipe's tasks is that of the round robin."""
+    tasks = [
+        Task(
+            name,
+            model.config.task(name).problem_type,
+            encoded[name]["train"],
+            encoded[name]["validation"],
+            data.all_tasks[name].training,
+            data.all_tasks[name].metrics,
+            texts[name].masking if name in texts else None,
+            in_glue=data.all_tasks[name].in_glue,
+        )
+        for name in arguments.tasks
+    ]
     with hub_errors(args):
         return MultiTaskTrainer(
             model,
             args,
-            [make_task(name, model, data, encoded, texts) for name in arguments.tasks],
+            tasks,
             methods=arguments.make_methods(),
             sampling=arguments.make_sampling(),
             steps_per_epoch=arguments.parse_steps_per_epoch(),
             max_tokens_per_batch=arguments.max_tokens_per_batch,
             **options,
         )
-
-
-def make_task(
-    name: str,
-    model: MinBertForMultiTask,
-    data: RecipeData,
-    encoded: dict[str, dict[str, Any]],
-    texts: dict[str, Text],
-) -> Task:
-    """Put the rows and the settings of a task together."""
-    return Task(
-        name,
-        model.config.task(name).problem_type,
-        encoded[name]["train"],
-        encoded[name]["validation"],
-        data.all_tasks[name].training,
-        find_metrics(data.tasks).get(name, ()),
-        texts[name].masking if name in texts else None,
-        in_glue=name in find_glue(data.tasks),
-    )
 
 
 def describe_run(

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from datasets import Dataset
 
@@ -56,7 +56,7 @@ class RecipeTask:
         # what both data and head need comes from the data
         own = {key: value for key, value in head.items() if key not in data}
         task_data = TaskData.from_recipe(name, data, data_dir)
-        PROBLEMS[str(task_data.problem_type)](name, metrics=task_data.metrics or ())
+        PROBLEMS[str(task_data.problem_type)](name, metrics=task_data.metrics or ())  # checks them
         return cls(task_data, own, task_training)
 
     @property
@@ -70,6 +70,16 @@ class RecipeTask:
         row = DATASETS.get(str(self.data.dataset))
         name = self.data.hub_id or (row.hub_id if row else None)
         return [None if name is None or Path(name).exists() else name.partition(":")[0]]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Headline metrics; empty for the default of the problem type."""
+        return self.data.metrics or ()
+
+    @property
+    def in_glue(self) -> bool:
+        """Whether the task counts in the GLUE score."""
+        return self.data.submission is not None and not self.training.auxiliary
 
     def describe_head(self, rows: LoadedTask, max_length: int = 384) -> dict[str, Any]:
         """Describe the head, with the fields that follow from the rows."""
@@ -86,6 +96,8 @@ class RecipeText:
     corpora: dict[str, CorpusData]
     arguments: TextArguments
     training: TaskTraining
+    metrics: ClassVar[tuple[str, ...]] = ()
+    in_glue: ClassVar[bool] = False
 
     @classmethod
     def from_recipe(cls, name: str, keys: dict[str, Any], data_dir: str | None) -> "RecipeText":
@@ -135,13 +147,6 @@ def parse_tasks(
     return tasks, texts
 
 
-def find_metrics(tasks: Mapping[str, RecipeTask]) -> dict[str, tuple[str, ...]]:
-    """Return the headline metrics of the tasks that do not use the default of their type."""
-    return {
-        name: task.data.metrics for name, task in tasks.items() if task.data.metrics is not None
-    }
-
-
 def find_glue_files(
     tasks: Mapping[str, RecipeTask], loaded: Mapping[str, LoadedTask]
 ) -> dict[tuple[str, str], GlueFile]:
@@ -155,15 +160,6 @@ def find_glue_files(
                 count = facts.get("usable_rows", 0) + facts.get("unusable_rows", 0)
                 files[name, split] = GlueFile(file, kind, labels, count or None)
     return files
-
-
-def find_glue(tasks: Mapping[str, RecipeTask]) -> list[str]:
-    """List the tasks of GLUE that are not auxiliary."""
-    return [
-        name
-        for name, task in tasks.items()
-        if task.data.submission is not None and not task.training.auxiliary
-    ]
 
 
 def encode_task(

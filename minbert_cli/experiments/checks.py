@@ -58,7 +58,8 @@ def _check_recipe(run: PlannedRun) -> dict[str, Any]:
         check_arguments(args, make_problems({pretrain.TASK: arguments.problem_type}))
     else:
         tasks, problem_types = _check_tasks(arguments)
-        metrics, glue = recipe_tasks.find_metrics(tasks), recipe_tasks.find_glue(tasks)
+        metrics = {name: task.metrics for name, task in tasks.items()}
+        glue = [name for name, task in tasks.items() if task.in_glue]
         check_arguments(args, make_problems(problem_types, metrics=metrics), glue)
     arguments.make_callbacks(args)
     return describe_settings(args, asdict(arguments))

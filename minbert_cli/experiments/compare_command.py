@@ -8,7 +8,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from datasets_scripts import load_task
-from minbert_cli import tasks as recipe_tasks
 from trainers import parse_recipe, read_settings
 
 from .checks import list_labelled
@@ -43,8 +42,11 @@ def sets_of_glue(
     folder: Path, scored: Mapping[str, Mapping[str, ScoredRows]]
 ) -> dict[str, list[ScoredRows]]:
     """Return the validation splits that count in the GLUE score of a run, by task."""
-    names = recipe_tasks.find_glue(list_labelled(read_settings(folder)))
-    return {name: [rows[name] for rows in scored.values() if name in rows] for name in names}
+    return {
+        name: [rows[name] for rows in scored.values() if name in rows]
+        for name, task in list_labelled(read_settings(folder)).items()
+        if task.in_glue
+    }
 
 
 def compare(argv: Sequence[str]) -> str:

@@ -285,13 +285,13 @@ def test_a_run_with_tasks_alone_in_its_log_is_drawn_by_its_steps(write):
 def test_the_step_whose_weights_were_kept_is_marked_if_it_is_not_the_last(write):
     folder = write()
     evidence = json.loads((folder / "report.json").read_text())
-    assert "The upright line" not in (folder / "report.html").read_text()
+    assert "The vertical line" not in (folder / "report.html").read_text()
 
     (folder / "report.json").write_text(json.dumps(evidence | {"evaluated_step": 1}))
     text = write_report(folder).read_text()
 
-    assert text.count("The upright line is step 1, whose weights were evaluated.") == 3
-    assert "Of the weights of step 1, which were the best." in text
+    assert text.count("The vertical line marks step 1, whose weights were evaluated.") == 3
+    assert "Evaluated at step 1, whose weights were the best." in text
 
 
 @pytest.mark.parametrize(
