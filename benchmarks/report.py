@@ -131,8 +131,8 @@ def _notes() -> str:
     return (
         "Speed is real tokens per second (sentences for `encode`): the median of the ratios of the "
         'rounds, with minimum and maximum. "Level" is the highest of floor, target and stretch '
-        "that was reached. Memory is the ratio of the peaks, of the whole process and of what training "
-        "adds to the loaded model and data; its floor, target and stretch are "
+        "that was reached. Memory is the ratio of the peaks, of the whole process and of what "
+        "training adds to the loaded model and data; its floor, target and stretch are "
         f"at most {MEMORY.floor:g} / {MEMORY.target:g} / {MEMORY.stretch:g}."
     )
 

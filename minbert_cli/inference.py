@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain, islice, tee
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -40,11 +39,6 @@ def read_lines(source: IO[bytes], name: str) -> Iterator[str]:
         yield text
 
 
-def read_file(path: Path, stack: ExitStack) -> Iterator[str]:
-    """Read the lines of a file that the stack closes."""
-    return read_lines(stack.enter_context(path.open("rb")), str(path))
-
-
 def read_texts(args: argparse.Namespace, stack: ExitStack) -> Iterator[str]:
     """Return the texts of the command line, a file, or the standard input."""
     if args.texts and args.file:
@@ -52,7 +46,7 @@ def read_texts(args: argparse.Namespace, stack: ExitStack) -> Iterator[str]:
     if args.texts:
         lines = iter(check_texts(args.texts))
     elif args.file:
-        lines = read_file(args.file, stack)
+        lines = read_lines(stack.enter_context(args.file.open("rb")), str(args.file))
     elif sys.stdin.isatty():
         raise ValueError("no sentences: give texts or --file, or pipe lines to the standard input")
     else:
@@ -134,8 +128,8 @@ def write_vectors(model: Any, args: argparse.Namespace, texts: Sequence[str]) ->
 
 def search(model: Any, args: argparse.Namespace, queries: Sequence[str]) -> Iterator[Row]:
     """Yield the nearest sentences of a corpus for each query."""
-    with ExitStack() as stack:
-        corpus = list(read_file(args.corpus, stack))
+    with args.corpus.open("rb") as file:
+        corpus = list(read_lines(file, str(args.corpus)))
     if not corpus:
         raise ValueError(f"corpus={str(args.corpus)!r}: the file is empty")
     known = embed(model, args, corpus).to(model.device)
@@ -233,18 +227,6 @@ def find(model: Any, args: argparse.Namespace, stack: ExitStack) -> Iterator[Row
     return predict(model, args, texts)
 
 
-def load_model(args: argparse.Namespace) -> Any:
-    """Load the checkpoint on the device."""
-    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    model: Any = load_encoder(args.checkpoint)
-    try:
-        model.to(device)
-    except (AssertionError, RuntimeError) as error:  # torch has no error class for this
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"device={device!r} cannot be used: {reason}; try --device cpu") from None
-    return model
-
-
 def write_results(rows: Iterator[Row], args: argparse.Namespace) -> None:
     """Write results to the standard output, or to a file, completely or not at all."""
     suffix = "" if args.output is None else args.output.suffix
@@ -264,7 +246,13 @@ def run(args: argparse.Namespace) -> None:
         logging.disable_progress_bar()
     if args.embed is not None and args.embed.suffix not in (".npy", ".jsonl"):
         raise ValueError(f"embed={str(args.embed)!r}: name a file that ends in .npy or .jsonl")
-    model = load_model(args)
+    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    model: Any = load_encoder(args.checkpoint)
+    try:
+        model.to(device)
+    except (AssertionError, RuntimeError) as error:  # torch has no error class for this
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device={device!r} cannot be used: {reason}; try --device cpu") from None
     with ExitStack() as stack:
         if args.embed is None:
             write_results(find(model, args, stack), args)

@@ -72,8 +72,6 @@ class LabelledProblem(Problem[Predicted]):
     # Source: Stanford CS 224N default final project, evaluation.py.
     header: ClassVar[str]
 
-    # Rows
-
     @property
     def label_range(self) -> tuple[float, float] | None:
         """Lowest and highest label; None if unknown."""
@@ -93,8 +91,6 @@ class LabelledProblem(Problem[Predicted]):
                 f"{where}, row {row}: the label {labels[row]:g} is out of range; allowed are "
                 f"{low:g} to {high:g}, and -100 for none"
             )
-
-    # Evaluation
 
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
         return find_output(outputs, "logits").detach(), inputs.get("labels")
@@ -165,8 +161,6 @@ class LabelledProblem(Problem[Predicted]):
         found: NDArray[np.float64] = metric.draws(values, labels)
         return found
 
-    # Files
-
     def prediction_file(self, stem: str) -> str:
         return f"{stem}-output.csv"
 
@@ -198,8 +192,6 @@ class LabelledProblem(Problem[Predicted]):
         found, predictions = read_predictions(path)
         check_same_rows(path, found, ids)
         return Predicted(None, predictions, references)
-
-    # Reports
 
     @abstractmethod
     def summarize(self, outputs: Predicted) -> dict[str, Any]:
@@ -243,16 +235,11 @@ class ClassProblem(LabelledProblem):
         """Turn logits (N, K) into probabilities, (N, C)."""
 
     def summarize(self, outputs: Predicted) -> Analysis:
-        return analyse_classes(
-            self.probabilities(outputs.logits),
-            outputs.predictions,
-            np.asarray(outputs.labels),
-            self.format_label,
-        )
+        labels, probabilities = np.asarray(outputs.labels), self.probabilities(outputs.logits)
+        return analyse_classes(probabilities, outputs.predictions, labels, self.format_label)
 
     def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
-        probabilities = self.probabilities(outputs.logits)
-        labels = np.asarray(outputs.labels)
+        labels, probabilities = np.asarray(outputs.labels), self.probabilities(outputs.logits)
         return find_class_errors(probabilities, outputs.predictions, labels, most)
 
     def format_label(self, value: Any) -> str:

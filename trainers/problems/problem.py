@@ -57,10 +57,7 @@ class Problem(ABC, Generic[Outputs]):
         task: Name of the task.
         head: Description of its head, ``config.tasks[task]``; None takes the defaults.
         metrics: Headline metrics, the first of which represents the task in aggregates; empty for
-            the first of ``metrics``.
-
-    Raises:
-        ValueError: If a metric is not one of this problem type.
+            the first of ``metrics``. One that is unknown raises ValueError.
     """
 
     problem_type: ClassVar[str]
@@ -118,22 +115,12 @@ class Problem(ABC, Generic[Outputs]):
                     f"which have {', '.join(known)}{hint}"
                 )
 
-    # Rows
-
     def is_labelled(self, rows: Rows) -> bool:
         """Return whether rows have labels."""
         return not isinstance(rows, TextSource) and "labels" in rows.column_names
 
     def check(self, where: str, rows: Rows) -> None:
-        """Check the rows of a split.
-
-        Args:
-            where: Name of the split in messages.
-            rows: Its encoded rows; not empty.
-
-        Raises:
-            ValueError: If the task cannot be trained or evaluated on them.
-        """
+        """Raise ValueError if the task cannot be trained or evaluated on the rows of a split."""
         if not self.is_labelled(rows):
             raise ValueError(f"{where} has no labels")
 
@@ -146,8 +133,6 @@ class Problem(ABC, Generic[Outputs]):
         """Whether the loss leaves a decision threshold to be fitted."""
         return False
 
-    # Evaluation
-
     def is_defined(self, metric: Metric) -> bool:
         """Return whether a metric is defined for the rows of this task."""
         return True
@@ -158,11 +143,7 @@ class Problem(ABC, Generic[Outputs]):
 
     @abstractmethod
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
-        """Select what the Trainer gathers of a batch.
-
-        Args:
-            inputs: The batch of B rows, padded or packed.
-            outputs: Outputs of the model.
+        """Select what the Trainer gathers of a batch of B rows, padded or packed.
 
         Returns:
             Values and labels, each (B, ...). Without labels the Trainer computes no metrics.
@@ -188,12 +169,7 @@ class Problem(ABC, Generic[Outputs]):
 
     @abstractmethod
     def standard_error(self, outputs: Outputs, metrics: Mapping[str, float]) -> float | None:
-        """Estimate the standard error of the headline metric over the choice of the rows.
-
-        Args:
-            outputs: Of a split.
-            metrics: Its metrics.
-        """
+        """Estimate the standard error of the headline metric over the choice of the rows."""
 
     def count(self, outputs: Any) -> int:
         """Count the rows, sentences or questions."""
@@ -204,19 +180,13 @@ class Problem(ABC, Generic[Outputs]):
         return None
 
     def measure(self, outputs: Outputs) -> Measured:
-        """Measure a split.
-
-        Raises:
-            ValueError: If it has no rows.
-        """
+        """Measure a split; one without rows raises ValueError."""
         count = self.count(outputs)
         if not count:
             raise ValueError(f"task {self.task!r} has no rows to measure; give at least one")
         metrics = self.compute_metrics(outputs)
         error = self.standard_error(outputs, metrics)
         return Measured(metrics, error, count, self.describe_types(outputs))
-
-    # Resampling
 
     def sample(self, outputs: Outputs) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return values (N, ...) and labels (N,) of independent rows, for a bootstrap."""
@@ -236,21 +206,12 @@ class Problem(ABC, Generic[Outputs]):
             scores.append(float(self.score(values[rows], labels[rows])))
         return float(np.nanstd(scores))
 
-    # Files
-
     def prediction_file(self, stem: str) -> str:
         """Name the file that ``read`` reads, for a task and split such as ``sst-dev``."""
         raise NotImplementedError(f"{self.problem_type} has no prediction files")
 
     def write(self, folder: Path, stem: str, outputs: Outputs, rows: Any) -> None:
-        """Write the predictions of a split.
-
-        Args:
-            folder: Destination.
-            stem: Task and split.
-            outputs: The predictions.
-            rows: The rows, with their ids.
-        """
+        """Write the predictions for rows with ids; ``stem`` is task and split."""
         raise NotImplementedError(f"{self.problem_type} has no prediction files")
 
     def read(
@@ -261,11 +222,8 @@ class Problem(ABC, Generic[Outputs]):
         Args:
             folder: The folder.
             stem: Task and split.
-            ids: Names of the rows today, (N,).
+            ids: Ids of the rows today, (N,); other rows in the file raise ValueError.
             references: Their labels; a list each for questions and sentences, (N,).
-
-        Raises:
-            ValueError: If a file is missing or broken, or has other rows.
         """
         raise NotImplementedError(f"{self.problem_type} has no prediction files")
 
@@ -280,8 +238,6 @@ class Problem(ABC, Generic[Outputs]):
     def format_glue(prediction: float, labels: Sequence[str] | None) -> str:
         """Format a prediction for the GLUE server; ``labels`` are the names of its classes."""
         return str(int(prediction)) if labels is None else labels[int(prediction)]
-
-    # Reports
 
     def analyse(
         self, outputs: Outputs, rows: Any, texts: datasets.Dataset | None, examples: int

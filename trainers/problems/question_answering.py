@@ -80,8 +80,6 @@ class QuestionAnswering(Problem[Answered]):
         chosen = spread_numbers(count, max(1, most * count // len(rows)))
         return rows.select(np.flatnonzero(np.isin(question_of, chosen)))
 
-    # Evaluation
-
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
         return score_windows(inputs, outputs), inputs.get("labels")
 
@@ -121,8 +119,6 @@ class QuestionAnswering(Problem[Answered]):
         mean: NDArray[np.float64] = values.mean(axis=-1)
         return mean
 
-    # Files
-
     def prediction_file(self, stem: str) -> str:
         return f"{stem}-predictions.json"
 
@@ -140,8 +136,6 @@ class QuestionAnswering(Problem[Answered]):
         check_same_rows(path, list(texts), ids)
         answers = [QuestionAnswers(name, text, [], None) for name, text in texts.items()]
         return Answered(answers, references.tolist())
-
-    # Reports
 
     def analyse(
         self, outputs: Answered, rows: Any, texts: datasets.Dataset | None, examples: int

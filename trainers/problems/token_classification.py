@@ -53,8 +53,6 @@ class TokenClassification(Problem[Tagged]):
             )
         return TagNames.parse(self.head["labels"])
 
-    # Rows
-
     def is_labelled(self, rows: Rows) -> bool:
         if not super().is_labelled(rows):
             return False
@@ -73,8 +71,6 @@ class TokenClassification(Problem[Tagged]):
                 "every token, -100 for those without one, of a dataset without a format or "
                 "transform (see with_format(None))"
             )
-
-    # Evaluation
 
     def has_loss(self, inputs: Mapping[str, Any]) -> bool:
         return not bool((inputs["labels"] == UNKNOWN_LABEL).any())
@@ -108,8 +104,6 @@ class TokenClassification(Problem[Tagged]):
     def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
         return f1_of_counts(values.sum(axis=-2))
 
-    # Files
-
     def prediction_file(self, stem: str) -> str:
         return f"{stem}-output.txt"
 
@@ -128,8 +122,6 @@ class TokenClassification(Problem[Tagged]):
         )
         lengths = [len(sentence) for sentence in sentences]
         return Tagged(numbers[:, 1], numbers[:, 0], np.repeat(np.arange(len(lengths)), lengths))
-
-    # Reports
 
     def analyse(
         self, outputs: Tagged, rows: Any, texts: datasets.Dataset | None, examples: int

@@ -23,7 +23,6 @@ def results_table(
     *,
     standard_errors: Mapping[str, float] | None = None,
     rows: Mapping[str, int] | None = None,
-    prefix: str = "eval",
 ) -> str:
     """Format the metrics of every task and the aggregates as a Markdown table.
 
@@ -32,7 +31,6 @@ def results_table(
         problems: Problem of each task.
         standard_errors: Standard error of the headline metric of each task.
         rows: Number of evaluation rows of each task.
-        prefix: Prefix of every name in ``metrics``.
 
     Returns:
         Lines of equal width; the headline metric of a task comes first.
@@ -41,18 +39,18 @@ def results_table(
     for task, problem in problems.items():
         for metric in problem.reported:
             name = metric.name
-            if f"{prefix}_{task}_{name}" in metrics:
+            if f"eval_{task}_{name}" in metrics:
                 error = (standard_errors or {}).get(task) if name == problem.headline[0] else None
                 count = (rows or {}).get(task)
                 texts = (
                     "" if error is None else f"{error:.4f}",
                     "" if count is None else f"{count:,}",
                 )
-                lines.append((task, name, f"{metrics[f'{prefix}_{task}_{name}']:.4f}", *texts))
+                lines.append((task, name, f"{metrics[f'eval_{task}_{name}']:.4f}", *texts))
     lines += [
-        ("all", name, f"{metrics[f'{prefix}_{name}']:.4f}", "", "")
+        ("all", name, f"{metrics[f'eval_{name}']:.4f}", "", "")
         for name in AGGREGATES
-        if f"{prefix}_{name}" in metrics
+        if f"eval_{name}" in metrics
     ]
     return markdown_table(lines)
 

@@ -4,6 +4,7 @@ The results are small for any number of rows, and ready for JSON.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ SCORE_BINS = 10
 # Of more classes than this only the most frequent ones are shown.
 MOST_CLASSES = 20
 MOST_POINTS = 1000
+
+DISTRIBUTION = ("name", "labels", "predictions")
 
 Analysis = dict[str, Any]
 
@@ -34,18 +37,16 @@ def calibrate(
         return {"ece": None, "confidence": None, "accuracy": None, "bins": []}
     edges = np.linspace(0, 1, bins + 1)
     places = np.searchsorted(edges[1:-1], confidences)
-    parts = []
-    for place in np.unique(places):
-        inside = places == place
-        parts.append(
-            {
-                "low": float(edges[place]),
-                "high": float(edges[place + 1]),
-                "rows": int(inside.sum()),
-                "confidence": float(confidences[inside].mean()),
-                "accuracy": float(correct[inside].mean()),
-            }
-        )
+    parts = [
+        {
+            "low": float(edges[place]),
+            "high": float(edges[place + 1]),
+            "rows": int((places == place).sum()),
+            "confidence": float(confidences[places == place].mean()),
+            "accuracy": float(correct[places == place].mean()),
+        }
+        for place in np.unique(places)
+    ]
     gaps = [part["rows"] * abs(part["accuracy"] - part["confidence"]) for part in parts]
     return {
         "ece": float(sum(gaps) / len(confidences)),
@@ -67,23 +68,15 @@ def analyse_classes(
     classes, count = labels.astype(np.int64), probabilities.shape[1]
     matrix = confusion_matrix(classes, predictions, labels=range(count))
     given, predicted = matrix.sum(axis=1), matrix.sum(axis=0)
-    order = range(count)
+    order, confusions = range(count), {"confusion": matrix.tolist()}
     if count > MOST_CLASSES:
         order = np.argsort(-given, kind="stable")[:MOST_CLASSES].tolist()
-    confidences = probabilities[np.arange(len(probabilities)), predictions]
-    confusions: Analysis = {"confusion": matrix.tolist()}
-    if count > MOST_CLASSES:
         confusions = {"confusions": _most_confused(matrix, name)}
+    confidences = probabilities[np.arange(len(probabilities)), predictions]
+    counts = [(name(number), int(given[number]), int(predicted[number])) for number in order]
     return {
         "classes": count,
-        "distribution": [
-            {
-                "name": name(number),
-                "labels": int(given[number]),
-                "predictions": int(predicted[number]),
-            }
-            for number in order
-        ],
+        "distribution": [dict(zip(DISTRIBUTION, row, strict=True)) for row in counts],
         "calibration": calibrate(confidences, predictions == classes),
         **confusions,
     }
@@ -107,13 +100,9 @@ def _most_confused(
     order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_CLASSES]
     places = [divmod(int(place), len(matrix)) for place in order]
     return [
-        {
-            "label": name(label),
-            "prediction": name(prediction),
-            "rows": int(wrong[label, prediction]),
-        }
-        for label, prediction in places
-        if wrong[label, prediction]
+        {"label": name(label), "prediction": name(place), "rows": int(wrong[label, place])}
+        for label, place in places
+        if wrong[label, place]
     ]
 
 
@@ -130,15 +119,10 @@ def analyse_scores(
     edges = np.linspace(low, high if high > low else low + 1, SCORE_BINS + 1)
     given, predicted = (np.histogram(values, edges)[0] for values in (wanted, scores))
     chosen = spread_numbers(len(scores), MOST_POINTS)
+    names = [f"{low:.3g} to {high:.3g}" for low, high in pairwise(edges)]
+    counts = zip(names, given.tolist(), predicted.tolist(), strict=True)
     return {
-        "distribution": [
-            {
-                "name": f"{edges[place]:.3g} to {edges[place + 1]:.3g}",
-                "labels": int(count),
-                "predictions": int(predicted[place]),
-            }
-            for place, count in enumerate(given)
-        ],
+        "distribution": [dict(zip(DISTRIBUTION, row, strict=True)) for row in counts],
         "scatter": [[float(wanted[row]), round(float(scores[row]), 4)] for row in chosen],
         "range": [float(edges[0]), float(edges[-1])],
     }

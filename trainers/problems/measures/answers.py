@@ -106,7 +106,9 @@ def find_answers(
         places: Output of `keep_places`, (W, 2, 21, 2).
         search: How answers are chosen.
     """
-    ids, question_of = _number_questions(windows["id"])
+    ids: dict[str, int] = {}
+    numbers = [ids.setdefault(name, len(ids)) for name in windows["id"]]
+    question_of = np.asarray(numbers, dtype=np.int64)
     candidates = _join_spans(windows, places, search, question_of)
     nulls = _find_nulls(places, question_of)
     found = []
@@ -122,13 +124,6 @@ def score_windows(inputs: Mapping[str, Any], outputs: Any) -> Tensor:
     offsets = inputs.get("cu_seq_lens_q")
     lengths = inputs["attention_mask"].sum(dim=-1) if offsets is None else offsets.diff()
     return keep_places(outputs["start_logits"], outputs["end_logits"], lengths)
-
-
-def _number_questions(ids: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
-    """List the questions, and the number of that of every window, (W,)."""
-    numbers: dict[str, int] = {}
-    question_of = [numbers.setdefault(name, len(numbers)) for name in ids]
-    return list(numbers), np.asarray(question_of, dtype=np.int64)
 
 
 class _Span(NamedTuple):
@@ -239,14 +234,11 @@ def write_answers(
     folder: str | os.PathLike[str], found: Sequence[QuestionAnswers], prefix: str = ""
 ) -> None:
     """Write ``predictions.json`` and so on in the format of SQuAD's official evaluation."""
+    n_best = {one.id: [answer._asdict() for answer in one.n_best] for one in found}
     contents: dict[str, dict[str, Any]] = {
-        "predictions": {answers.id: answers.text for answers in found},
-        "nbest_predictions": {
-            answers.id: [answer._asdict() for answer in answers.n_best] for answers in found
-        },
-        "null_odds": {
-            answers.id: answers.null_odds for answers in found if answers.null_odds is not None
-        },
+        "predictions": {one.id: one.text for one in found},
+        "nbest_predictions": n_best,
+        "null_odds": {one.id: one.null_odds for one in found if one.null_odds is not None},
     }
     for name, content in contents.items():
         if content or name != "null_odds":

@@ -117,14 +117,9 @@ def tag_metrics(tagged: Tagged, names: TagNames) -> dict[str, float]:
 def describe_types(tagged: Tagged, names: TagNames) -> list[dict[str, Any]]:
     """Describe every entity type: its ``name``, metrics and counts."""
     counts, _ = count_entities(tagged, names)
+    columns = ("right", "predicted", "labelled")
     return [
-        {
-            "name": name,
-            **score(row),
-            "right": int(row[0]),
-            "predicted": int(row[1]),
-            "labelled": int(row[2]),
-        }
+        {"name": name, **score(row), **dict(zip(columns, row.tolist(), strict=True))}
         for name, row in zip(names.names, counts, strict=True)
     ]
 
