@@ -26,23 +26,23 @@ def write_report(
     more: Sequence[str] = (),
     targets: Targets = TARGETS,
 ) -> None:
-    """Write the tables, and the plot beside them.
+    """Write the tables and the plot.
 
     Args:
         file: ``RESULTS.md``.
         log: The blocks.
         races: What was measured.
-        settings: How.
+        settings: How it was measured.
         facts: ``command``, ``date``, ``machine`` and ``workloads``.
         more: Further sections.
-        targets: What is to be reached.
+        targets: Floors, targets and stretch targets of the ratios.
     """
     rows = summarize(log, races, settings)
     plot = file.with_suffix(".png")
     parts = [
-        "# Results",
+        "# Speed and memory results",
         _describe(facts, settings, log),
-        "## Speed and memory beside the peers",
+        "## Speed and memory compared with the peers",
         _speed_table(rows, targets),
         _notes(),
         "## Absolute numbers",
@@ -67,12 +67,12 @@ def _describe(facts: Mapping[str, Any], settings: Settings, log: Log) -> str:
     loads = [block["load_before"] for block in blocks] or [0.0]
     return "\n".join(
         [
-            f"Written by `{facts['command']}` on {facts['date']}.",
+            f"Measured with `{facts['command']}` on {facts['date']}.",
             "",
             f"- Machine: {machine['cpu']}, {settings.threads} threads; {machine['system']}",
             f"- Versions: {versions}",
             f"- Rounds: {settings.rounds}, blocks of about {settings.seconds:g} s after "
-            f"{settings.warmup} steps of warmup, {_describe_processes(settings)}; order reversed "
+            f"{settings.warmup} warmup steps, {_describe_processes(settings)}; order reversed "
             "every round",
             f"- {_describe_noise(settings)} The load was {min(loads):.1f} to {max(loads):.1f}.",
         ]
@@ -80,7 +80,7 @@ def _describe(facts: Mapping[str, Any], settings: Settings, log: Log) -> str:
 
 
 def _describe_processes(settings: Settings) -> str:
-    return "each in its own process" if settings.isolated else "all in one process"
+    return "each in a separate process" if settings.isolated else "all in one process"
 
 
 def show_command(script: str, argv: Sequence[str]) -> str:
@@ -90,17 +90,17 @@ def show_command(script: str, argv: Sequence[str]) -> str:
 
 def _describe_noise(settings: Settings) -> str:
     if math.isinf(settings.max_foreign):
-        return "Rounds count whatever else ran."
+        return "All rounds count, whatever else ran."
     return (
-        f"A round counts if others used at most {settings.max_foreign:g} processors and the host "
-        f"took at most {settings.max_steal:.0%} of one."
+        f"A round counts if other processes used at most {settings.max_foreign:g} processors and "
+        f"the host took at most {settings.max_steal:.0%} of one."
     )
 
 
 def _speed_table(rows: Sequence[Row], targets: Targets) -> str:
     header = (
-        "workload", "model", "peer", "speed, minBERT / peer", "floor / target / stretch", "reached",
-        "peak memory", "reached", "memory of training", "reached",
+        "workload", "model", "peer", "speed, minBERT / peer", "floor / target / stretch", "level",
+        "peak memory", "level", "training memory", "level",
     )  # fmt: skip
     lines = []
     for row in rows:
@@ -129,10 +129,11 @@ def label(row: Row) -> str:
 
 def _notes() -> str:
     return (
-        "Speed is real tokens per second (sentences for `encode`), the median of the ratios of "
-        "the rounds with the least and the largest. Memory is the ratio of the peaks: of the whole "
-        "process, and of what training adds to the loaded model and data; its floor, target and "
-        f"stretch are at most {MEMORY.floor:g} / {MEMORY.target:g} / {MEMORY.stretch:g}."
+        "Speed is real tokens per second (sentences for `encode`): the median of the ratios of the "
+        'rounds, with minimum and maximum. "Level" is the highest of floor, target and stretch '
+        "that was reached. Memory is the ratio of the peaks, of the whole process and of what "
+        "training adds to the loaded model and data; its floor, target and stretch are "
+        f"at most {MEMORY.floor:g} / {MEMORY.target:g} / {MEMORY.stretch:g}."
     )
 
 
@@ -155,7 +156,7 @@ def _noise_table(rows: Sequence[Row]) -> str:
         for row in rows
         if row.peer == AGAIN
     ]
-    text = "minBERT against itself; a gain within this spread is none."
+    text = "minBERT compared with itself; a difference within this spread is not a gain."
     return f"{text}\n\n" + table(("workload", "model", "ratio", "rounds"), lines)
 
 
@@ -167,9 +168,9 @@ def _gate_table(log: Log) -> str:
         outcome = f"void: {problem}" if problem else "pass"
         lines.append((gate["workload"], gate["size"], gate["peer"], errors, outcome))
     text = (
-        "Largest relative errors against BERT of transformers in a plain loop: no dropout, fp32, "
-        "first step and 20 steps of AdamW; the counts of tokens, sequences and masked tokens are "
-        "equal."
+        "Largest relative errors compared with transformers' BERT in a plain loop: no dropout, "
+        "fp32, first step and 20 steps of AdamW. The counts of tokens, sequences and masked tokens "
+        "are equal."
     )
     return f"{text}\n\n" + table(("workload", "model", "peer", "errors", "outcome"), lines)
 
@@ -179,9 +180,9 @@ def _workload_table(workloads: Mapping[str, Any]) -> str:
         (name, str(task["rows"]), f"{task['tokens']:,.0f}", f"{task['fill']:.3f}")
         for name, task in workloads["tasks"].items()
     ]
-    source = "real texts" if workloads["data_dir"] else "lengths and ids that were drawn"
-    text = f"Batches of {source}; fill is the share of real tokens in padded batches."
-    return f"{text}\n\n" + table(("workload", "rows", "real tokens a step", "fill"), lines)
+    source = "real texts" if workloads["data_dir"] else "random ids and lengths"
+    text = f"Batches of {source}. Fill is the share of real tokens in a padded batch."
+    return f"{text}\n\n" + table(("workload", "rows", "real tokens per step", "fill"), lines)
 
 
 def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -212,11 +212,11 @@ def summarize(blocks: Mapping[str, Sequence[Block]]) -> str:
         )
     head = [
         "method",
-        "ms a batch",
-        "time beside plain",
-        "MiB of training",
-        "beside plain",
-        "MiB in all",
+        "ms per batch",
+        "time, relative to plain",
+        "training memory, MiB",
+        "relative to plain",
+        "process memory, MiB",
     ]
     return table(head, rows)
 
@@ -227,13 +227,21 @@ def main(argv: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--methods", default=",".join(METHODS), help="names, with commas; the plain step is there")
+    add(
+        "--methods",
+        default=",".join(METHODS),
+        help="names, with commas; the plain step is always included",
+    )
     add("--size", default="minilm", choices=SIZES)
     add("--rounds", type=int, default=3)
     add("--steps", type=int, default=24, help="batches of a block, a multiple of three")
     add("--threads", type=int, default=count_cores())
     add("--output", type=Path, default=ROOT / "benchmarks" / "METHODS.md")
-    add("--quick", action="store_true", help="a round of few steps of a tiny model; writes nothing")
+    add(
+        "--quick",
+        action="store_true",
+        help="one round of a few steps of a tiny model; writes nothing",
+    )
     add("--block", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     be_quiet()
@@ -266,18 +274,18 @@ def write(
     versions = ", ".join(f"{name} {value}" for name, value in machine["versions"].items())
     noise = max(block.foreign for part in blocks.values() for block in part)
     tokens = ", ".join(f"{length} ({task})" for task, (_, length) in TASKS.items())
-    text = f"""# What the methods cost
+    text = f"""# Cost of each method
 
     {command}
 
-{datetime.now(UTC).date().isoformat()}, {machine["cpu"]}, {args.threads} thread(s), float32 where
-nothing else is named; {versions}.
+{datetime.now(UTC).date().isoformat()}, {machine["cpu"]}, {args.threads} threads, float32 unless
+stated otherwise; {versions}.
 
-A model of the size of `{args.size}` with random weights; batches of {ROWS} rows of {tokens} tokens.
-Time is of a batch of one task, also in a mixed step, which has three: median of {args.rounds}
-rounds of {args.steps} batches; ratios to the plain step of the same round, with the least and the
-largest. Memory is the largest of all rounds: what training took above the model, and of the whole
-process. Other processes used at most {noise:.2f} processors.
+A model of size `{args.size}` with random weights; batches of {ROWS} rows of {tokens} tokens. Times
+are per batch of one task, also for a mixed step, which has three: the median of {args.rounds}
+rounds of {args.steps} batches. Ratios compare with the plain step of the same round, with minimum
+and maximum. Memory is the maximum over all rounds: the memory of training beyond the loaded model,
+and of the whole process. Other processes used at most {noise:.2f} processors.
 
 {found}
 """

@@ -219,14 +219,14 @@ def describe(memory: list[dict[str, Any]], speed: dict[str, list[float]], comman
     machine = describe_machine()
     versions = ", ".join(f"{name} {value}" for name, value in machine["versions"].items())
     lines = [
-        "# The data of pre-training",
+        "# Pre-training data pipeline",
         "",
         f"Written by `{command}` on {datetime.now(UTC).date().isoformat()}.",
         "",
         f"- Machine: {machine['cpu']}, {machine['cores']} threads; {machine['system']}",
         f"- Versions: {versions}",
         "",
-        "## Memory and seconds beside the size of the text",
+        "## Memory and time by text size",
         "",
         "| text | tokens | rows | tokenize | plan | read, mask | own memory | with mapped files |",
         "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -239,12 +239,13 @@ def describe(memory: list[dict[str, Any]], speed: dict[str, list[float]], comman
     ]
     lines += [
         "",
-        "One process. Mapped files are those of the tokenized text, which the system drops when it",
-        "needs their memory. A plan says what the rows of a pass are; it is made anew for each.",
+        'One process. "With mapped files" includes the memory-mapped files of the tokenized text,',
+        "which the system drops when it needs their memory. A plan lists the rows of an epoch; it",
+        "is rebuilt for each.",
         "",
-        f"## Rows of up to {MAX_LENGTH} tokens per second, masked and collated",
+        f"## Masked and collated rows (up to {MAX_LENGTH} tokens) per second",
         "",
-        "| loader | rows/s, median | least | most |",
+        "| loader | rows/s, median | minimum | maximum |",
         "| --- | ---: | ---: | ---: |",
     ]
     for name, rates in speed.items():
@@ -252,8 +253,8 @@ def describe(memory: list[dict[str, Any]], speed: dict[str, list[float]], comman
         lines.append(f"| {name} | {median:,.0f} | {min(rates):,.0f} | {max(rates):,.0f} |")
     lines += [
         "",
-        "Segment pairs read from the tokenized text, packed, no padding; transformers' collator",
-        "gets rows that are cut already. One thread a process, so workers share the cores.",
+        "Segment pairs from the tokenized text, packed, without padding. transformers' collator",
+        "gets rows that are already split. One thread per process, so workers share the cores.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -14,15 +14,7 @@ Made = TypeVar("Made")
 
 
 def load_tokenizer(path: str, flag: str = "model_name_or_path") -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a checkpoint, without padding and truncation of its own.
-
-    Args:
-        path: Folder or Hub id.
-        flag: Flag that named the checkpoint, for messages.
-
-    Raises:
-        ValueError: If the checkpoint has no fast tokenizer.
-    """
+    """Load a fast tokenizer, without its own padding and truncation; ``flag`` is for messages."""
     tokenizer = load_pretrained(AutoTokenizer, path, flag=flag)
     # Without files, AutoTokenizer returns a tokenizer that has special tokens alone.
     if len(tokenizer) <= len(tokenizer.all_special_ids) or not tokenizer.is_fast:
@@ -34,14 +26,7 @@ def load_tokenizer(path: str, flag: str = "model_name_or_path") -> PreTrainedTok
 
 
 def load_encoder(path: str) -> MinBertModel | MinBertForMultiTask:
-    """Load an encoder of sentences in evaluation mode, with its task heads if it has any.
-
-    Args:
-        path: Folder or Hub id of a minBERT, BERT or sentence-transformers checkpoint.
-
-    Raises:
-        ValueError: If it cannot be loaded or has no tokenizer.
-    """
+    """Load an encoder of sentences in evaluation mode, with its task heads if it has any."""
     config = load_pretrained(MinBertConfig, path, flag="checkpoint")
     # The configuration of an encoder that was saved alone still lists the tasks.
     saved = (config.architectures or [MinBertForMultiTask.__name__])[0]
@@ -55,15 +40,7 @@ def load_encoder(path: str) -> MinBertModel | MinBertForMultiTask:
 
 
 def new_config(sizes: Mapping[str, Any] | None, **changes: Any) -> MinBertConfig:
-    """Create the configuration of a new model.
-
-    Args:
-        sizes: ``model_config`` of the recipe.
-        changes: Further fields, which win.
-
-    Raises:
-        ValueError: If a field is unknown or a value is invalid.
-    """
+    """Create the configuration of a new model from ``model_config`` of the recipe and changes."""
     given = {**(sizes or {}), **changes}
     known = {entry.name for entry in fields(MinBertConfig)}
     if unknown := sorted(set(given) - known):
@@ -74,11 +51,7 @@ def new_config(sizes: Mapping[str, Any] | None, **changes: Any) -> MinBertConfig
 def fit_together(
     model: Any, tokenizer: PreTrainedTokenizerBase, path: str | None, max_length: int
 ) -> None:
-    """Check that model, tokenizer and row length match; limit the tokenizer to the positions.
-
-    Raises:
-        ValueError: If they do not match.
-    """
+    """Check that model, tokenizer and row length match; limit the tokenizer to the positions."""
     positions = model.config.max_position_embeddings
     tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
     if len(tokenizer) > model.config.vocab_size:
@@ -93,12 +66,7 @@ def fit_together(
 
 
 def share(args: TrainingArguments, make: Callable[[], Made]) -> Made:
-    """Create an object on the first process and broadcast it to the others.
-
-    Args:
-        args: Arguments of the Trainer.
-        make: Creates the object, which must be picklable.
-    """
+    """Create an object on the first process and broadcast it to the others."""
     if args.world_size == 1:
         return make()
     shared = [make() if args.process_index == 0 else None]

@@ -4,7 +4,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers.utils import logging
@@ -20,26 +20,16 @@ from trainers import replaced_when_done, write_text
 PEER = "sentence-transformers"
 
 
-class Similarity:
-    """Pairs of sentences with similarity scores.
+class Similarity(NamedTuple):
+    """Pairs of sentences with similarity scores."""
 
-    Args:
-        name: Name of the column in the table.
-        rows: Rows with sentence1, sentence2 and label.
-    """
-
-    def __init__(self, name: str, rows: Any) -> None:
-        self.name = name
-        self.pairs = list(zip(rows["sentence1"][:], rows["sentence2"][:], strict=True))
-        self.scores: list[float] = rows["label"][:]
+    name: str  # of the column in the table
+    pairs: list[tuple[str, str]]
+    scores: list[float]
 
 
 def load_transfer(args: argparse.Namespace) -> list[TransferTask]:
-    """Load the transfer tasks whose files exist, and list the others.
-
-    Raises:
-        ValueError: If no task has files, or a task is unknown.
-    """
+    """Load the transfer tasks whose files exist, and list the others."""
     if args.data_dir is None:
         if args.tasks:
             raise ValueError("--tasks needs --data_dir, the folder with SentEval's tasks")
@@ -56,11 +46,7 @@ def load_transfer(args: argparse.Namespace) -> list[TransferTask]:
 
 
 def load_similarity(args: argparse.Namespace) -> list[Similarity]:
-    """Load the held-out splits of a dataset of scored pairs.
-
-    Raises:
-        ValueError: If it cannot be read or has no scores.
-    """
+    """Load the held-out splits of a dataset of scored pairs."""
     if args.sts is None:
         if args.sts_dir:
             raise ValueError("--sts_dir needs --sts, the name of the dataset")
@@ -68,19 +54,16 @@ def load_similarity(args: argparse.Namespace) -> list[Similarity]:
     task = load_task(TaskData.from_recipe(args.sts, {"dataset": args.sts}, args.sts_dir))
     if task.score_range is None:
         raise ValueError(f"sts={args.sts!r} is a {task.problem_type}; expected pairs with scores")
-    return [
-        Similarity(f"{args.sts} {split}", rows)
-        for split, rows in task.splits.items()
-        if split != "train" and "label" in rows.column_names
-    ]
+    found = []
+    for split, rows in task.splits.items():
+        if split != "train" and "label" in rows.column_names:
+            pairs = list(zip(rows["sentence1"][:], rows["sentence2"][:], strict=True))
+            found.append(Similarity(f"{args.sts} {split}", pairs, rows["label"][:]))
+    return found
 
 
 def load_peer(model: Any, args: argparse.Namespace, device: str) -> Embedder:
-    """Load the same embeddings with sentence-transformers.
-
-    Raises:
-        ValueError: If it is not installed.
-    """
+    """Load the same embeddings with sentence-transformers."""
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
@@ -127,11 +110,7 @@ def measure(
 
 
 def run(args: argparse.Namespace) -> None:
-    """Measure every checkpoint, and write the table after each.
-
-    Raises:
-        ValueError: If an argument or a file is invalid.
-    """
+    """Measure every checkpoint, and write the table after each."""
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
     if args.data_dir is None and args.sts is None:

@@ -27,11 +27,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--tasks", help="some of MR,CR,SUBJ,MPQA,SST2,SST5,TREC,MRPC (default: all with files)")
     add("--sts", help="dataset of pairs with scores: sts or stsb")
     add("--sts_dir", help="folder with its official files (default: from the Hub)")
-    add(
-        "--peer",
-        choices=("sentence-transformers",),
-        help="also measure this library",
-    )
+    add("--peer", choices=("sentence-transformers",), help="also measure this library")
     add("--task", help="task of the checkpoints whose embeddings to measure")
     add("--pooling", choices=("cls", "mean", "max"), help="overrides the pooling of the checkpoint")
     add("--folds", type=int, default=10, help="folds of the cross-validation (10)")

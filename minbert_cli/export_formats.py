@@ -23,11 +23,7 @@ SHAPES = ((1, 1), (2, 5), (3, 16))
 
 
 def load_model(checkpoint: str) -> Any:
-    """Load a checkpoint as the class that it was saved from.
-
-    Raises:
-        ValueError: If it cannot be read, or is neither minBERT nor BERT.
-    """
+    """Load a checkpoint as the class that it was saved from."""
     config = load_pretrained(MinBertConfig, checkpoint, flag="checkpoint")
     saved = (config.architectures or ["BertModel"])[0].removeprefix("Min").removeprefix("Bert")
     classes = {model.__name__: model for model in (*AUTO_MODELS, MinBertForMultiTask)}
@@ -80,11 +76,7 @@ def to_onnx(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
 
 
 def compare(path: Path, model: Any, task: str | None) -> str:
-    """Compare an ONNX file with its model on batches of random tokens.
-
-    Raises:
-        ValueError: If outputs differ by more than `TOLERANCE`.
-    """
+    """Compare an ONNX file with its model on batches of random tokens."""
     if find_spec("onnxruntime") is None:
         return "not compared, onnxruntime is not installed"
     import onnxruntime
@@ -105,11 +97,7 @@ def compare(path: Path, model: Any, task: str | None) -> str:
 
 
 def largest_difference(
-    session: Any,
-    model: Any,
-    shape: tuple[int, int],
-    sequences: int | None,
-    options: dict[str, str],
+    session: Any, model: Any, shape: tuple[int, int], sequences: int | None, options: dict[str, str]
 ) -> float:
     """Return the largest difference of outputs on a batch of (rows, tokens)."""
     rows, length = shape
@@ -160,15 +148,7 @@ FORMATS: dict[str, Callable[[Any, str, Path, str | None], str]] = {
 
 
 def export(checkpoint: str, export_format: str, folder: Path, task: str | None) -> str:
-    """Write a checkpoint in another format, completely or not at all.
-
-    Returns:
-        A line about the result.
-
-    Raises:
-        ValueError: If the folder is in use, the checkpoint cannot be exported, or a package is
-            missing.
-    """
+    """Write a checkpoint in another format, completely or not at all; return a line about it."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"--output_dir {folder} is not empty; name a new or an empty folder")
     model = load_model(checkpoint)

@@ -10,6 +10,7 @@ suit the device; they override the recipe.
 
 import sys
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -23,10 +24,7 @@ from minbert_cli.tasks import (
     RecipeTask,
     RecipeText,
     encode_task,
-    find_glue,
     find_glue_files,
-    find_hub_datasets,
-    find_metrics,
     parse_tasks,
 )
 from minbert_cli.texts import Text, load_text
@@ -57,13 +55,7 @@ QUICKSTART = RECIPES / "quickstart.yaml"
 
 @dataclass(frozen=True)
 class RecipeData:
-    """Tasks of a recipe, and the rows of those with labels.
-
-    Args:
-        tasks: Tasks with labels.
-        texts: Tasks that learn from text without labels.
-        loaded: Rows of the tasks with labels.
-    """
+    """Tasks of a recipe, and the rows of those with labels."""
 
     tasks: dict[str, RecipeTask]
     texts: dict[str, RecipeText]
@@ -87,23 +79,14 @@ class RecipeData:
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is ready to be trained.
-
-    Args:
-        trainer: The trainer, with model and tokenizer.
-        encoded: By task and split, the encoded rows.
-        facts: How to repeat the run.
-        arguments: Arguments of the program.
-        texts: Validation rows of the tasks with labels, before they were encoded.
-        glue_files: By task and split, the names of the prediction files for the GLUE server.
-    """
+    """A run that is ready to be trained."""
 
     trainer: MultiTaskTrainer
-    encoded: dict[str, dict[str, Any]]
+    encoded: dict[str, dict[str, Any]]  # rows by task and split
     facts: RunFacts
     arguments: FinetuneArguments
-    texts: dict[str, Dataset]
-    glue_files: dict[tuple[str, str], GlueFile]
+    texts: dict[str, Dataset]  # validation rows of the tasks with labels, before they were encoded
+    glue_files: dict[tuple[str, str], GlueFile]  # by task and split
 
     def rows_to_evaluate(self) -> dict[str, dict[str, Any]]:
         """Select the held-out rows and, if asked for, as many training rows of each task."""
@@ -121,13 +104,7 @@ class Run:
 def find_tokenizer(
     arguments: FinetuneArguments, data: RecipeData, checkpoint: str | None
 ) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of the checkpoint, or train one on the training texts of a new model.
-
-    Args:
-        arguments: The arguments.
-        data: The tasks.
-        checkpoint: Checkpoint to resume from, whose weights belong to its vocabulary.
-    """
+    """Load the tokenizer of a checkpoint (to start or resume from), or train one on the texts."""
     if arguments.model_name_or_path is not None:
         return load_tokenizer(arguments.model_name_or_path)
     if checkpoint is not None:
@@ -141,11 +118,7 @@ def find_tokenizer(
 def load_model(
     arguments: FinetuneArguments, heads: dict[str, Any], tokenizer: PreTrainedTokenizerBase
 ) -> MinBertForMultiTask:
-    """Load the encoder of a checkpoint or create a new one, with a head for every task.
-
-    Raises:
-        ValueError: If sizes, checkpoint and tokenizer do not match.
-    """
+    """Load the encoder of a checkpoint or create a new one, with a head for every task."""
     path = arguments.model_name_or_path
     described = MinBertConfig(tasks=heads)
     reads_pooler = any(described.task(name).uses_pooler for name in heads)
@@ -173,11 +146,7 @@ def load_model(
 
 
 def freeze_encoder(model: MinBertForMultiTask) -> None:
-    """Freeze everything but the heads.
-
-    Raises:
-        ValueError: If a head has no weights to train.
-    """
+    """Freeze everything but the heads, which must have weights to train."""
     model.bert.requires_grad_(requires_grad=False)
     for name, head in model.heads.items():
         if not list(head.parameters()):
@@ -185,26 +154,6 @@ def freeze_encoder(model: MinBertForMultiTask) -> None:
                 f"task {name!r}: freeze_encoder trains only the heads, and a cosine head has no "
                 "weights; use head: concat"
             )
-
-
-def encode_texts(
-    arguments: FinetuneArguments,
-    args: TrainingArguments,
-    texts: dict[str, RecipeText],
-    tokenizer: PreTrainedTokenizerBase,
-) -> dict[str, Text]:
-    """Tokenize the tasks that learn from text."""
-    return {
-        name: load_text(
-            text.corpora,
-            text.arguments,
-            tokenizer,
-            problem_type=text.problem_type,
-            max_length=arguments.max_length,
-            seed=data_seed(args),
-        )
-        for name, text in texts.items()
-    }
 
 
 def prepare_run(
@@ -224,7 +173,11 @@ def prepare_run(
             name: encode_task(arguments, task, model.config.task(name), tokenizer)
             for name, task in loaded.items()
         }
-        texts = encode_texts(arguments, args, text_tasks, tokenizer)
+        options: dict[str, Any] = {"max_length": arguments.max_length, "seed": data_seed(args)}
+        texts = {
+            name: load_text(text.corpora, text.arguments, tokenizer, text.problem_type, **options)
+            for name, text in text_tasks.items()
+        }
     encoded |= {name: text.splits for name, text in texts.items()}
     options = {"processing_class": tokenizer, "callbacks": callbacks}
     trainer = make_trainer(arguments, args, model, data, encoded, texts, **options)
@@ -244,37 +197,30 @@ def make_trainer(
     **options: Any,
 ) -> MultiTaskTrainer:
     """Create the trainer; the order of the recipe's tasks is that of the round robin."""
+    tasks = [
+        Task(
+            name,
+            model.config.task(name).problem_type,
+            encoded[name]["train"],
+            encoded[name]["validation"],
+            data.all_tasks[name].training,
+            data.all_tasks[name].metrics,
+            texts[name].masking if name in texts else None,
+            in_glue=data.all_tasks[name].in_glue,
+        )
+        for name in arguments.tasks
+    ]
     with hub_errors(args):
         return MultiTaskTrainer(
             model,
             args,
-            [make_task(name, model, data, encoded, texts) for name in arguments.tasks],
+            tasks,
             methods=arguments.make_methods(),
             sampling=arguments.make_sampling(),
             steps_per_epoch=arguments.parse_steps_per_epoch(),
             max_tokens_per_batch=arguments.max_tokens_per_batch,
             **options,
         )
-
-
-def make_task(
-    name: str,
-    model: MinBertForMultiTask,
-    data: RecipeData,
-    encoded: dict[str, dict[str, Any]],
-    texts: dict[str, Text],
-) -> Task:
-    """Put the rows and the settings of a task together."""
-    return Task(
-        name,
-        model.config.task(name).problem_type,
-        encoded[name]["train"],
-        encoded[name]["validation"],
-        data.all_tasks[name].training,
-        find_metrics(data.tasks).get(name, ()),
-        texts[name].masking if name in texts else None,
-        in_glue=name in find_glue(data.tasks),
-    )
 
 
 def describe_run(
@@ -285,13 +231,14 @@ def describe_run(
     texts: dict[str, Text],
 ) -> RunFacts:
     """Describe the data and the start of a run."""
+    hub_datasets = list(chain(*(task.hub_datasets for task in data.all_tasks.values())))
     quotes = arguments.count_examples(args) > 0  # the results may be published
     skipped = {
         name: [row.describe(quotes=quotes) for row in task.bad_rows]
         for name, task in data.loaded.items()
     }
     return RunFacts(
-        **describe_start(PROGRAM, arguments, argv, find_hub_datasets(data.tasks, data.texts)),
+        **describe_start(PROGRAM, arguments, argv, hub_datasets),
         data={name: task.source for name, task in data.all_tasks.items()},
         bad_rows=skipped | {name: text.problems for name, text in texts.items()},
         text={name: text.facts for name, text in texts.items()},

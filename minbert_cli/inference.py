@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain, islice, tee
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -29,11 +28,7 @@ Row = dict[str, Any]
 
 
 def read_lines(source: IO[bytes], name: str) -> Iterator[str]:
-    r"""Read the lines of a UTF-8 file; only \n and \r\n end a line.
-
-    Raises:
-        ValueError: If a line is empty or not UTF-8.
-    """
+    r"""Read the lines of a UTF-8 file; only \n and \r\n end a line."""
     for number, line in enumerate(source, start=1):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
@@ -44,23 +39,14 @@ def read_lines(source: IO[bytes], name: str) -> Iterator[str]:
         yield text
 
 
-def read_file(path: Path, stack: ExitStack) -> Iterator[str]:
-    """Read the lines of a file that the stack closes."""
-    return read_lines(stack.enter_context(path.open("rb")), str(path))
-
-
 def read_texts(args: argparse.Namespace, stack: ExitStack) -> Iterator[str]:
-    """Return the texts of the command line, a file, or the standard input.
-
-    Raises:
-        ValueError: If there are no texts, two sources of them, or one cannot be read.
-    """
+    """Return the texts of the command line, a file, or the standard input."""
     if args.texts and args.file:
         raise ValueError(f"texts are given, and --file {args.file}; leave one out")
     if args.texts:
         lines = iter(check_texts(args.texts))
     elif args.file:
-        lines = read_file(args.file, stack)
+        lines = read_lines(stack.enter_context(args.file.open("rb")), str(args.file))
     elif sys.stdin.isatty():
         raise ValueError("no sentences: give texts or --file, or pipe lines to the standard input")
     else:
@@ -82,16 +68,7 @@ def check_texts(texts: Sequence[str]) -> Sequence[str]:
 
 
 def make_rows(texts: Iterator[str], given: int, *, pairs: bool) -> Iterator[Any]:
-    """Return the rows of a task: the texts, or pairs of them.
-
-    Args:
-        texts: Texts; a pair is a line with a tab, or two texts from the command line.
-        given: Number of texts from the command line.
-        pairs: Whether the task takes pairs.
-
-    Raises:
-        ValueError: If a row is not a pair.
-    """
+    """Yield texts, or pairs: a line with a tab, or two texts if any were ``given`` as arguments."""
     if not pairs:
         yield from texts
         return
@@ -151,8 +128,8 @@ def write_vectors(model: Any, args: argparse.Namespace, texts: Sequence[str]) ->
 
 def search(model: Any, args: argparse.Namespace, queries: Sequence[str]) -> Iterator[Row]:
     """Yield the nearest sentences of a corpus for each query."""
-    with ExitStack() as stack:
-        corpus = list(read_file(args.corpus, stack))
+    with args.corpus.open("rb") as file:
+        corpus = list(read_lines(file, str(args.corpus)))
     if not corpus:
         raise ValueError(f"corpus={str(args.corpus)!r}: the file is empty")
     known = embed(model, args, corpus).to(model.device)
@@ -250,22 +227,6 @@ def find(model: Any, args: argparse.Namespace, stack: ExitStack) -> Iterator[Row
     return predict(model, args, texts)
 
 
-def load_model(args: argparse.Namespace) -> Any:
-    """Load the checkpoint on the device.
-
-    Raises:
-        ValueError: If either cannot be used.
-    """
-    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    model: Any = load_encoder(args.checkpoint)
-    try:
-        model.to(device)
-    except (AssertionError, RuntimeError) as error:  # torch has no error class for this
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"device={device!r} cannot be used: {reason}; try --device cpu") from None
-    return model
-
-
 def write_results(rows: Iterator[Row], args: argparse.Namespace) -> None:
     """Write results to the standard output, or to a file, completely or not at all."""
     suffix = "" if args.output is None else args.output.suffix
@@ -280,16 +241,18 @@ def write_results(rows: Iterator[Row], args: argparse.Namespace) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Load the model, compute what the command line asks for, and write it.
-
-    Raises:
-        ValueError: If an argument or an input is invalid.
-    """
+    """Load the model, compute what the command line asks for, and write it."""
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
     if args.embed is not None and args.embed.suffix not in (".npy", ".jsonl"):
         raise ValueError(f"embed={str(args.embed)!r}: name a file that ends in .npy or .jsonl")
-    model = load_model(args)
+    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    model: Any = load_encoder(args.checkpoint)
+    try:
+        model.to(device)
+    except (AssertionError, RuntimeError) as error:  # torch has no error class for this
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device={device!r} cannot be used: {reason}; try --device cpu") from None
     with ExitStack() as stack:
         if args.embed is None:
             write_results(find(model, args, stack), args)

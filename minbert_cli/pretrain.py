@@ -32,12 +32,7 @@ from minbert_cli.training_run import (
     report_training,
     run_program,
 )
-from modeling_minbert import (
-    MinBertForMaskedLM,
-    MinBertForNSP,
-    MinBertForPreTraining,
-    MinBertModel,
-)
+from modeling_minbert import MinBertForMaskedLM, MinBertForNSP, MinBertForPreTraining, MinBertModel
 from trainers import (
     FastTrainingArguments,
     FinetuneArguments,
@@ -73,14 +68,7 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is ready to be trained.
-
-    Args:
-        trainer: The trainer, with model and tokenizer.
-        text: The text it learns from.
-        facts: How to repeat the run.
-        evaluate_train: Whether to evaluate training rows, too.
-    """
+    """A run that is ready to be trained."""
 
     trainer: MultiTaskTrainer
     text: Text
@@ -91,13 +79,7 @@ class Run:
 def find_tokenizer(
     arguments: PretrainArguments, corpora: Mapping[str, CorpusData], checkpoint: str | None
 ) -> PreTrainedTokenizerBase:
-    """Load the tokenizer that the arguments name, or train one on the training text.
-
-    Args:
-        arguments: The arguments.
-        corpora: The texts.
-        checkpoint: Checkpoint to resume from, whose weights belong to its vocabulary.
-    """
+    """Load the tokenizer that the arguments name, or train one on the training text."""
     for flag, path in (
         ("model_name_or_path", arguments.model_name_or_path),
         ("tokenizer_name_or_path", arguments.tokenizer_name_or_path),
@@ -110,24 +92,8 @@ def find_tokenizer(
     return train_wordpiece(texts, size, lowercase=not arguments.cased)
 
 
-def choose_sizes(arguments: PretrainArguments) -> dict[str, Any]:
-    """Return the configuration fields of a new model."""
-    layers, width = SIZES[arguments.model_size or "base"]
-    return {
-        "num_hidden_layers": layers,
-        "hidden_size": width,
-        "num_attention_heads": width // 64,
-        "intermediate_size": 4 * width,
-        **(arguments.model_config or {}),
-    }
-
-
 def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase) -> Any:
-    """Load a checkpoint with its pre-training heads, or create a new model.
-
-    Raises:
-        ValueError: If sizes, checkpoint and tokenizer do not match.
-    """
+    """Load a checkpoint with its pre-training heads, or create a new model."""
     kind = MODELS[arguments.problem_type]
     path, dropout = arguments.model_name_or_path, arguments.dropout
     changes: dict[str, Any] = {}
@@ -136,7 +102,9 @@ def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase)
     if path is None:
         if tokenizer.pad_token_id is not None:
             changes["pad_token_id"] = tokenizer.pad_token_id  # its embedding stays zero
-        sizes = choose_sizes(arguments)
+        layers, width = SIZES[arguments.model_size or "base"]
+        sizes = {"num_hidden_layers": layers, "hidden_size": width, "intermediate_size": 4 * width}
+        sizes |= {"num_attention_heads": width // 64} | (arguments.model_config or {})
         model = kind(new_config(sizes, vocab_size=len(tokenizer), **changes))
     else:
         # The checkpoint may lack these heads, or have heads of tasks.
@@ -181,7 +149,7 @@ def prepare_run(
             corpora,
             arguments,
             tokenizer,
-            problem_type=arguments.problem_type,
+            arguments.problem_type,
             max_length=arguments.max_length,
             seed=data_seed(args),
             num_proc=arguments.preprocessing_num_workers,
@@ -222,15 +190,7 @@ PROGRAM = Program("minbert pretrain", PretrainArguments, QUICKSTART, prepare_run
 
 
 def finetuning_argv(arguments: PretrainArguments, args: TrainingArguments) -> list[str]:
-    """Return the command line that fine-tunes the trained model.
-
-    Args:
-        arguments: Arguments of the pre-training, with ``finetune``.
-        args: Arguments of its Trainer.
-
-    Raises:
-        FileNotFoundError: If the recipe does not exist.
-    """
+    """Return the command line that fine-tunes the trained model."""
     keys: dict[str, Any] = arguments.finetune or {}
     flags = {
         "data_dir": arguments.data_dir,
@@ -249,12 +209,7 @@ def finetuning_argv(arguments: PretrainArguments, args: TrainingArguments) -> li
 
 
 def check_finetuning(arguments: PretrainArguments, args: TrainingArguments) -> None:
-    """Check the recipe of the fine-tuning before the pre-training.
-
-    Raises:
-        ValueError: If it is invalid.
-        FileNotFoundError: If it does not exist.
-    """
+    """Check the recipe of the fine-tuning before the pre-training."""
     if arguments.finetune is None:
         return
     argv = finetuning_argv(arguments, args)

@@ -21,14 +21,7 @@ def list_recipes() -> list[str]:
 
 
 def find_recipe(recipe: str) -> Path:
-    """Find a recipe by its path, or else by its name.
-
-    Args:
-        recipe: Path of a file, or the name of a packaged recipe.
-
-    Raises:
-        FileNotFoundError: If there is neither.
-    """
+    """Find a recipe by its path, or else by its name."""
     if Path(recipe).is_file():
         return Path(recipe)
     names = list_recipes()
@@ -47,11 +40,7 @@ def find_recipe(recipe: str) -> Path:
 
 
 def with_recipe(argv: Sequence[str]) -> list[str]:
-    """Replace the name of a recipe at the start of a command line by its path.
-
-    Raises:
-        FileNotFoundError: If there is no such recipe.
-    """
+    """Replace the name of a recipe at the start of a command line by its path."""
     if not argv or argv[0].startswith("-"):
         return list(argv)
     return [str(find_recipe(argv[0])), *argv[1:]]

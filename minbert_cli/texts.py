@@ -12,29 +12,17 @@ from trainers import PROBLEMS, Masking, TextArguments, TextSource, spread
 
 @dataclass(frozen=True)
 class Text:
-    """The text of a task, ready to be learnt from.
-
-    Args:
-        splits: Rows of the training and the held-out text.
-        masking: What chooses the tokens to be predicted; None for next sentences alone.
-        facts: What each split holds.
-        problems: What was left out of it, and why.
-        fingerprint: What tells it from any other text.
-    """
+    """The text of a task, tokenized and cut into rows."""
 
     splits: dict[str, TextSource]
-    masking: Masking | None
-    facts: dict[str, dict[str, Any]]
-    problems: list[str]
+    masking: Masking | None  # None for next sentences alone
+    facts: dict[str, dict[str, Any]]  # by split
+    problems: list[str]  # what was skipped, and why
     fingerprint: str
 
 
 def parse_corpus(where: str, corpus: Any, data_dir: str | None) -> dict[str, CorpusData]:
-    """Check what a recipe says about its texts.
-
-    Raises:
-        ValueError: If a key is unknown or a value is refused.
-    """
+    """Check what a recipe says about its texts."""
     if not isinstance(corpus, dict):
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
             f"{where}: corpus={corpus!r}; expected names and keys, as in "
@@ -55,26 +43,13 @@ def load_text(
     corpora: Mapping[str, CorpusData],
     arguments: TextArguments,
     tokenizer: PreTrainedTokenizerBase,
-    *,
     problem_type: str,
+    *,
     max_length: int,
     seed: int,
     num_proc: int | None = None,
 ) -> Text:
-    """Tokenize texts, and cut them into rows.
-
-    Args:
-        corpora: The texts.
-        arguments: How they are cut and masked.
-        tokenizer: Tokenizer of the model.
-        problem_type: ``masked_lm``, ``next_sentence`` or ``pretraining``.
-        max_length: Tokens of a row at most.
-        seed: Seed of the run.
-        num_proc: Processes that tokenize.
-
-    Raises:
-        ValueError: If a text cannot be read, or makes no rows.
-    """
+    """Tokenize texts, and cut them into rows."""
     masking = None
     if PROBLEMS[problem_type].is_masked:
         shares = ("mlm_probability", "mask_replace_prob", "random_replace_prob", "whole_word_mask")

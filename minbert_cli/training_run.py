@@ -35,11 +35,7 @@ def run_program(program: Program, argv: Sequence[str]) -> Done:
 
 
 def check_start(arguments: RunArguments, args: TrainingArguments) -> None:
-    """Check that the checkpoint can be loaded before any data are, and set the seed.
-
-    Raises:
-        ValueError: If the checkpoint cannot be loaded.
-    """
+    """Check that the checkpoint can be loaded before any data are, and set the seed."""
     if arguments.model_name_or_path is not None:
         load_pretrained(MinBertConfig, arguments.model_name_or_path)
     set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
@@ -62,14 +58,7 @@ def describe_start(
     argv: Sequence[str],
     hub_datasets: Sequence[str | None],
 ) -> dict[str, Any]:
-    """Return the fields of `RunFacts` that both programs fill in the same way.
-
-    Args:
-        program: The program.
-        arguments: Its arguments; their ``card`` wins over what is known about the data.
-        argv: Command line, with the path of the recipe.
-        hub_datasets: Hub ids of the datasets; None for data that are not on the Hub.
-    """
+    """Return the fields of `RunFacts` that both programs fill in the same way."""
     recipe, _ = split_argv(argv, program.recipe)
     module = f"minbert_cli.{program.name.split()[-1]}"
     datasets = sorted({name for name in hub_datasets if name is not None})
@@ -90,18 +79,9 @@ def report_training(
 ) -> dict[tuple[str, str], Any] | None:
     """Evaluate the trained model; write results, model card and report; print the tables.
 
-    Args:
-        trainer: The trainer.
-        facts: How to repeat the run.
-        encoded: By task and split, all rows.
-        rows: By task and split, the rows to evaluate.
-        evidence: Further arguments of `write_evidence`.
-
-    Returns:
-        By task and split, the outputs of the model; None on all processes but the first.
+    Returns the outputs of `evaluate_run`; None on all processes but the first.
     """
-    splits = list(dict.fromkeys(split for found in rows.values() for split in found))
-    results, outputs = evaluate_run(trainer, rows, splits)
+    results, outputs = evaluate_run(trainer, rows)
     if not trainer.is_world_process_zero():
         return None
     write_results(trainer, encoded, results, outputs, facts)
@@ -109,8 +89,6 @@ def report_training(
     page = report_run(trainer, encoded, outputs, *evidence)
     for split, result in results.items():
         print(f"\n{split}\n{result.table(trainer.problems)}")
-        if result.types:
-            print(f"\n{result.type_table()}")
     if page is not None:
         print(f"\nreport: {page}")
     return outputs

@@ -13,11 +13,7 @@ ROUNDING = 1e-6
 
 
 def community_detection(
-    vectors: Any,
-    *,
-    threshold: float = 0.75,
-    min_size: int = 10,
-    max_scores: int = MAX_SCORES,
+    vectors: Any, *, threshold: float = 0.75, min_size: int = 10, max_scores: int = MAX_SCORES
 ) -> list[list[int]]:
     """Find groups of vectors that are similar to a center.
 
@@ -34,9 +30,6 @@ def community_detection(
     Returns:
         The communities, the largest first: indices of their vectors, the center first, then by
         decreasing cosine.
-
-    Raises:
-        ValueError: If there are no vectors, or a value is out of range.
     """
     unit = unit_vectors(vectors)
     _check_threshold(threshold)
@@ -77,9 +70,6 @@ def kmeans_clusters(vectors: Any, num_clusters: int, *, seed: int = 0) -> list[i
 
     Returns:
         The cluster of every vector; 0 is the largest.
-
-    Raises:
-        ValueError: If there are fewer vectors than clusters.
     """
     # imported here, since it is slow
     from sklearn.cluster import KMeans
@@ -99,14 +89,10 @@ def agglomerative_clusters(
     Args:
         vectors: (n, D).
         num_clusters: Number of clusters; None to merge down to the threshold.
-        threshold: Lowest mean cosine of merged clusters, in [-1, 1].
+        threshold: Lowest mean cosine of merged clusters, in [-1, 1]; instead of their number.
 
     Returns:
         The cluster of every vector; 0 is the largest.
-
-    Raises:
-        ValueError: If not exactly one of `num_clusters` and `threshold` is given, there are fewer
-            vectors than clusters, or the threshold is not a cosine.
     """
     from sklearn.cluster import AgglomerativeClustering
 

@@ -11,17 +11,11 @@ from .vectors import unit_vectors
 
 
 class Pairs(NamedTuple):
-    """Pairs of vectors, the most similar first.
+    """Pairs of vectors, the most similar first."""
 
-    Args:
-        scores: Cosines in [-1, 1], (P,).
-        first: Index of the first vector of each pair, (P,).
-        second: Index of the second vector, which is higher, (P,).
-    """
-
-    scores: Tensor
-    first: Tensor
-    second: Tensor
+    scores: Tensor  # cosines in [-1, 1], (P,)
+    first: Tensor  # index of the first vector, (P,)
+    second: Tensor  # index of the second vector, which is higher, (P,)
 
 
 def paraphrase_mining(
@@ -38,9 +32,6 @@ def paraphrase_mining(
 
     Returns:
         The pairs, on the CPU; ties by the indices of their vectors.
-
-    Raises:
-        ValueError: If there are fewer than two vectors, or a number is below 1.
     """
     unit = unit_vectors(vectors)
     count = len(unit)

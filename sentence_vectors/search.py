@@ -14,15 +14,10 @@ QUERIES = 256  # largest number in a block
 
 
 class Hits(NamedTuple):
-    """The nearest vectors of every query, the nearest first.
+    """The nearest vectors of every query, the nearest first."""
 
-    Args:
-        scores: Cosines in [-1, 1], (Q, K).
-        indices: Their indices in the corpus, (Q, K).
-    """
-
-    scores: Tensor
-    indices: Tensor
+    scores: Tensor  # cosines in [-1, 1], (Q, K)
+    indices: Tensor  # in the corpus, (Q, K)
 
 
 def semantic_search(
@@ -47,7 +42,6 @@ def semantic_search(
         the vectors with equal cosines).
 
     Raises:
-        ValueError: If there are no vectors, their sizes differ, or a number is below 1.
         ImportError: If faiss is not installed.
     """
     known = unit_vectors(corpus, "corpus")

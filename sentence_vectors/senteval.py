@@ -10,34 +10,20 @@ Example = tuple[tuple[str, ...], str]
 
 @dataclass(frozen=True)
 class TransferTask:
-    """Labelled sentences, or pairs of them.
-
-    Args:
-        name: Name of the task.
-        texts: By split, the one or two texts of every row.
-        labels: By split, the class of every row.
-
-    The splits are ``all``, or ``train`` and ``test``, and for some tasks ``dev``.
-    """
+    """Labelled sentences, or pairs. Splits: ``all``, or ``train``, ``test`` and perhaps ``dev``."""
 
     name: str
-    texts: dict[str, list[tuple[str, ...]]]
-    labels: dict[str, list[int]]
+    texts: dict[str, list[tuple[str, ...]]]  # by split
+    labels: dict[str, list[int]]  # by split
 
 
 @dataclass(frozen=True)
 class _Source:
-    """Where the rows of a task are.
+    """Where the rows of a task are."""
 
-    Args:
-        files: By split, the files; their index is the class if lines have no label.
-        read: Parses a line, given the index of its file and its place for messages.
-        header: Number of header lines.
-    """
-
-    files: Mapping[str, tuple[str, ...]]
-    read: Callable[[str, int, str], Example]
-    header: int = 0
+    files: Mapping[str, tuple[str, ...]]  # by split; the index is the class if lines have none
+    read: Callable[[str, int, str], Example]  # parses a line, given that index and its place
+    header: int = 0  # number of header lines
 
 
 def _read_plain(line: str, place: int, where: str) -> Example:  # noqa: ARG001  one signature
@@ -83,10 +69,7 @@ SOURCES: dict[str, _Source] = {
         {"train": ("TREC/train_5500.label",), "test": ("TREC/TREC_10.label",)}, _read_question
     ),
     "MRPC": _Source(
-        {
-            "train": ("MRPC/msr_paraphrase_train.txt",),
-            "test": ("MRPC/msr_paraphrase_test.txt",),
-        },
+        {"train": ("MRPC/msr_paraphrase_train.txt",), "test": ("MRPC/msr_paraphrase_test.txt",)},
         _read_paraphrase,
         header=1,
     ),
@@ -106,15 +89,7 @@ def missing_files(name: str, folder: Path) -> list[str]:
 
 
 def load_transfer_task(name: str, folder: Path) -> TransferTask:
-    """Load a task.
-
-    Args:
-        name: A key of ``SOURCES``.
-        folder: Folder with the folders of the tasks.
-
-    Raises:
-        ValueError: If the task is unknown, a file is missing, or a line is malformed.
-    """
+    """Load a task."""
     if missing := missing_files(name, folder):
         raise ValueError(f"task {name}: {folder / missing[0]} does not exist")
     source = SOURCES[name]

@@ -33,15 +33,10 @@ ITERATIONS = 1000  # limit of the solver
 
 @dataclass(frozen=True)
 class Score:
-    """Result of a task, in percent.
+    """Result of a task, in percent."""
 
-    Args:
-        accuracy: Accuracy on the test rows, or by cross-validation on all rows.
-        f1: F1 of class 1, for pairs.
-    """
-
-    accuracy: float
-    f1: float | None = None
+    accuracy: float  # on the test rows, or by cross-validation on all rows
+    f1: float | None = None  # of class 1, for pairs
 
 
 def evaluate_transfer(
@@ -78,15 +73,7 @@ def evaluate_transfer(
 def evaluate_similarity(
     pairs: Sequence[tuple[str, str]], scores: Sequence[float], embed: Embedder
 ) -> dict[str, float]:
-    """Correlate cosines with human judgments, without training.
-
-    Args:
-        pairs: Pairs of sentences.
-        scores: Their similarities.
-        embed: Returns the vectors.
-
-    Returns:
-        ``spearman`` and ``pearson`` in percent; 0 with a warning if either side is constant.
+    """Correlate cosines with human judgments, without training; in percent, 0 if one is constant.
 
     Source: Reimers and Gurevych 2019, section 4.1.
     """

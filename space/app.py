@@ -4,6 +4,7 @@ python app.py
 """
 
 import os
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -37,9 +38,10 @@ def to_label(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {str(row["label"]): float(row["score"]) for row in rows}
 
 
-def to_entity(row: dict[str, Any], key: str) -> dict[str, Any]:
-    """Convert an entity for `gr.HighlightedText`."""
-    return {"entity": row[key], "start": row["start"], "end": row["end"]}
+def to_entities(text: str, rows: list[dict[str, Any]], key: str) -> dict[str, Any]:
+    """Convert entities for `gr.HighlightedText`."""
+    spans = [{"entity": row[key], "start": row["start"], "end": row["end"]} for row in rows]
+    return {"text": text, "entities": spans}
 
 
 def sentence_tab(predict: Any) -> None:
@@ -63,8 +65,13 @@ def tag_tab(tag: Any) -> None:
     button.click(tag, text, gr.HighlightedText(label="Entities"))
 
 
-def answer_tab(answer: Any) -> None:
+def answer_tab(find: Any) -> None:
     """Show a passage, a question and the answer span."""
+
+    def answer(question: str, passage: str) -> tuple[str, float]:
+        found = find(question, passage)
+        return found["answer"], round(found["score"], 4)
+
     question = gr.Textbox("Where did Ada live?", label="Question")
     passage = gr.Textbox("Ada Lovelace lived in London.", label="Passage", lines=5)
     outputs = [gr.Textbox(label="Answer"), gr.Number(label="Probability")]
@@ -99,21 +106,16 @@ def tagging_task_tab(model: Any, name: str) -> None:
 
     def tag(text: str) -> Any:
         (found,) = model.predict(name, [text])
-        if "entities" not in found:
-            return list(zip(found["words"], found["tags"], strict=True))
-        return {"text": text, "entities": [to_entity(row, "label") for row in found["entities"]]}
+        if "entities" in found:
+            return to_entities(text, found["entities"], "label")
+        return list(zip(found["words"], found["tags"], strict=True))
 
     tag_tab(tag)
 
 
 def question_task_tab(model: Any, name: str) -> None:
     """Show a question answering task."""
-
-    def answer(question: str, passage: str) -> tuple[str, float]:
-        (found,) = model.predict(name, [(question, passage)])
-        return found["answer"], round(found["score"], 4)
-
-    answer_tab(answer)
+    answer_tab(lambda question, passage: model.predict(name, [(question, passage)])[0])
 
 
 # Problem type of a token-level task -> its tab
@@ -156,22 +158,18 @@ def next_sentence_tab(tokenizer: Any) -> None:
     pair_tab(follows, gr.Label(label="The second text", render=False))
 
 
-def text_tab(tokenizer: Any) -> None:
-    """Show a text and its class probabilities."""
-    model = load("AutoModelForSequenceClassification")
-    pipe = transformers.pipeline("text-classification", model, tokenizer=tokenizer)
-    sentence_tab(lambda text: to_label(pipe(text, top_k=20)))
-
-
-def text_pair_tab(tokenizer: Any) -> None:
-    """Show two texts and their class probabilities."""
+def text_tab(tokenizer: Any, *, pair: bool = False) -> None:
+    """Show one or two texts and their class probabilities."""
     model = load("AutoModelForSequenceClassification")
     pipe = transformers.pipeline("text-classification", model, tokenizer=tokenizer)
 
-    def label(first: str, second: str) -> dict[str, float]:
-        return to_label(pipe({"text": first, "text_pair": second}, top_k=20))
+    def label(text: str, second: str | None = None) -> dict[str, float]:
+        return to_label(pipe({"text": text, "text_pair": second} if pair else text, top_k=20))
 
-    pair_tab(label, gr.Label(label="Probabilities", render=False))
+    if pair:
+        pair_tab(label, gr.Label(label="Probabilities", render=False))
+    else:
+        sentence_tab(label)
 
 
 def token_tab(tokenizer: Any) -> None:
@@ -180,23 +178,14 @@ def token_tab(tokenizer: Any) -> None:
     pipe = transformers.pipeline(
         "token-classification", model, tokenizer=tokenizer, aggregation_strategy="simple"
     )
-
-    def tag(text: str) -> dict[str, Any]:
-        return {"text": text, "entities": [to_entity(row, "entity_group") for row in pipe(text)]}
-
-    tag_tab(tag)
+    tag_tab(lambda text: to_entities(text, pipe(text), "entity_group"))
 
 
 def question_tab(tokenizer: Any) -> None:
     """Show a passage, a question and the answer span."""
     model = load("AutoModelForQuestionAnswering")
     model.tokenizer = tokenizer
-
-    def answer(question: str, passage: str) -> tuple[str, float]:
-        found = model.answer(question, passage)
-        return found["answer"], round(found["score"], 4)
-
-    answer_tab(answer)
+    answer_tab(model.answer)
 
 
 def embedding_tab(tokenizer: Any) -> None:
@@ -227,7 +216,7 @@ TABS: dict[str, dict[str, Any]] = {
     "AutoModelForMaskedLM": {"Masked word": mask_tab},
     "AutoModelForNextSentencePrediction": {"Next sentence": next_sentence_tab},
     "AutoModelForPreTraining": {"Masked word": mask_tab, "Next sentence": next_sentence_tab},
-    "AutoModelForSequenceClassification": {"Text": text_tab, "Pair": text_pair_tab},
+    "AutoModelForSequenceClassification": {"Text": text_tab, "Pair": partial(text_tab, pair=True)},
     "AutoModelForTokenClassification": {"Tokens": token_tab},
     "AutoModelForQuestionAnswering": {"Question": question_tab},
 }

@@ -97,7 +97,8 @@ def test_every_task_has_a_metric_that_can_choose_the_best_checkpoint(recipe):
     }
     problem_types = {name: task.data.problem_type for name, task in tasks.items()}
 
-    metrics, glue = recipe_tasks.find_metrics(tasks), recipe_tasks.find_glue(tasks)
+    metrics = {name: task.metrics for name, task in tasks.items()}
+    glue = [name for name, task in tasks.items() if task.in_glue]
     check_arguments(training_arguments, make_problems(problem_types, metrics=metrics), glue)
 
     assert set(problem_types.values()) <= set(PROBLEMS)

@@ -31,17 +31,11 @@ TAIL = 5  # shown lines of a log
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run has no results.
-
-    Args:
-        reason: How the run ended.
-        log: Its log; None if it was not started.
-        tail: The last lines of the log.
-    """
+    """Why a run has no results."""
 
     reason: str
-    log: Path | None = None
-    tail: tuple[str, ...] = ()
+    log: Path | None = None  # None if the run was not started
+    tail: tuple[str, ...] = ()  # last lines of the log
 
     def describe(self) -> str:
         """Return the message."""
@@ -75,17 +69,9 @@ def find_state(
     overwrite: bool,
     read_data: Callable[[], Mapping[str, str]] = dict,
 ) -> State:
-    """Return the state of a run by its folder.
+    """Return the state of a run by its folder; ValueError if the folder has another run.
 
-    Args:
-        run: The run.
-        settings: Its settings, as in its ``run.json``.
-        overwrite: Whether a run with other settings or data may be overwritten.
-        read_data: Returns the current fingerprints of tasks with labels. Called only if the folder
-            has noted some.
-
-    Raises:
-        ValueError: If the folder has a run with other settings or data, or files of no run.
+    ``read_data`` returns today's fingerprints of tasks; called only if the folder has noted some.
     """
     folder = run.folder
     try:
@@ -118,11 +104,7 @@ def drop_needless(runs: Sequence[PlannedRun], states: Mapping[Path, State]) -> l
 def leave_out(
     rows: Sequence[Row], states: Mapping[Path, State]
 ) -> tuple[list[Row], list[PlannedRun]]:
-    """Leave out runs that were neither selected nor done, and rows without any other.
-
-    Returns:
-        The rows, and the runs that were left out: finished ones with other settings or data.
-    """
+    """Leave out (and list) runs neither selected nor done, and rows without any other."""
     kept, left_out = [], []
     for row in rows:
         runs = {
@@ -138,24 +120,14 @@ def leave_out(
 
 @dataclass(frozen=True)
 class Campaign:
-    """Runs that are done one after the other.
-
-    Args:
-        runs: The runs, in order.
-        states: Their states, by folder.
-        programs: By name of a program, the command that starts it.
-        overwrite: Whether folders may lose runs with other settings or data.
-        keep_checkpoints: Whether a finished run keeps its checkpoints.
-        left_out: Finished runs whose settings or data differ from those of the file. They were not
-            selected, and stay as they are.
-    """
+    """Runs that are done one after the other."""
 
     runs: Sequence[PlannedRun]
-    states: Mapping[Path, State]
-    programs: Mapping[str, Sequence[str]]
-    overwrite: bool = False
-    keep_checkpoints: bool = True
-    left_out: Sequence[PlannedRun] = ()
+    states: Mapping[Path, State]  # by folder
+    programs: Mapping[str, Sequence[str]]  # name -> command that starts it
+    overwrite: bool = False  # whether folders may lose runs with other settings or data
+    keep_checkpoints: bool = True  # of finished runs
+    left_out: Sequence[PlannedRun] = ()  # finished runs with other settings or data, not selected
 
     def describe(self) -> str:
         """Return the list of runs with their states."""
@@ -168,14 +140,7 @@ class Campaign:
     def do(
         self, tell: Callable[[PlannedRun], None] = lambda _: None
     ) -> Iterator[tuple[PlannedRun, Failure | None]]:
-        """Do what is not done; a failure does not stop the other runs.
-
-        Args:
-            tell: Called with every run that is started.
-
-        Yields:
-            Every run once it is done, with its failure, if it failed.
-        """
+        """Do what is not done; yield each run with its failure, which does not stop the others."""
         failed: dict[Path, Failure] = {}
         for run in self.runs:
             failure = None

@@ -29,18 +29,7 @@ PROGRAMS = {"finetune": finetune.PROGRAM, "pretrain": pretrain.PROGRAM}
 
 
 def check_runs(runs: Sequence[PlannedRun], processes: int) -> list[dict[str, Any]]:
-    """Check recipes as their programs will, before any of them starts.
-
-    Args:
-        runs: The runs.
-        processes: Processes of each run.
-
-    Returns:
-        The settings of each run, as in its ``run.json``.
-
-    Raises:
-        ValueError: If the recipe of a selected run is invalid; the message names the run.
-    """
+    """Check recipes as their programs will; return settings of each run, as in its ``run.json``."""
     settings: list[dict[str, Any]] = []
     for run in runs:
         try:
@@ -69,7 +58,8 @@ def _check_recipe(run: PlannedRun) -> dict[str, Any]:
         check_arguments(args, make_problems({pretrain.TASK: arguments.problem_type}))
     else:
         tasks, problem_types = _check_tasks(arguments)
-        metrics, glue = recipe_tasks.find_metrics(tasks), recipe_tasks.find_glue(tasks)
+        metrics = {name: task.metrics for name, task in tasks.items()}
+        glue = [name for name, task in tasks.items() if task.in_glue]
         check_arguments(args, make_problems(problem_types, metrics=metrics), glue)
     arguments.make_callbacks(args)
     return describe_settings(args, asdict(arguments))
@@ -83,25 +73,19 @@ def _check_tasks(
     for name, task in tasks.items():
         if missing := [file for file in task.data.files.values() if not Path(file).is_file()]:
             raise FileNotFoundError(f"task {name!r}: {missing[0]!r} is not a file")
-    heads = {name: task.describe_head(_placeholder(task)) for name, task in tasks.items()}
+    heads = {}
+    for name, task in tasks.items():
+        # stands in for the rows, as far as the head depends on them
+        weights = task.head.get("class_weights")
+        count = len(weights) if isinstance(weights, list) else 2
+        heads[name] = task.describe_head(LoadedTask.placeholder(task.data, count))
     heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
     config = MinBertConfig(tasks=heads)
     return tasks, {name: config.task(name).problem_type for name in arguments.tasks}
 
 
-def _placeholder(task: recipe_tasks.RecipeTask) -> LoadedTask:
-    """Stand in for the rows of a task as far as its head depends on them."""
-    weights = task.head.get("class_weights")
-    return LoadedTask.placeholder(task.data, len(weights) if isinstance(weights, list) else 2)
-
-
 def read_fingerprints(settings: Mapping[str, Any], known: dict[str, str]) -> dict[str, str]:
-    """Return the current fingerprints of labelled rows and of the initial weights of a run.
-
-    Args:
-        settings: Settings of the run.
-        known: Cache of fingerprints by description of the data.
-    """
+    """Return the fingerprints of labelled rows and initial weights; ``known`` caches them."""
     fingerprints = {}
     for name, task in list_labelled(settings).items():
         description = repr(task.data)

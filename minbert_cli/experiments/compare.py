@@ -28,27 +28,16 @@ class ComparisonArguments:
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference between two runs.
+    """The difference between two runs."""
 
-    Args:
-        task: The task, or ``all``.
-        metric: The metric.
-        rows: Number of rows.
-        first: Metric of the first run.
-        second: Metric of the second run.
-        low: Lower end of the 95 % interval of the difference.
-        high: Upper end.
-        p_value: Two-sided.
-    """
-
-    task: str
+    task: str  # or ``all``
     metric: str
     rows: int
     first: float
     second: float
-    low: float
+    low: float  # of the 95 % interval of the difference
     high: float
-    p_value: float
+    p_value: float  # two-sided
 
 
 def compare_runs(
@@ -58,25 +47,12 @@ def compare_runs(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> list[Difference]:
-    """Compare two runs by a paired bootstrap.
+    """Compare two runs, by task, by a paired bootstrap: second minus first, and the aggregates.
 
     Rows are drawn with replacement, the same rows for both runs. The interval is the percentile
     interval of the differences, and p is twice the smaller share of differences on one side of 0
     (Efron and Tibshirani 1993, sections 13.3 and 15.4; for language, Koehn 2004). Only the choice
     of dev rows is random here; training seeds are another source of variance.
-
-    Args:
-        first: Predictions of the first run by task.
-        second: Predictions of the second run by task.
-        resamples: Number of draws.
-        seed: Seed of the draws.
-
-    Returns:
-        The differences, second minus first, of the shared tasks, and of the aggregates if both runs
-        have the same tasks.
-
-    Raises:
-        ValueError: If the runs share no task, or differ in the rows or labels of one.
     """
     shared = [task for task in first if task in second]
     if not shared:
@@ -145,12 +121,7 @@ def _resample(
 
 
 def _judge(
-    task: str,
-    metric: str,
-    rows: int,
-    first: float,
-    second: float,
-    drawn: NDArray[np.float64],
+    task: str, metric: str, rows: int, first: float, second: float, drawn: NDArray[np.float64]
 ) -> Difference:
     drawn = drawn.round(DIGITS)  # p counts ties on both sides
     outside = (1 - LEVEL) / 2
@@ -193,17 +164,7 @@ def compare_glue(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> Difference:
-    """Compare the score of GLUE of two runs by a paired bootstrap.
-
-    Args:
-        first: By task of GLUE, the predictions of the first run for its validation sets.
-        second: The same for the second run.
-        resamples: Number of draws.
-        seed: Seed of the draws.
-
-    Raises:
-        ValueError: If the runs differ in the rows or labels of a task.
-    """
+    """Compare the GLUE score of two runs by a paired bootstrap over all validation sets."""
     values: list[dict[str, list[float]]] = [{}, {}]
     changes, count = [], 0
     for number, (task, sets) in enumerate(first.items()):

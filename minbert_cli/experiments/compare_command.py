@@ -8,7 +8,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from datasets_scripts import load_task
-from minbert_cli import tasks as recipe_tasks
 from trainers import parse_recipe, read_settings
 
 from .checks import list_labelled
@@ -19,15 +18,7 @@ Labels = dict[str, tuple[list[str], NDArray[Any]]]
 
 
 def load_labels(folder: Path) -> dict[str, Labels]:
-    """Load ids and labels of the validation rows of a run, without auxiliary tasks.
-
-    Returns:
-        By split and task; besides ``validation``, MNLI has a second split. The labels of a question
-        are its list of answers, those of a tagged sentence its list of tags.
-
-    Raises:
-        ValueError: If the folder has no fine-tuning run.
-    """
+    """Load ids and labels of the validation splits by split and task, without auxiliary tasks."""
     settings = read_settings(folder)
     found: dict[str, Labels] = {"validation": {}}
     for name, described in list_labelled(settings).items():
@@ -51,41 +42,28 @@ def sets_of_glue(
     folder: Path, scored: Mapping[str, Mapping[str, ScoredRows]]
 ) -> dict[str, list[ScoredRows]]:
     """Return the validation splits that count in the GLUE score of a run, by task."""
-    names = recipe_tasks.find_glue(list_labelled(read_settings(folder)))
-    return {name: [rows[name] for rows in scored.values() if name in rows] for name in names}
-
-
-def read_run(folder: Path) -> dict[str, dict[str, ScoredRows]]:
-    """Read labels and predictions of a run, by split and task."""
     return {
-        split: read_scored_rows(folder, labels, split)
-        for split, labels in load_labels(folder).items()
+        name: [rows[name] for rows in scored.values() if name in rows]
+        for name, task in list_labelled(read_settings(folder)).items()
+        if task.in_glue
     }
 
 
-def count_sets(sets: Mapping[str, Sequence[ScoredRows]]) -> dict[str, int]:
-    """Count the validation splits of each task."""
-    return {task: len(rows) for task, rows in sets.items()}
-
-
 def compare(argv: Sequence[str]) -> str:
-    """Compare the predictions of two runs of the same validation rows.
-
-    Args:
-        argv: ``FIRST_RUN SECOND_RUN [--flag value ...]``.
-
-    Raises:
-        ValueError: If two runs are not given, or they cannot be compared.
-    """
+    """Compare two runs of the same validation rows: ``FIRST_RUN SECOND_RUN [--flag value ...]``."""
     folders = [Path(word) for word in argv[:2] if not word.startswith("--")]
     if len(folders) != 2:
         raise ValueError("expected two folders of runs: compare FIRST_RUN SECOND_RUN")
     (arguments,) = parse_recipe((ComparisonArguments,), list(argv[2:]))
     options = asdict(arguments)
-    first, second = map(read_run, folders)
+    first, second = (
+        {split: read_scored_rows(folder, labels, split) for split, labels in splits.items()}
+        for folder, splits in zip(folders, map(load_labels, folders), strict=True)
+    )
     differences = compare_runs(first["validation"], second["validation"], **options)
     left, right = sets_of_glue(folders[0], first), sets_of_glue(folders[1], second)
-    if left and count_sets(left) == count_sets(right):
+    sizes = [{task: len(sets) for task, sets in run.items()} for run in (left, right)]
+    if left and sizes[0] == sizes[1]:
         differences.append(compare_glue(left, right, **options))
     return (
         f"first: {folders[0]}\nsecond: {folders[1]}\n\n{describe_differences(differences)}\n\n"

@@ -18,11 +18,7 @@ LARGEST_SEED = 2**32 - 1  # of numpy
 
 @dataclass(kw_only=True)
 class ExperimentArguments:
-    """Keys of an experiments file, and flags of ``minbert experiments``.
-
-    Raises:
-        ValueError: If there are no rows, or a value is invalid.
-    """
+    """Keys of an experiments file, and flags of ``minbert experiments``."""
 
     rows: dict[str, Any] = field(
         metadata={
@@ -62,60 +58,35 @@ class ExperimentArguments:
 
 @dataclass(kw_only=True)
 class RowKeys:
-    """Keys of a row.
+    """Keys of a row."""
 
-    Args:
-        base: Recipe of ``minbert finetune``.
-        overrides: Changes, by dotted paths as in ``tasks.sts.loss``; see ``override``.
-        seeds: Seeds of the fine-tuning; one run each.
-        pretrain: ``base`` and ``overrides`` of a pre-training whose weights the fine-tuning starts
-            from. Rows and seeds with the same pre-training share one run, so the variation over
-            the seeds is that of the fine-tuning.
-        grid: Field to list of values; the row becomes one row for each combination. A field of the
-            pre-training is written ``pretrain.<path>``.
-        random: ``draws``, ``seed`` and ``fields`` of a ``RandomSearch``, instead of a grid.
-        reference: Published numbers for tasks, ``mean`` and ``leaderboard``.
-    """
-
-    base: str | None = None
-    overrides: dict[str, Any] | None = None
-    seeds: list[int] | None = None
+    base: str | None = None  # recipe of ``minbert finetune``
+    overrides: dict[str, Any] | None = None  # by dotted paths as in ``tasks.sts.loss``
+    seeds: list[int] | None = None  # of the fine-tuning; one run each
+    # Keys of a pre-training. Rows and seeds with the same one share its run, so the variation over
+    # the seeds is that of the fine-tuning.
     pretrain: dict[str, Any] | None = None
-    grid: dict[str, Any] | None = None
-    random: dict[str, Any] | None = None
-    reference: dict[str, Any] | None = None
+    grid: dict[str, Any] | None = None  # field, or ``pretrain.<path>``, to list of values
+    random: dict[str, Any] | None = None  # ``RandomSearch``, instead of a grid
+    reference: dict[str, Any] | None = None  # published numbers for tasks and aggregates
 
 
 @dataclass(kw_only=True)
 class PretrainKeys:
-    """Keys of the pre-training of a row.
+    """Keys of the pre-training of a row."""
 
-    Args:
-        base: Recipe of ``minbert pretrain``.
-        overrides: Changes, by dotted paths.
-    """
-
-    base: str | None = None
+    base: str | None = None  # recipe of ``minbert pretrain``
     overrides: dict[str, Any] | None = None
 
 
 def parse_experiments(
     argv: Sequence[str], default: str | Path | None = None
 ) -> tuple[ExperimentArguments, dict[str, Any], dict[str, Any]]:
-    """Read an experiments file and flags.
+    """Read an experiments file and flags: ``[FILE] [--flag value ...]``.
 
-    Args:
-        argv: ``[FILE] [--flag value ...]``. A flag that is not a field of ``ExperimentArguments``
-            is a dotted path and overrides a field in all recipes; without a value it is true.
-        default: Default file.
-
-    Returns:
-        The arguments, the overrides among the flags, and all rows of the file if ``--rows``
-        selects some of them, else the rows of the arguments.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: As in ``parse_recipe``, or if a flag has several values.
+    A flag that is not a field of ``ExperimentArguments`` is a dotted path and overrides a field in
+    all recipes; without a value it is true. Returns the arguments, these overrides, and all rows of
+    the file if ``--rows`` selects some of them, else the rows of the arguments.
     """
     path, flags = split_argv(argv, default)
     own: list[str] = [] if path is None else [str(path)]
@@ -157,11 +128,7 @@ def _group(flags: Sequence[str]) -> list[list[str]]:
 
 
 def check_seeds(where: str, seeds: Any) -> None:
-    """Check that seeds are distinct integers.
-
-    Raises:
-        ValueError: If they are not.
-    """
+    """Raise ValueError unless seeds are distinct integers that numpy accepts."""
     if not seeds or any(type(seed) is not int or not 0 <= seed <= LARGEST_SEED for seed in seeds):
         raise ValueError(
             f"{where}={seeds!r}; expected integers from 0 to 2**32 - 1, as in [1, 2, 3]"

@@ -6,19 +6,10 @@ from typing import Any
 
 
 def override(where: str, recipe: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Change fields of a recipe.
+    """Return a recipe with fields changed by dotted paths, in order.
 
-    Args:
-        where: Prefix of error messages.
-        recipe: The recipe, which is not modified.
-        overrides: Dotted path to value, applied in order. Mappings and lists are replaced as a
-            whole; null removes a key, so ``tasks.sts: null`` removes a task.
-
-    Returns:
-        The changed recipe.
-
-    Raises:
-        ValueError: If a path is invalid, or goes through something missing or not a mapping.
+    Mappings and lists are replaced as a whole; null removes a key, so ``tasks.sts: null`` removes
+    a task.
     """
     changed = copy.deepcopy(dict(recipe))
     for path, value in overrides.items():
@@ -57,17 +48,7 @@ def _descend(
 
 
 def check_disjoint(where: str, left: Iterable[str], right: Iterable[str], how: str) -> None:
-    """Reject two values for one field.
-
-    Args:
-        where: Prefix of error messages.
-        left: Paths.
-        right: Other paths.
-        how: Where both are set, for the message.
-
-    Raises:
-        ValueError: If two paths are equal, or one contains the other.
-    """
+    """Reject two values for one field: equal paths, or one that contains the other."""
     right = list(right)
     for path in left:
         for other in right:

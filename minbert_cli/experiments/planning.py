@@ -33,40 +33,24 @@ SHARED = ("model_name_or_path", "data_dir", "use_cpu", "bf16", "fp16")
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run of a program.
+    """A run of a program."""
 
-    Args:
-        program: ``finetune`` or ``pretrain``.
-        name: Name in messages and logs.
-        folder: Output folder.
-        recipe: The complete recipe.
-        after: Pre-training whose weights it starts from.
-        chosen: Whether it was selected; other runs are in the table if they are done.
-    """
-
-    program: str
-    name: str
+    program: str  # ``finetune`` or ``pretrain``
+    name: str  # in messages and logs
     folder: Path
     recipe: dict[str, Any]
-    after: "PlannedRun | None" = None
-    chosen: bool = True
+    after: "PlannedRun | None" = None  # pre-training whose weights it starts from
+    chosen: bool = True  # other runs are in the table if they are done
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table.
+    """A row of the table."""
 
-    Args:
-        name: Name, with the values of a search.
-        changes: Its overrides, by dotted paths.
-        reference: Published numbers, for comparison.
-        runs: Runs by seed.
-    """
-
-    name: str
-    changes: dict[str, Any]
-    reference: dict[str, float]
-    runs: dict[int, PlannedRun]
+    name: str  # with the values of a search
+    changes: dict[str, Any]  # overrides by dotted paths
+    reference: dict[str, float]  # published numbers
+    runs: dict[int, PlannedRun]  # by seed
 
 
 def plan_rows(
@@ -77,20 +61,8 @@ def plan_rows(
     """Expand the rows of an experiments file to rows of the table with their runs.
 
     Finished runs whose row or seed was not selected are included, so that a partial run of the file
-    does not replace the complete table.
-
-    Args:
-        arguments: Contents of the file.
-        flags: Overrides from the command line. They win over the overrides of all rows, and must
-            not change what a row sets itself.
-        of_file: All rows of the file; ``arguments`` has the selected ones.
-
-    Returns:
-        The rows, in the order of the file.
-
-    Raises:
-        FileNotFoundError: If a recipe does not exist.
-        ValueError: If a key is unknown, a value is invalid, or two rows share a folder.
+    does not replace the complete table. ``flags`` win over the overrides of all rows, and must not
+    change what a row sets itself; ``of_file`` are all rows, ``arguments`` has the selected ones.
     """
     flags = flags or {}
     rows: list[Row] = []
@@ -119,64 +91,34 @@ def _plan_row(
     row: RowKeys = _fill(where, RowKeys, {} if keys is None else keys)
     seeds = arguments.seeds if row.seeds is None else row.seeds
     check_seeds(f"{where}: seeds", seeds)
-    step = _read_pretrain(where, row)
-    own, points = _find_changes(where, row, step, flags)
-    base = _find_base(where, row.base or arguments.base)
+    step, own = _read_pretrain(where, row)
+    points = _find_points(where, row)
+    check_disjoint(where, own, points[0], "in the overrides and in the search")
+    check_disjoint(where, flags, own | points[0], "on the command line and in the row")
     general = {**(arguments.overrides or {}), **flags}
-    root = Path(arguments.output_dir)
+    root, base = Path(arguments.output_dir), row.base or arguments.base
     planned = []
     for point in points:
-        full_name = _name_point(name, point)
-        if step is None:
-            recipe, after = _make_recipe(where, base, general, own | point), None
-        else:
-            recipe, after = _make_chain(where, base, step, general, own | point, root)
-        folder = _find_folder(where, root, full_name)
-        runs = {
-            seed: _plan_run(folder, full_name, recipe, seed, after, chosen=is_chosen)
-            for seed, is_chosen in _list_seeds(folder, seeds if chosen else ()).items()
-        }
+        shown = [f"{path}={_show(value)}" for path, value in point.items()]
+        full_name = ", ".join([name, *shown])
+        folder = root / _slug(full_name)
+        if folder.name in RESERVED:
+            raise ValueError(f"{where}: the folder {str(folder)!r} is reserved; rename the row")
+        recipe, after = _make_recipes(where, base, step, general, own | point, root)
+        runs = _plan_runs(folder, full_name, recipe, after, seeds if chosen else ())
         reference = _check_reference(where, row.reference, recipe)
         planned.append(Row(full_name, own | point, reference, runs))
     return planned
 
 
-def _read_pretrain(where: str, row: RowKeys) -> PretrainKeys | None:
-    if row.pretrain is None:
-        return None
-    step: PretrainKeys = _fill(f"{where}: pretrain", PretrainKeys, row.pretrain)
-    _find_base(where, step.base)
-    return step
-
-
-def _find_base(where: str, base: str | None) -> str:
-    if base is None:
-        raise ValueError(f"{where}: base is missing, as in {EXAMPLE}")
-    return base
-
-
-def _name_point(name: str, point: Mapping[str, Any]) -> str:
-    return ", ".join([name, *(f"{path}={_show(value)}" for path, value in point.items())])
-
-
-def _find_folder(where: str, root: Path, name: str) -> Path:
-    folder = root / _slug(name)
-    if folder.name in RESERVED:
-        raise ValueError(f"{where}: the folder {str(folder)!r} is reserved; rename the row")
-    return folder
-
-
-def _find_changes(
-    where: str, row: RowKeys, step: PretrainKeys | None, flags: Mapping[str, Any]
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the overrides of a row and the points of its search, without conflicts."""
-    points = _find_points(where, row)
+def _read_pretrain(where: str, row: RowKeys) -> tuple[PretrainKeys | None, dict[str, Any]]:
+    """Return the pre-training of a row, and the overrides of both."""
     own = dict(row.overrides or {})
-    if step is not None:
-        own |= {f"{PRETRAIN}{path}": value for path, value in (step.overrides or {}).items()}
-    check_disjoint(where, own, points[0], "in the overrides and in the search")
-    check_disjoint(where, flags, own | points[0], "on the command line and in the row")
-    return own, points
+    if row.pretrain is None:
+        return None, own
+    step: PretrainKeys = _fill(f"{where}: pretrain", PretrainKeys, row.pretrain)
+    theirs = {f"{PRETRAIN}{path}": value for path, value in (step.overrides or {}).items()}
+    return step, own | theirs
 
 
 def _fill(where: str, kind: type, keys: Any) -> Any:
@@ -204,42 +146,31 @@ def _find_points(where: str, row: RowKeys) -> list[dict[str, Any]]:
         raise ValueError(f"{where}: random: {error}") from None
 
 
-def _make_recipe(
-    where: str, base: str, general: Mapping[str, Any], changes: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Apply the overrides of all rows, then those of the row, to its recipe."""
-    ours, _ = _split(general)
-    own, of_pretraining = _split(changes)
-    if of_pretraining:
-        path = next(iter(of_pretraining))
-        raise ValueError(f"{where}: {PRETRAIN}{path} has no effect without pretrain")
-    if any(_first(path) == "seed" for path in ours | own):
-        raise ValueError(f"{where}: leave out seed; give seeds, as in [1, 2, 3]")
-    return _override(where, _override(where, _read_base(where, base), ours), own)
-
-
-def _make_chain(
+def _make_recipes(
     where: str,
-    base: str,
-    step: PretrainKeys,
+    base: str | None,
+    step: PretrainKeys | None,
     general: Mapping[str, Any],
     changes: Mapping[str, Any],
     root: Path,
-) -> tuple[dict[str, Any], PlannedRun]:
-    """Apply the overrides to the recipes of a row and of its pre-training."""
-    ours, theirs = _split(general)
-    own, of_pretraining = _split(changes)
+) -> tuple[dict[str, Any], PlannedRun | None]:
+    """Apply overrides (of all rows, then of the row) to its recipe and that of its pre-training."""
+    (ours, theirs), (own, of_pretraining) = _split(general), _split(changes)
+    if any(_first(path) == "seed" for path in ours | own):
+        raise ValueError(f"{where}: leave out seed; give seeds, as in [1, 2, 3]")
+    recipe = _override(where, _read_base(where, base), ours, own)
+    if step is None:
+        for path in of_pretraining:
+            raise ValueError(f"{where}: {PRETRAIN}{path} has no effect without pretrain")
+        return recipe, None
     if fixed := [path for path in own if _first(path) in FROM_PRETRAINING]:
         raise ValueError(
             f"{where}: {fixed[0]} is set by its pre-training; write {PRETRAIN}{fixed[0]}"
         )
-    recipe = _make_recipe(where, base, ours, own)
-    for path in FROM_PRETRAINING:
-        recipe.pop(path, None)
-    where = f"{where}: pretrain"
+    recipe = {key: value for key, value in recipe.items() if key not in FROM_PRETRAINING}
     shared = {path: value for path, value in ours.items() if path in SHARED}
-    pretraining = _override(where, _read_base(where, str(step.base)), shared | theirs)
-    pretraining = _override(where, pretraining, of_pretraining)
+    where = f"{where}: pretrain"
+    pretraining = _override(where, _read_base(where, step.base), shared | theirs, of_pretraining)
     pretraining.pop("finetune", None)  # the row is the fine-tuning
     text = json.dumps({key: pretraining[key] for key in sorted(pretraining)}, default=str)
     name = f"{_slug(Path(str(step.base)).stem)}-{_digest(text)}"
@@ -248,12 +179,12 @@ def _make_chain(
     return recipe, PlannedRun("pretrain", f"pre-training {name}", folder, pretraining)
 
 
-def _override(
-    where: str, recipe: Mapping[str, Any], overrides: Mapping[str, Any]
-) -> dict[str, Any]:
-    if fixed := [path for path in overrides if _first(path) in FIXED]:
-        raise ValueError(f"{where}: leave out {fixed[0]}; it is set for every run")
-    return override(where, recipe, overrides)
+def _override(where: str, recipe: dict[str, Any], *changes: Mapping[str, Any]) -> dict[str, Any]:
+    for overrides in changes:
+        if fixed := [path for path in overrides if _first(path) in FIXED]:
+            raise ValueError(f"{where}: leave out {fixed[0]}; it is set for every run")
+        recipe = override(where, recipe, overrides)
+    return recipe
 
 
 def _first(path: Any) -> str:
@@ -261,7 +192,9 @@ def _first(path: Any) -> str:
     return str(path).partition(".")[0]
 
 
-def _read_base(where: str, base: str) -> dict[str, Any]:
+def _read_base(where: str, base: str | None) -> dict[str, Any]:
+    if base is None:
+        raise ValueError(f"{where}: base is missing, as in {EXAMPLE}")
     try:
         path = find_recipe(base)
     except FileNotFoundError as error:
@@ -280,28 +213,21 @@ def _split(overrides: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     return ours, theirs
 
 
-def _list_seeds(folder: Path, chosen: Sequence[int]) -> dict[int, bool]:
-    """Return the selected seeds and others with finished runs: whether each was selected."""
-    numbers = [path.name.removeprefix("seed-") for path in folder.glob("seed-*")]
-    found = sorted({int(number) for number in numbers if number.isdecimal()} - {*chosen})
-    others = [seed for seed in found if is_finished(folder / f"seed-{seed}")]
-    return dict.fromkeys(chosen, True) | dict.fromkeys(others, False)
-
-
-def _plan_run(
-    folder: Path,
-    name: str,
-    recipe: dict[str, Any],
-    seed: int,
-    after: PlannedRun | None,
-    *,
-    chosen: bool,
-) -> PlannedRun:
-    folder = folder / f"seed-{seed}"
-    own: dict[str, Any] = {"output_dir": str(folder), "seed": seed}
-    if after is not None:
-        own["model_name_or_path"] = str(after.folder)
-    return PlannedRun("finetune", f"{name}, seed {seed}", folder, recipe | own, after, chosen)
+def _plan_runs(
+    root: Path, name: str, recipe: dict[str, Any], after: PlannedRun | None, chosen: Sequence[int]
+) -> dict[int, PlannedRun]:
+    """Plan the selected seeds, and others whose runs are finished."""
+    numbers = [path.name.removeprefix("seed-") for path in root.glob("seed-*")]
+    others = sorted({int(number) for number in numbers if number.isdecimal()} - {*chosen})
+    finished = [seed for seed in others if is_finished(root / f"seed-{seed}")]
+    start = {} if after is None else {"model_name_or_path": str(after.folder)}
+    runs = {}
+    for seed in (*chosen, *finished):
+        folder = root / f"seed-{seed}"
+        own = recipe | {"output_dir": str(folder), "seed": seed} | start
+        title = f"{name}, seed {seed}"
+        runs[seed] = PlannedRun("finetune", title, folder, own, after, seed in chosen)
+    return runs
 
 
 def _check_reference(
@@ -309,14 +235,15 @@ def _check_reference(
 ) -> dict[str, float]:
     tasks = recipe.get("tasks")
     known = [*(tasks if isinstance(tasks, dict) else ()), *AGGREGATES]
-    for name, value in (reference or {}).items():
+    reference = reference or {}
+    for name, value in reference.items():
         if name not in known:
             raise ValueError(
                 f"{where}: reference: unknown {name!r}; expected one of {', '.join(known)}"
             )
         if type(value) not in (int, float) or not -1 <= value <= 1:
             raise ValueError(f"{where}: reference: {name}={value!r}; expected a number in [-1, 1]")
-    return {name: float(value) for name, value in (reference or {}).items()}
+    return {name: float(value) for name, value in reference.items()}
 
 
 def _show(value: Any) -> str:

@@ -54,15 +54,7 @@ INTERRUPTED = 130  # exit status of a shell after Ctrl-C
 
 
 def prepare(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], Campaign]:
-    """Read and check everything without writing.
-
-    Args:
-        argv: ``[FILE] [--flag value ...]``.
-
-    Raises:
-        FileNotFoundError: If a file does not exist.
-        ValueError: If a key, a value or a folder is invalid.
-    """
+    """Read and check everything without writing."""
     arguments, overrides, of_file = parse_experiments(with_recipe(argv), QUICKSTART)
     rows = plan_rows(arguments, overrides, of_file)
     runs = order_runs(rows)
@@ -86,13 +78,7 @@ def prepare(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], Campai
 def find_states(
     runs: Sequence[PlannedRun], settings: Sequence[dict[str, Any]], *, overwrite: bool
 ) -> dict[Path, State]:
-    """Look up the state of every run by its folder.
-
-    Args:
-        runs: The runs.
-        settings: Their settings.
-        overwrite: Whether folders may lose runs with other settings or data.
-    """
+    """Look up the state of every run by its folder."""
     fingerprints: dict[str, str] = {}
     states = {}
     for run, found in zip(runs, settings, strict=True):
@@ -109,11 +95,7 @@ def find_states(
 
 
 def run_campaign(rows: Sequence[Row], campaign: Campaign, output_dir: Path) -> bool:
-    """Do all runs and write the table after each; the plot is slow and comes at the end.
-
-    Returns:
-        Whether all runs succeeded.
-    """
+    """Do all runs and write the table after each; the plot is slow and comes at the end."""
     waiting = {run.folder for run in campaign.runs if campaign.states[run.folder] != "done"}
     failures: dict[Path, Failure] = {}
     make_table = partial(ExperimentTable, rows, failures, left_out=campaign.left_out)

@@ -19,19 +19,12 @@ ROUNDING = 1e-4
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """Predictions of a run for the rows of a task.
-
-    Args:
-        problem: That of the task.
-        ids: Name of each row, (N,).
-        values: What is resampled, (N, ...); see ``Problem.sample``.
-        labels: In the unit of the values, (N,); a list each for questions and tagged sentences.
-    """
+    """Predictions of a run for the rows of a task."""
 
     problem: Problem[Any]
-    ids: list[str]
-    values: NDArray[Any]
-    labels: NDArray[Any]
+    ids: list[str]  # (N,)
+    values: NDArray[Any]  # what is resampled, (N, ...); see ``Problem.sample``
+    labels: NDArray[Any]  # (N,); a list each for questions and tagged sentences
 
     @property
     def metric_name(self) -> str:
@@ -56,23 +49,11 @@ class ScoredRows:
 
 
 def read_scored_rows(
-    folder: Path,
-    labels: Mapping[str, tuple[list[str], NDArray[Any]]],
-    split: str = "validation",
+    folder: Path, labels: Mapping[str, tuple[list[str], NDArray[Any]]], split: str = "validation"
 ) -> dict[str, ScoredRows]:
-    """Read the predictions of a run for its validation rows.
+    """Read the predictions of a run for a held-out set, by task; check them with metrics.json.
 
-    Args:
-        folder: Folder of the run.
-        labels: By task, ids and labels of its validation rows today, (N,); the labels of a question
-            and of a tagged sentence are a list, of answers or tags.
-        split: The held-out set, such as ``validation_mismatched``.
-
-    Returns:
-        By task.
-
-    Raises:
-        ValueError: If there are no predictions, or they are for other rows or labels.
+    ``labels`` are ids and labels of the rows today, (N,); of a question or a sentence a list.
     """
     content = read_metrics(folder)
     heads = {task: content["tasks"][task] for task in labels}

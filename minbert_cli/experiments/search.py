@@ -14,18 +14,7 @@ Point = dict[str, Any]
 
 
 def grid_points(where: str, grid: Mapping[str, Any]) -> list[Point]:
-    """Return the points of a grid; the last field varies fastest.
-
-    Args:
-        where: Prefix of error messages.
-        grid: Field to list of values.
-
-    Returns:
-        Field to value, for every combination.
-
-    Raises:
-        ValueError: If there is no field, or a field has no list of distinct values.
-    """
+    """Return the points of a grid; the last field varies fastest."""
     if not grid:
         raise ValueError(f"{where}: grid is empty; expected as in {{learning_rate: [1e-5, 3e-5]}}")
     for name, values in grid.items():
@@ -43,19 +32,11 @@ class RandomSearch:
     """Random search over fields of a recipe.
 
     A value is a function of (seed, attempt, field), so more draws or fields do not change the
-    others.
-
-    Args:
-        draws: Number of points.
-        seed: Seed of the draws.
-        fields: Field to one of ``{choice: [a, b, ...]}``, ``{uniform: [low, high]}`` and
-            ``{loguniform: [low, high]}``.
-
-    Raises:
-        ValueError: If there are no draws or fields, or a distribution is invalid.
+    others. A field has one of ``{choice: [a, b, ...]}``, ``{uniform: [low, high]}`` and
+    ``{loguniform: [low, high]}``.
     """
 
-    draws: int = 0
+    draws: int = 0  # number of points
     seed: int = 0
     fields: dict[str, Any] = field(default_factory=dict)
 
@@ -70,14 +51,7 @@ class RandomSearch:
             _check_distribution(name, distribution)
 
     def points(self) -> list[Point]:
-        """Draw distinct points.
-
-        Returns:
-            Field to value, for every draw.
-
-        Raises:
-            ValueError: If there are fewer distinct points than draws.
-        """
+        """Draw distinct points."""
         points: list[Point] = []
         for attempt in range(100 * self.draws):
             point = {

@@ -13,15 +13,10 @@ from trainers.files import replaced_when_done
 
 @dataclass(frozen=True)
 class Summary:
-    """A number of a row.
+    """A number of a row."""
 
-    Args:
-        values: Values of the runs by seed.
-        reference: A published value.
-    """
-
-    values: dict[int, float]
-    reference: float | None = None
+    values: dict[int, float]  # by seed
+    reference: float | None = None  # published
 
     @property
     def mean(self) -> float | None:
@@ -33,6 +28,10 @@ class Summary:
         """Sample standard deviation over the seeds."""
         return stdev(self.values.values()) if len(self.values) > 1 else None
 
+    def show_reference(self) -> str:
+        """Format the published value."""
+        return "" if self.reference is None else f"{self.reference:.4f}"
+
     def __str__(self) -> str:
         if self.mean is None:
             return ""
@@ -41,17 +40,9 @@ class Summary:
 
 
 def plot_table(
-    names: Sequence[str],
-    summaries: Sequence[Mapping[str, Summary]],
-    path: str | os.PathLike[str],
+    names: Sequence[str], summaries: Sequence[Mapping[str, Summary]], path: str | os.PathLike[str]
 ) -> None:
-    """Draw a panel for each column: seeds, mean, standard deviation and reference of each row.
-
-    Args:
-        names: Of the rows.
-        summaries: Of the rows, by column.
-        path: PNG file to write.
-    """
+    """Draw a panel for each column: seeds, mean, standard deviation and reference of each row."""
     # a run that only trains saves the memory of this import
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,7 @@ ROUNDING = 0.001
 
 
 class ExperimentTable:
-    """Results of the runs of an experiments file.
-
-    Args:
-        rows: The rows.
-        failures: Failures by folder of a run.
-        waiting: Folders of runs that have not started yet.
-        left_out: Finished runs that no longer belong to these rows.
-    """
+    """Results of an experiments file; finished runs ``left_out`` no longer belong to its rows."""
 
     def __init__(
         self,
@@ -51,25 +45,25 @@ class ExperimentTable:
     ) -> None:
         self.rows = rows
         self.failures = failures
-        self.waiting = set(waiting)
         self.left_out = left_out
-        self.found: dict[Path, dict[str, Any]] = {}
-        for row in rows:
-            for run in row.runs.values():
-                if run.folder not in self.waiting and run.folder not in failures:
-                    self.found[run.folder] = read_metrics(run.folder)
+        unfinished = {*waiting, *failures}
+        self.found = {
+            run.folder: read_metrics(run.folder)
+            for row in rows
+            for run in row.runs.values()
+            if run.folder not in unfinished
+        }
         problem_types: dict[str, str] = {}
         metrics: dict[str, list[str]] = {}
         for content in self.found.values():
             metrics |= content.get("metrics", {})
-            for task, head in content["tasks"].items():
-                if head["problem_type"] in PROBLEMS:
-                    problem_types[task] = head["problem_type"]
+            kinds = {task: head["problem_type"] for task, head in content["tasks"].items()}
+            problem_types |= {task: kind for task, kind in kinds.items() if kind in PROBLEMS}
         self.problems = make_problems(problem_types, metrics=metrics)
         self.columns = {
             f"{task} {problem.headline[0]}": task for task, problem in self.problems.items()
         }
-        measured = {name for found in self.found.values() for name in _validation(found)}
+        measured = set(chain(*map(_validation, self.found.values())))
         self.columns |= {name: name for name in AGGREGATES if name in measured}
 
     def summarize(self, row: Row) -> dict[str, Summary]:
@@ -77,8 +71,7 @@ class ExperimentTable:
         reference = self._complete_reference(row)
         summaries = {}
         for column, name in self.columns.items():
-            is_aggregate = name in AGGREGATES
-            key = name if is_aggregate else f"{name}_{self.problems[name].headline[0]}"
+            key = name if name in AGGREGATES else f"{name}_{self.problems[name].headline[0]}"
             values = {
                 seed: _validation(self.found[run.folder])[key]
                 for seed, run in row.runs.items()
@@ -89,59 +82,52 @@ class ExperimentTable:
 
     def markdown(self) -> str:
         """Format the table, with notes below it."""
-        summaries = [self.summarize(row) for row in self.rows]
-        referenced = {
-            column
-            for summary in summaries
-            for column, cell in summary.items()
-            if cell.reference is not None
-        }
+        summaries = list(map(self.summarize, self.rows))
+        cells = chain(*(summary.items() for summary in summaries))
+        referenced = {column for column, cell in cells if cell.reference is not None}
         head = ["row", "seeds"]
         for column in self.columns:
-            head += [column, *(["reference"] if column in referenced else [])]
+            head += [column, "reference"] if column in referenced else [column]
         lines = [head]
         for row, summary in zip(self.rows, summaries, strict=True):
-            done = sum(run.folder in self.found for run in row.runs.values())
-            count = str(done) if done == len(row.runs) else f"{done} of {len(row.runs)}"
-            line = [row.name.replace("|", "\\|"), count]
+            line = [row.name.replace("|", "\\|"), self._count_runs(row)]
             for column, cell in summary.items():
-                line.append(str(cell))
-                if column in referenced:
-                    line.append("" if cell.reference is None else f"{cell.reference:.4f}")
+                line += [str(cell), cell.show_reference()] if column in referenced else [str(cell)]
             lines.append(line)
-        notes = [NOTE, *self._explain_picture(), *self._doubt_aggregates()]
-        notes += [*self._doubt_references(), *self._doubt_code()]
-        notes += [*self._list_left_out(), *self._list_failures()]
-        return "\n\n".join([markdown_table(lines, text_columns=1), *notes]) + "\n"
+        return "\n\n".join([markdown_table(lines, text_columns=1), *self._notes()]) + "\n"
+
+    def _count_runs(self, row: Row) -> str:
+        done = len(self.found.keys() & {run.folder for run in row.runs.values()})
+        return str(done) if done == len(row.runs) else f"{done} of {len(row.runs)}"
+
+    def _notes(self) -> list[str]:
+        notes = [NOTE]
+        if len(self.rows) > MOST_DRAWN:
+            notes.append(
+                f"{len(self.rows)} rows are too many for a picture; table.csv has the numbers."
+            )
+        notes += [*self._doubt_aggregates(), *self._doubt_references(), *self._doubt_code()]
+        if self.left_out:
+            names = "; ".join(run.name for run in self.left_out)
+            notes.append(
+                f"Finished with other settings or data than today's, so not in the table: {names}. "
+                "Choose these rows and seeds with --overwrite_output_dir true to repeat them."
+            )
+        return [*notes, *self._list_failures()]
 
     def write(self, folder: str | os.PathLike[str], *, picture: bool = True) -> None:
-        """Write ``table.md``, ``table.csv`` and ``runs.csv``.
-
-        Args:
-            folder: Destination.
-            picture: Whether to also draw ``table.png``, if a run is finished and there are not too
-                many rows. An older picture is removed.
-        """
+        """Write ``table.md``, ``table.csv`` and ``runs.csv``; draw or remove ``table.png``."""
         folder = Path(folder)
         write_text(folder / "table.md", self.markdown())
         write_text(folder / "table.csv", _csv(self._row_lines()))
         write_text(folder / "runs.csv", _csv(self._run_lines()))
         (folder / "table.png").unlink(missing_ok=True)
         if picture and self.found and len(self.rows) <= MOST_DRAWN:
-            self._plot(folder / "table.png")
-
-    def _plot(self, path: Path) -> None:
-        """Draw the picture; a failure must not hide the table, which is printed next."""
-        names = [row.name for row in self.rows]
-        try:
-            plot_table(names, [self.summarize(row) for row in self.rows], path)
-        except Exception:
-            logger.exception("%s could not be drawn; the numbers are in table.csv", path)
-
-    def _explain_picture(self) -> list[str]:
-        if len(self.rows) <= MOST_DRAWN:
-            return []
-        return [f"{len(self.rows)} rows are too many for a picture; table.csv has the numbers."]
+            names, summaries = [row.name for row in self.rows], map(self.summarize, self.rows)
+            try:
+                plot_table(names, list(summaries), folder / "table.png")
+            except Exception:  # it must not hide the table, which is printed next
+                logger.exception("table.png could not be drawn; the numbers are in table.csv")
 
     def _row_lines(self) -> list[dict[str, Any]]:
         lines = []
@@ -163,30 +149,18 @@ class ExperimentTable:
         for row in self.rows:
             for seed, run in row.runs.items():
                 content = self.found.get(run.folder, {})
-                lines.append(
-                    {
-                        "row": row.name,
-                        "seed": seed,
-                        "status": self._status(run),
-                        **(_validation(content) if content else {}),
-                        "steps": content.get("steps"),
-                        "changes": json.dumps(row.changes, default=str),
-                        "folder": str(run.folder),
-                    }
-                )
+                status = "failed" if run.folder in self.failures else "to do"
+                line = {"row": row.name, "seed": seed, "status": "done" if content else status}
+                line |= _validation(content) if content else {}
+                line["steps"] = content.get("steps")
+                line["changes"] = json.dumps(row.changes, default=str)
+                lines.append(line | {"folder": str(run.folder)})
         return lines
-
-    def _status(self, run: PlannedRun) -> str:
-        if run.folder in self.found:
-            return "done"
-        return "failed" if run.folder in self.failures else "to do"
 
     def _complete_reference(self, row: Row) -> dict[str, float]:
         """Add aggregates to the reference, if it has a value for every task of the row."""
-        (recipe, *_) = (run.recipe for run in row.runs.values())
-        counted = [task for task, keys in recipe["tasks"].items() if not keys.get("auxiliary")]
         # the problem of a task is known from the first finished run
-        problems = {task: self.problems.get(task) for task in counted}
+        problems = {task: self.problems.get(task) for task in _count_tasks(row)}
         labelled = {
             task: (problem, row.reference.get(task))
             for task, problem in problems.items()
@@ -201,12 +175,11 @@ class ExperimentTable:
         counted = {}
         for row in self.rows:
             done = [self.found[run.folder] for run in row.runs.values() if run.folder in self.found]
-            if done and any(name in _validation(done[0]) for name in AGGREGATES):
-                (run, *_) = row.runs.values()
+            if done and not _validation(done[0]).keys().isdisjoint(AGGREGATES):
                 counted[row.name] = {
-                    (task, str(keys.get("metrics")))
-                    for task, keys in run.recipe["tasks"].items()
-                    if task in done[0]["tasks"] and not keys.get("auxiliary")
+                    (task, metrics)
+                    for task, metrics in _count_tasks(row).items()
+                    if task in done[0]["tasks"]
                 }
         first = next(iter(counted.values()), set())
         others = [name for name, tasks in counted.items() if tasks != first]
@@ -248,32 +221,28 @@ class ExperimentTable:
             f"{'; '.join(names)}. To repeat runs with the code of today, delete their folders."
         ]
 
-    def _list_left_out(self) -> list[str]:
-        """List the finished runs without a row."""
-        if not self.left_out:
-            return []
-        names = "; ".join(run.name for run in self.left_out)
-        return [
-            f"Finished with other settings or data than today's, so not in the table: {names}. "
-            "Choose these rows and seeds with --overwrite_output_dir true to repeat them."
-        ]
-
     def _list_failures(self) -> list[str]:
         """Show the failures, including those of pre-training."""
-        names = {run.folder: run.name for row in self.rows for run in row.runs.values()}
-        names |= {
-            run.after.folder: run.after.name
-            for row in self.rows
-            for run in row.runs.values()
-            if run.after is not None
-        }
+        if not self.failures:
+            return []
+        runs = [run for row in self.rows for run in row.runs.values()]
+        names = {run.folder: run.name for run in runs}
+        names |= {run.after.folder: run.after.name for run in runs if run.after is not None}
         shown = [
             f"{names[folder]} {failure.describe()}" for folder, failure in self.failures.items()
         ]
-        if not shown:
-            return []
-        way_on = "The same command begins failed runs again, from their last checkpoints."
-        return ["\n".join(["```", *shown, "```"]), way_on]
+        advice = "The same command begins failed runs again, from their last checkpoints."
+        return ["\n".join(["```", *shown, "```"]), advice]
+
+
+def _count_tasks(row: Row) -> dict[str, str]:
+    """Return the tasks of a row that count in aggregates, with their metrics."""
+    recipe = next(iter(row.runs.values())).recipe
+    return {
+        task: str(keys.get("metrics"))
+        for task, keys in recipe["tasks"].items()
+        if not keys.get("auxiliary")
+    }
 
 
 def _validation(content: Mapping[str, Any]) -> dict[str, float]:

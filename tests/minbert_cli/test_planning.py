@@ -261,7 +261,7 @@ TEXT = {"base": "text.yaml"}
         ({"table.md": {}}, "row 'table.md': the folder 'out/table.md' is reserved; rename the row"),
         ({"Runs": {}, "runs.csv ": {}}, "row 'runs.csv ': the folder 'out/runs.csv' is reserved"),
         ({"pretrained": {}}, "row 'pretrained': the folder 'out/pretrained' is reserved"),
-        ({"a": {"pretrain": {}}}, "row 'a': base is missing"),
+        ({"a": {"pretrain": {}}}, "row 'a': pretrain: base is missing"),
         ({"a": {"pretrain": TEXT | {"seeds": [1]}}}, "row 'a': pretrain: unknown key 'seeds'"),
         ({"a": {"overrides": {"pretrain.x": 1}}}, "pretrain.x has no effect without pretrain"),
         (

@@ -64,6 +64,12 @@ def make(tmp_path, monkeypatch):
     return make
 
 
+def list_waiting(table):
+    """List the runs of a table that are still to do."""
+    folders = [run.folder for row in table.rows for run in row.runs.values()]
+    return [folder for folder in folders if folder not in table.found]
+
+
 def cells(text):
     """Read a Markdown table."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
@@ -172,7 +178,7 @@ def test_runs_that_have_no_row_any_more_are_named(make):
     table = make()
     runs = list(table.rows[0].runs.values())[:2]
 
-    text = ExperimentTable(table.rows, {}, table.waiting, runs).markdown()
+    text = ExperimentTable(table.rows, {}, list_waiting(table), runs).markdown()
 
     assert "today's, so not in the table: plain, seed 1; plain, seed 2. Choose" in text
     assert "not in the table" not in table.markdown()
@@ -268,4 +274,4 @@ def test_a_result_that_cannot_be_read_is_named(make):
     (folder / "metrics.json").write_text("{")
 
     with pytest.raises(ValueError, match=r"metrics.json' cannot be read .*; repeat the run"):
-        ExperimentTable(table.rows, {}, table.waiting)
+        ExperimentTable(table.rows, {}, list_waiting(table))

@@ -60,7 +60,7 @@ def evaluated(tmp_path_factory, encoded):
     """Return a trainer and what it found."""
     trainer = tiny.make_trainer(tmp_path_factory.mktemp("evaluated"))
     trainer.state.global_step = 2
-    return trainer, *evaluate_run(trainer, encoded, ("train", "validation"))
+    return trainer, *evaluate_run(trainer, encoded)
 
 
 @pytest.fixture
@@ -285,13 +285,13 @@ def test_a_run_with_tasks_alone_in_its_log_is_drawn_by_its_steps(write):
 def test_the_step_whose_weights_were_kept_is_marked_if_it_is_not_the_last(write):
     folder = write()
     evidence = json.loads((folder / "report.json").read_text())
-    assert "The upright line" not in (folder / "report.html").read_text()
+    assert "The vertical line" not in (folder / "report.html").read_text()
 
     (folder / "report.json").write_text(json.dumps(evidence | {"evaluated_step": 1}))
     text = write_report(folder).read_text()
 
-    assert text.count("The upright line is step 1, whose weights were evaluated.") == 3
-    assert "Of the weights of step 1, which were the best." in text
+    assert text.count("The vertical line marks step 1, whose weights were evaluated.") == 3
+    assert "Evaluated at step 1, whose weights were the best." in text
 
 
 @pytest.mark.parametrize(
@@ -375,14 +375,14 @@ def test_a_loss_that_is_no_number_is_shown_as_such(write, found):
 
 
 @pytest.mark.parametrize("name", ["metrics.json", "report.json"])
-@pytest.mark.parametrize(("content", "message"), [(None, "is missing"), ("{", "is not JSON")])
+@pytest.mark.parametrize(("content", "message"), [(None, "has no {}"), ("{", "{}' cannot be read")])
 def test_a_folder_that_is_no_run_is_named(write, name, content, message):
     folder = write()
     (folder / name).unlink()
     if content:
         (folder / name).write_text(content)
 
-    with pytest.raises(ValueError, match=rf"{name}' {message}"):
+    with pytest.raises(ValueError, match=message.format(name)):
         write_report(folder)
 
 
@@ -406,7 +406,7 @@ def test_evaluating_training_rows_leaves_every_random_state(found, encoded):
 
     before = read_states()
 
-    evaluate_run(found[0], encoded, ("train",))
+    evaluate_run(found[0], {task: {"train": rows["train"]} for task, rows in encoded.items()})
 
     assert read_states() == before
 

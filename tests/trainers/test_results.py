@@ -24,6 +24,12 @@ def encoded():
     return rows
 
 
+def select(encoded, *splits):
+    """Select some splits of every task; by default the held-out ones."""
+    splits = splits or ("validation", "test")
+    return {task: {split: rows[split] for split in splits} for task, rows in encoded.items()}
+
+
 @pytest.fixture
 def trainer(make_trainer):
     """Return a trainer whose log holds one loss."""
@@ -45,7 +51,7 @@ def facts():
 
 
 def test_every_held_out_row_is_predicted(trainer, encoded):
-    results, outputs = evaluate_run(trainer, encoded)
+    results, outputs = evaluate_run(trainer, select(encoded))
 
     assert {key: len(found.predictions) for key, found in outputs.items()} == {
         (task, split): count
@@ -59,7 +65,7 @@ def test_every_held_out_row_is_predicted(trainer, encoded):
 
 
 def test_results_are_the_metrics_of_the_predictions(trainer, encoded):
-    results, outputs = evaluate_run(trainer, encoded)
+    results, outputs = evaluate_run(trainer, select(encoded))
 
     labels = np.asarray(encoded["moods"]["validation"]["labels"])
     accuracy = (outputs["moods", "validation"].predictions == labels).mean()
@@ -67,9 +73,9 @@ def test_results_are_the_metrics_of_the_predictions(trainer, encoded):
 
 
 def test_training_rows_are_measured_but_not_predicted(trainer, encoded, facts, tmp_path):
-    splits = ("train", "validation")
+    rows = select(encoded, "train", "validation")
 
-    results, outputs = evaluate_run(trainer, encoded, splits)
+    results, outputs = evaluate_run(trainer, rows)
     write_results(trainer, encoded, results, outputs, facts)
 
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
@@ -82,7 +88,7 @@ def test_training_rows_are_measured_but_not_predicted(trainer, encoded, facts, t
 
 
 def test_results_and_history_are_written(trainer, encoded, facts, tmp_path):
-    write_results(trainer, encoded, *evaluate_run(trainer, encoded), facts)
+    write_results(trainer, encoded, *evaluate_run(trainer, select(encoded)), facts)
 
     folder = tmp_path / "run"
     metrics = json.loads((folder / "metrics.json").read_text())
@@ -106,7 +112,7 @@ def test_a_card_names_the_base_model_if_the_hub_has_it(
     start = None if start is None else start.format(folder=tmp_path)
     known = RunFacts(**{**vars(facts), "model_name_or_path": start})
 
-    write_card(template, trainer, encoded, evaluate_run(trainer, encoded)[0], known)
+    write_card(template, trainer, encoded, evaluate_run(trainer, select(encoded))[0], known)
 
     text = (tmp_path / "run" / "README.md").read_text()
     card = ModelCard(text)

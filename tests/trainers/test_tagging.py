@@ -206,7 +206,7 @@ def test_evaluation_equals_that_of_every_row_alone(tmp_path, packed):
     results, outputs = evaluate_run(trainer, {"tags": {"validation": rows}})
     assert outputs["tags", "validation"].predictions.tolist() == predictions
     assert results["validation"].rows == {"tags": len(set(rows["sentence"][:]))}
-    assert "| tags | A " in results["validation"].type_table()
+    assert "| tags | A " in results["validation"].table(trainer.problems)
 
 
 def test_a_model_learns_tags(tmp_path):
@@ -235,7 +235,7 @@ def test_words_of_unknown_tags_are_predicted(tmp_path):
     trainer = make_trainer(tmp_path)
     rows = make_rows(13, seed=1, tags=False)
 
-    _, outputs = evaluate_run(trainer, {"tags": {"test": rows}}, splits=("test",))
+    _, outputs = evaluate_run(trainer, {"tags": {"test": rows}})
 
     found = outputs["tags", "test"]
     assert found.labels is None

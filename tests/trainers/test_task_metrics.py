@@ -1,7 +1,9 @@
 """Metrics against scikit-learn and scipy, and what sums them up."""
 
 import logging
+import random
 
+import evaluate
 import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
@@ -47,6 +49,23 @@ def test_classification_equals_scikit_learn():
         "accuracy": accuracy_score(labels, decided),
         "macro_f1": f1_score(labels, decided, average="macro"),
     }
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("classification", "int64"), ("similarity", "float64")]
+)
+def test_metrics_are_a_module_of_evaluate(kind, dtype):
+    before = random.getstate()
+    module = PROBLEMS[kind]("t").make_metric()
+
+    assert random.getstate() == before
+    assert isinstance(module, evaluate.Metric)
+    assert {value.dtype for value in module.features.values()} == {dtype}
+    logits = RANDOM.normal(size=(9, 1 if kind == "similarity" else 3))
+    labels = RANDOM.integers(0, 3, size=9)
+    problem, outputs = collect(kind, logits, labels)
+    found = module.compute(predictions=outputs.predictions, references=labels)
+    assert found == problem.compute_metrics(outputs)
 
 
 def test_paraphrase_equals_scikit_learn():

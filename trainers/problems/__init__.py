@@ -38,16 +38,7 @@ def make_problems(
     heads: Mapping[str, Mapping[str, Any]] | None = None,
     metrics: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Problem[Any]]:
-    """Create the problem of each task.
-
-    Args:
-        problem_types: Problem type of each task.
-        heads: Descriptions of their heads, ``config.tasks``; a task without one has the defaults.
-        metrics: Headline metrics of the tasks that do not use the default of their type.
-
-    Raises:
-        ValueError: If a problem type or a metric is unknown.
-    """
+    """Create the problem of each task, with its head (``config.tasks``) and chosen metrics."""
     problems: dict[str, Problem[Any]] = {}
     for task, name in problem_types.items():
         if name not in PROBLEMS:
@@ -60,8 +51,3 @@ def make_problems(
             task, (heads or {}).get(task), (metrics or {}).get(task, ())
         )
     return problems
-
-
-def learns_from_text(problem_type: Any) -> bool:
-    """Return whether a problem type, known or not, trains on text without labels."""
-    return problem_type in PROBLEMS and PROBLEMS[problem_type].is_text

@@ -22,7 +22,6 @@ class Classification(ClassProblem):
         return (0, len(self.names) - 1) if self.names else None
 
     def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
-        """Choose the class with the highest logit."""
         return logits.argmax(axis=-1)
 
     @staticmethod
@@ -30,5 +29,4 @@ class Classification(ClassProblem):
         return str(int(value))
 
     def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:
-        """Compute the softmax of the logits, (N, K)."""
         return np.asarray(softmax(np.asarray(logits, dtype=np.float64), axis=1))

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -12,7 +11,7 @@ from trainers.data.rows import FlatRows, TextSource
 from trainers.data.task_dataset import Rows
 
 from .measures.embeddings import embedding_metrics
-from .problem import Decode, Metric, Problem, binomial_error, find_output
+from .problem import Metric, Problem, binomial_error, find_output
 
 
 class Contrastive(Problem[NDArray[Any]]):
@@ -41,7 +40,6 @@ class Contrastive(Problem[NDArray[Any]]):
             )
 
     def is_defined(self, metric: Metric) -> bool:
-        """Return whether a metric is defined: of single sentences only the uniformity is."""
         return not metric.needs_pairs or self.head.get("num_sentences") != 1
 
     def has_loss(self, inputs: Mapping[str, Any]) -> bool:
@@ -51,17 +49,9 @@ class Contrastive(Problem[NDArray[Any]]):
         vectors = find_output(outputs, "logits").detach()
         return vectors, torch.zeros(len(vectors), device=vectors.device)
 
-    def collect(
-        self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
-    ) -> NDArray[Any]:
-        return np.asarray(values)
-
     def compute_metrics(self, outputs: NDArray[Any]) -> dict[str, float]:
         return embedding_metrics(outputs)
 
     def standard_error(self, outputs: NDArray[Any], metrics: Mapping[str, float]) -> float | None:
         name = self.headline[0]
         return binomial_error(metrics[name], len(outputs)) if name in metrics else None
-
-    def count(self, outputs: NDArray[Any]) -> int:
-        return len(outputs)

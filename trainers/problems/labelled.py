@@ -23,30 +23,19 @@ from .problem import Decode, Metric, Problem, binomial_error, check_same_rows, f
 
 
 class Predicted(NamedTuple):
-    """Predictions for rows.
+    """Predictions for rows."""
 
-    Args:
-        logits: (N, K); None if they were read from a file.
-        predictions: Class indices, 0 or 1, or scores, (N,).
-        labels: (N,); None if the rows have none.
-    """
-
-    logits: Any
-    predictions: NDArray[Any]
-    labels: NDArray[Any] | None
+    logits: Any  # (N, K); None if they were read from a file
+    predictions: NDArray[Any]  # class indices, 0 or 1, or scores, (N,)
+    labels: NDArray[Any] | None  # (N,); None if the rows have none
 
 
 @dataclass(frozen=True)
 class PredictionMetric(Metric):
-    """A metric of predictions and labels.
+    """A metric of predictions and labels."""
 
-    Args:
-        draws: Computes it for many draws of rows, (..., N) -> (...).
-        reported: Computes the reported value, (N,); None for ``draws``.
-    """
-
-    draws: scores.Score = scores.accuracy
-    reported: Callable[[NDArray[Any], NDArray[Any]], float] | None = None
+    draws: scores.Score = scores.accuracy  # of many draws of rows, (..., N) -> (...)
+    reported: Callable[[NDArray[Any], NDArray[Any]], float] | None = None  # None for ``draws``
 
     def value(self, predictions: NDArray[Any], labels: NDArray[Any]) -> float:
         """Compute the reported value, (N,)."""
@@ -83,8 +72,6 @@ class LabelledProblem(Problem[Predicted]):
     # Source: Stanford CS 224N default final project, evaluation.py.
     header: ClassVar[str]
 
-    # Rows
-
     @property
     def label_range(self) -> tuple[float, float] | None:
         """Lowest and highest label; None if unknown."""
@@ -105,8 +92,6 @@ class LabelledProblem(Problem[Predicted]):
                 f"{low:g} to {high:g}, and -100 for none"
             )
 
-    # Evaluation
-
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
         return find_output(outputs, "logits").detach(), inputs.get("labels")
 
@@ -122,14 +107,45 @@ class LabelledProblem(Problem[Predicted]):
         predictions = np.asarray((decode or self.decide)(values))
         return Predicted(values, predictions, None if labels is None else np.asarray(labels))
 
+    def make_metric(self) -> Any:
+        """Create the metrics as a module of the ``evaluate`` library, which computes them here.
+
+        Returns:
+            An ``evaluate.Metric`` for ``compute(predictions=..., references=...)``.
+        """
+        # Importing evaluate takes memory that a run without evaluation can do without. It also
+        # draws from Python's random state, which a checkpoint stores.
+        state = random.getstate()
+        import evaluate
+
+        random.setstate(state)
+        metrics: Any = self.reported
+        dtype: Any = self.dtype
+        value = datasets.Value(np.dtype(dtype).name)
+        info = evaluate.MetricInfo(
+            description=f"Metrics of {self.problem_type} tasks.",
+            citation="",
+            inputs_description="",
+            features=datasets.Features({"predictions": value, "references": value}),
+        )
+
+        class ProblemMetric(evaluate.Metric):  # type: ignore[misc]
+            def _info(self) -> evaluate.MetricInfo:
+                return info
+
+            def _compute(self, predictions: list[Any], references: list[Any]) -> dict[str, float]:
+                predicted, given = (np.asarray(row, dtype) for row in (predictions, references))
+                return {metric.name: metric.value(predicted, given) for metric in metrics}
+
+        return ProblemMetric(keep_in_memory=True)
+
     def compute_metrics(self, outputs: Predicted) -> dict[str, float]:
         predictions: NDArray[Any] = outputs.predictions.astype(self.dtype)
         labels: NDArray[Any] = np.asarray(outputs.labels).astype(self.dtype)
-        found: Any = self.reported
-        return {metric.name: metric.value(predictions, labels) for metric in found}
+        values: Any = self.make_metric().compute(predictions=predictions, references=labels)
+        return dict(values)
 
     def standard_error(self, outputs: Predicted, metrics: Mapping[str, float]) -> float:
-        """Estimate the standard error: binomial for an accuracy, else by a bootstrap."""
         if self.reported[0] is ACCURACY:
             return binomial_error(metrics[ACCURACY.name], self.count(outputs))
         return self.bootstrap_error(outputs)
@@ -138,16 +154,12 @@ class LabelledProblem(Problem[Predicted]):
         return len(outputs.predictions)
 
     def sample(self, outputs: Predicted) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return predictions and labels, both (N,)."""
         return outputs.predictions.astype(self.dtype), np.asarray(outputs.labels)
 
     def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
-        """Compute the headline metric of draws of rows."""
         metric: Any = self.reported[0]
         found: NDArray[np.float64] = metric.draws(values, labels)
         return found
-
-    # Files
 
     def prediction_file(self, stem: str) -> str:
         return f"{stem}-output.csv"
@@ -158,11 +170,6 @@ class LabelledProblem(Problem[Predicted]):
         return str(np.float32(value))
 
     def write(self, folder: Path, stem: str, outputs: Predicted, rows: Any) -> None:
-        """Write one line per row, ``id , prediction``; the whole file or nothing.
-
-        Raises:
-            ValueError: If the numbers of ids and predictions differ, or a prediction is not finite.
-        """
         ids, predictions = rows["id"][:], outputs.predictions.tolist()
         if len(ids) != len(predictions):
             raise ValueError(
@@ -185,8 +192,6 @@ class LabelledProblem(Problem[Predicted]):
         found, predictions = read_predictions(path)
         check_same_rows(path, found, ids)
         return Predicted(None, predictions, references)
-
-    # Reports
 
     @abstractmethod
     def summarize(self, outputs: Predicted) -> dict[str, Any]:
@@ -230,16 +235,11 @@ class ClassProblem(LabelledProblem):
         """Turn logits (N, K) into probabilities, (N, C)."""
 
     def summarize(self, outputs: Predicted) -> Analysis:
-        return analyse_classes(
-            self.probabilities(outputs.logits),
-            outputs.predictions,
-            np.asarray(outputs.labels),
-            self.format_label,
-        )
+        labels, probabilities = np.asarray(outputs.labels), self.probabilities(outputs.logits)
+        return analyse_classes(probabilities, outputs.predictions, labels, self.format_label)
 
     def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
-        probabilities = self.probabilities(outputs.logits)
-        labels = np.asarray(outputs.labels)
+        labels, probabilities = np.asarray(outputs.labels), self.probabilities(outputs.logits)
         return find_class_errors(probabilities, outputs.predictions, labels, most)
 
     def format_label(self, value: Any) -> str:
@@ -247,18 +247,7 @@ class ClassProblem(LabelledProblem):
 
 
 def read_predictions(path: Path) -> tuple[list[str], NDArray[np.float64]]:
-    """Read a prediction file.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Names of the rows, (N,), and their predictions, (N,).
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If a line is not ``id , prediction``; the message has its number.
-    """
+    """Read the names (N,) and predictions (N,) of a file; ValueError names a broken line."""
     ids, values = [], []
     # splitlines would split ids at characters that do not end a line
     lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")

@@ -21,12 +21,10 @@ class Paraphrase(ClassProblem):
 
     @property
     def needs_threshold_fit(self) -> bool:
-        """Whether the loss leaves the decision threshold of the cosine to be fitted."""
         fitted = self.head.get("threshold_fitted")
         return bool(fitted or self.head.get("threshold", 0.5) is None)
 
     def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
-        """Predict a paraphrase where the logit is above 0."""
         return (logits[:, 0] > 0).astype(np.int64)
 
     def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:

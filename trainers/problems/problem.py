@@ -28,40 +28,24 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of a task.
+    """A metric of a task."""
 
-    Args:
-        name: Its name in logs, results and recipes.
-        lower_is_better: Its direction.
-        is_rescaled: Whether it is a correlation r that counts as (r + 1) / 2 on the leaderboard of
-            Stanford CS 224N's default project.
-        is_loss: Whether it is plotted among the losses.
-        is_plotted: Whether it is plotted at all.
-        needs_pairs: Whether it is undefined for rows of a single sentence.
-    """
-
-    name: str
+    name: str  # in logs, results and recipes
     lower_is_better: bool = False
+    # a correlation r, which counts as (r + 1) / 2 on the leaderboard of Stanford CS 224N's project
     is_rescaled: bool = False
-    is_loss: bool = False
+    is_loss: bool = False  # plotted among the losses
     is_plotted: bool = True
-    needs_pairs: bool = False
+    needs_pairs: bool = False  # undefined for rows of a single sentence
 
 
 class Measured(NamedTuple):
-    """Metrics of a task on a split.
-
-    Args:
-        metrics: By name.
-        standard_error: Of the headline metric, over the choice of the rows; None if undefined.
-        rows: Number of rows, sentences or questions.
-        types: Metrics by entity type; None if the task has no entities.
-    """
+    """Metrics of a task on a split."""
 
     metrics: dict[str, float]
-    standard_error: float | None
-    rows: int
-    types: list[dict[str, Any]] | None = None
+    standard_error: float | None  # of the headline metric; None if undefined
+    rows: int  # number of rows, sentences or questions
+    types: list[dict[str, Any]] | None = None  # metrics by entity type, if the task has entities
 
 
 class Problem(ABC, Generic[Outputs]):
@@ -73,10 +57,7 @@ class Problem(ABC, Generic[Outputs]):
         task: Name of the task.
         head: Description of its head, ``config.tasks[task]``; None takes the defaults.
         metrics: Headline metrics, the first of which represents the task in aggregates; empty for
-            the first of ``metrics``.
-
-    Raises:
-        ValueError: If a metric is not one of this problem type.
+            the first of ``metrics``. One that is unknown raises ValueError.
     """
 
     problem_type: ClassVar[str]
@@ -134,22 +115,12 @@ class Problem(ABC, Generic[Outputs]):
                     f"which have {', '.join(known)}{hint}"
                 )
 
-    # Rows
-
     def is_labelled(self, rows: Rows) -> bool:
         """Return whether rows have labels."""
         return not isinstance(rows, TextSource) and "labels" in rows.column_names
 
     def check(self, where: str, rows: Rows) -> None:
-        """Check the rows of a split.
-
-        Args:
-            where: Name of the split in messages.
-            rows: Its encoded rows; not empty.
-
-        Raises:
-            ValueError: If the task cannot be trained or evaluated on them.
-        """
+        """Raise ValueError if the task cannot be trained or evaluated on the rows of a split."""
         if not self.is_labelled(rows):
             raise ValueError(f"{where} has no labels")
 
@@ -162,8 +133,6 @@ class Problem(ABC, Generic[Outputs]):
         """Whether the loss leaves a decision threshold to be fitted."""
         return False
 
-    # Evaluation
-
     def is_defined(self, metric: Metric) -> bool:
         """Return whether a metric is defined for the rows of this task."""
         return True
@@ -174,17 +143,12 @@ class Problem(ABC, Generic[Outputs]):
 
     @abstractmethod
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
-        """Select what the Trainer gathers of a batch.
-
-        Args:
-            inputs: The batch of B rows, padded or packed.
-            outputs: Outputs of the model.
+        """Select what the Trainer gathers of a batch of B rows, padded or packed.
 
         Returns:
             Values and labels, each (B, ...). Without labels the Trainer computes no metrics.
         """
 
-    @abstractmethod
     def collect(
         self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
     ) -> Outputs:
@@ -196,6 +160,8 @@ class Problem(ABC, Generic[Outputs]):
             labels: The gathered labels; None takes those of ``rows``, if they have any.
             decode: ``decode`` of the model; None for the plain decision of the problem type.
         """
+        outputs: Any = np.asarray(values)
+        return outputs
 
     @abstractmethod
     def compute_metrics(self, outputs: Outputs) -> dict[str, float]:
@@ -203,35 +169,24 @@ class Problem(ABC, Generic[Outputs]):
 
     @abstractmethod
     def standard_error(self, outputs: Outputs, metrics: Mapping[str, float]) -> float | None:
-        """Estimate the standard error of the headline metric over the choice of the rows.
+        """Estimate the standard error of the headline metric over the choice of the rows."""
 
-        Args:
-            outputs: Of a split.
-            metrics: Its metrics.
-        """
-
-    @abstractmethod
-    def count(self, outputs: Outputs) -> int:
+    def count(self, outputs: Any) -> int:
         """Count the rows, sentences or questions."""
+        return len(outputs)
 
     def describe_types(self, outputs: Outputs) -> list[dict[str, Any]] | None:
         """Describe every entity type; None if the task has no entities."""
         return None
 
     def measure(self, outputs: Outputs) -> Measured:
-        """Measure a split.
-
-        Raises:
-            ValueError: If it has no rows.
-        """
+        """Measure a split; one without rows raises ValueError."""
         count = self.count(outputs)
         if not count:
             raise ValueError(f"task {self.task!r} has no rows to measure; give at least one")
         metrics = self.compute_metrics(outputs)
         error = self.standard_error(outputs, metrics)
         return Measured(metrics, error, count, self.describe_types(outputs))
-
-    # Resampling
 
     def sample(self, outputs: Outputs) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return values (N, ...) and labels (N,) of independent rows, for a bootstrap."""
@@ -251,21 +206,12 @@ class Problem(ABC, Generic[Outputs]):
             scores.append(float(self.score(values[rows], labels[rows])))
         return float(np.nanstd(scores))
 
-    # Files
-
     def prediction_file(self, stem: str) -> str:
         """Name the file that ``read`` reads, for a task and split such as ``sst-dev``."""
         raise NotImplementedError(f"{self.problem_type} has no prediction files")
 
     def write(self, folder: Path, stem: str, outputs: Outputs, rows: Any) -> None:
-        """Write the predictions of a split.
-
-        Args:
-            folder: Destination.
-            stem: Task and split.
-            outputs: The predictions.
-            rows: The rows, with their ids.
-        """
+        """Write the predictions for rows with ids; ``stem`` is task and split."""
         raise NotImplementedError(f"{self.problem_type} has no prediction files")
 
     def read(
@@ -276,20 +222,13 @@ class Problem(ABC, Generic[Outputs]):
         Args:
             folder: The folder.
             stem: Task and split.
-            ids: Names of the rows today, (N,).
+            ids: Ids of the rows today, (N,); other rows in the file raise ValueError.
             references: Their labels; a list each for questions and sentences, (N,).
-
-        Raises:
-            ValueError: If a file is missing or broken, or has other rows.
         """
         raise NotImplementedError(f"{self.problem_type} has no prediction files")
 
     def find_file(self, folder: Path, stem: str) -> Path:
-        """Return the path of the predictions.
-
-        Raises:
-            ValueError: If the file is missing.
-        """
+        """Return the path of the predictions; a missing file raises ValueError."""
         path = folder / self.prediction_file(stem)
         if not path.is_file():
             raise ValueError(f"{str(path)!r} is missing; repeat the run")
@@ -299,8 +238,6 @@ class Problem(ABC, Generic[Outputs]):
     def format_glue(prediction: float, labels: Sequence[str] | None) -> str:
         """Format a prediction for the GLUE server; ``labels`` are the names of its classes."""
         return str(int(prediction)) if labels is None else labels[int(prediction)]
-
-    # Reports
 
     def analyse(
         self, outputs: Outputs, rows: Any, texts: datasets.Dataset | None, examples: int
@@ -349,11 +286,7 @@ def binomial_error(share: float, count: int) -> float:
 
 
 def check_same_rows(path: Path, found: Sequence[Any], rows: Sequence[Any]) -> None:
-    """Check that a prediction file has the rows of today.
-
-    Raises:
-        ValueError: If it does not.
-    """
+    """Raise ValueError unless a prediction file has the rows of today."""
     if found != rows:
         raise ValueError(
             f"{str(path)!r}: its {len(found)} rows are not the {len(rows)} validation rows of "

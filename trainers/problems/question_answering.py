@@ -30,15 +30,10 @@ WINDOW_COLUMNS = ("id", "passage", "first_token", "token_starts", "token_ends", 
 
 
 class Answered(NamedTuple):
-    """Answers to questions.
-
-    Args:
-        predictions: The answers to each question, (Q,).
-        labels: The right answers of each, none if its passage has none, (Q,); None if unknown.
-    """
+    """Answers to the Q questions."""
 
     predictions: list[QuestionAnswers]
-    labels: list[Sequence[str]] | None
+    labels: list[Sequence[str]] | None  # the right answers of each, if any; None if unknown
 
 
 class QuestionAnswering(Problem[Answered]):
@@ -76,7 +71,7 @@ class QuestionAnswering(Problem[Answered]):
         return self.search.null_score_diff_threshold is not None
 
     def choose_rows(self, rows: Any, most: int) -> Any:
-        """Choose all windows of evenly spread questions, about ``most`` windows."""
+        """Choose all windows of evenly spread questions."""
         if len(rows) <= most:
             return rows
         ids = np.asarray(rows["id"][:])
@@ -85,17 +80,11 @@ class QuestionAnswering(Problem[Answered]):
         chosen = spread_numbers(count, max(1, most * count // len(rows)))
         return rows.select(np.flatnonzero(np.isin(question_of, chosen)))
 
-    # Evaluation
-
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
         return score_windows(inputs, outputs), inputs.get("labels")
 
     def collect(
-        self,
-        values: NDArray[Any],
-        rows: Any,
-        labels: Any = None,
-        decode: Decode | None = None,
+        self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
     ) -> Answered:
         columns = {name: rows[name][:] for name in WINDOW_COLUMNS}
         answers = find_answers(columns, np.asarray(values), self.search)
@@ -122,17 +111,13 @@ class QuestionAnswering(Problem[Answered]):
         return len(outputs.predictions)
 
     def sample(self, outputs: Answered) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Score the F1 of each question, (Q,)."""
         texts = [one.text for one in outputs.predictions]
         f1 = score_answers(texts, outputs.labels or [], some_impossible=self.is_v2)[1]
         return f1, np.zeros(len(f1))
 
     def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
-        """Compute the mean F1 of draws of questions, (..., Q) -> (...)."""
         mean: NDArray[np.float64] = values.mean(axis=-1)
         return mean
-
-    # Files
 
     def prediction_file(self, stem: str) -> str:
         return f"{stem}-predictions.json"
@@ -152,27 +137,13 @@ class QuestionAnswering(Problem[Answered]):
         answers = [QuestionAnswers(name, text, [], None) for name, text in texts.items()]
         return Answered(answers, references.tolist())
 
-    # Reports
-
     def analyse(
-        self,
-        outputs: Answered,
-        rows: Any,
-        texts: datasets.Dataset | None,
-        examples: int,
+        self, outputs: Answered, rows: Any, texts: datasets.Dataset | None, examples: int
     ) -> dict[str, Any]:
-        """Summarize answers for a report.
-
-        Returns:
-            ``rows``, the number of questions; ``outcomes``, how many of them were answered how;
-            ``calibration``, of the probability of an answer among the n best, and whether it
-            matches exactly; and ``errors``: those with the lowest F1, the most confident first,
-            each with the ``id``, ``label``, ``prediction``, its probability as ``size``, and
-            ``texts``.
-        """
-        found, right = outputs.predictions, outputs.labels or []
+        """Summarize answers; errors are those with the lowest F1, the most confident first."""
+        found, right = outputs.predictions, list(outputs.labels or ())
         exact, f1 = score_answers([one.text for one in found], right, some_impossible=self.is_v2)
-        confidences = np.asarray([_confidence(one) for one in found])
+        confidences = np.asarray(list(map(_confidence, found)))
         scored = zip(found, right, exact, f1, strict=True)
         outcomes = Counter(_outcome(one.text, *scores) for one, *scores in scored)
         worst = [row for row in np.lexsort((-confidences, f1)).tolist() if not exact[row]]

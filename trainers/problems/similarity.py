@@ -69,7 +69,6 @@ class Similarity(LabelledProblem):
         return low, high
 
     def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
-        """Take the logit as the score."""
         return logits[:, 0].astype(np.float64)
 
     @staticmethod

@@ -17,7 +17,7 @@ from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import FlatRows, TextSource
 from trainers.data.task_dataset import Rows
 
-from .problem import Decode, Metric, Problem, binomial_error, find_output
+from .problem import Metric, Problem, binomial_error, find_output
 
 # What is summed up for every row.
 SCORES = ("mlm_nll", "mlm_correct", "mlm_targets", "nsp_nll", "nsp_correct")
@@ -29,10 +29,7 @@ MLM_METRICS = (
     Metric("mlm_loss", lower_is_better=True, is_loss=True),
     Metric("perplexity", lower_is_better=True, is_plotted=False),
 )
-NSP_METRICS = (
-    Metric("nsp_accuracy"),
-    Metric("nsp_loss", lower_is_better=True, is_loss=True),
-)
+NSP_METRICS = (Metric("nsp_accuracy"), Metric("nsp_loss", lower_is_better=True, is_loss=True))
 
 
 class TextProblem(Problem[NDArray[Any]]):
@@ -65,11 +62,9 @@ class TextProblem(Problem[NDArray[Any]]):
         return True
 
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
-        """Sum up the negative log likelihoods and counts of each row, fillers included.
+        """Sum up likelihoods and counts of each row, (B, 5), with zeros for what is not predicted.
 
-        Returns:
-            ``SCORES``, float32, (B, 5), with zeros for what the task does not predict; and labels
-            without a meaning, since the Trainer computes no metrics without any.
+        The labels have no meaning, but without any the Trainer computes no metrics.
         """
         rows = count_rows(inputs)
         device = inputs["input_ids"].device
@@ -84,17 +79,8 @@ class TextProblem(Problem[NDArray[Any]]):
             scores[:, 4] = (logits.argmax(dim=-1) == labels).float()
         return scores, torch.zeros(rows, device=device)
 
-    def collect(
-        self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
-    ) -> NDArray[Any]:
-        return np.asarray(values)
-
     def compute_metrics(self, outputs: NDArray[Any]) -> dict[str, float]:
-        """Compute the metrics from sums, (N, 5).
-
-        Losses are means in nats, over all predicted tokens or over the rows; the perplexity is the
-        exponential of the loss of the masked tokens.
-        """
+        """Compute the metrics from sums, (N, 5); losses are means in nats over tokens or rows."""
         sums = dict(zip(SCORES, outputs.astype(np.float64).sum(axis=0).tolist(), strict=True))
         targets, rows = max(1.0, sums["mlm_targets"]), max(1, len(outputs))
         values = {
@@ -107,19 +93,12 @@ class TextProblem(Problem[NDArray[Any]]):
         return {metric.name: values[metric.name] for metric in self.metrics}
 
     def standard_error(self, outputs: NDArray[Any], metrics: Mapping[str, float]) -> float:
-        """Compute the standard error of the accuracy.
-
-        That of tokens is the error of a ratio of sums over rows: the tokens of a row are not
-        independent.
-        """
+        """Of tokens, that of a ratio of sums over rows: tokens of a row are not independent."""
         if not self.is_masked:
             return binomial_error(float(np.mean(outputs[:, 4] > 0.5)), len(outputs))
         correct, targets = np.asarray(outputs, dtype=np.float64)[:, 1:3].T
         residuals = correct - correct.sum() / targets.sum() * targets
         return float(np.sqrt((residuals**2).sum()) / targets.sum())
-
-    def count(self, outputs: NDArray[Any]) -> int:
-        return len(outputs)
 
     @property
     def loss_curves(self) -> dict[str, dict[str, str]]:

@@ -45,11 +45,7 @@ class TokenClassification(Problem[Tagged]):
 
     @property
     def names(self) -> TagNames:
-        """The meaning of the tags.
-
-        Raises:
-            ValueError: If the head does not name them.
-        """
+        """The meaning of the tags; ValueError if the head does not name them."""
         if not self.head.get("labels"):
             raise ValueError(
                 f"task {self.task!r}: the metrics of token_classification need the names of the "
@@ -57,10 +53,7 @@ class TokenClassification(Problem[Tagged]):
             )
         return TagNames.parse(self.head["labels"])
 
-    # Rows
-
     def is_labelled(self, rows: Rows) -> bool:
-        """Return whether rows have labels that are known."""
         if not super().is_labelled(rows):
             return False
         columns: Any = rows
@@ -79,8 +72,6 @@ class TokenClassification(Problem[Tagged]):
                 "transform (see with_format(None))"
             )
 
-    # Evaluation
-
     def has_loss(self, inputs: Mapping[str, Any]) -> bool:
         return not bool((inputs["labels"] == UNKNOWN_LABEL).any())
 
@@ -89,11 +80,7 @@ class TokenClassification(Problem[Tagged]):
         return tags_by_row(logits, inputs["labels"], inputs.get("cu_seq_lens_q"))
 
     def collect(
-        self,
-        values: NDArray[Any],
-        rows: Any,
-        labels: Any = None,
-        decode: Decode | None = None,
+        self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
     ) -> Tagged:
         return join_windows(values, rows)
 
@@ -115,10 +102,7 @@ class TokenClassification(Problem[Tagged]):
         return counts, np.zeros(len(counts))
 
     def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
-        """Compute the F1 of the entities of draws of sentences, (..., N, 3) -> (...)."""
         return f1_of_counts(values.sum(axis=-2))
-
-    # Files
 
     def prediction_file(self, stem: str) -> str:
         return f"{stem}-output.txt"
@@ -127,13 +111,7 @@ class TokenClassification(Problem[Tagged]):
         words = [word for row in rows["words"] for word in row]
         write_tags(folder / self.prediction_file(stem), words, outputs, self.head["labels"])
 
-    def read(
-        self,
-        folder: Path,
-        stem: str,
-        ids: Sequence[str],
-        references: NDArray[Any],
-    ) -> Tagged:
+    def read(self, folder: Path, stem: str, ids: Sequence[str], references: NDArray[Any]) -> Tagged:
         path = self.find_file(folder, stem)
         sentences = read_tags(path)
         labelled = [[labels for labels, _ in sentence] for sentence in sentences]
@@ -145,29 +123,17 @@ class TokenClassification(Problem[Tagged]):
         lengths = [len(sentence) for sentence in sentences]
         return Tagged(numbers[:, 1], numbers[:, 0], np.repeat(np.arange(len(lengths)), lengths))
 
-    # Reports
-
     def analyse(
-        self,
-        outputs: Tagged,
-        rows: Any,
-        texts: datasets.Dataset | None,
-        examples: int,
+        self, outputs: Tagged, rows: Any, texts: datasets.Dataset | None, examples: int
     ) -> dict[str, Any]:
         return analyse_tags(outputs, self.head["labels"], rows, examples)
 
 
 def tags_by_row(logits: Tensor, labels: Tensor, offsets: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Select the predicted tags of the labelled words of every row of a batch.
+    """Select predicted and right tags of the words of each row, (B, words), filled with -100.
 
-    Args:
-        logits: Of every token, (B, L, K), or (1, T, K) of a packed batch.
-        labels: (B, L), or (1, T); -100 where no word begins.
-        offsets: Start of each row of a packed batch, and T, (B + 1,); None if it is padded.
-
-    Returns:
-        Predicted ids and labels, both (B, words of the longest row), int16, filled with -100. The
-        Trainer gathers rows, and one number per word is much smaller than logits.
+    The logits are (B, L, K), or (1, T, K) of a packed batch with row ``offsets``, (B + 1,). The
+    Trainer gathers the result: one number per word is much smaller than logits.
     """
     rows, places = (labels != IGNORED_LABEL).nonzero(as_tuple=True)
     count = labels.shape[0]
@@ -184,16 +150,7 @@ def tags_by_row(logits: Tensor, labels: Tensor, offsets: Tensor | None) -> tuple
 
 
 def join_windows(tags: NDArray[Any], rows: Any) -> Tagged:
-    """Join the rows of a task, which are windows of sentences.
-
-    Args:
-        tags: Predicted ids of the words of each row, (R, words), filled with -100.
-        rows: The rows in order, with ``labels`` and, if a sentence can have several of them,
-            ``sentence``, its number.
-
-    Raises:
-        ValueError: If rows have other numbers of words than the predictions.
-    """
+    """Join the tags (R, words) of windows of sentences, filled with -100."""
     given = [np.asarray(row) for row in rows["labels"]]
     labels = [row[row != IGNORED_LABEL] for row in given]
     words = np.asarray([len(row) for row in labels])
@@ -214,11 +171,7 @@ def join_windows(tags: NDArray[Any], rows: Any) -> Tagged:
 def write_tags(path: Path, words: Sequence[str], tagged: Tagged, names: Sequence[str]) -> None:
     """Write a word with its tags per line, as conlleval reads them; the whole file or nothing.
 
-    Args:
-        path: File to write; an existing one is replaced.
-        words: All words, (W,). White space in a word, which would split columns, becomes ``_``.
-        tagged: Their labels, if known, and predictions. An empty line follows every sentence.
-        names: Names of the tags.
+    White space in a word, which would split columns, becomes ``_``.
     """
     lines = []
     for place, word in enumerate(words):
@@ -232,18 +185,7 @@ def write_tags(path: Path, words: Sequence[str], tagged: Tagged, names: Sequence
 
 
 def read_tags(path: Path) -> list[list[tuple[str, str]]]:
-    """Read a file of ``write_tags`` with labels.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Label and prediction of every word of every sentence.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If a line is not a word and two tags; the message has its number.
-    """
+    """Read label and prediction of every word of every sentence; ValueError names a broken line."""
     sentences: list[list[tuple[str, str]]] = [[]]
     lines = path.read_text(encoding="utf-8").split("\n")
     for number, line in enumerate(lines, start=1):

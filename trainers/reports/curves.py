@@ -20,14 +20,8 @@ def task_curves(
 ) -> list[dict[str, Any]]:
     """Collect the plots of a task: its losses, and its metrics on the held-out rows.
 
-    Args:
-        history: ``trainer.state.log_history``.
-        problem: That of the task.
-
-    Returns:
-        For each plot its ``title`` and its ``series``: ``name`` and ``points``, (step, value). A
-        series of more than ``MOST_POINTS`` is thinned evenly, and ``logged`` is its original number
-        of points. Plots and series without points are left out.
+    Each has a ``title`` and ``series``: ``name``, ``points`` (step, value), thinned evenly to
+    ``MOST_POINTS``, and ``logged``, their original number. What has no points is left out.
     """
     plots = problem.loss_curves
     # metrics that are not plotted are in the table

@@ -28,16 +28,7 @@ def write_evidence(
     texts: Mapping[str, datasets.Dataset] | None = None,
     examples: int = 20,
 ) -> None:
-    """Write ``report.json`` to the output folder.
-
-    Args:
-        trainer: The trainer, for its history.
-        encoded: By task and split, the encoded rows.
-        outputs: By task and split, the outputs of ``evaluate_run``.
-        texts: The validation rows of tasks with labels, in the order of ``encoded``: ``id``,
-            ``sentence1`` and for pairs ``sentence2``.
-        examples: Number of errors to list for each task.
-    """
+    """Write ``report.json``; ``examples`` errors of each task quote its ``texts``, if given."""
     history = trainer.state.log_history
     content = {
         "problem_types": {name: task.problem_type for name, task in trainer.tasks.items()},
@@ -67,11 +58,7 @@ def write_evidence(
 
 
 def describe_environment(args: Any) -> dict[str, str]:
-    """Describe the date, the machine and the software of a run, but no person.
-
-    Args:
-        args: Arguments of the Trainer.
-    """
+    """Describe the date, the machine and the software of a run, but no person."""
     device = args.device
     name = (
         torch.cuda.get_device_name(device)
@@ -108,7 +95,4 @@ def _describe_shares(trainer: MultiTaskTrainer) -> dict[str, Any]:
     elif sampler.is_drawn:
         name = f"epoch {sampler.epoch + 1} if it were whole"
     shares = sampler.shares(whole)
-    return {
-        "shares": {task: share._asdict() for task, share in shares.items()},
-        "shares_of": name,
-    }
+    return {"shares": {task: share._asdict() for task, share in shares.items()}, "shares_of": name}

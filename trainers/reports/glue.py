@@ -27,30 +27,16 @@ NO_DATE = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class GlueFile:
-    """A file of predictions.
+    """A file of predictions."""
 
-    Args:
-        name: Name without suffix, one of ``GLUE_FILES``.
-        problem_type: A type with one label per row.
-        labels: Names of the classes, if the server expects names; None for numbers.
-        num_rows: Rows of the official file, valid or not; None derives it from the ids.
-    """
-
-    name: str
-    problem_type: str
-    labels: tuple[str, ...] | None = None
-    num_rows: int | None = None
-
-    def format(self, prediction: float) -> str:
-        """Format a class index, 0 or 1, or a score for the server."""
-        return PROBLEMS[self.problem_type].format_glue(prediction, self.labels)
+    name: str  # without suffix, one of ``GLUE_FILES``
+    problem_type: str  # with one label per row
+    labels: tuple[str, ...] | None = None  # names of the classes; None for numbers
+    num_rows: int | None = None  # of the official file, valid or not; None derives it from the ids
 
 
 def write_glue_file(
-    path: str | os.PathLike[str],
-    ids: Sequence[str],
-    predictions: Sequence[float],
-    file: GlueFile,
+    path: str | os.PathLike[str], ids: Sequence[str], predictions: Sequence[float], file: GlueFile
 ) -> None:
     """Write ``index<TAB>prediction`` of every row, below a header; the whole file or nothing.
 
@@ -71,20 +57,29 @@ def write_glue_file(
             f"{path}: {len(ids)} ids and {len(predictions)} predictions; expected one each, and "
             "at least one"
         )
-    texts = [file.format(prediction) for prediction in predictions]
-    text_of = dict(zip(ids, texts, strict=True))
+    write = PROBLEMS[file.problem_type].format_glue
+    text_of = {
+        name: write(prediction, file.labels)
+        for name, prediction in zip(ids, predictions, strict=True)
+    }
     if all(name.isdecimal() for name in ids):
-        most = Counter(texts).most_common(1)[0][0]
-        count = max(file.num_rows or 0, max(map(int, ids)) + 1)
-        order = [str(number) for number in range(count)]
-        if missing := [name for name in order if name not in text_of]:
-            logger.warning(
-                "%s: %d rows could not be read and are written as %s: %s",
-                *(path, len(missing), most, ", ".join(missing[:10])),
-            )
-        text_of = {name: text_of.get(name, most) for name in order}
+        text_of = _complete(path, text_of, file.num_rows or 0)
     lines = ["index\tprediction", *(f"{name}\t{text}" for name, text in text_of.items())]
     write_text(path, "\n".join(lines) + "\n")
+
+
+def _complete(
+    path: str | os.PathLike[str], text_of: Mapping[str, str], num_rows: int
+) -> dict[str, str]:
+    """Give missing rows the most frequent prediction."""
+    most = Counter(text_of.values()).most_common(1)[0][0]
+    order = [str(number) for number in range(max(num_rows, max(map(int, text_of)) + 1))]
+    if missing := [name for name in order if name not in text_of]:
+        logger.warning(
+            "%s: %d rows could not be read and are written as %s: %s",
+            *(path, len(missing), most, ", ".join(missing[:10])),
+        )
+    return {name: text_of.get(name, most) for name in order}
 
 
 def write_submission(
@@ -93,12 +88,11 @@ def write_submission(
     encoded: Mapping[str, Mapping[str, Rows]],
     outputs: Mapping[tuple[str, str], Any],
 ) -> Path | None:
-    """Write the predictions of a run, and all of them in one archive.
+    """Write the predictions of a run as ``glue/CoLA.tsv`` etc., and one archive of them.
 
     Args:
-        output_dir: Folder of the run; ``glue/CoLA.tsv`` and ``glue/submission.zip`` go there.
-        files: By task and split, the file on the server. Of two tasks with the same file the first
-            is used.
+        output_dir: Folder of the run.
+        files: By task and split, the file on the server; the first of equal ones is used.
         encoded: By task and split, the rows with their ids.
         outputs: By task and split, the outputs of ``evaluate_run``.
 

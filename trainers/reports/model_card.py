@@ -23,7 +23,6 @@ def results_table(
     *,
     standard_errors: Mapping[str, float] | None = None,
     rows: Mapping[str, int] | None = None,
-    prefix: str = "eval",
 ) -> str:
     """Format the metrics of every task and the aggregates as a Markdown table.
 
@@ -32,7 +31,6 @@ def results_table(
         problems: Problem of each task.
         standard_errors: Standard error of the headline metric of each task.
         rows: Number of evaluation rows of each task.
-        prefix: Prefix of every name in ``metrics``.
 
     Returns:
         Lines of equal width; the headline metric of a task comes first.
@@ -41,34 +39,24 @@ def results_table(
     for task, problem in problems.items():
         for metric in problem.reported:
             name = metric.name
-            if f"{prefix}_{task}_{name}" not in metrics:
-                continue
-            error = (standard_errors or {}).get(task) if name == problem.headline[0] else None
-            count = (rows or {}).get(task)
-            lines.append(
-                (
-                    task,
-                    name,
-                    f"{metrics[f'{prefix}_{task}_{name}']:.4f}",
+            if f"eval_{task}_{name}" in metrics:
+                error = (standard_errors or {}).get(task) if name == problem.headline[0] else None
+                count = (rows or {}).get(task)
+                texts = (
                     "" if error is None else f"{error:.4f}",
                     "" if count is None else f"{count:,}",
                 )
-            )
+                lines.append((task, name, f"{metrics[f'eval_{task}_{name}']:.4f}", *texts))
     lines += [
-        ("all", name, f"{metrics[f'{prefix}_{name}']:.4f}", "", "")
+        ("all", name, f"{metrics[f'eval_{name}']:.4f}", "", "")
         for name in AGGREGATES
-        if f"{prefix}_{name}" in metrics
+        if f"eval_{name}" in metrics
     ]
     return markdown_table(lines)
 
 
 def markdown_table(lines: Sequence[Sequence[str]], text_columns: int = 2) -> str:
-    """Align a table.
-
-    Args:
-        lines: The header and the rows.
-        text_columns: Number of columns of text; the columns after them are numbers.
-    """
+    """Align a table whose first line is the header; columns after ``text_columns`` are numbers."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rule = [
         "-" * width if column < text_columns else "-" * (width - 1) + ":"
@@ -97,15 +85,12 @@ def plot_history(
     problems: Mapping[str, Problem[Any]],
     path: str | os.PathLike[str],
 ) -> None:
-    """Plot the losses and the headline metric of each task over the steps.
+    """Plot the losses and the headline metric of each task over the steps to a PNG file.
 
     Args:
-        log_history: ``trainer.state.log_history``.
+        log_history: ``trainer.state.log_history``; with at least a loss or an evaluation.
         problems: Problem of each task.
-        path: PNG file to write.
-
-    Raises:
-        ValueError: If the history has neither a loss nor an evaluation.
+        path: File to write.
     """
     if not has_history(log_history, problems):
         raise ValueError("the log has no loss and no evaluation to plot; log at least once")
@@ -132,8 +117,7 @@ def plot_history(
 
 
 def _find_series(
-    history: Sequence[Mapping[str, float]],
-    problems: Mapping[str, Problem[Any]],
+    history: Sequence[Mapping[str, float]], problems: Mapping[str, Problem[Any]]
 ) -> tuple[dict[str, Points], dict[str, Points]]:
     """Collect losses and scores as (step, value), by their names in the plot."""
     losses, scores = {}, {}
@@ -206,9 +190,7 @@ def write_model_card(
         data, template_path=str(template_path), model_name=model_name, **(template_values or {})
     )
     read_back: Any = ModelCard(str(card)).data
-    if {_key(result) for result in read_back.eval_results or []} != {
-        _key(result) for result in results
-    }:
+    if _keys(read_back.eval_results or []) != _keys(results):
         raise ValueError(f"{template_path}: the metadata of the card does not read back; check it")
     write_text(path, str(card))
 
@@ -235,5 +217,5 @@ def _eval_results(
     ]
 
 
-def _key(result: EvalResult) -> tuple[Any, ...]:
-    return (result.dataset_name, result.task_name, result.metric_type, result.metric_value)
+def _keys(results: Sequence[EvalResult]) -> set[tuple[Any, ...]]:
+    return {(one.dataset_name, one.task_name, one.metric_type, one.metric_value) for one in results}

@@ -4,11 +4,11 @@ The page is self-contained: no other file, no network, no script. The template e
 names, and the page forbids the browser to load or run anything.
 """
 
-import json
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from trainers.training.multitask import MultiTaskTrainer
 
 from .evidence import EVIDENCE_FILE, write_evidence
 from .plots import place_strip, plot_calibration, plot_curves, plot_scatter
-from .results import name_run
+from .results import name_run, read_metrics
 
 logger = logging.getLogger(__name__)
 
@@ -34,20 +34,14 @@ FIRST_ERRORS = 5  # the others are collapsed
 UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
+PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "\u2421"}
 
 
 def report_run(trainer: MultiTaskTrainer, *args: Any, **kwargs: Any) -> Path | None:
     """Write ``report.json`` and ``report.html`` of a run whose results are already written.
 
-    A failure must not cost the run: it is logged with its traceback.
-
-    Args:
-        trainer: The trainer.
-        args: Those of ``write_evidence``.
-        kwargs: Those of ``write_evidence``.
-
-    Returns:
-        The page; None if it could not be written.
+    A failure must not cost the run: it is logged with its traceback, and None is returned.
+    ``args`` are those of ``write_evidence``.
     """
     folder = Path(str(trainer.args.output_dir))
     try:
@@ -76,8 +70,8 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
     # a run that only trains saves the memory of this import
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    metrics = _read(Path(folder) / "metrics.json")
-    evidence = _read(Path(folder) / EVIDENCE_FILE)
+    metrics = printable(read_metrics(folder))
+    evidence = printable(read_metrics(folder, EVIDENCE_FILE))
     environment = Environment(
         loader=PackageLoader("trainers.reports"),
         autoescape=True,
@@ -90,6 +84,7 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
         {"number": number, **_describe_task(problem, metrics, evidence)}
         for number, problem in enumerate(problems.values(), start=1)
     ]
+    usual = ("train", "validation", "test")
     text = environment.get_template(REPORT_FILE).render(
         name=printable(name_run(folder)),
         metrics=metrics,
@@ -97,7 +92,7 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
         tasks=tasks,
         results=_results(metrics, problems),
         splits={split: _name_split(split) for split in _find_splits(metrics)},
-        data_splits=_list_data_splits(evidence["splits"]),
+        data_splits=[*usual, *sorted(set(chain(*evidence["splits"].values())) - {*usual})],
         texts=_list_texts(metrics["text"]),
         most_bad_rows=MOST_BAD_ROWS,
         first_errors=FIRST_ERRORS,
@@ -115,7 +110,7 @@ def printable(content: Any) -> Any:
     Control characters become their symbols, such as U+2400 for NUL; all others U+FFFD.
     """
     if isinstance(content, str):
-        return UNPRINTABLE.sub(_picture, content)
+        return UNPRINTABLE.sub(lambda found: PICTURES.get(found[0], "\ufffd"), content)
     if isinstance(content, Mapping):
         return {printable(key): printable(value) for key, value in content.items()}
     if isinstance(content, list):
@@ -123,34 +118,10 @@ def printable(content: Any) -> Any:
     return content
 
 
-def _picture(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(
-            f"{str(path)!r} is missing; a report needs the folder of a finished run"
-        ) from None
-    except ValueError as error:
-        raise ValueError(f"{str(path)!r} is not JSON: {error}") from None
-    cleaned: dict[str, Any] = printable(content)
-    return cleaned
-
-
 def _find_splits(metrics: Mapping[str, Any]) -> list[str]:
     """List the measured splits, each with its other sets, such as ``validation_hard``."""
     found = [split for split in metrics if split.partition("_")[0] in KINDS]
     return sorted(found, key=lambda split: (KINDS.index(split.partition("_")[0]), split))
-
-
-def _list_data_splits(sizes: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """List the usual splits, then the other held-out sets of tasks."""
-    usual = ["train", "validation", "test"]
-    return usual + sorted({split for splits in sizes.values() for split in splits} - {*usual})
 
 
 def _name_split(split: str) -> str:
@@ -163,26 +134,21 @@ def _results(
 ) -> list[dict[str, Any]]:
     """List every metric, a row each, with its values and standard errors by split."""
     splits = [metrics[split] for split in _find_splits(metrics)]
-    rows = [
-        _result(splits, task, metric.name, f"{task}_{metric.name}", task if not place else None)
+    keys = {
+        (task, metric.name): (f"{task}_{metric.name}", metric.name == problem.headline[0])
         for task, problem in problems.items()
-        for place, metric in enumerate(problem.reported)
-    ]
-    rows += [_result(splits, "all tasks", name, name) for name in AGGREGATES]
-    return [row for row in rows if any(value is not None for value, _ in row["cells"])]
-
-
-def _result(
-    splits: Sequence[Mapping[str, Any]],
-    task: str,
-    metric: str,
-    key: str,
-    error_key: str | None = None,
-) -> dict[str, Any]:
-    """Describe a metric; the standard error is that of the headline metric of ``error_key``."""
-    values = [found["metrics"].get(key) for found in splits]
-    errors = [found["standard_errors"].get(error_key) for found in splits]
-    return {"task": task, "metric": metric, "cells": list(zip(values, errors, strict=True))}
+        for metric in problem.reported
+    }
+    keys |= {("all tasks", name): (name, False) for name in AGGREGATES}
+    rows = []
+    for (task, metric), (key, is_headline) in keys.items():
+        cells = [
+            (found["metrics"].get(key), found["standard_errors"].get(task) if is_headline else None)
+            for found in splits
+        ]
+        if any(value is not None for value, _ in cells):
+            rows.append({"task": task, "metric": metric, "cells": cells})
+    return rows
 
 
 def _describe_task(
@@ -197,6 +163,9 @@ def _describe_task(
         if task in (found := metrics.get(split, {"standard_errors": {}}))["standard_errors"]
     }
     styles = {"train": scores.get("train"), "dev": scores.get("validation")}
+    # the evaluated step is marked if it is not the last
+    evaluated = evidence["evaluated_step"]
+    marked = evaluated if evaluated != metrics["steps"] else None
     return {
         "name": task,
         "problem": problem,
@@ -207,20 +176,14 @@ def _describe_task(
         "measured": {split: metrics[split]["rows"][task] for split in scores},
         "strip": place_strip({style: found for style, found in styles.items() if found}),
         "plots": [
-            _plot(curve, evidence["evaluated_step"], metrics["steps"])
+            {
+                "title": curve["title"],
+                "plot": plot_curves(curve["series"], marked),
+                "thinned": [one for one in curve["series"] if one["logged"] > len(one["points"])],
+            }
             for curve in evidence["curves"][task]
         ],
         "analysis": evidence["analyses"].get(task),
-    }
-
-
-def _plot(curve: Mapping[str, Any], evaluated: int, last: int) -> dict[str, Any]:
-    """Plot losses or metrics; the evaluated step is marked if it is not the last."""
-    marked = None if evaluated == last else evaluated
-    return {
-        "title": curve["title"],
-        "plot": plot_curves(curve["series"], marked),
-        "thinned": [one for one in curve["series"] if one["logged"] > len(one["points"])],
     }
 
 

@@ -5,6 +5,7 @@ A plot is as wide as a phone, so that its text is readable there without zooming
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import isfinite, sqrt
 from typing import Any
 
@@ -18,14 +19,7 @@ Pairs = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class Scale:
-    """A linear map of values to units of the drawing.
-
-    Args:
-        low: Value at ``start``.
-        high: Value at ``end``; not ``low``.
-        start: Units.
-        end: Units.
-    """
+    """A linear map of values to units of the drawing."""
 
     low: float
     high: float
@@ -50,79 +44,46 @@ class Mark:
 
 @dataclass(frozen=True)
 class Series:
-    """A line.
-
-    Args:
-        name: Its name in the legend.
-        style: Its color, dashes and mark in the style sheet.
-        line: Its points in units, as ``polyline`` takes them.
-        marks: Its marks; none if they would overlap.
-        summary: A description of its course.
-    """
+    """A line."""
 
     name: str
-    style: str
-    line: str
-    marks: list[Mark]
+    style: str  # color, dashes and mark in the style sheet
+    line: str  # points in units, as ``polyline`` takes them
+    marks: list[Mark]  # none if they would overlap
     summary: str = ""
 
 
 @dataclass(frozen=True)
 class Plot:
-    """Axes and what is drawn between them, in units.
-
-    Args:
-        x_label: What the steps to the right are.
-        y_label: What the steps upwards are; empty where a title says it.
-        x_ticks: Place and text of the ticks of the x axis.
-        y_ticks: Those of the y axis.
-        series: Lines.
-        diagonal: Ends of the line x = y, where there is one.
-        rule: Place of an upright line.
-        points: Places of a scatter.
-    """
+    """Axes and what is drawn between them, in units."""
 
     x_label: str
     y_label: str
-    x_ticks: list[tuple[float, str]]
+    x_ticks: list[tuple[float, str]]  # place and text
     y_ticks: list[tuple[float, str]]
     series: list[Series]
-    diagonal: tuple[float, float, float, float] | None = None
-    rule: float | None = None
-    points: list[tuple[float, float]] | None = None
+    diagonal: tuple[float, float, float, float] | None = None  # ends of the line x = y
+    rule: float | None = None  # x of a vertical line
+    points: list[tuple[float, float]] | None = None  # of a scatter
 
 
 def plot_curves(series: Sequence[dict[str, Any]], kept: int | None) -> Plot | None:
-    """Plot values over steps.
-
-    Args:
-        series: Of each ``name`` and ``points``, (step, value).
-        kept: Step to be marked.
-
-    Returns:
-        The plot; None if there is no finite value.
-    """
+    """Plot (step, value) ``points`` of named series; None if none is finite. ``kept`` is marked."""
     finite = {one["name"]: [p for p in one["points"] if isfinite(p[1])] for one in series}
-    points = [point for found in finite.values() for point in found]
+    points = list(chain(*finite.values()))
     if not points:
         return None
-    steps = [step for step, _ in points] + ([] if kept is None else [kept])
-    x = _axis([0, *steps], LEFT, WIDTH - RIGHT, tight=True, integer=True)
-    y = _axis([value for _, value in points], HEIGHT - BOTTOM, TOP)
+    steps, values = zip(*points, strict=True)
+    x = _axis([0, *steps, kept or 0], LEFT, WIDTH - RIGHT, tight=True, integer=True)
+    y = _axis(values, HEIGHT - BOTTOM, TOP)
     drawn = []
     for number, (name, found) in enumerate(finite.items()):
-        places = [Mark(x[0](step), y[0](value)) for step, value in found]
-        line = " ".join(f"{mark.x:g},{mark.y:g}" for mark in places)
-        marks = places if len(places) <= MOST_MARKS else []
-        drawn.append(Series(name, _style(name, number), line, marks, _summarize(name, found)))
-    return Plot(
-        x_label="optimizer steps",
-        y_label="",
-        x_ticks=x[1],
-        y_ticks=y[1],
-        series=drawn,
-        rule=None if kept is None else x[0](kept),
-    )
+        style = {"training": "train", "held out": "dev"}.get(name) or f"series{number}"
+        marks = [Mark(x[0](step), y[0](value)) for step, value in found]
+        shown = marks if len(marks) <= MOST_MARKS else []
+        drawn.append(Series(name, style, _join(marks), shown, _summarize(name, found)))
+    rule = None if kept is None else x[0](kept)
+    return Plot("optimizer steps", "", x[1], y[1], drawn, rule=rule)
 
 
 def plot_calibration(bins: Sequence[dict[str, Any]]) -> Plot:
@@ -134,15 +95,9 @@ def plot_calibration(bins: Sequence[dict[str, Any]]) -> Plot:
         error = sqrt(value * (1 - value) / part["rows"])
         ends = y[0](max(0, value - error)), y[0](min(1, value + error))
         marks.append(Mark(x[0](part["confidence"]), y[0](value), *ends))
-    line = " ".join(f"{mark.x:g},{mark.y:g}" for mark in marks)
-    return Plot(
-        x_label="mean confidence of a bin",
-        y_label="accuracy",
-        x_ticks=x[1],
-        y_ticks=y[1],
-        series=[Series("accuracy, with its standard error", "dev", line, marks)],
-        diagonal=(x[0](0), y[0](0), x[0](1), y[0](1)),
-    )
+    series = Series("accuracy, with its standard error", "dev", _join(marks), marks)
+    diagonal = (x[0](0), y[0](0), x[0](1), y[0](1))
+    return Plot("mean confidence of a bin", "accuracy", x[1], y[1], [series], diagonal)
 
 
 def plot_scatter(pairs: Pairs, score_range: Sequence[float]) -> Plot:
@@ -150,26 +105,13 @@ def plot_scatter(pairs: Pairs, score_range: Sequence[float]) -> Plot:
     x = _axis(score_range, LEFT, WIDTH - RIGHT, tight=True)
     y = _axis(score_range, HEIGHT - BOTTOM, TOP, tight=True)
     low, high = score_range
-    return Plot(
-        x_label="label",
-        y_label="prediction",
-        x_ticks=x[1],
-        y_ticks=y[1],
-        series=[],
-        diagonal=(x[0](low), y[0](low), x[0](high), y[0](high)),
-        points=[(x[0](label), y[0](prediction)) for label, prediction in pairs],
-    )
+    diagonal = (x[0](low), y[0](low), x[0](high), y[0](high))
+    points = [(x[0](label), y[0](prediction)) for label, prediction in pairs]
+    return Plot("label", "prediction", x[1], y[1], [], diagonal, points=points)
 
 
 def place_strip(values: dict[str, tuple[float, float | None]]) -> dict[str, Any]:
-    """Place values with their standard errors on one line.
-
-    Args:
-        values: Value and standard error by style.
-
-    Returns:
-        ``ticks`` and ``marks``, by style, of a drawing 300 wide; no mark for what is not finite.
-    """
+    """Place values with their standard errors, by style, on one line of a drawing 300 wide."""
     finite = {style: found for style, found in values.items() if isfinite(found[0])}
     low = min([0.0, *(value - (error or 0) for value, error in finite.values())])
     scale, ticks = _axis([low, 1.0], 10.0, 290.0)
@@ -186,26 +128,26 @@ def _axis(
     values: Sequence[float], start: float, end: float, *, tight: bool = False, integer: bool = False
 ) -> tuple[Scale, list[tuple[float, str]]]:
     """Choose round ticks: around the values, or if the axis is tight only between them."""
-    # importing it takes memory that a run which only trains can do without
+    # a run that only trains saves the memory of this import
     from matplotlib.ticker import MaxNLocator
 
     low, high = min(values), max(values)
     if low == high:
         low, high = low - 0.5, high + 0.5
     ticks = MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10], integer=integer).tick_values(low, high)
-    # an axis of its own rounding would have ticks such as 0.30000000000000004
+    # avoid ticks such as 0.30000000000000004
     known = [float(f"{tick:.10g}") for tick in ticks]
     scale = Scale(low, high, start, end) if tight else Scale(known[0], known[-1], start, end)
     known = [tick for tick in known if scale.low <= tick <= scale.high]
     return scale, [(scale(tick), f"{tick:,.6g}") for tick in known]
 
 
-def _style(name: str, number: int) -> str:
-    return {"training": "train", "held out": "dev"}.get(name) or f"series{number}"
+def _join(marks: Sequence[Mark]) -> str:
+    return " ".join(f"{mark.x:g},{mark.y:g}" for mark in marks)
 
 
 def _summarize(name: str, points: Pairs) -> str:
-    """Say the course of a series for those who do not see it."""
+    """Describe the course of a series for screen readers."""
     if not points:
         return f"{name}: no finite value"
     (first, start), (last, end) = points[0], points[-1]

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -22,31 +22,21 @@ LIBRARIES = ("torch", "transformers", "accelerate", "datasets")
 
 @dataclass(frozen=True)
 class Results:
-    """Metrics of one split.
+    """Metrics of one split."""
 
-    Args:
-        metrics: ``<task>_<metric>``, and the aggregates if all tasks have labels.
-        standard_errors: Standard error of the headline metric of each task.
-        rows: Number of labelled rows of each task.
-        types: Metrics of every entity type, by task with tags.
-    """
-
-    metrics: dict[str, float]
-    standard_errors: dict[str, float]
-    rows: dict[str, int]
-    types: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    metrics: dict[str, float]  # ``<task>_<metric>``, and the aggregates if all tasks have labels
+    standard_errors: dict[str, float]  # of the headline metric of each task
+    rows: dict[str, int]  # number of labelled rows of each task
+    types: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by task with entities
 
     def table(self, problems: Mapping[str, Problem[Any]]) -> str:
-        """Format the metrics as a Markdown table."""
-        return results_table(
+        """Format the metrics as a Markdown table, with a second one for entity types."""
+        table = results_table(
             {f"eval_{name}": value for name, value in self.metrics.items()},
             {task: problem for task, problem in problems.items() if task in self.rows},
             standard_errors=self.standard_errors,
             rows=self.rows,
         )
-
-    def type_table(self) -> str:
-        """Format the metrics of every entity type as a Markdown table."""
         numbers = ("f1", "precision", "recall")
         lines = [("task", "type", *numbers, "labelled", "predicted")]
         for task, types in self.types.items():
@@ -54,79 +44,59 @@ class Results:
                 values = [f"{one[name]:.4f}" for name in numbers]
                 counts = [f"{one[name]:,}" for name in ("labelled", "predicted")]
                 lines.append((task, one["name"], *values, *counts))
-        return markdown_table(lines)
+        return f"{table}\n\n{markdown_table(lines)}" if self.types else table
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a reader needs to judge and to repeat a run.
-
-    Args:
-        command: The command line.
-        recipe: The text of the recipe.
-        model_name_or_path: The initial checkpoint; None for new weights.
-        data: Name of the data of each task.
-        bad_rows: The invalid rows of each task, which were skipped, with reasons.
-        text: Facts of the splits of a text: documents, tokens, and so on.
-        splits: Facts of the splits of labelled tasks: valid and invalid rows, rows by class.
-        fingerprints: Fingerprint of the data of each task.
-        card: Metadata of the model card, which take precedence: language, license, datasets, tags.
-        versions: Versions of the libraries.
-    """
+    """What a reader needs to judge and to repeat a run."""
 
     command: str
-    recipe: str
-    model_name_or_path: str | None
-    data: dict[str, str]
-    bad_rows: dict[str, list[str]]
-    text: dict[str, dict[str, Any]] = field(default_factory=dict)
-    splits: dict[str, dict[str, Any]] = field(default_factory=dict)
-    fingerprints: dict[str, str] = field(default_factory=dict)
-    card: dict[str, Any] = field(default_factory=dict)
+    recipe: str  # its text
+    model_name_or_path: str | None  # the initial checkpoint; None for new weights
+    data: dict[str, str]  # name of the data of each task
+    bad_rows: dict[str, list[str]]  # invalid rows of each task, which were skipped, with reasons
+    text: dict[str, dict[str, Any]] = field(default_factory=dict)  # facts by split
+    splits: dict[str, dict[str, Any]] = field(default_factory=dict)  # of labelled tasks
+    fingerprints: dict[str, str] = field(default_factory=dict)  # of the data of each task
+    card: dict[str, Any] = field(default_factory=dict)  # metadata of the card, which win
     versions: dict[str, str] = field(
         default_factory=lambda: {name: version(name) for name in LIBRARIES}
     )
 
 
 def evaluate_run(
-    trainer: MultiTaskTrainer,
-    encoded: Mapping[str, Mapping[str, Rows]],
-    splits: Sequence[str] | None = None,
+    trainer: MultiTaskTrainer, rows: Mapping[str, Mapping[str, Rows]]
 ) -> tuple[dict[str, Results], dict[tuple[str, str], Any]]:
-    """Run the trained model once over every row of some splits; the random state stays.
+    """Run the trained model once over all rows; the random state stays.
 
     Args:
         trainer: The trainer, with the best or last weights.
-        encoded: By task and split, the rows.
-        splits: The splits to evaluate; None for all but the training rows.
+        rows: By task and split, the rows to evaluate.
 
     Returns:
         By split, the results of the tasks that have labels there or need none; and by (task, split)
         the outputs of the tasks with labels, in the order of the rows.
     """
-    if splits is None:
-        splits = list({split for rows in encoded.values() for split in rows} - {"train"})
     outputs: dict[tuple[str, str], Any] = {}
-    measured: dict[str, dict[str, Measured]] = {
-        split: {} for split in sorted(splits, key=split_order)
-    }
-    for task, rows_of in encoded.items():
+    measured: dict[str, dict[str, Measured]] = {}
+    for task, splits in rows.items():
         problem = trainer.problems[task]
-        # not a set, whose order could differ between processes
-        for split in [split for split in measured if split in rows_of]:
-            output, result = _evaluate_rows(trainer, problem, rows_of[split])
+        for split in sorted(splits, key=_split_order):  # the same order in all processes
+            values = trainer.predict_task(task, splits[split])
+            output = problem.collect(values, splits[split], decode=trainer.evaluator.decoder(task))
             if problem.has_labels:
                 outputs[task, split] = output
-            if result is not None:
-                measured[split][task] = result
-    results = {split: _summarize(found, trainer) for split, found in measured.items() if found}
-    for split, found_glue in _score_glue(trainer, results).items():
-        results[split].metrics["glue"] = found_glue
+            if not problem.has_labels or problem.is_labelled(splits[split]):
+                measured.setdefault(split, {})[task] = problem.measure(output)
+    ordered = sorted(measured, key=_split_order)
+    results = {split: _summarize(measured[split], trainer) for split in ordered}
+    _score_glue(trainer, results)
     return results, outputs
 
 
-def split_order(split: str) -> tuple[int, str]:
-    """Return the sorting key of a split: training, validation, test, each with its other sets."""
+def _split_order(split: str) -> tuple[int, str]:
+    """Order training, validation and test rows, each with its other sets."""
     return ("train", "validation", "test").index(split.partition("_")[0]), split
 
 
@@ -135,12 +105,11 @@ def file_split(split: str) -> str:
     return split.replace("validation", "dev", 1)
 
 
-def _score_glue(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> dict[str, float]:
-    """Compute the GLUE score of the splits in which all its tasks have labels.
+def _score_glue(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> None:
+    """Add the GLUE score to the splits in which all its tasks have labels.
 
     All sets of a split count, such as validation and validation_mismatched.
     """
-    scores = {}
     for split in {"train", "validation", "test"} & results.keys():
         sets = [found for name, found in results.items() if name.partition("_")[0] == split]
         values = {
@@ -154,18 +123,7 @@ def _score_glue(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> di
             if trainer.tasks[task].in_glue
         }
         if values and values.keys() <= results[split].rows.keys():
-            scores[split] = glue_score(values)
-    return scores
-
-
-def _evaluate_rows(
-    trainer: MultiTaskTrainer, problem: Problem[Any], rows: Any
-) -> tuple[Any, Measured | None]:
-    """Return the outputs for rows, and their metrics if they have labels or need none."""
-    values = trainer.predict_task(problem.task, rows)
-    outputs = problem.collect(values, rows, decode=trainer.evaluator.decoder(problem.task))
-    is_measured = not problem.has_labels or problem.is_labelled(rows)
-    return outputs, problem.measure(outputs) if is_measured else None
+            results[split].metrics["glue"] = glue_score(values)
 
 
 def _summarize(measured: Mapping[str, Measured], trainer: MultiTaskTrainer) -> Results:
@@ -199,8 +157,8 @@ def write_results(
     Args:
         trainer: The trainer, for its history and its output folder.
         encoded: By task and split, the encoded rows with their ids.
-        results: Results by split.
-        outputs: By (task, split), outputs of ``evaluate_run``.
+        results: By split, see ``evaluate_run``.
+        outputs: By (task, split), as above.
         facts: Other facts for ``metrics.json``.
     """
     folder = Path(str(trainer.args.output_dir))
@@ -216,17 +174,13 @@ def write_results(
         plot_history(trainer.state.log_history, trainer.problems, folder / "history.png")
 
 
-def read_metrics(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read ``metrics.json`` of a run.
-
-    Raises:
-        ValueError: If it is not there, or cannot be read.
-    """
-    path = Path(folder) / "metrics.json"
+def read_metrics(folder: str | os.PathLike[str], name: str = "metrics.json") -> dict[str, Any]:
+    """Read a JSON file of a finished run; ValueError if it is missing or broken."""
+    path = Path(folder) / name
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ValueError(f"{str(folder)!r} has no metrics.json; expected a finished run") from None
+        raise ValueError(f"{str(folder)!r} has no {name}; expected a finished run") from None
     except ValueError as error:
         raise ValueError(f"{str(path)!r} cannot be read ({error}); repeat the run") from None
     return content

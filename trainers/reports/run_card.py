@@ -1,7 +1,7 @@
 """The model card of a run: its data, its training and its results."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,7 @@ def write_card(
         results: Results by split.
         facts: Other facts for the card.
     """
-    folder = Path(str(trainer.args.output_dir))
-    start = facts.model_name_or_path
-    tasks = describe_training(trainer)["tasks"]
+    folder, training = Path(str(trainer.args.output_dir)), describe_training(trainer)
     write_model_card(
         template_path,
         folder / "README.md",
@@ -40,34 +38,17 @@ def write_card(
         metrics={f"eval_{name}": value for name, value in results["validation"].metrics.items()},
         problems=trainer.problems,
         dataset_names=_distinct_names(facts.data),
-        card_data={
-            "library_name": "transformers",
-            "pipeline_tag": _pipeline_tag(trainer.problems.values()) if tasks else "fill-mask",
-            # a folder of this machine is not on the Hub
-            "base_model": start if start is not None and not Path(start).exists() else None,
-            **facts.card,
-            "tags": list(
-                dict.fromkeys(
-                    [
-                        "minbert",
-                        "multi-task" if tasks else "pre-training",
-                        *_texts(facts.card, "tags"),
-                    ]
-                )
-            ),
-        },
+        card_data=_collect_metadata(trainer.problems, facts, is_multi_task=bool(training["tasks"])),
         template_values={
             **asdict(facts),
-            **describe_training(trainer),
+            **training,
             "problems": trainer.problems,
             # the Trainer asks the Hub for the owner if the name has none
             "path": getattr(trainer, "hub_model_id", None)
             or trainer.args.hub_model_id
             or trainer.args.output_dir,
             "results": "\n\n".join(
-                f"{split}:\n\n{found.table(trainer.problems)}"
-                + (f"\n\n{found.type_table()}" if found.types else "")
-                for split, found in results.items()
+                f"{split}:\n\n{found.table(trainer.problems)}" for split, found in results.items()
             ),
             "rows": {
                 task: {split: len(rows) for split, rows in splits.items()}
@@ -77,16 +58,23 @@ def write_card(
     )
 
 
-def _texts(card: Mapping[str, Any], key: str) -> list[str]:
-    """Return metadata that can be one string or several as a list."""
-    value = card.get(key) or []
-    return [value] if isinstance(value, str) else list(value)
-
-
-def _pipeline_tag(problems: Iterable[Problem[Any]]) -> str:
-    """Return the pipeline of the Hub that serves all tasks of a model."""
-    tags = {problem.pipeline_tag for problem in problems}
-    return tags.pop() if len(tags) == 1 else Problem.pipeline_tag
+def _collect_metadata(
+    problems: Mapping[str, Problem[Any]], facts: RunFacts, *, is_multi_task: bool
+) -> dict[str, Any]:
+    pipelines = {problem.pipeline_tag for problem in problems.values()}
+    served = pipelines.pop() if len(pipelines) == 1 else Problem.pipeline_tag  # of all tasks
+    start, tags = facts.model_name_or_path, facts.card.get("tags") or []
+    kind = "multi-task" if is_multi_task else "pre-training"
+    return {
+        "library_name": "transformers",
+        "pipeline_tag": served if is_multi_task else "fill-mask",
+        # a folder of this machine is not on the Hub
+        "base_model": start if start is not None and not Path(start).exists() else None,
+        **facts.card,
+        "tags": list(
+            dict.fromkeys(["minbert", kind, *([tags] if isinstance(tags, str) else tags)])
+        ),
+    }
 
 
 def _distinct_names(data: Mapping[str, str]) -> dict[str, str]:

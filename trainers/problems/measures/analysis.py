@@ -4,6 +4,7 @@ The results are small for any number of rows, and ready for JSON.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,25 +18,18 @@ SCORE_BINS = 10
 MOST_CLASSES = 20
 MOST_POINTS = 1000
 
+DISTRIBUTION = ("name", "labels", "predictions")
+
 Analysis = dict[str, Any]
 
 
 def calibrate(
     confidences: NDArray[np.float64], correct: NDArray[np.bool_], bins: int = CALIBRATION_BINS
 ) -> dict[str, Any]:
-    """Compare the confidence of a model with its accuracy.
+    """Compare the confidences (N,) of a model with its accuracy, and compute its calibration error.
 
-    Source: Guo et al. 2017, On Calibration of Modern Neural Networks, equations 1 to 3.
-
-    Args:
-        confidences: Probability of each prediction, (N,); rows where it is not finite are left out.
-        correct: Whether the prediction is right, (N,).
-        bins: Number of bins of equal width; a bin includes its upper edge.
-
-    Returns:
-        ``ece``, the expected calibration error, and the mean ``confidence`` and ``accuracy``, each
-        None without rows; and the non-empty ``bins``, each with its ``low`` and ``high`` edge,
-        ``rows``, mean ``confidence`` and ``accuracy``.
+    Non-finite confidences are left out; a bin includes its upper edge. Source: Guo et al. 2017, On
+    Calibration of Modern Neural Networks, equations 1 to 3.
     """
     finite = np.isfinite(confidences)
     confidences, correct = confidences[finite], correct[finite]
@@ -43,18 +37,16 @@ def calibrate(
         return {"ece": None, "confidence": None, "accuracy": None, "bins": []}
     edges = np.linspace(0, 1, bins + 1)
     places = np.searchsorted(edges[1:-1], confidences)
-    parts = []
-    for place in np.unique(places):
-        inside = places == place
-        parts.append(
-            {
-                "low": float(edges[place]),
-                "high": float(edges[place + 1]),
-                "rows": int(inside.sum()),
-                "confidence": float(confidences[inside].mean()),
-                "accuracy": float(correct[inside].mean()),
-            }
-        )
+    parts = [
+        {
+            "low": float(edges[place]),
+            "high": float(edges[place + 1]),
+            "rows": int((places == place).sum()),
+            "confidence": float(confidences[places == place].mean()),
+            "accuracy": float(correct[places == place].mean()),
+        }
+        for place in np.unique(places)
+    ]
     gaps = [part["rows"] * abs(part["accuracy"] - part["confidence"]) for part in parts]
     return {
         "ece": float(sum(gaps) / len(confidences)),
@@ -70,63 +62,30 @@ def analyse_classes(
     labels: NDArray[Any],
     name: Callable[[int], str],
 ) -> Analysis:
-    """Summarize predicted classes.
-
-    Args:
-        probabilities: (N, C).
-        predictions: Class indices, (N,).
-        labels: (N,).
-        name: Returns the name of a class.
-
-    Returns:
-        ``classes``, their number; ``distribution``, the counts of each among labels and
-        predictions; ``calibration``; and ``confusion``, a matrix with the labels as its rows, or
-        for more than ``MOST_CLASSES`` classes ``confusions``, the most frequent ones.
-    """
+    """Summarize predicted classes (N,), probabilities (N, C): counts, calibration, confusions."""
     from sklearn.metrics import confusion_matrix
 
     classes, count = labels.astype(np.int64), probabilities.shape[1]
     matrix = confusion_matrix(classes, predictions, labels=range(count))
     given, predicted = matrix.sum(axis=1), matrix.sum(axis=0)
-    order = range(count)
+    order, confusions = range(count), {"confusion": matrix.tolist()}
     if count > MOST_CLASSES:
         order = np.argsort(-given, kind="stable")[:MOST_CLASSES].tolist()
-    confidences = probabilities[np.arange(len(probabilities)), predictions]
-    confusions: Analysis = {"confusion": matrix.tolist()}
-    if count > MOST_CLASSES:
         confusions = {"confusions": _most_confused(matrix, name)}
+    confidences = probabilities[np.arange(len(probabilities)), predictions]
+    counts = [(name(number), int(given[number]), int(predicted[number])) for number in order]
     return {
         "classes": count,
-        "distribution": [
-            {
-                "name": name(number),
-                "labels": int(given[number]),
-                "predictions": int(predicted[number]),
-            }
-            for number in order
-        ],
+        "distribution": [dict(zip(DISTRIBUTION, row, strict=True)) for row in counts],
         "calibration": calibrate(confidences, predictions == classes),
         **confusions,
     }
 
 
 def find_class_errors(
-    probabilities: NDArray[np.float64],
-    predictions: NDArray[Any],
-    labels: NDArray[Any],
-    most: int,
+    probabilities: NDArray[np.float64], predictions: NDArray[Any], labels: NDArray[Any], most: int
 ) -> list[tuple[int, float]]:
-    """Find the wrong rows whose label has the lowest probability.
-
-    Args:
-        probabilities: (N, C).
-        predictions: Class indices, (N,).
-        labels: (N,).
-        most: Maximum number of rows.
-
-    Returns:
-        Row and probability of the prediction, the worst first; ties in the order of the rows.
-    """
+    """Find the wrong rows whose label is least probable: (row, probability of its prediction)."""
     classes = labels.astype(np.int64)
     wrong = np.flatnonzero(predictions != classes)
     order = np.argsort(probabilities[wrong, classes[wrong]], kind="stable")[:most]
@@ -141,30 +100,16 @@ def _most_confused(
     order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_CLASSES]
     places = [divmod(int(place), len(matrix)) for place in order]
     return [
-        {
-            "label": name(label),
-            "prediction": name(prediction),
-            "rows": int(wrong[label, prediction]),
-        }
-        for label, prediction in places
-        if wrong[label, prediction]
+        {"label": name(label), "prediction": name(place), "rows": int(wrong[label, place])}
+        for label, place in places
+        if wrong[label, place]
     ]
 
 
 def analyse_scores(
     predictions: NDArray[Any], labels: NDArray[Any], score_range: Sequence[float] | None
 ) -> Analysis:
-    """Summarize predicted scores.
-
-    Args:
-        predictions: (N,); those that are not finite are left out.
-        labels: (N,).
-        score_range: Lowest and highest score, if known.
-
-    Returns:
-        ``distribution``, the counts of labels and predictions in intervals; ``scatter``, pairs of
-        label and prediction; and ``range``, the axis of both.
-    """
+    """Summarize predicted scores (N,): a histogram and pairs of label and prediction."""
     finite = np.isfinite(predictions)
     scores = predictions[finite].astype(np.float64)
     # rounding removes the digits that float32 adds to a label
@@ -174,15 +119,10 @@ def analyse_scores(
     edges = np.linspace(low, high if high > low else low + 1, SCORE_BINS + 1)
     given, predicted = (np.histogram(values, edges)[0] for values in (wanted, scores))
     chosen = spread_numbers(len(scores), MOST_POINTS)
+    names = [f"{low:.3g} to {high:.3g}" for low, high in pairwise(edges)]
+    counts = zip(names, given.tolist(), predicted.tolist(), strict=True)
     return {
-        "distribution": [
-            {
-                "name": f"{edges[place]:.3g} to {edges[place + 1]:.3g}",
-                "labels": int(count),
-                "predictions": int(predicted[place]),
-            }
-            for place, count in enumerate(given)
-        ],
+        "distribution": [dict(zip(DISTRIBUTION, row, strict=True)) for row in counts],
         "scatter": [[float(wanted[row]), round(float(scores[row]), 4)] for row in chosen],
         "range": [float(edges[0]), float(edges[-1])],
     }

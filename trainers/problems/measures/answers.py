@@ -29,17 +29,12 @@ PLACES = 20
 
 @dataclass(frozen=True)
 class AnswerSearch:
-    """How answers are chosen.
+    """How answers are chosen."""
 
-    Args:
-        max_answer_length: Maximum number of tokens of an answer.
-        n_best_size: Maximum number of answers to a question that are kept.
-        null_score_diff_threshold: How much better, in logits, no answer must score than the best
-            one to be chosen; None if every question has an answer in its passage (SQuAD 1.1).
-    """
-
-    max_answer_length: int = 30
-    n_best_size: int = PLACES
+    max_answer_length: int = 30  # tokens
+    n_best_size: int = PLACES  # answers to a question that are kept
+    # How much better, in logits, no answer must score than the best one to be chosen; None if every
+    # question has an answer in its passage (SQuAD 1.1).
     null_score_diff_threshold: float | None = None
 
     def __post_init__(self) -> None:
@@ -49,17 +44,10 @@ class AnswerSearch:
 
 
 class Answer(NamedTuple):
-    """An answer.
+    """An answer."""
 
-    Args:
-        text: Its text; empty for none.
-        probability: Among the n best answers.
-        start_logit: Of its first token.
-        end_logit: Of its last token.
-    """
-
-    text: str
-    probability: float
+    text: str  # empty for none
+    probability: float  # among the n best answers
     start_logit: float
     end_logit: float
 
@@ -71,20 +59,12 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class QuestionAnswers:
-    """The answers to one question.
+    """The answers to one question."""
 
-    Args:
-        id: Id of the question.
-        text: The chosen answer; empty for none.
-        n_best: The best answers, the highest score first.
-        null_odds: How much better no answer scored than the best one that is not empty; None if
-            every question has an answer.
-    """
-
-    id: str
-    text: str
-    n_best: list[Answer]
-    null_odds: float | None
+    id: str  # of the question
+    text: str  # the chosen answer; empty for none
+    n_best: list[Answer]  # the highest score first
+    null_odds: float | None  # score of no answer minus the best one; None if all have answers
 
     @property
     def best_text(self) -> str:
@@ -93,19 +73,11 @@ class QuestionAnswers:
 
 
 def keep_places(start_logits: Tensor, end_logits: Tensor, lengths: Tensor) -> Tensor:
-    """Select the logits of windows that can become answers.
+    """Select the logits (W, L) of windows with ``lengths`` (W,) that can become answers.
 
-    All logits of an evaluation, padded to the longest window, would take much more memory.
-
-    Args:
-        start_logits: (W, L).
-        end_logits: (W, L).
-        lengths: Tokens of each window, (W,).
-
-    Returns:
-        Position and logit of [CLS], and of the 20 best starts and ends among all tokens of the
-        window, the best first, (W, 2, 21, 2), float32. In windows with fewer tokens, missing logits
-        are -inf.
+    Returns position and logit of [CLS] and of the 20 best starts and ends of each window, the best
+    first, (W, 2, 21, 2), float32; missing logits are -inf. All logits of an evaluation would take
+    much more memory.
     """
     logits = torch.stack([start_logits, end_logits], dim=1).float()  # (W, 2, L)
     beyond = torch.arange(logits.shape[-1], device=logits.device) >= lengths[:, None]
@@ -129,15 +101,14 @@ def find_answers(
     one is kept. The score of no answer is that of [CLS], the minimum over the windows.
 
     Args:
-        windows: Columns id, passage, first_token, token_starts, token_ends and owned of the windows
-            of questions, those of a question together; each (W,).
+        windows: Columns id, passage, first_token, token_starts, token_ends and owned, each (W,);
+            the windows of a question are together.
         places: Output of `keep_places`, (W, 2, 21, 2).
         search: How answers are chosen.
-
-    Returns:
-        The answers to each question, in the order of the questions.
     """
-    ids, question_of = _number_questions(windows["id"])
+    ids: dict[str, int] = {}
+    numbers = [ids.setdefault(name, len(ids)) for name in windows["id"]]
+    question_of = np.asarray(numbers, dtype=np.int64)
     candidates = _join_spans(windows, places, search, question_of)
     nulls = _find_nulls(places, question_of)
     found = []
@@ -149,22 +120,10 @@ def find_answers(
 
 
 def score_windows(inputs: Mapping[str, Any], outputs: Any) -> Tensor:
-    """Select what can become an answer in a batch of windows; see `keep_places`.
-
-    Args:
-        inputs: The batch, padded or packed.
-        outputs: Outputs of the model: start_logits and end_logits.
-    """
+    """Select what can become an answer in a batch, padded or packed; see `keep_places`."""
     offsets = inputs.get("cu_seq_lens_q")
     lengths = inputs["attention_mask"].sum(dim=-1) if offsets is None else offsets.diff()
     return keep_places(outputs["start_logits"], outputs["end_logits"], lengths)
-
-
-def _number_questions(ids: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
-    """List the questions, and the number of that of every window, (W,)."""
-    numbers: dict[str, int] = {}
-    question_of = [numbers.setdefault(name, len(numbers)) for name in ids]
-    return list(numbers), np.asarray(question_of, dtype=np.int64)
 
 
 class _Span(NamedTuple):
@@ -240,16 +199,9 @@ def _choose(
     name: str, spans: Iterator[Answer], null: Answer | None, search: AnswerSearch
 ) -> QuestionAnswers:
     """Keep the best answers to a question and choose one of them."""
-    kept: dict[str, Answer] = {}
-    for answer in spans:
-        if len(kept) == search.n_best_size:
-            break
-        if answer.text:
-            kept.setdefault(answer.text, answer)
-    if not kept:
-        kept[NOTHING] = Answer(NOTHING, 0.0, 0.0, 0.0)
-    best = next(iter(kept.values()))
-    answers, odds, text = list(kept.values()), None, best.text
+    answers = _keep_best(spans, search.n_best_size)
+    best = answers[0]
+    odds, text = None, best.text
     if null is not None and search.null_score_diff_threshold is not None:
         # no answer is always kept, even as one more than n_best_size
         rank = sum(answer.score >= null.score for answer in answers)
@@ -267,26 +219,26 @@ def _choose(
     return QuestionAnswers(name, text, n_best, odds)
 
 
+def _keep_best(spans: Iterator[Answer], most: int) -> list[Answer]:
+    """Keep the best answer of each text, ``most`` of them; a placeholder if there is none."""
+    kept: dict[str, Answer] = {}
+    for answer in spans:
+        if len(kept) == most:
+            break
+        if answer.text:
+            kept.setdefault(answer.text, answer)
+    return list(kept.values()) or [Answer(NOTHING, 0.0, 0.0, 0.0)]
+
+
 def write_answers(
     folder: str | os.PathLike[str], found: Sequence[QuestionAnswers], prefix: str = ""
 ) -> None:
-    """Write answers in the format of the official evaluation.
-
-    Args:
-        folder: Destination of ``predictions.json``, the answer to each id;
-            ``nbest_predictions.json``, for each id a list of text, probability, start_logit and
-            end_logit; and ``null_odds.json`` if questions can have no answer.
-        found: The answers.
-        prefix: Prefix of the file names.
-    """
+    """Write ``predictions.json`` and so on in the format of SQuAD's official evaluation."""
+    n_best = {one.id: [answer._asdict() for answer in one.n_best] for one in found}
     contents: dict[str, dict[str, Any]] = {
-        "predictions": {answers.id: answers.text for answers in found},
-        "nbest_predictions": {
-            answers.id: [answer._asdict() for answer in answers.n_best] for answers in found
-        },
-        "null_odds": {
-            answers.id: answers.null_odds for answers in found if answers.null_odds is not None
-        },
+        "predictions": {one.id: one.text for one in found},
+        "nbest_predictions": n_best,
+        "null_odds": {one.id: one.null_odds for one in found if one.null_odds is not None},
     }
     for name, content in contents.items():
         if content or name != "null_odds":

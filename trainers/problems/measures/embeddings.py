@@ -9,22 +9,15 @@ ROUNDING = 1e-5
 
 
 def embedding_metrics(vectors: NDArray[np.float32]) -> dict[str, float]:
-    """Compute metrics of vectors of length 1.
+    """Compute metrics of vectors of length 1, (N, S, D): anchor, positive, an ignored negative.
 
-    Args:
-        vectors: The sentences of every row, (N, S, D): an anchor, its positive and optionally a
-            negative, which is ignored; or a single sentence.
-
-    Returns:
-        - ``accuracy``: share of anchors to which no positive of another row is nearer than their
-          own, in [0, 1]. Ties, such as equal texts, do not count as nearer, unless they are the
-          majority: collapsed vectors must not score well.
-        - ``mrr``: mean reciprocal rank of an anchor's own positive, in (0, 1].
-        - ``alignment``: mean squared distance of anchor and positive, in [0, 4]; lower is better.
-        - ``uniformity``: logarithm of the mean of exp(-2 d^2) over the distances d of all pairs of
-          first sentences, in [-8, 0]; lower is better.
-
-        The first three only if S is 2 or more.
+    - ``accuracy``: share of anchors to which no positive of another row is nearer than their own,
+      in [0, 1]. Ties, such as equal texts, do not count as nearer, unless they are the majority:
+      collapsed vectors must not score well.
+    - ``mrr``: mean reciprocal rank of an anchor's own positive, in (0, 1].
+    - ``alignment``: mean squared distance of anchor and positive, in [0, 4]; lower is better.
+    - ``uniformity``: logarithm of the mean of exp(-2 d^2) over the distances d of all pairs of
+      first sentences, in [-8, 0]; lower is better. It is the only one for S = 1.
 
     Source: Wang and Isola 2020, sections 4.1.1 and 4.1.2.
     """

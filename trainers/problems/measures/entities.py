@@ -21,17 +21,11 @@ Numbers = NDArray[np.int64]
 
 
 class TagNames(NamedTuple):
-    """The meaning of the tags.
+    """The meaning of the tags."""
 
-    Args:
-        begins: Whether they always begin an entity, (K,), bool.
-        types: Number of the type of each, -1 for ``O``, (K,).
-        names: Names of the types.
-    """
-
-    begins: NDArray[np.bool_]
-    types: Numbers
-    names: list[str]
+    begins: NDArray[np.bool_]  # whether they always begin an entity, (K,)
+    types: Numbers  # number of the type of each, -1 for ``O``, (K,)
+    names: list[str]  # of the types
 
     @classmethod
     def parse(cls, names: Sequence[str]) -> "TagNames":
@@ -48,41 +42,23 @@ class TagNames(NamedTuple):
 
 
 class Entities(NamedTuple):
-    """E entities, in the order of the words.
+    """E entities, in the order of the words."""
 
-    Args:
-        first: Their first words, (E,).
-        last: Their last words, (E,).
-        types: Numbers of their types, (E,).
-    """
-
-    first: Numbers
-    last: Numbers
-    types: Numbers
+    first: Numbers  # words, (E,)
+    last: Numbers  # (E,)
+    types: Numbers  # (E,)
 
 
 class Tagged(NamedTuple):
-    """The tags of the words of some sentences.
+    """The tags of the words of some sentences."""
 
-    Args:
-        predictions: Ids of the predicted tags, (W,).
-        labels: Ids of the right tags, (W,); None if unknown.
-        sentences: Number of the sentence of each word, ascending, (W,).
-    """
-
-    predictions: Numbers
-    labels: Numbers | None
-    sentences: Numbers
+    predictions: Numbers  # ids of tags, (W,)
+    labels: Numbers | None  # (W,); None if unknown
+    sentences: Numbers  # number of the sentence of each word, ascending, (W,)
 
 
 def find_entities(tags: Numbers, sentences: Numbers, names: TagNames) -> Entities:
-    """Find the entities of some sentences.
-
-    Args:
-        tags: Ids, (W,).
-        sentences: Number of the sentence of each word, (W,).
-        names: The meaning of the ids.
-    """
+    """Find the entities of tags (W,)."""
     types = names.types[tags]
     new_sentence = np.diff(sentences, prepend=-1) != 0
     changes = np.diff(types, prepend=-1) != 0
@@ -94,15 +70,7 @@ def find_entities(tags: Numbers, sentences: Numbers, names: TagNames) -> Entitie
 
 
 def count_entities(tagged: Tagged, names: TagNames) -> tuple[Numbers, Numbers]:
-    """Count the right, the predicted and the labelled entities.
-
-    Args:
-        tagged: Words with labels.
-        names: The meaning of the tags.
-
-    Returns:
-        By type, (types, 3), and by sentence, (sentences, 3).
-    """
+    """Count right, predicted and labelled entities by type, (types, 3), and by sentence."""
     numbers = np.unique(tagged.sentences, return_inverse=True)[1]
     labelled = find_entities(np.asarray(tagged.labels), tagged.sentences, names)
     predicted = find_entities(tagged.predictions, tagged.sentences, names)
@@ -124,10 +92,7 @@ def _keys(entities: Entities, names: TagNames) -> Numbers:
 
 
 def score(counts: NDArray[Any]) -> dict[str, float]:
-    """Compute precision, recall and F1 of counts (3,) of right, predicted and labelled entities.
-
-    Each is 0 where it is undefined, as in conlleval.
-    """
+    """Compute precision, recall and F1 of counts (3,); 0 where undefined, as in conlleval."""
     right, predicted, labelled = (float(count) for count in counts)
     precision = right / predicted if predicted else 0.0
     recall = right / labelled if labelled else 0.0
@@ -152,31 +117,15 @@ def tag_metrics(tagged: Tagged, names: TagNames) -> dict[str, float]:
 def describe_types(tagged: Tagged, names: TagNames) -> list[dict[str, Any]]:
     """Describe every entity type: its ``name``, metrics and counts."""
     counts, _ = count_entities(tagged, names)
+    columns = ("right", "predicted", "labelled")
     return [
-        {
-            "name": name,
-            **score(row),
-            "right": int(row[0]),
-            "predicted": int(row[1]),
-            "labelled": int(row[2]),
-        }
+        {"name": name, **score(row), **dict(zip(columns, row.tolist(), strict=True))}
         for name, row in zip(names.names, counts, strict=True)
     ]
 
 
 def analyse_tags(tagged: Tagged, labels: Sequence[str], rows: Any, examples: int) -> dict[str, Any]:
-    """Summarize the tags of a task for a report.
-
-    Args:
-        tagged: Words with labels.
-        labels: Names of the tags.
-        rows: The rows, with their ``words`` if texts may be quoted.
-        examples: Number of sentences to list, those with the most wrong words.
-
-    Returns:
-        ``rows``, the number of sentences; ``distribution``, the counts of each tag among labels and
-        predictions; ``types``, see ``describe_types``; and ``errors``.
-    """
+    """Summarize tags for a report; words are quoted if the rows have them."""
     names, given = TagNames.parse(labels), np.asarray(tagged.labels)
     counts = [np.bincount(tags, minlength=len(labels)) for tags in (given, tagged.predictions)]
     sentences, numbers = np.unique(tagged.sentences, return_inverse=True)

@@ -42,17 +42,10 @@ def token_f1(prediction: str, answer: str) -> float:
 def score_answers(
     predictions: Sequence[str], answers: Sequence[Sequence[str]], *, some_impossible: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Score every question by the right answer that matches its prediction best.
+    """Compute exact match and F1 of each question, both (N,), by its best matching right answer.
 
-    Args:
-        predictions: The answer to each question, empty for none, (N,).
-        answers: The right answers of each question; none if the passage has none.
-        some_impossible: Whether questions can have no answer, as in SQuAD 2.0. Its evaluation
-            differs for texts that are empty after normalization: the F1 of two such texts is 1, and
-            such a right answer counts only if all right answers are empty.
-
-    Returns:
-        Exact match and F1 of each question, both (N,), in [0, 1].
+    The evaluation of SQuAD 2.0 (``some_impossible``) differs for texts that are empty after
+    normalization: the F1 of two such texts is 1, and such a right answer counts only if all are.
     """
     exact, f1 = np.zeros(len(predictions)), np.zeros(len(predictions))
     for row, (prediction, given) in enumerate(zip(predictions, answers, strict=True)):
@@ -69,16 +62,10 @@ def score_answers(
 def find_threshold(
     scores: NDArray[np.float64], null_odds: NDArray[np.float64], has_answer: NDArray[np.bool_]
 ) -> tuple[float, float]:
-    """Find the best decision threshold for giving no answer.
+    """Find the best decision threshold for giving no answer, from scores and odds of it, (N,).
 
-    Args:
-        scores: Score of the best answer that is not empty, (N,).
-        null_odds: How much better no answer scored than that answer, (N,).
-        has_answer: Whether the question has an answer, (N,).
-
-    Returns:
-        The best mean score, and the lowest threshold that reaches it: the odds of the last question
-        that gets its answer, or 0 if none does.
+    Returns the best mean score and the lowest threshold that reaches it: the odds of the last
+    question that gets its answer, or 0 if none does.
     """
     order = np.argsort(null_odds, kind="stable")
     # answering a question without an answer loses the point for giving none
@@ -102,22 +89,16 @@ def squad_metrics(
         predictions: The answer to each question, empty for none, (N,).
         answers: The right answers of each question; none if the passage has none.
         some_impossible: Whether questions can have no answer: SQuAD 2.0, not 1.1.
-        best_texts: The best answer to each question that is not empty, to find the best threshold.
-        null_odds: How much better no answer scored than that one, (N,).
+        best_texts: The best answer to each question that is not empty, for SQuAD 2.0 to find the
+            best threshold.
+        null_odds: How much better no answer scored than that one, (N,); with ``best_texts``.
 
     Returns:
-        ``exact_match`` and ``f1``. If questions can have no answer, also both for the questions
-        with answers, ``has_answer_exact_match`` and ``has_answer_f1``; for the others the share
-        that got no answer, ``no_answer_accuracy``; and with ``null_odds`` ``best_exact_match`` and
-        ``best_f1``, at the thresholds ``best_exact_match_threshold`` and ``best_f1_threshold``.
-        Metrics of a group without questions are left out.
-
-    Raises:
-        ValueError: If there are no questions, or one has no answer although all must.
+        Metrics by name; those of a group without questions are left out.
     """
     if not len(predictions):
         raise ValueError("no questions to score; give at least one")
-    has_answer = np.asarray([len(right) > 0 for right in answers])
+    has_answer = np.fromiter(map(len, answers), np.int64) > 0
     if not some_impossible and not has_answer.all():
         raise ValueError(
             f"{int((~has_answer).sum())} questions have no answer; give some_impossible=True, as "
@@ -125,18 +106,16 @@ def squad_metrics(
         )
     exact, f1 = score_answers(predictions, answers, some_impossible=some_impossible)
     values = {"exact_match": exact.mean(), "f1": f1.mean()}
-    if some_impossible and has_answer.any():
-        values["has_answer_exact_match"] = exact[has_answer].mean()
-        values["has_answer_f1"] = f1[has_answer].mean()
-    if some_impossible and not has_answer.all():
-        values["no_answer_accuracy"] = f1[~has_answer].mean()
-    if some_impossible and best_texts is not None and null_odds is not None:
+    if some_impossible:
+        if has_answer.any():
+            values["has_answer_exact_match"] = exact[has_answer].mean()
+            values["has_answer_f1"] = f1[has_answer].mean()
+        if not has_answer.all():
+            values["no_answer_accuracy"] = f1[~has_answer].mean()
+    if best_texts is not None:
         odds = np.asarray(null_odds, dtype=np.float64)
-        for name, scores in zip(
-            ("exact_match", "f1"),
-            score_answers(best_texts, answers, some_impossible=True),
-            strict=True,
-        ):
-            best = find_threshold(scores, odds, has_answer)
-            values[f"best_{name}"], values[f"best_{name}_threshold"] = best
+        best = score_answers(best_texts, answers, some_impossible=True)
+        for name, scores in zip(("exact_match", "f1"), best, strict=True):
+            found = find_threshold(scores, odds, has_answer)
+            values[f"best_{name}"], values[f"best_{name}_threshold"] = found
     return {name: float(value) for name, value in values.items()}
