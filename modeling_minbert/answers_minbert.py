@@ -101,10 +101,8 @@ def _context(token: int, window: Span) -> float:
 def make_windows(tokenizer: Any, rows: Sequence[Row], options: AnswerOptions) -> list[Window]:
     """Tokenize questions, each with its text, as `[CLS] question [SEP] window [SEP]`."""
     if not tokenizer.is_fast:
-        raise ValueError(
-            f"{type(tokenizer).__name__} has no character offsets: use a fast tokenizer "
-            "(tokenizer.json)"
-        )
+        name = type(tokenizer).__name__
+        raise ValueError(f"{name} has no character offsets: use a fast one (tokenizer.json)")
     questions, texts = (_tokenize(tokenizer, [row[place] for row in rows]) for place in (0, 1))
     windows = []
     for number, (question, text) in enumerate(rows):
@@ -142,10 +140,6 @@ def _tokenize(tokenizer: Any, texts: list[str]) -> dict[str, tuple[list[int], li
 PLACES = 20
 # Questions whose windows are computed together.
 QUESTIONS = 256
-
-
-def _encode(windows: Sequence[Any]) -> list[Encoded]:
-    return [window.encoded for window in windows]
 
 
 def keep_scores(batch: dict[str, Any], start_logits: Tensor, end_logits: Tensor) -> Tensor:
@@ -301,19 +295,14 @@ class MinBertAnswering(MinBertTokenizing):
             )
         rows = list(check_rows(zip(questions, texts, strict=True), "answer", 2))
         name, spec = self._answering_task(task)
-        options = AnswerOptions.from_task(
-            spec,
-            self.config.max_position_embeddings,
-            top_k=top_k,
-            max_answer_length=max_answer_length,
-            max_question_length=max_question_length,
-            doc_stride=doc_stride,
-        )
+        lengths = {"max_answer_length": max_answer_length, "doc_stride": doc_stride}
+        lengths["max_question_length"] = max_question_length
+        positions = self.config.max_position_embeddings
+        options = AnswerOptions.from_task(spec, positions, top_k=top_k, **lengths)
         if handle_impossible_answer is not None:
-            threshold = options.null_score_diff_threshold or 0.0
-            options = replace(
-                options, null_score_diff_threshold=threshold if handle_impossible_answer else None
-            )
+            least = options.null_score_diff_threshold or 0.0
+            threshold = least if handle_impossible_answer else None
+            options = replace(options, null_score_diff_threshold=threshold)
         progress = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
         answers = list(self.answer_rows(rows, name, options, **progress))
         predictions = [best[0] if top_k == 1 else best for best in answers]
@@ -342,11 +331,14 @@ class MinBertAnswering(MinBertTokenizing):
             outputs = model(**batch, **named)
             return keep_scores(batch, outputs.start_logits, outputs.end_logits)
 
+        def encode(windows: Sequence[Any]) -> list[Encoded]:
+            return [window.encoded for window in windows]
+
         source = iter(rows)
         progress["show_progress"] = bool(progress["show_progress"])
         while some := list(islice(source, QUESTIONS)):
             windows: Any = make_windows(model.tokenizer, some, options)
-            scores = torch.cat(list(stream(model, windows, _encode, score, **progress)))
+            scores = torch.cat(list(stream(model, windows, encode, score, **progress)))
             counts = Counter(window.question for window in windows)
             first = 0
             for number, (_, text) in enumerate(some):

@@ -37,13 +37,9 @@ SIZES = (
 )
 
 
-def _choose_default(tasks: dict[str, MinBertTask]) -> str:
-    """Return the first task that fits pipelines best; see `MinBertConfig.default_task`."""
-    ranks = {
-        name: (task.is_pretraining, task.is_unlabelled, task.is_token_level)
-        for name, task in tasks.items()
-    }
-    return min(tasks, key=ranks.__getitem__)
+def _suitability(task: MinBertTask) -> tuple[bool, ...]:
+    """Return how well a task fits pipelines, the lower the better."""
+    return task.is_pretraining, task.is_unlabelled, task.is_token_level
 
 
 @strict
@@ -126,7 +122,8 @@ class MinBertConfig(PreTrainedConfig):
             return
         parsed = {name: parse_task(name, values) for name, values in self.tasks.items()}
         self.tasks = {name: asdict(task) for name, task in parsed.items()}
-        self.default_task = self.default_task or _choose_default(parsed)
+        best = min(parsed, key=lambda name: _suitability(parsed[name]))
+        self.default_task = self.default_task or best
         default = self.task(self.default_task)
         labelled = [name for name, task in parsed.items() if not task.is_unlabelled]
         if default.is_unlabelled and labelled:
@@ -160,7 +157,11 @@ class MinBertConfig(PreTrainedConfig):
     def describe_default_task(self) -> None:
         """Set the problem type and the labels, for pipelines, to those of the default task."""
         self.complete_tasks()
-        self._check_layers()
+        for name in self.tasks or {}:
+            try:
+                self.task(name).count_layers(self.num_hidden_layers)
+            except ValueError as error:
+                raise ValueError(f"task {name!r}: {error}") from None
         if self.default_task is None:
             raise ValueError(
                 "config.tasks is empty: describe at least one task, "
@@ -177,13 +178,6 @@ class MinBertConfig(PreTrainedConfig):
             return False
         names = list((self.id2label or {}).values())
         return names == self.task(self.default_task).describe_outputs()[1]
-
-    def _check_layers(self) -> None:
-        for name in self.tasks or {}:
-            try:
-                self.task(name).count_layers(self.num_hidden_layers)
-            except ValueError as error:
-                raise ValueError(f"task {name!r}: {error}") from None
 
     def to_bert(self) -> BertConfig:
         """Return the configuration of a stock BERT of the same sizes and labels."""

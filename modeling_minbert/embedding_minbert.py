@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from transformers.utils import logging
 
 from .configuration_minbert import MinBertConfig
-from .inference_minbert import Encoded, MinBertTokenizing, Row, check_rows, stream, tokenize
+from .inference_minbert import MinBertTokenizing, Row, check_rows, stream, tokenize
 from .packing_minbert import pool_outputs, reads
 from .sentence_transformers_minbert import POOLINGS, parse_embedding, write_modules
 
@@ -173,7 +173,15 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
 
     def _plan_of_task(self, task: str, normalize: bool | None) -> _Plan:
         spec: Any = self.config.task(task)
-        project = self._projection(task)
+        if spec.is_pretraining or spec.is_token_level:
+            raise ValueError(f"task {task!r} is a {spec.problem_type} task, which has no vectors")
+        heads: Any = getattr(self, "heads", None)
+        if spec.keeps_projection and heads is None:
+            raise ValueError(
+                f"task {task!r} projects its vectors, and the projection is in its head: load the "
+                "checkpoint with MinBertForMultiTask"
+            )
+        project = heads[task].embed if spec.keeps_projection else None
         layers = spec.count_layers(self.config.num_hidden_layers)
         if normalize is None:
             own = parse_embedding(self.config.sentence_embedding)
@@ -194,22 +202,6 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         layers = self.config.num_hidden_layers
         return _Plan(pooling or own.pooling, layers, normalize, length, "head", None)
 
-    def _projection(self, task: str) -> Callable[[Tensor], Tensor] | None:
-        """Return the projection of a task that is kept after training, if any."""
-        spec: Any = self.config.task(task)
-        if spec.is_pretraining or spec.is_token_level:
-            raise ValueError(f"task {task!r} is a {spec.problem_type} task, which has no vectors")
-        if not spec.keeps_projection:
-            return None
-        heads: Any = getattr(self, "heads", None)
-        if heads is None:
-            raise ValueError(
-                f"task {task!r} projects its vectors, and the projection is in its head: load the "
-                "checkpoint with MinBertForMultiTask"
-            )
-        embed: Callable[[Tensor], Tensor] = heads[task].embed
-        return embed
-
     def _encode(self, rows: Iterable[Row], plan: _Plan, **options: Any) -> Iterator[Tensor]:
         encoder: Any = self.base_model
 
@@ -222,21 +214,9 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             return F.normalize(vectors.float(), dim=-1) if plan.normalize else vectors
 
         model: Any = self
-        encode = self._tokenize(
-            separate=False, truncation=plan.truncation, max_length=plan.max_length
-        )
+        cut: dict[str, Any] = {"max_length": plan.max_length, "truncation": plan.truncation}
+        encode = partial(tokenize, self.tokenizer, separate=False, **cut)
         return stream(model, rows, encode, compute, **options)
-
-    def _tokenize(
-        self, *, separate: bool, truncation: str, max_length: int | None = None
-    ) -> Callable[[Sequence[Row]], list[Encoded]]:
-        return partial(
-            tokenize,
-            self.tokenizer,
-            separate=separate,
-            max_length=max_length or self.config.max_position_embeddings,
-            truncation=truncation,
-        )
 
 
 def _check_folder(folder: Path) -> None:

@@ -54,9 +54,8 @@ def check_inputs(batch: TaskBatch) -> None:
     name, count, offsets = batch.name, batch.num_sequences, batch.offsets
     if offsets is not None:
         if count is not None and (len(offsets) - 1) % count:
-            raise ValueError(
-                f"task {name!r} takes {count} sequences per row, got {len(offsets) - 1} in all"
-            )
+            total = len(offsets) - 1
+            raise ValueError(f"task {name!r} takes {count} sequences per row, got {total} in all")
         return
     ids = ids_of(batch.inputs)
     wanted = () if count is None else (count,)

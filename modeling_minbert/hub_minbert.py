@@ -116,9 +116,7 @@ def _readable_errors(repo_id: str) -> Iterator[None]:
         if isinstance(error, LocalTokenNotFoundError) or status == 401:
             advice = "log in with `hf auth login`, or pass token="
         elif status == 403:
-            advice = (
-                "this token may not write there: use a repository of your own, or another login"
-            )
+            advice = "this token may not write there: use a repository of your own or another login"
         elif isinstance(error, OfflineModeIsEnabled):
             advice = "unset HF_HUB_OFFLINE"
         else:

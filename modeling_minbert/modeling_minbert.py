@@ -379,11 +379,8 @@ class MinBertPreTrainedModel(MinBertSharingMixin, PreTrainedModel):
     def reuse_gradients(self, *, enabled: bool = True) -> None:
         """Let backward passes write the gradient of the word embedding into one buffer.
 
-        On the CPU that saves allocating a matrix of its size at every step. It suits a training
-        loop of one process that reads gradients from `weight.grad` alone; see `reuse_gradient`.
-
-        Args:
-            enabled: False removes the buffer.
+        On the CPU that saves allocating a matrix of its size at every step; see `reuse_gradient`
+        for its limits. `enabled=False` removes the buffer.
         """
         weight: Any = self.get_input_embeddings().weight
         if not enabled:

@@ -6,6 +6,7 @@ Shapes: B rows, S sequences of a row, N = B * S sequences, D hidden size, K logi
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any, ClassVar, Literal
 
@@ -17,7 +18,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from .cpu_minbert import MinBertDropout
 from .head_minbert import MinBertHead, TaskBatch, check_shapes, repeat, text_keys
-from .inference_minbert import Row, check_rows, stream
+from .inference_minbert import Row, check_rows, stream, tokenize
 from .losses_minbert import (
     LOSSES,
     LossInputs,
@@ -76,7 +77,7 @@ class PooledTask(HeadTask):
 
     def __post_init__(self) -> None:
         self.pair_encoding = self.pair_encoding or self.default_pair_encoding
-        self.pooling = self.pooling or ("mean" if self.pair_encoding == "separate" else "pooler")
+        self.pooling = self.pooling or ("mean" if self.is_separate else "pooler")
         self.head = self.head or self.default_head
         self.loss = self.loss or next(iter(self.losses), None)
         if self.dropout is None:
@@ -107,13 +108,18 @@ class PooledTask(HeadTask):
         return self.loss_function.num_logits(self.num_classes)
 
     @property
+    def is_separate(self) -> bool:
+        """Whether every text is a sequence of its own."""
+        return self.pair_encoding == "separate"
+
+    @property
     def keeps_projection(self) -> bool:
         """Whether vectors are projected in evaluation, too."""
         return False
 
     @property
     def num_sequences(self) -> int | None:
-        return 2 if self.pair_encoding == "separate" else None
+        return 2 if self.is_separate else None
 
     @property
     def uses_pooler(self) -> bool:
@@ -264,7 +270,7 @@ class PooledHead(MinBertHead):
 
     def score(self, vectors: Tensor) -> Tensor:
         """Score the vectors of `embed`: logits, or cosines in [-1, 1], (B, K)."""
-        if self.task.pair_encoding == "separate":
+        if self.task.is_separate:
             u, v = vectors.unbind(dim=1)
             if self.task.head == "cosine":
                 # near 1, where good pairs are, half precision has few different cosines
@@ -335,13 +341,10 @@ class PooledHead(MinBertHead):
             raise ValueError(f"top_k={top_k} must be 1 or more")
         checked: Iterable[Row] = check_rows(rows, name, self.task.num_texts)
         checked = list(checked) if isinstance(rows, Sequence) else checked
-        encode = model._tokenize(
-            separate=self.task.pair_encoding == "separate", truncation=self.task.truncation
-        )
-
-        def compute(batch: dict[str, Any]) -> Tensor:
-            return self.predict_batch(model, name, batch)
-
+        longest, is_separate = model.config.max_position_embeddings, self.task.is_separate
+        cut: dict[str, Any] = {"max_length": longest, "truncation": self.task.truncation}
+        encode = partial(tokenize, model.tokenizer, separate=is_separate, **cut)
+        compute = partial(self.predict_batch, model, name)
         windows = stream(model, checked, encode, compute, **options)
         return chain.from_iterable(self.describe(logits, top_k) for logits in windows)
 

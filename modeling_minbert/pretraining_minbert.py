@@ -83,17 +83,6 @@ class MinBertPreTrainingHeads(nn.Module):
         if next_sentence:
             self.seq_relationship = nn.Linear(config.hidden_size, 2)
 
-    def compare(self, pooled: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return scores whether the second segment follows the first, (B, 2), and the mean loss.
-
-        Labels (B,) are 0 where it follows, 1 where it is random, -100 for a row that only fills the
-        batch.
-        """
-        scores = self.seq_relationship(pooled)
-        if labels is None:
-            return scores, None
-        return scores, summed_loss(scores, labels.flatten()) / _count(labels)
-
 
 def _count(labels: Tensor) -> Tensor:
     return (labels != -100).sum()
@@ -125,15 +114,19 @@ def score_pretraining(
 ) -> MinBertForPreTrainingOutput:
     """Compute one or both heads of pre-training from the output of the encoder.
 
-    Labels are (B, L), (1, T) of a packed batch, next-sentence labels (B,); `number` divides the
-    summed loss of the tokens, None for their number.
+    Labels are (B, L), (1, T) of a packed batch; `number` divides their summed loss, None for their
+    number. Next-sentence labels (B,) are 0 where the second segment follows the first, 1 where it
+    is random, -100 for rows that only fill the batch.
     """
     scores = relation = mlm_loss = nsp_loss = None
     if masked_lm:
         hidden = outputs.last_hidden_state
         scores, mlm_loss = heads.predictions.predict(hidden, read, labels, number)
     if next_sentence:
-        relation, nsp_loss = heads.compare(outputs.pooler_output, next_sentence_label)
+        relation = heads.seq_relationship(outputs.pooler_output)
+        if next_sentence_label is not None:
+            total = summed_loss(relation, next_sentence_label.flatten())
+            nsp_loss = total / _count(next_sentence_label)
     losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
     loss = sum(losses[1:], losses[0]) if losses else None
     states = (outputs.hidden_states, outputs.attentions)

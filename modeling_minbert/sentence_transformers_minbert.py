@@ -7,7 +7,9 @@ uses the latter, which all versions read.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +20,8 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers.utils.hub import cached_file
 
 from .inference_minbert import HUB_KEYS
+
+Read = Callable[[str], Any]
 
 MODULES = "modules.json"
 # Poolings of both packages, by their keys in sentence-transformers before version 6.
@@ -72,14 +76,15 @@ def parse_embedding(values: dict[str, Any] | None) -> MinBertEmbedding:
 
 def read_modules(checkpoint: Any, kwargs: dict[str, Any]) -> dict[str, Any] | None:
     """Return the fields of `MinBertEmbedding` of a folder or Hub id; None if it has no modules."""
-    files = _Files(checkpoint, {key: kwargs[key] for key in FETCHING if key in kwargs})
-    modules = files.read(MODULES)
+    fetching = {key: kwargs[key] for key in FETCHING if key in kwargs}
+    read = partial(_read_json, checkpoint, fetching)
+    modules = read(MODULES)
     if not modules:
         return None
     fields: dict[str, Any] = {"normalize": False, "missing": []}
     for module in modules:
-        _read_module(fields, files, module)
-    settings = files.read("config_sentence_transformers.json")
+        _read_module(fields, read, module)
+    settings = read("config_sentence_transformers.json")
     prompt = settings.get("default_prompt_name")
     if prompt and (settings.get("prompts") or {}).get(prompt):
         fields["missing"].append(f"the prompt {prompt!r}")
@@ -87,50 +92,43 @@ def read_modules(checkpoint: Any, kwargs: dict[str, Any]) -> dict[str, Any] | No
     return fields
 
 
-class _Files:
-    """The small JSON files of a checkpoint, all optional."""
-
-    def __init__(self, checkpoint: Any, fetching: dict[str, Any]) -> None:
-        self.checkpoint = checkpoint
-        self.fetching = fetching
-
-    def read(self, name: str) -> Any:
-        """Read a file; an empty dictionary if it does not exist."""
-        if Path(self.checkpoint).is_file():
-            return {}
-        path = cached_file(
-            self.checkpoint,
-            name,
-            **self.fetching,
-            _raise_exceptions_for_gated_repo=False,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-        )
-        if path is None:
-            return {}
-        try:
-            return json.loads(Path(path).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{self.checkpoint}: {name} is not JSON ({error})") from error
+def _read_json(checkpoint: Any, fetching: dict[str, Any], name: str) -> Any:
+    """Read a file of a checkpoint; an empty dictionary if it does not exist."""
+    if Path(checkpoint).is_file():
+        return {}
+    path = cached_file(
+        checkpoint,
+        name,
+        **fetching,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    if path is None:
+        return {}
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{checkpoint}: {name} is not JSON ({error})") from error
 
 
-def _read_module(fields: dict[str, Any], files: _Files, module: dict[str, Any]) -> None:
+def _read_module(fields: dict[str, Any], read: Read, module: dict[str, Any]) -> None:
     package, _, name = str(module.get("type")).rpartition(".")
     if package.startswith("sentence_transformers.") and name in READERS:
-        READERS[name](fields, files, f"{module['path']}/" if module.get("path") else "")
+        READERS[name](fields, read, f"{module['path']}/" if module.get("path") else "")
     else:
         fields["missing"].append(f"the module {name}")
 
 
-def _read_transformer(fields: dict[str, Any], files: _Files, folder: str) -> None:
-    settings = files.read(f"{folder}sentence_bert_config.json")
+def _read_transformer(fields: dict[str, Any], read: Read, folder: str) -> None:
+    settings = read(f"{folder}sentence_bert_config.json")
     fields["max_length"] = settings.get("max_seq_length")
     if settings.get("do_lower_case"):
         fields["missing"].append("do_lower_case")
 
 
-def _read_pooling(fields: dict[str, Any], files: _Files, folder: str) -> None:
-    settings = files.read(f"{folder}config.json")
+def _read_pooling(fields: dict[str, Any], read: Read, folder: str) -> None:
+    settings = read(f"{folder}config.json")
     old = POOLINGS | OTHER_POOLINGS
     modes = settings.get("pooling_mode") or [name for name in old if settings.get(old[name])]
     modes = [modes] if isinstance(modes, str) else modes or ["mean"]
@@ -140,8 +138,8 @@ def _read_pooling(fields: dict[str, Any], files: _Files, folder: str) -> None:
         fields["missing"].append(f"the pooling {' + '.join(modes)}")
 
 
-def _read_normalize(fields: dict[str, Any], files: _Files, folder: str) -> None:
-    if files.read(f"{folder}config.json").get("module_input_name") == "token_embeddings":
+def _read_normalize(fields: dict[str, Any], read: Read, folder: str) -> None:
+    if read(f"{folder}config.json").get("module_input_name") == "token_embeddings":
         fields["missing"].append("the normalization of tokens")
     else:
         fields["normalize"] = True

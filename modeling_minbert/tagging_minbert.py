@@ -57,7 +57,7 @@ def cut_windows(sizes: Sequence[int], room: int) -> list[tuple[int, int, int, in
     windows, word = [], 0
     for number, (first, last) in enumerate(spans):
         begin = word
-        while word < last and not _has_better(ends, word, (first, last), spans[number + 1 :]):
+        while word < last and not _has_better(ends, word, spans[number:]):
             word += 1
         if word > begin:
             windows.append((first, last, begin, word))
@@ -76,12 +76,10 @@ def _overlapping_spans(ends: Sequence[int], room: int) -> list[tuple[int, int]]:
     return spans
 
 
-def _has_better(
-    ends: Sequence[int], word: int, span: tuple[int, int], later: Sequence[tuple[int, int]]
-) -> bool:
-    """Return whether a later span has more context for a word."""
-    own = _context(ends, word, span)
-    return any(_context(ends, word, other) > own for other in later if other[0] <= word)
+def _has_better(ends: Sequence[int], word: int, spans: Sequence[tuple[int, int]]) -> bool:
+    """Return whether a later span than the first one has more context for a word."""
+    own, *later = (_context(ends, word, span) for span in spans if span[0] <= word)
+    return max(later, default=own) > own
 
 
 def _context(ends: Sequence[int], word: int, span: tuple[int, int]) -> int:
@@ -188,13 +186,7 @@ def find_entities(row: Words, tags: Sequence[str], scores: Sequence[float]) -> l
     for places in spans:
         start, end = row.spans[places[0]][0], row.spans[places[-1]][1]
         words = row.words[places[0] : places[-1] + 1]
-        entities.append(
-            {
-                "label": tags[places[0]][2:],
-                "text": " ".join(words) if row.text is None else row.text[start:end],
-                "start": start,
-                "end": end,
-                "score": sum(scores[place] for place in places) / len(places),
-            }
-        )
+        text = " ".join(words) if row.text is None else row.text[start:end]
+        entity = {"label": tags[places[0]][2:], "text": text, "start": start, "end": end}
+        entities.append(entity | {"score": sum(scores[place] for place in places) / len(places)})
     return entities
