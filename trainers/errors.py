@@ -41,15 +41,9 @@ def readable_errors(program: str) -> Iterator[None]:
 def named_errors(
     where: str, advice: str, kinds: tuple[type[Exception], ...] = OUTSIDE_ERRORS
 ) -> Iterator[None]:
-    """Add the place and advice to errors of libraries, and keep the first line of their message.
+    """Turn errors of libraries into a ValueError: where, the first line of the message, advice.
 
-    Args:
-        where: What failed, with the value of the user.
-        advice: What to do.
-        kinds: Classes of the errors.
-
-    Raises:
-        ValueError: Instead of each error of ``kinds``.
+    ``where`` names what failed, with the value of the user; ``advice`` what to do.
     """
     try:
         yield

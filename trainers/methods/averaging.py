@@ -21,12 +21,9 @@ COUNT_KEY = "steps_averaged"
 
 
 class WeightAverage:
-    """A running average of the weights of a model.
+    """A running average of the weights of a model, which is not wrapped.
 
-    Args:
-        model: The model, not wrapped.
-        from_start: Whether the weights at the start are part of the average. Otherwise it begins
-            with those of the first update.
+    With ``from_start`` the initial weights are part of it, else it begins with the first update.
     """
 
     def __init__(self, model: nn.Module, *, from_start: bool = False) -> None:
@@ -37,12 +34,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, kind: str, decay: float) -> None:
-        """Add the current weights to the average.
-
-        Args:
-            kind: ``ema`` or ``swa``.
-            decay: Weight of the old average in ``ema``.
-        """
+        """Add the current weights; ``decay`` is the weight of the old average in ``ema``."""
         current = list(self.weights.values())
         average = list(self.averages.values())
         if self.count == 0:
@@ -80,16 +72,11 @@ class WeightAverage:
             torch._foreach_copy_(list(self.weights.values()), list(self.averages.values()))
 
     def save(self, path: Path) -> None:
-        """Write the averages to a safetensors file."""
         whole = {name: value.contiguous() for name, value in self.averages.items()}
         save_file(whole, path, metadata={COUNT_KEY: str(self.count)})
 
     def load(self, path: Path) -> None:
-        """Read the averages that ``save`` wrote.
-
-        Raises:
-            ValueError: If they are of another model.
-        """
+        """Read the averages that ``save`` wrote."""
         averages = load_file(path)
         shapes = {name: value.shape for name, value in averages.items()}
         if shapes != {name: value.shape for name, value in self.averages.items()}:
@@ -129,7 +116,6 @@ class WeightAveraging(Method):
                 raise ValueError(f"averaging_{name}={value!r}; expected in [0, 1)")
 
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
-        """Check that the best checkpoint will have its average."""
         if args.save_only_model and args.load_best_model_at_end:
             raise ValueError(
                 "save_only_model leaves the average out of checkpoints, but load_best_model_at_end "
@@ -137,16 +123,13 @@ class WeightAveraging(Method):
             )
 
     def attach(self, trainer: Any) -> None:
-        """Check that weights are whole."""
         refuse_sharding(trainer, "weight_averaging")
         self.trainer = trainer
 
     def begin(self) -> None:
-        """Start a new average."""
         self.average = WeightAverage(self.trainer.accelerator.unwrap_model(self.trainer.model))
 
     def after_step(self, state: TrainerState) -> None:
-        """Add the weights after a step to the average."""
         if self.average is not None and state.global_step >= first_step(
             self.start, state.max_steps
         ):
@@ -154,27 +137,22 @@ class WeightAveraging(Method):
             self.average.update(self.kind, min(self.decay, (1 + count) / (10 + count)))
 
     def evaluating(self) -> AbstractContextManager[None]:
-        """Evaluate the average during training."""
         return nullcontext() if self.average is None else self.average.applied()
 
     def finish(self) -> None:
-        """Put the average into the model for good."""
         if self.average is not None:
             self.average.keep()
             self.average = None
 
     def save(self, folder: Path) -> None:
-        """Write the average."""
         if self.average is not None:
             self.average.save(folder / AVERAGE_FILE)
 
     def load(self, folder: Path) -> None:
-        """Read the average."""
         if self.average is not None:
             self.average.load(folder / AVERAGE_FILE)
 
     def load_best(self, folder: Path) -> None:
-        """Read the average of the best checkpoint: it was the average that was best."""
         self.load(folder)
 
 

@@ -17,19 +17,12 @@ from trainers.data.task_sampling import TaskSampling
 
 @dataclass(frozen=True)
 class StepLoss:
-    """The loss of one batch.
+    """The loss of one batch."""
 
-    Args:
-        loss: The loss with the terms of all methods, a scalar.
-        plain: The loss of the first forward pass, without these terms.
-        outputs: Model outputs of the first forward pass.
-        facts: Detached scalars for the logs, by name.
-    """
-
-    loss: Tensor
-    plain: Tensor
-    outputs: Any
-    facts: dict[str, Tensor] = field(default_factory=dict)
+    loss: Tensor  # with the terms of all methods, a scalar
+    plain: Tensor  # of the first forward pass, without these terms
+    outputs: Any  # of the first forward pass
+    facts: dict[str, Tensor] = field(default_factory=dict)  # detached scalars for the logs
 
 
 ComputeLoss: TypeAlias = Callable[[], StepLoss]

@@ -89,14 +89,7 @@ class GradientMerger:
                 self._touched.add(index)
 
     def merge(self, step: int) -> float:
-        """Write the merged gradients to the parameters.
-
-        Args:
-            step: The optimizer step.
-
-        Returns:
-            Share of task pairs with opposed gradients, in [0, 1].
-        """
+        """Write the merged gradients; return the share of task pairs with opposed gradients."""
         if self._vectors is None:
             raise ValueError("there are no gradients to merge: call take(task) after each backward")
         self._average(self._vectors)
@@ -116,16 +109,13 @@ class GradientMerger:
         return float((grams.sum(axis=0)[pairs] < 0).mean())
 
     def forget(self) -> None:
-        """Drop all gradients and free their memory."""
         self._vectors = None
         self._touched.clear()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the state that a resumed run needs."""
         return {"targets": torch.from_numpy(self.targets.copy())}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore the state."""
         self.targets = state["targets"].numpy().copy()
 
     def draw_orders(self, step: int) -> list[list[int]]:
@@ -177,14 +167,9 @@ class GradientMerger:
 
 
 def project_conflicts(gram: NDArray[np.float64], orders: list[list[int]]) -> NDArray[np.float64]:
-    """Compute PCGrad from dot products.
+    """Compute PCGrad from the dot products (T, T) of the gradients, in these orders of the others.
 
-    Args:
-        gram: Dot products of the gradients, (T, T).
-        orders: For each task the order of the others.
-
-    Returns:
-        Coefficient of each gradient in the sum of the projected ones, (T,).
+    Returns the coefficient of each gradient in the sum of the projected ones, (T,).
     """
     weights = np.eye(len(gram))  # row i: coefficients of the gradient of task i
     for task, others in enumerate(orders):
@@ -199,17 +184,10 @@ def project_conflicts(gram: NDArray[np.float64], orders: list[list[int]]) -> NDA
 def vaccinate(
     gram: NDArray[np.float64], targets: NDArray[np.float64], orders: list[list[int]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Compute GradVac from dot products.
+    """Compute GradVac from dot products and target cosines, (T, T), in these orders of the others.
 
-    A zero gradient has no direction: its pairs and their targets stay as they are.
-
-    Args:
-        gram: Dot products of the gradients, (T, T).
-        targets: Target cosine of each pair of gradients, (T, T).
-        orders: For each task the order of the others.
-
-    Returns:
-        Coefficient of each gradient in the sum, (T,), and the targets of the next step, (T, T).
+    A zero gradient has no direction: its pairs and their targets stay as they are. Returns the
+    coefficient of each gradient in the sum, (T,), and the targets of the next step.
     """
     weights, targets = np.eye(len(gram)), targets.copy()
     for task, others in enumerate(orders):

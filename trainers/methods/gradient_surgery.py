@@ -37,7 +37,6 @@ class GradientSurgery(Method):
             raise ValueError(f"gradient_surgery={self.rule!r}; expected pcgrad, gradvac or null")
 
     def check_sampling(self, sampling: TaskSampling) -> None:
-        """Check that every step has all tasks."""
         if not sampling.mixes_tasks:
             raise ValueError(
                 f"gradient_surgery: {self.rule} compares the gradients of all tasks at every step; "
@@ -46,24 +45,19 @@ class GradientSurgery(Method):
         _refuse_fsdp(self.rule, os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true")
 
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
-        """Check that gradients are whole."""
         _refuse_fsdp(self.rule, bool(args.fsdp))
 
     def attach(self, trainer: Any) -> None:
-        """Find the shared parameters, after other methods have frozen theirs."""
         tasks = list(trainer.tasks)
         self.merger = GradientMerger(trainer.model, tasks, self.rule, trainer.args.seed)
 
     def after_backward(self, task: str) -> None:
-        """Set the gradient of a task aside."""
         self.merger.take(task)
 
     def before_optimizer(self, state: TrainerState) -> None:
-        """Merge the gradients of all tasks."""
         self.conflicts.append(self.merger.merge(state.global_step))
 
     def release(self) -> None:
-        """Free the memory of the gradients."""
         self.merger.forget()
 
     def log(self, logs: dict[str, float]) -> None:
@@ -73,11 +67,9 @@ class GradientSurgery(Method):
             self.conflicts = []
 
     def save(self, folder: Path) -> None:
-        """Write the state of the merger."""
         torch.save(self.merger.state_dict(), folder / SURGERY_FILE)
 
     def load(self, folder: Path) -> None:
-        """Read the state of the merger."""
         self.merger.load_state_dict(torch.load(folder / SURGERY_FILE, weights_only=True))
 
 

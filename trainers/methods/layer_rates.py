@@ -35,16 +35,7 @@ class LayerwiseLearningRates(Method):
             raise ValueError(f"{KEY}={self.decay!r}; expected in (0, 1]")
 
     def factors(self, model: nn.Module) -> dict[str, float]:
-        """Return the learning rate factor of each parameter, by name.
-
-        The top layer and everything above it have 1.
-
-        Args:
-            model: A model with ``config.num_hidden_layers`` and parameter names of BERT.
-
-        Raises:
-            ValueError: If the model has no number of layers.
-        """
+        """Return the learning rate factor of each parameter; from the top layer up it is 1."""
         count = count_layers(model, KEY)
         factors = {}
         for name, _ in model.named_parameters():
@@ -55,11 +46,9 @@ class LayerwiseLearningRates(Method):
         return factors
 
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
-        """Check that the model has layers."""
         count_layers(model, KEY)
 
     def attach(self, trainer: Any) -> None:
-        """Check that weights are whole."""
         refuse_sharding(trainer, KEY)
         self.trainer = trainer
 
@@ -80,11 +69,9 @@ class LayerwiseLearningRates(Method):
         optimizer.param_groups[:] = groups
 
     def describe(self) -> str:
-        """Show the learning rate of each layer as a table, from the top down."""
         return self.table(self.trainer.model, self.trainer.args.learning_rate)
 
     def table(self, model: nn.Module, rate: float) -> str:
-        """Show the learning rates for a rate of the top layer."""
         count, factors = count_layers(model, KEY), self.factors(model)
         sizes: dict[tuple[int, float], int] = {}
         for name, value in model.named_parameters():

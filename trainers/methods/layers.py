@@ -17,15 +17,9 @@ LAYER = re.compile(r"(?:^|\.)encoder\.layer\.(\d+)\.")
 
 
 def layer_of(name: str, num_layers: int) -> int:
-    """Return the layer of a parameter, from its name in BERT.
+    """Return the layer of a parameter from its name in BERT.
 
-    Args:
-        name: Name of the parameter in its model.
-        num_layers: Layers of the encoder.
-
-    Returns:
-        `EMBEDDINGS`, 0 to ``num_layers - 1``, or ``num_layers`` for everything above: pooler and
-        heads.
+    It is `EMBEDDINGS`, 0 to ``num_layers - 1``, or ``num_layers`` for pooler and heads.
     """
     if HEAD.search(name):  # of a task that may be called "embeddings"
         return num_layers
@@ -35,16 +29,7 @@ def layer_of(name: str, num_layers: int) -> int:
 
 
 def freeze_below(model: nn.Module, layer: int) -> None:
-    """Train only the layers from this one on.
-
-    Args:
-        model: A model with parameter names of BERT.
-        layer: The lowest trainable layer; -1 for all including the embeddings, the number of
-            layers for heads and pooler only.
-
-    Raises:
-        ValueError: If the model has fewer layers.
-    """
+    """Train only from this layer on; -1 for all, the number of layers for heads and pooler."""
     count = count_layers(model, "freeze_layers")
     if layer > count:
         raise ValueError(
@@ -55,15 +40,7 @@ def freeze_below(model: nn.Module, layer: int) -> None:
 
 
 def count_layers(model: nn.Module, key: str) -> int:
-    """Return the number of encoder layers of a model.
-
-    Args:
-        model: The model.
-        key: The argument that needs it, for errors.
-
-    Raises:
-        ValueError: If the configuration has no ``num_hidden_layers``.
-    """
+    """Return the number of encoder layers; ``key`` is the argument that needs it, for errors."""
     count = getattr(getattr(model, "config", None), "num_hidden_layers", None)
     if not isinstance(count, int):
         raise ValueError(  # noqa: TRY004  a setting does not suit the model
@@ -91,7 +68,6 @@ class FreezeLayers(Method):
             raise ValueError(f"freeze_layers={self.layers}; expected 0 or more")
 
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
-        """Freeze the layers."""
         check_trainable(model, self.layers, "freeze_layers")
         freeze_below(model, self.layers)
 
@@ -121,22 +97,18 @@ class GradualUnfreezing(Method):
             raise ValueError(f"{UNFREEZE_KEY}={self.epochs!r}; expected a number of epochs > 0")
 
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
-        """Check that every task has trainable weights while all layers are frozen."""
         check_trainable(model, count_layers(model, UNFREEZE_KEY), UNFREEZE_KEY)
 
     def attach(self, trainer: Any) -> None:
-        """Take the model."""
         self.model: nn.Module = trainer.model
 
     def before_step(self, state: TrainerState) -> None:
-        """Freeze and unfreeze layers for this step."""
         unfrozen = int((state.epoch or 0.0) / self.epochs + 1e-9)
         if unfrozen != self.unfrozen:
             self.unfrozen = unfrozen
             freeze_below(self.model, count_layers(self.model, UNFREEZE_KEY) - unfrozen)
 
     def finish(self) -> None:
-        """Unfreeze everything."""
         self.unfrozen = None
         self.model.requires_grad_(requires_grad=True)
 
@@ -144,13 +116,7 @@ class GradualUnfreezing(Method):
 def check_trainable(model: nn.Module, layer: int, key: str) -> None:
     """Check that every task has trainable weights if only the layers from this one on train.
 
-    Args:
-        model: A model with parameter names of BERT; tasks are checked if it has ``heads``.
-        layer: The lowest trainable layer; see `freeze_below`.
-        key: The argument that freezes the others.
-
-    Raises:
-        ValueError: If everything that a task uses is frozen, and its head has no weights.
+    ``key`` is the argument that freezes the others.
     """
     count = count_layers(model, key)
     heads = getattr(model, "heads", None)

@@ -31,7 +31,6 @@ class ExponentialDecay(Method):
     def make_scheduler(
         self, optimizer: Optimizer, *, steps_per_epoch: int, warmup_steps: int
     ) -> LambdaLR:
-        """Build the schedule."""
         factor = partial(
             exponential_factor,
             gamma=self.gamma,

@@ -79,18 +79,11 @@ def smoothness(
 ) -> dict[str, Tensor]:
     """Compute the smoothness term: how much a small change of the embeddings changes predictions.
 
-    Args:
-        config: Settings of the search.
-        model: The model, not wrapped; its ``.grad`` stay as they are.
-        inputs: The batch.
-        logits: Logits of the pass without a change, with their graph.
-        embeddings: Embeddings of that pass, (..., D).
-        noise: Standard normal noise, (..., D).
-        replay: Repeats the dropout masks of that pass.
-
-    Returns:
-        ``smart_divergence``, with its graph; ``smart_change``, the largest element of the change;
-        ``smart_cosine``, the mean over tokens of the cosine between change and gradient.
+    ``logits`` and ``embeddings``, (..., D), are those of the pass without a change, whose dropout
+    masks ``replay`` repeats; ``noise`` is standard normal, (..., D). The model is not wrapped, and
+    its ``.grad`` stay. Returns ``smart_divergence``, with its graph; ``smart_change``, the largest
+    element of the change; ``smart_cosine``, the mean over tokens of the cosine between change and
+    gradient.
     """
     shape = embeddings.shape
     given, target = unlabeled(inputs), logits.detach()
@@ -149,9 +142,6 @@ def whole_precision(model: Any) -> Iterator[None]:
 
     bfloat16 rounds a change of 1e-5 away: for many rows the divergence, and with it the gradient
     that the search needs, would be 0.
-
-    Args:
-        model: The model, not wrapped.
     """
     original = _autocast_forward(model)
     if original is None:
@@ -167,11 +157,7 @@ def whole_precision(model: Any) -> Iterator[None]:
 
 
 class DropoutReplay:
-    """Repeats the dropout masks that are drawn after this object is made.
-
-    Args:
-        device: Device of the model.
-    """
+    """Repeats the dropout masks that are drawn on a device after this object is made."""
 
     def __init__(self, device: torch.device) -> None:
         self._devices = [device] if device.type != "cpu" else []
@@ -202,13 +188,7 @@ class DropoutReplay:
 
 @contextmanager
 def perturbed(model: nn.Module, change: Tensor | None, seen: list[Tensor]) -> Iterator[None]:
-    """Record the output of the embeddings, and add a change to it.
-
-    Args:
-        model: A model with a ``base_model`` whose ``embeddings`` return (..., D).
-        change: The change, (..., D), or None.
-        seen: Receives the output without the change.
-    """
+    """Record the output of the embeddings, (..., D), in ``seen``, and add a change to it."""
     embeddings: Any = model.base_model.embeddings  # type: ignore[union-attr]
 
     def hook(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:  # noqa: ARG001
@@ -229,17 +209,11 @@ def take_steps(
     noise: Tensor,
     gradient_at: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, Tensor]:
-    """Search for the change of the embeddings that changes predictions most.
+    """Search for the change of the embeddings, (T, D), that changes predictions most.
 
-    Args:
-        config: Settings of the search.
-        embeddings: Output of the embeddings, (T, D).
-        sequences: Sequence of each token, (T,); -1 for padding, which is not changed.
-        noise: Standard normal noise, (T, D).
-        gradient_at: Computes the gradient of the divergence at a change, (T, D).
-
-    Returns:
-        The change and the last gradient.
+    ``sequences`` is the sequence of each token, (T,), -1 for padding, which is not changed;
+    ``gradient_at`` is the gradient of the divergence at a change. Returns the change and the last
+    gradient.
     """
     real = (sequences >= 0).unsqueeze(1)
     count = int(sequences.max()) + 1
@@ -271,13 +245,9 @@ def _largest(values: Tensor, sequences: Tensor, count: int) -> Tensor:
 
 
 def number_sequences(inputs: Mapping[str, Any]) -> Tensor:
-    """Return the sequence number of each token of a batch.
+    """Return the sequence of each token of a batch, in the order of the embeddings; -1 for padding.
 
-    Args:
-        inputs: A packed batch with ``cu_seq_lens_q``, or a padded one, (B, L) or (B, 2, L).
-
-    Returns:
-        In the order of the tokens in the embeddings, of any shape; -1 for padding.
+    The batch is packed, with ``cu_seq_lens_q``, or padded, (B, L) or (B, 2, L).
     """
     ids = inputs["input_ids"]
     bounds = inputs.get("cu_seq_lens_q")
@@ -292,11 +262,7 @@ def number_sequences(inputs: Mapping[str, Any]) -> Tensor:
 
 
 def check_number(name: str, value: Any, *, above: bool) -> None:
-    """Check that a value is a finite number >= 0, or > 0 if ``above``.
-
-    Raises:
-        ValueError: If it is not.
-    """
+    """Check that a value is a finite number >= 0, or > 0 if ``above``."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value < float("inf") or (above and value == 0):
         raise ValueError(f"{name}={value!r}; expected a number {'> 0' if above else '>= 0'}")

@@ -30,11 +30,9 @@ class RDrop(Regularizer):
         check_number("r_drop: alpha", self.alpha, above=True)
 
     def fact_names(self, task: str) -> tuple[str, ...]:
-        """List what is logged for a task."""
         return ("rdrop_divergence",) if task in self.tasks else ()
 
     def regularized(self, compute: ComputeLoss, inputs: dict[str, Any]) -> StepLoss:
-        """Compute the loss with two passes."""
         first, second = compute(), compute()
         divergence = diverge(self.model, inputs, first.outputs.logits, second.outputs.logits)
         loss = (first.loss + second.loss) / 2 + self.alpha / 2 * divergence

@@ -24,7 +24,6 @@ class Regularizer(Method):
     tasks: frozenset[str] = frozenset()
 
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
-        """Check that a batch can be computed several times."""
         if args.torch_compile:
             raise ValueError(
                 f"{self.key} computes a batch several times with hooks, which torch_compile does "
@@ -40,7 +39,6 @@ class Regularizer(Method):
         self.model = model
 
     def attach(self, trainer: Any) -> None:
-        """Find the tasks to regularize."""
         refuse_sharding(trainer, self.key)
         self.tasks = frozenset(
             task
@@ -58,7 +56,6 @@ class Regularizer(Method):
             logger.warning("%s: trained without %s", ", ".join(others), self.key)
 
     def loss(self, compute: ComputeLoss, task: str, inputs: dict[str, Any]) -> StepLoss:
-        """Regularize the loss, if the task is regularized."""
         return self.regularized(compute, inputs) if task in self.tasks else compute()
 
     def regularized(self, compute: ComputeLoss, inputs: dict[str, Any]) -> StepLoss:

@@ -42,7 +42,6 @@ class Smart(Regularizer):
         self.batches = 0
 
     def prepare(self, model: Any, args: TrainingArguments) -> None:
-        """Check the arguments and the model."""
         super().prepare(model, args)
         self.seed = (args.seed, args.process_index)
         if args.n_gpu > 1:
@@ -52,18 +51,15 @@ class Smart(Regularizer):
             )
 
     def attach(self, trainer: Any) -> None:
-        """Find the regularized tasks and the state of training."""
         super().attach(trainer)
         self.trainer = trainer
 
     def begin(self) -> None:
-        """Start the moving average with the initial weights."""
         self.batches = 0
         if self.config.bregman_weight > 0:
             self.average = WeightAverage(self.model, from_start=True)
 
     def fact_names(self, task: str) -> tuple[str, ...]:
-        """List what is logged for a task."""
         if task not in self.tasks:
             return ()
         smoothness_facts = ("smart_divergence", "smart_change", "smart_cosine")
@@ -71,7 +67,6 @@ class Smart(Regularizer):
         return (*names, "bregman_divergence") if self.config.bregman_weight else names
 
     def regularized(self, compute: ComputeLoss, inputs: dict[str, Any]) -> StepLoss:
-        """Compute the loss with smoothness and proximity."""
         self.batches += 1  # distinguishes the batches of one optimizer step
         embeddings: list[Tensor] = []
         replay = DropoutReplay(inputs["input_ids"].device)
@@ -95,19 +90,16 @@ class Smart(Regularizer):
         return StepLoss(loss, step.plain, step.outputs, facts)
 
     def after_step(self, state: TrainerState) -> None:
-        """Update the moving average."""
         self.batches = 0
         if self.average is not None:
             is_early = state.global_step <= EARLY * state.max_steps
             self.average.update("ema", DECAY if is_early else LATE_DECAY)
 
     def save(self, folder: Path) -> None:
-        """Write the moving average."""
         if self.average is not None:
             self.average.save(folder / BREGMAN_FILE)
 
     def load(self, folder: Path) -> None:
-        """Read the moving average."""
         if self.average is not None:
             self.average.load(folder / BREGMAN_FILE)
 

@@ -23,19 +23,16 @@ class ThresholdFitting(Method):
     """
 
     def attach(self, trainer: Any) -> None:
-        """Find the tasks that need a threshold."""
         self.trainer = trainer
         self.tasks = [
             task for task, problem in trainer.problems.items() if problem.needs_threshold_fit
         ]
 
     def before_evaluation(self, task: str) -> None:
-        """Fit the threshold to the current weights."""
         if task in self.tasks:
             self.fit(task)
 
     def finish(self) -> None:
-        """Fit the thresholds to the final weights."""
         # else bf16_full_eval would cast the weights, which are saved next
         self.trainer.is_in_train = True
         try:

@@ -60,12 +60,7 @@ def _check_count(name: str, count: int) -> None:
 
 @dataclass(kw_only=True)
 class RunArguments:
-    """Flags and recipe keys of fine-tuning and pretraining.
-
-    Raises:
-        ValueError: If both a checkpoint and sizes of a new model are given, or a value is out of
-            range.
-    """
+    """Flags and recipe keys of fine-tuning and pretraining."""
 
     model_name_or_path: str | None = field(
         default=None, metadata={"help": "A bert or minbert checkpoint; null for a new model."}
@@ -118,11 +113,7 @@ class RunArguments:
         check_card(self.card or {})
 
     def make_callbacks(self, args: TrainingArguments) -> list[AggregateEarlyStopping]:
-        """Build the early stopping callback, if there is a patience.
-
-        Raises:
-            ValueError: If the patience is < 1, or no metric is tracked.
-        """
+        """Build the early stopping callback, if there is a patience."""
         patience = self.early_stopping_patience
         if patience is None:
             return []
@@ -138,11 +129,7 @@ class RunArguments:
 
 @dataclass(kw_only=True)
 class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
-    """Flags and recipe keys of fine-tuning.
-
-    Raises:
-        ValueError: If there are no tasks, or as in the base classes.
-    """
+    """Flags and recipe keys of fine-tuning."""
 
     tasks: dict[str, Any] = field(
         metadata={"help": "Keys of each task by name; as a flag also names of tasks of the recipe."}
@@ -187,11 +174,7 @@ class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
 
 
 def check_card(card: dict[str, Any]) -> None:
-    """Check metadata of a model card.
-
-    Raises:
-        ValueError: If a key is unknown, or a value is neither a text nor a list of texts.
-    """
+    """Check metadata of a model card."""
     if unknown := sorted(set(map(str, card)) - set(CARD_KEYS)):
         raise ValueError(f"card: unknown key {unknown[0]!r}; known keys: {', '.join(CARD_KEYS)}")
     for key, value in card.items():
@@ -204,11 +187,7 @@ def check_card(card: dict[str, Any]) -> None:
 
 
 def check_names(key: str, mapping: dict[Any, Any], example: str) -> None:
-    """Check that a mapping from YAML is not empty, and that its names are texts.
-
-    Raises:
-        ValueError: If it is empty, or a name is not a text.
-    """
+    """Check that a mapping from YAML is not empty, and that its names are texts."""
     if not mapping:
         raise ValueError(f"{key} is empty; name at least one, as in {example}")
     if unnamed := [name for name in mapping if not isinstance(name, str)]:

@@ -42,17 +42,11 @@ class Run(Protocol):
 
 
 class Done(NamedTuple):
-    """The outcome of a program.
+    """The outcome of a program."""
 
-    Args:
-        arguments: Arguments of the program.
-        training_arguments: Arguments of the Trainer.
-        trained: Whether at least one step was trained; False if a finished run was resumed.
-    """
-
-    arguments: Any
+    arguments: Any  # of the program
     training_arguments: TrainingArguments
-    trained: bool
+    trained: bool  # whether at least one step was; False if a finished run was resumed
 
 
 @dataclass(frozen=True)

@@ -58,11 +58,7 @@ class _RecipeDumper(yaml.SafeDumper):
 
 
 def read_value(text: str) -> Any:
-    """Read YAML.
-
-    Raises:
-        yaml.YAMLError: If the text is not YAML.
-    """
+    """Read YAML."""
     return yaml.load(text, RecipeLoader)  # noqa: S506  a safe loader
 
 

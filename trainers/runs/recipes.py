@@ -60,17 +60,7 @@ def fill_arguments(
 ) -> tuple[Any, ...]:
     """Fill dataclasses from the keys of a recipe and from flags, which override them.
 
-    Args:
-        argument_classes: As in ``parse_recipe``.
-        recipe: Keys and values.
-        flags: ``[--flag value ...]``.
-        where: Prefix of errors about the recipe.
-
-    Returns:
-        An instance of every class.
-
-    Raises:
-        ValueError: As in ``parse_recipe``.
+    ``where`` is the prefix of errors about the recipe; else as in ``parse_recipe``.
     """
     recipe = dict(recipe)
     classes: list[Any] = list(argument_classes)
@@ -109,17 +99,8 @@ def split_keys(
 ) -> tuple[dict[str, Any], ...]:
     """Split the keys of a mapping of a recipe among the dataclasses that they configure.
 
-    Args:
-        where: What the mapping describes, for errors.
-        keys: The mapping; a key may belong to several readers.
-        readers: For each part its keys, or a dataclass: the names that its classmethod
-            ``recipe_fields()`` returns if it has one, else all its fields but ``name``.
-
-    Returns:
-        A mapping for every reader.
-
-    Raises:
-        ValueError: If it is not a mapping, or a key belongs to no reader.
+    A key may belong to several readers. A reader is a set of keys, or a dataclass: the names that
+    its classmethod ``recipe_fields()`` returns if it has one, else all its fields but ``name``.
     """
     if not isinstance(keys, dict):
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
@@ -151,11 +132,7 @@ def _type_hints(argument_classes: Iterable[type]) -> dict[str, Any]:
 
 
 def check_types(where: str, kind: type, values: Mapping[str, Any]) -> None:
-    """Check values from YAML against the field types of a dataclass.
-
-    Raises:
-        ValueError: If the type of a value is wrong.
-    """
+    """Check values from YAML against the field types of a dataclass."""
     hints = _type_hints([kind])
     for name, value in values.items():
         if not _fits(hints[name], value):
@@ -163,13 +140,7 @@ def check_types(where: str, kind: type, values: Mapping[str, Any]) -> None:
 
 
 def _extend(action: Action, hint: Any, value: Any) -> None:
-    """Accept booleans without a value, mappings as YAML or key names, and null for None.
-
-    Args:
-        action: The parser's action for a flag.
-        hint: Type of the field.
-        value: Value in the recipe.
-    """
+    """Accept booleans without a value, mappings as YAML or key names, and null for None."""
     options = _options(hint)
     if bool in options and action.nargs is None and action.const is None:
         action.nargs, action.const = "?", True
@@ -258,11 +229,7 @@ def _convert(path: Any, name: str, value: Any, hint: Any, action: Action) -> Any
 
 
 def _parse(value: Any, action: Action) -> Any:
-    """Parse text as on the command line.
-
-    Raises:
-        ValueError: If it is not a text, or not a choice; or any error of the type.
-    """
+    """Parse text as on the command line."""
     if not isinstance(value, str) or not callable(action.type) or action.nargs == "+":
         raise ValueError(value)
     converted = action.type(value)

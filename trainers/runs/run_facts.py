@@ -18,12 +18,7 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "config.json", "tokenizer.json
 
 
 def describe_settings(args: TrainingArguments, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Collect the settings of a run as JSON values.
-
-    Args:
-        args: Arguments of the Trainer.
-        own: All other arguments.
-    """
+    """Collect the arguments of the Trainer and all others as JSON values."""
     content = {**args.to_dict(), **own, "processes": args.world_size}
     # mappings are compared regardless of order, but the order of tasks and texts matters
     tasks = own.get("tasks") or {}
@@ -62,14 +57,7 @@ def digest_code() -> str:
 
 
 def fingerprint_start(model_name_or_path: str | None) -> dict[str, str]:
-    """Hash the initial checkpoint, if it is local.
-
-    Args:
-        model_name_or_path: A folder, a name on the Hub, or None.
-
-    Returns:
-        The hash by ``model_name_or_path``; empty if it is not a local folder.
-    """
+    """Hash the initial checkpoint; empty if it is not a local folder."""
     folder = Path(model_name_or_path or "")
     if not model_name_or_path or not folder.is_dir():
         return {}

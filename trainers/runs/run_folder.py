@@ -62,15 +62,8 @@ def find_checkpoint(
 ) -> str | None:
     """Resolve ``--resume_from_checkpoint``.
 
-    Args:
-        output_dir: Folder of the run.
-        resume_from_checkpoint: None or "false" for none, "true" for the last complete checkpoint
-            of the run (none if it was stopped before the first), else a folder.
-        world_size: Number of processes of this run.
-
-    Raises:
-        FileNotFoundError: If the folder does not exist.
-        ValueError: If it is not a complete checkpoint of ``world_size`` processes.
+    None and "false" mean none; "true" the last complete checkpoint of the run, none if it was
+    stopped before the first; else it is a folder.
     """
     if not asks_to_resume(resume_from_checkpoint):
         return None
@@ -98,15 +91,6 @@ def check_output_dir(
 
     A new or empty folder is free, and so is that of a finished run with equal settings, whose
     results will be equal.
-
-    Args:
-        output_dir: Folder of the run.
-        settings: Settings of the run, as JSON values.
-        resume: Whether to continue the run in the folder.
-        overwrite: Whether its contents may be overwritten.
-
-    Raises:
-        ValueError: If the folder has another run, an unfinished run, or other files.
     """
     folder = Path(output_dir)
     if folder.exists() and not folder.is_dir():
@@ -130,17 +114,7 @@ def check_data(
     resume: bool,
     overwrite: bool,
 ) -> None:
-    """Check that the data of the run in the folder have not changed since.
-
-    Args:
-        output_dir: Folder of the run.
-        fingerprints: Hash of the data of each task.
-        resume: Whether to continue the run in the folder.
-        overwrite: Whether its contents may be overwritten.
-
-    Raises:
-        ValueError: If the data of a task differ.
-    """
+    """Check that the data of the run in the folder have not changed; hashes by task."""
     run = None if overwrite else _read_run(Path(output_dir))
     before = {} if run is None else run.get("data", {})
     if changed := sorted(name for name in before if before[name] != fingerprints.get(name)):
@@ -159,11 +133,7 @@ def is_finished(output_dir: str | os.PathLike[str]) -> bool:
 
 
 def read_settings(output_dir: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the settings of a run.
-
-    Raises:
-        ValueError: If there is no run in the folder.
-    """
+    """Read the settings of a run."""
     run = _read_run(Path(output_dir))
     if run is None:
         raise ValueError(f"{str(output_dir)!r} is not a run; expected a folder with a {RUN_FILE}")
@@ -195,11 +165,7 @@ def _name_code(before: Mapping[str, Any] | None) -> str:
 
 @contextmanager
 def sole_writer(output_dir: str | os.PathLike[str]) -> Iterator[None]:
-    """Lock the folder against other runs until the process ends, in whatever way.
-
-    Raises:
-        ValueError: If another process has the lock, such as a worker that outlived its launcher.
-    """
+    """Lock the folder against other runs until the process ends, in whatever way."""
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK_FILE, timeout=0)

@@ -20,11 +20,7 @@ PROBLEM_TYPES = {"mlm": "masked_lm", "nsp": "next_sentence", "mlm_nsp": "pretrai
 
 @dataclass(kw_only=True)
 class TextArguments:
-    """Keys of a task that learns from unlabeled text.
-
-    Raises:
-        ValueError: If there is no corpus, or a share is out of range.
-    """
+    """Keys of a task that learns from unlabeled text."""
 
     corpus: dict[str, Any] = field(
         metadata={"help": "Keys of each text by name; as a flag also names of texts of the recipe."}
@@ -63,11 +59,7 @@ class TextArguments:
             raise ValueError(f"max_eval_samples={self.max_eval_samples} must be 1 or more")
 
     def check_unused(self, problem_type: str) -> None:
-        """Check that no key is set that has no effect for the problem type.
-
-        Raises:
-            ValueError: If one is.
-        """
+        """Check that no key is set that has no effect for the problem type."""
         pairs = self.choose_packing(problem_type) == "segment_pairs"
         masked = PROBLEMS[problem_type].is_masked
         needs = {
@@ -86,11 +78,7 @@ class TextArguments:
                 )
 
     def choose_packing(self, problem_type: str) -> str:
-        """Return how text becomes rows.
-
-        Raises:
-            ValueError: If the rows would not have the next sentences that the objective needs.
-        """
+        """Return how text becomes rows; next sentences need segment pairs."""
         paired = PROBLEMS[problem_type].is_paired
         packing = self.packing or ("segment_pairs" if paired else "full_sentences")
         if paired and packing != "segment_pairs":
@@ -103,11 +91,7 @@ class TextArguments:
 
 @dataclass(kw_only=True)
 class PretrainArguments(TextArguments, RunArguments):
-    """Flags and recipe keys of pretraining.
-
-    Raises:
-        ValueError: If two keys contradict each other, or as in the base classes.
-    """
+    """Flags and recipe keys of pretraining."""
 
     objective: Literal["mlm", "nsp", "mlm_nsp"] = field(
         default="mlm_nsp",

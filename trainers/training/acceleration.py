@@ -15,15 +15,11 @@ PROGRAMS = 32
 
 @contextmanager
 def static_shapes(args: TrainingArguments, tasks: int) -> Iterator[None]:
-    """Compile one program for each shape and task.
+    """With ``torch_compile``, compile one program for each shape and task.
 
     By default dynamo makes the second shape symbolic, which is slower and which CUDA graphs cannot
     replay, and gives up after eight programs. The settings are global to the process; they are
     restored at the end.
-
-    Args:
-        args: Arguments of the Trainer; without ``torch_compile`` nothing happens.
-        tasks: Number of tasks of the model.
     """
     if not args.torch_compile:
         yield

@@ -21,7 +21,6 @@ class AggregateEarlyStopping(EarlyStoppingCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Stop at once if the resumed run had already stopped early."""
         super().on_train_begin(args, state, control, **kwargs)
         if self.early_stopping_patience_counter >= self.early_stopping_patience:
             control.should_training_stop = True
@@ -34,7 +33,6 @@ class AggregateEarlyStopping(EarlyStoppingCallback):
         metrics: dict[str, float],
         **kwargs: Any,
     ) -> None:
-        """Count the first report of a step with the metric."""
         name = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
         if name in metrics and state.global_step != self._counted:
             self._counted = state.global_step

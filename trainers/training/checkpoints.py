@@ -81,11 +81,7 @@ def _weights_problem(folder: Path) -> str | None:
 
 
 def _is_whole_safetensors(path: Path) -> bool:
-    """Whether the size of a file matches its header.
-
-    Source: the format description of safetensors: 8 bytes with the length of the header, the
-    header in JSON, the data.
-    """
+    """Whether the size of a file matches its header (format description of safetensors)."""
     size = path.stat().st_size
     with path.open("rb") as file:
         header_size = int.from_bytes(file.read(8), "little")

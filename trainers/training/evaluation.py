@@ -17,10 +17,7 @@ from trainers.task import Task
 class TaskEvaluator:
     """Measures one task after the other, then all of them together.
 
-    Args:
-        tasks: The tasks.
-        problems: Their problems.
-        model: If it has ``decode(task, logits)``, metrics use the decoded predictions.
+    If the model has ``decode(task, logits)``, metrics use the decoded predictions.
     """
 
     def __init__(

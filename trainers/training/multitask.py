@@ -1,8 +1,4 @@
-"""The Trainer for several tasks: batches, losses, methods, logs and checkpoints.
-
-The model computes the loss of each task; the Trainer of transformers has the loop, the optimizer
-and the checkpoints.
-"""
+"""The Trainer for several tasks: what differs from the loop of transformers' Trainer."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,9 +28,8 @@ from trainers.task import Task, find_rows
 from .acceleration import reused_gradients, static_shapes
 from .batches import loader_options, make_collator, make_sampler
 from .checks import check_arguments, check_sampling, check_tasks
-from .counting import FlopCounter, mean_targets
+from .counters import FlopCounter, LossLog, mean_targets
 from .evaluation import TaskEvaluator, restore
-from .loss_log import LossLog
 
 
 class MultiTaskTrainer(Trainer):
@@ -98,14 +93,11 @@ class MultiTaskTrainer(Trainer):
         train, held_out = find_rows(tasks, "train"), find_rows(tasks, "evaluation")
         if train:
             # before the Trainer makes the output folder: the sampler may be refused
-            self.train_sampler = make_sampler(
-                self.tasks, args, steps_per_epoch, max_tokens_per_batch, sampling
-            )
+            sizes = (steps_per_epoch, max_tokens_per_batch)
+            self.train_sampler = make_sampler(self.tasks, args, *sizes, sampling)
         if kwargs.get("data_collator") is None:
-            tokenizer = kwargs.get("processing_class")
-            kwargs["data_collator"] = make_collator(
-                model, args, tokenizer, self.tasks, self.train_sampler
-            )
+            given = (kwargs.get("processing_class"), self.tasks, self.train_sampler)
+            kwargs["data_collator"] = make_collator(model, args, *given)
         for method in self.methods:
             method.prepare(model, args)
         self.evaluator = TaskEvaluator(self.tasks, self.problems, model)
@@ -148,10 +140,7 @@ class MultiTaskTrainer(Trainer):
     def describe_training(self) -> str:
         """Show the exact share of each task in an epoch, and tables of the methods."""
         shares = self.train_sampler.describe() if self.train_sampler is not None else "no training"
-        tables = [method.describe() for method in self.methods]
-        return "\n\n".join(filter(None, (shares, *tables)))
-
-    # Training
+        return "\n\n".join(filter(None, (shares, *(each.describe() for each in self.methods))))
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -180,22 +169,16 @@ class MultiTaskTrainer(Trainer):
         if optimizer is None or self.train_sampler is None or self.lr_scheduler:
             return super().create_scheduler(num_training_steps, optimizer)
         steps = math.ceil(self.train_sampler.steps / self.args.gradient_accumulation_steps)
-        warmup_steps = self.args.get_warmup_steps(num_training_steps)
+        warmup = self.args.get_warmup_steps(num_training_steps)
+        options = {"steps_per_epoch": steps, "warmup_steps": warmup}
         for method in self.methods:
-            scheduler = method.make_scheduler(
-                optimizer, steps_per_epoch=steps, warmup_steps=warmup_steps
-            )
-            if scheduler is not None:
-                self.lr_scheduler = scheduler
-                self._created_lr_scheduler = True
+            if (scheduler := method.make_scheduler(optimizer, **options)) is not None:
+                self.lr_scheduler, self._created_lr_scheduler = scheduler, True
                 return scheduler
         return super().create_scheduler(num_training_steps, optimizer)
 
     def training_step(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Any],
-        num_items_in_batch: Tensor | int | None = None,
+        self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Tensor:
         batches, losses = list_batches(inputs), []
         own_average = any(method.averages_gradients for method in self.methods)
@@ -203,12 +186,11 @@ class MultiTaskTrainer(Trainer):
             # DDP records until the last backward pass which parameters had a gradient
             is_local = own_average or batch is not batches[-1]
             with self.accelerator.no_sync(model) if is_local else nullcontext():
-                losses.append(super().training_step(model, batch, num_items_in_batch))
+                losses.append(super().training_step(model, batch, *args, **kwargs))
             for method in self.methods:
                 method.after_backward(batch["task"])
-        if self.accelerator.sync_gradients:
-            for method in self.methods:
-                method.before_optimizer(self.state)
+        for method in self.methods if self.accelerator.sync_gradients else ():
+            method.before_optimizer(self.state)
         return sum(losses[1:], losses[0])
 
     def compute_loss(
@@ -239,10 +221,8 @@ class MultiTaskTrainer(Trainer):
         samples, number = super().get_batch_samples(*args, **kwargs)
         # a single batch needs no count, and DataParallel cannot distribute one
         is_alone = len(samples) * self.args.world_size == 1 or self.args.n_gpu > 1
-        steps = [] if is_alone else samples
-        self._targets = mean_targets(
-            steps, self.problems, self.args.device, self._average_over_ranks
-        )
+        options = (self.problems, self.args.device, self._average_over_ranks)
+        self._targets = mean_targets([] if is_alone else samples, *options)
         return samples, number
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
@@ -259,8 +239,6 @@ class MultiTaskTrainer(Trainer):
                 method.log(logs)
         super().log(logs, start_time)
 
-    # Evaluation
-
     def evaluate(
         self,
         eval_dataset: Any = None,
@@ -269,55 +247,47 @@ class MultiTaskTrainer(Trainer):
     ) -> dict[str, float]:
         """Evaluate every task with its own metrics, then all of them together.
 
-        The random state stays, and methods choose the weights.
-
         Args:
-            eval_dataset: Encoded, labelled rows of each task; None uses those of the tasks.
-            ignore_keys: As in ``Trainer.evaluate``; not used.
+            eval_dataset: Encoded, labelled rows by task; None uses those of the tasks.
+            ignore_keys: Not used.
             metric_key_prefix: Prefix of every name.
 
         Returns:
-            ``<prefix>_<task>_<metric>`` for all tasks, ``<prefix>_mean``, ``<prefix>_leaderboard``
-            and, if there are tasks of GLUE, ``<prefix>_glue``.
+            ``<prefix>_<task>_<metric>``, ``<prefix>_mean``, ``<prefix>_leaderboard`` and, if there
+            are tasks of GLUE, ``<prefix>_glue``.
 
         Raises:
             ValueError: If ``eval_dataset`` is not a mapping from known tasks to rows.
         """
         given = self.eval_dataset if eval_dataset is None else eval_dataset
         if not isinstance(given, Mapping) or not set(given) <= set(self.tasks):
+            known = ", ".join(self.tasks)
             raise ValueError(
-                "evaluate() needs a mapping from task to dataset; known tasks: "
-                f"{', '.join(self.tasks)}"
+                f"evaluate() needs a mapping from task to dataset; known tasks: {known}"
             )
         metrics: dict[str, float] = {}
         with ExitStack() as stack:
             for method in self.methods:
                 stack.enter_context(method.evaluating())
             for task, rows in given.items():
-                metrics |= self._evaluate_task(
-                    task, rows, ignore_keys, f"{metric_key_prefix}_{task}"
-                )
+                metrics |= self._evaluate_task(task, rows, f"{metric_key_prefix}_{task}")
             if len(given) < len(self.tasks):
                 return metrics  # a mean of some tasks could be mistaken for that of all
             summary = self.evaluator.summarize(metrics, f"{metric_key_prefix}_")
             metrics |= summary
             self.log(summary)
-            self.control = self.callback_handler.on_evaluate(
-                self.args, self.state, self.control, metrics
-            )
+            events = self.callback_handler
+            self.control = events.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
-    def _evaluate_task(
-        self, task: str, rows: Rows, ignore_keys: list[str] | None, prefix: str
-    ) -> dict[str, float]:
-        if self.is_in_train:
-            for method in self.methods:
-                method.before_evaluation(task)
+    def _evaluate_task(self, task: str, rows: Rows, prefix: str) -> dict[str, float]:
+        for method in self.methods if self.is_in_train else ():
+            method.before_evaluation(task)
         ordered, order = longest_first(task, rows, self.args.length_column_name)
         self.compute_metrics = partial(self.evaluator.measure, self.problems[task], rows, order)
         try:
             with torch.random.fork_rng(devices=[]):  # a loader draws a seed when it starts
-                return super().evaluate(ordered, ignore_keys, prefix)
+                return super().evaluate(ordered, metric_key_prefix=prefix)
         finally:
             self.compute_metrics = None
 
@@ -329,8 +299,8 @@ class MultiTaskTrainer(Trainer):
         self,
         model: nn.Module,
         inputs: dict[str, Any],
-        prediction_loss_only: bool,  # noqa: ARG002  refused by `check_arguments`
-        ignore_keys: list[str] | None = None,  # noqa: ARG002  the problem selects outputs by name
+        prediction_loss_only: bool,  # refused by `check_arguments`
+        ignore_keys: list[str] | None = None,  # the problem selects outputs by name
     ) -> tuple[Any, Any, Any]:
         rows = inputs.pop("num_rows", None)
         problem = self.problems[inputs["task"]]
@@ -350,11 +320,7 @@ class MultiTaskTrainer(Trainer):
         return loss, values[:rows], None if labels is None else labels[:rows]
 
     def predict_task(self, task: str, dataset: Rows) -> NDArray[Any]:
-        """Predict the rows of a task; the random state stays.
-
-        Args:
-            task: Its name.
-            dataset: Encoded rows, labelled or not.
+        """Predict encoded rows of a task, labelled or not; the random state stays.
 
         Returns:
             What its problem gathers, in the order of the rows, (N, ...): logits (N, K), or what
@@ -370,8 +336,6 @@ class MultiTaskTrainer(Trainer):
         rows, order = longest_first(task, dataset, self.args.length_column_name)
         with torch.random.fork_rng(devices=[]):
             return restore(self.predict(rows).predictions, order)
-
-    # Checkpoints
 
     def _prepare_for_training(self, max_steps: int, *args: Any, **kwargs: Any) -> Any:
         prepared = super()._prepare_for_training(max_steps, *args, **kwargs)
@@ -415,7 +379,7 @@ class MultiTaskTrainer(Trainer):
         self.accelerator.wait_for_everyone()
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        if not (Path(str(self.args.output_dir)) / "README.md").is_file():
+        if not (Path(str(self.args.output_dir)) / "README.md").is_file():  # that of the run stays
             super().create_model_card(*args, **kwargs)
 
 

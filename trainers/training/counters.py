@@ -1,0 +1,100 @@
+"""Sums of losses, counts of tokens and of operations."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainers.data.collators import list_batches
+from trainers.data.masking import IGNORED_LABEL
+from trainers.methods.base import Method, StepLoss
+from trainers.problems.problem import Problem
+
+
+def mean_targets(
+    steps: Sequence[dict[str, Any]],
+    problems: Mapping[str, Problem[Any]],
+    device: torch.device,
+    reduce: Callable[[Tensor], Tensor],
+) -> dict[str, Tensor]:
+    """Count the labeled tokens of each token-level task, as a mean over batches and ranks.
+
+    ``steps`` are the inputs of the micro-steps of an optimizer step; ``reduce`` averages a tensor
+    over ranks. Batches and ranks have different numbers of labeled tokens: the mean of their means
+    is not the mean over all tokens of the step.
+    """
+    counts: dict[str, list[Tensor]] = {}
+    for batch in (batch for inputs in steps for batch in list_batches(inputs)):
+        if problems[batch["task"]].predicts_tokens:
+            count = (batch["labels"] != IGNORED_LABEL).sum().float()
+            counts.setdefault(batch["task"], []).append(count.to(device))
+    if not counts:
+        return {}
+    means = torch.stack([torch.stack(task_counts).mean() for task_counts in counts.values()])
+    return dict(zip(counts, reduce(means).clamp(min=1), strict=True))
+
+
+class FlopCounter:
+    """Counts floating point operations by tokens; ``count``, for one batch, is called once."""
+
+    def __init__(self, count: Callable[[dict[str, Any]], int]) -> None:
+        self._count = count
+        self._per_token: int | None = None
+
+    def __call__(self, inputs: dict[str, Any]) -> int:
+        """Count the operations of a step."""
+        batches = [batch for batch in list_batches(inputs) if "input_ids" in batch]
+        tokens = sum(batch["input_ids"].numel() for batch in batches)
+        if not tokens:
+            return self._count(inputs)
+        if self._per_token is None:
+            first = batches[0]
+            self._per_token = self._count(first) // first["input_ids"].numel()
+        return tokens * self._per_token
+
+
+class LossLog:
+    """Adds up, on the device, the unweighted losses of each task, their parts, and facts."""
+
+    def __init__(
+        self, problems: Mapping[str, Problem[Any]], methods: Sequence[Method], device: torch.device
+    ) -> None:
+        self._parts = {
+            task: {f"loss_{task}_{part}": key for part, key in problem.part_losses.items()}
+            for task, problem in problems.items()
+        }
+        self._names = {
+            task: [
+                f"loss_{task}",
+                *parts,
+                *(f"{name}_{task}" for method in methods for name in method.fact_names(task)),
+            ]
+            for task, parts in self._parts.items()
+        }
+        names = [name for task_names in self._names.values() for name in task_names]
+        self._sums = dict.fromkeys(names, torch.zeros((), device=device))
+        self._counts = dict.fromkeys(problems, 0)
+
+    def add(self, task: str, step: StepLoss) -> None:
+        """Add the loss of a batch."""
+        self._counts[task] += 1
+        values = {f"loss_{task}": step.plain}
+        values |= {name: step.outputs[key] for name, key in self._parts[task].items()}
+        values |= {f"{name}_{task}": fact for name, fact in step.facts.items()}
+        for name, value in values.items():
+            self._sums[name] = self._sums[name] + value.detach().mean()
+
+    def flush(self, reduce: Callable[[Tensor], Tensor]) -> dict[str, float]:
+        """Return the mean of each loss since the last call, over batches and (``reduce``) ranks."""
+        sums = torch.stack(list(self._sums.values()))
+        totals = dict(zip(self._sums, reduce(sums).tolist(), strict=True))
+        means = {
+            name: totals[name] / count
+            for task, count in self._counts.items()
+            if count
+            for name in self._names[task]
+        }
+        self._sums = dict.fromkeys(self._sums, torch.zeros_like(sums[0]))
+        self._counts = dict.fromkeys(self._counts, 0)
+        return means
