@@ -39,7 +39,7 @@ from datasets_scripts import (  # noqa: E402
     train_wordpiece,
 )
 from trainers import Masking, TaskBatchSampler, TaskCollator, TaskDataset  # noqa: E402
-from trainers.data.text import TextTask  # noqa: E402
+from trainers.data.masking import TextTask  # noqa: E402
 
 WORDS = 30_000
 VOCABULARY = 8_000

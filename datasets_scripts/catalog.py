@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from .files.readers import PLAIN_FORMAT, FileFormat
 
@@ -51,113 +52,124 @@ COURSE_FORMAT = FileFormat(delimiter="\t")
 GLUE_FORMAT = FileFormat(delimiter="\t", quoting=False)
 
 
-def _course_files(name: str) -> dict[str, tuple[str, ...]]:
-    """Return the files of a dataset of Stanford's CS 224N."""
-    splits = {"train": "train", "validation": "dev", "test": "test-student"}
-    return {split: (f"{name}-{word}.csv",) for split, word in splits.items()}
+def _files(pattern: str, *words: str) -> dict[str, tuple[str, ...]]:
+    """Return the files of the three splits, which differ in a word."""
+    splits = ("train", "validation", "test")
+    return {split: (pattern.format(word),) for split, word in zip(splits, words, strict=True)}
 
 
-def _glue_files(folder: str) -> dict[str, tuple[str, ...]]:
-    """Return the files of a task of GLUE."""
-    splits = {"train": "train", "validation": "dev", "test": "test"}
-    return {split: (f"{folder}/{word}.tsv",) for split, word in splits.items()}
+def _course(name: str, problem_type: str, columns: Columns, **facts: Any) -> DatasetRow:
+    """Describe a dataset of Stanford's CS 224N."""
+    files = _files(f"{name}-{{}}.csv", "train", "dev", "test-student")
+    return DatasetRow(
+        problem_type, files=files, file_format=COURSE_FORMAT, columns=columns, **facts
+    )
 
 
-def _squad_files(version: str) -> dict[str, tuple[str, ...]]:
-    """Return the files of a version of SQuAD; its test questions are secret."""
-    splits = {"train": "train", "validation": "dev", "test": "test"}
-    return {split: (f"{word}-{version}.json",) for split, word in splits.items()}
+def _glue(folder: str, problem_type: str, columns: Columns, **facts: Any) -> DatasetRow:
+    """Describe a task of GLUE; the copy on the Hub has the same texts, unless it is given."""
+    defaults = {
+        "files": _files(f"{folder}/{{}}.tsv", "train", "dev", "test"),
+        "file_format": GLUE_FORMAT,
+        "hub_id": f"nyu-mll/glue:{folder.replace('-', '').lower()}",
+        "hub_columns": Columns(columns.text, "label", "idx"),
+        "metrics": ("accuracy",),
+        "submission": Submission({"test": folder}, labels=folder in ("QNLI", "RTE")),
+    }
+    return DatasetRow(problem_type, columns=columns, **{**defaults, **facts})
 
 
+def _nli(files: Mapping[str, str], hub_id: str) -> DatasetRow:
+    """Describe JSON lines with two sentences, in the folder of their archive or without it."""
+    return DatasetRow(
+        "classification",
+        labels=INFERENCES,
+        files={split: (path.partition("/")[2], path) for split, path in files.items()},
+        columns=Columns(("sentence1", "sentence2"), "gold_label"),
+        hub_id=hub_id,
+        hub_columns=Columns(("premise", "hypothesis"), "label"),
+        undecided=("-", "-1"),
+    )
+
+
+def _squad(version: str, hub_id: str) -> DatasetRow:
+    """Describe a version of SQuAD; its test questions are secret."""
+    columns = Columns(("question", "context"), "answers", "id")
+    return DatasetRow(
+        "question_answering",
+        files=_files(f"{{}}-{version}.json", "train", "dev", "test"),
+        columns=columns,
+        hub_id=hub_id,
+        hub_columns=columns,
+    )
+
+
+PAIR = ("sentence1", "sentence2")
 DATASETS: dict[str, DatasetRow] = {
-    "sst": DatasetRow(
-        problem_type="classification",
+    "sst": _course(
+        "ids-sst",
+        "classification",
+        Columns(("sentence",), "sentiment", "id"),
         labels=SENTIMENTS,
-        files=_course_files("ids-sst"),
-        file_format=COURSE_FORMAT,
-        columns=Columns(("sentence",), "sentiment", "id"),
         hub_id="SetFit/sst5",
         hub_columns=Columns(("text",), "label"),
     ),
-    "cfimdb": DatasetRow(
-        problem_type="classification",
+    "cfimdb": _course(
+        "ids-cfimdb",
+        "classification",
+        Columns(("sentence",), "sentiment", "id"),
         labels=("negative", "positive"),
-        files=_course_files("ids-cfimdb"),
-        file_format=COURSE_FORMAT,
-        columns=Columns(("sentence",), "sentiment", "id"),
     ),
-    "quora": DatasetRow(
-        problem_type="paraphrase",
-        files=_course_files("quora"),
-        file_format=COURSE_FORMAT,
-        columns=Columns(("sentence1", "sentence2"), "is_duplicate", "id"),
+    "quora": _course(
+        "quora",
+        "paraphrase",
+        Columns(PAIR, "is_duplicate", "id"),
         hub_id="nyu-mll/glue:qqp",
         hub_columns=Columns(("question1", "question2"), "label", "idx"),
     ),
-    "sts": DatasetRow(
-        problem_type="similarity",
+    "sts": _course(
+        "sts",
+        "similarity",
+        Columns(PAIR, "similarity", "id"),
         score_range=(0.0, 5.0),
-        files=_course_files("sts"),
-        file_format=COURSE_FORMAT,
-        columns=Columns(("sentence1", "sentence2"), "similarity", "id"),
         hub_id="nyu-mll/glue:stsb",
-        hub_columns=Columns(("sentence1", "sentence2"), "label", "idx"),
+        hub_columns=Columns(PAIR, "label", "idx"),
     ),
-    "cola": DatasetRow(
-        problem_type="classification",
+    "cola": _glue(
+        "CoLA",
+        "classification",
+        Columns(("sentence",), "label"),
         labels=("unacceptable", "acceptable"),
-        files=_glue_files("CoLA"),
         file_format=replace(GLUE_FORMAT, header=("source", "label", "mark", "sentence")),
-        columns=Columns(("sentence",), "label"),
-        hub_id="nyu-mll/glue:cola",
-        hub_columns=Columns(("sentence",), "label", "idx"),
         metrics=("matthews_correlation",),
-        submission=Submission({"test": "CoLA"}),
     ),
-    "sst2": DatasetRow(
-        problem_type="classification",
-        labels=("negative", "positive"),
-        files=_glue_files("SST-2"),
-        file_format=GLUE_FORMAT,
-        columns=Columns(("sentence",), "label"),
-        hub_id="nyu-mll/glue:sst2",
-        hub_columns=Columns(("sentence",), "label", "idx"),
-        metrics=("accuracy",),
-        submission=Submission({"test": "SST-2"}),
+    "sst2": _glue(
+        "SST-2", "classification", Columns(("sentence",), "label"), labels=("negative", "positive")
     ),
-    "mrpc": DatasetRow(
-        problem_type="paraphrase",
-        files=_glue_files("MRPC"),
-        file_format=GLUE_FORMAT,
-        columns=Columns(("#1 String", "#2 String"), "Quality"),
-        hub_id="nyu-mll/glue:mrpc",
-        hub_columns=Columns(("sentence1", "sentence2"), "label"),
+    "mrpc": _glue(
+        "MRPC",
+        "paraphrase",
+        Columns(("#1 String", "#2 String"), "Quality"),
+        hub_columns=Columns(PAIR, "label"),
         metrics=("f1", "accuracy"),
-        submission=Submission({"test": "MRPC"}),
     ),
-    "qqp": DatasetRow(
-        problem_type="paraphrase",
-        files=_glue_files("QQP"),
-        file_format=GLUE_FORMAT,
-        columns=Columns(("question1", "question2"), "is_duplicate", "id"),
-        hub_id="nyu-mll/glue:qqp",
-        hub_columns=Columns(("question1", "question2"), "label", "idx"),
+    "qqp": _glue(
+        "QQP",
+        "paraphrase",
+        Columns(("question1", "question2"), "is_duplicate", "id"),
         metrics=("f1", "accuracy"),
-        submission=Submission({"test": "QQP"}),
     ),
-    "stsb": DatasetRow(
-        problem_type="similarity",
+    "stsb": _glue(
+        "STS-B",
+        "similarity",
+        Columns(PAIR, "score", "index"),
         score_range=(0.0, 5.0),
-        files=_glue_files("STS-B"),
-        file_format=GLUE_FORMAT,
-        columns=Columns(("sentence1", "sentence2"), "score", "index"),
-        hub_id="nyu-mll/glue:stsb",
-        hub_columns=Columns(("sentence1", "sentence2"), "label", "idx"),
         metrics=("pearson", "spearman"),
-        submission=Submission({"test": "STS-B"}),
     ),
-    "mnli": DatasetRow(
-        problem_type="classification",
+    "mnli": _glue(
+        "MNLI",
+        "classification",
+        Columns(PAIR, "gold_label", "index"),
         labels=INFERENCES,
         files={
             "train": ("MNLI/train.tsv",),
@@ -168,110 +180,59 @@ DATASETS: dict[str, DatasetRow] = {
             # the diagnostic set, which models of MNLI predict
             "test_ax": ("AX/AX.tsv", "AX/test.tsv", "AX.tsv", "diagnostic/diagnostic.tsv"),
         },
-        file_format=GLUE_FORMAT,
-        columns=Columns(("sentence1", "sentence2"), "gold_label", "index"),
-        hub_id="nyu-mll/glue:mnli",
         hub_columns=Columns(("premise", "hypothesis"), "label", "idx"),
         hub_tests={"test_ax": "nyu-mll/glue:ax"},
-        metrics=("accuracy",),
         submission=Submission(
             {"test": "MNLI-m", "test_mismatched": "MNLI-mm", "test_ax": "AX"}, labels=True
         ),
     ),
-    "qnli": DatasetRow(
-        problem_type="classification",
+    "qnli": _glue(
+        "QNLI",
+        "classification",
+        Columns(("question", "sentence"), "label", "index"),
         labels=("entailment", "not_entailment"),
-        files=_glue_files("QNLI"),
-        file_format=GLUE_FORMAT,
-        columns=Columns(("question", "sentence"), "label", "index"),
-        hub_id="nyu-mll/glue:qnli",
-        hub_columns=Columns(("question", "sentence"), "label", "idx"),
-        metrics=("accuracy",),
-        submission=Submission({"test": "QNLI"}, labels=True),
     ),
-    "rte": DatasetRow(
-        problem_type="classification",
+    "rte": _glue(
+        "RTE",
+        "classification",
+        Columns(PAIR, "label", "index"),
         labels=("entailment", "not_entailment"),
-        files=_glue_files("RTE"),
-        file_format=GLUE_FORMAT,
-        columns=Columns(("sentence1", "sentence2"), "label", "index"),
-        hub_id="nyu-mll/glue:rte",
-        hub_columns=Columns(("sentence1", "sentence2"), "label", "idx"),
-        metrics=("accuracy",),
-        submission=Submission({"test": "RTE"}, labels=True),
     ),
-    "wnli": DatasetRow(
-        problem_type="classification",
+    "wnli": _glue(
+        "WNLI",
+        "classification",
+        Columns(PAIR, "label", "index"),
         labels=("not_entailment", "entailment"),
-        files=_glue_files("WNLI"),
-        file_format=GLUE_FORMAT,
-        columns=Columns(("sentence1", "sentence2"), "label", "index"),
-        hub_id="nyu-mll/glue:wnli",
-        hub_columns=Columns(("sentence1", "sentence2"), "label", "idx"),
-        metrics=("accuracy",),
-        submission=Submission({"test": "WNLI"}),
     ),
     # The order of the labels is that of the copies on the Hub; other programs use other orders.
-    "snli": DatasetRow(
-        problem_type="classification",
-        labels=INFERENCES,
-        files={
-            "train": ("snli_1.0_train.jsonl", "snli_1.0/snli_1.0_train.jsonl"),
-            "validation": ("snli_1.0_dev.jsonl", "snli_1.0/snli_1.0_dev.jsonl"),
-            "test": ("snli_1.0_test.jsonl", "snli_1.0/snli_1.0_test.jsonl"),
+    "snli": _nli(
+        {
+            "train": "snli_1.0/snli_1.0_train.jsonl",
+            "validation": "snli_1.0/snli_1.0_dev.jsonl",
+            "test": "snli_1.0/snli_1.0_test.jsonl",
         },
-        columns=Columns(("sentence1", "sentence2"), "gold_label"),
-        hub_id="stanfordnlp/snli",
-        hub_columns=Columns(("premise", "hypothesis"), "label"),
-        undecided=("-", "-1"),
+        "stanfordnlp/snli",
     ),
-    "multi_nli": DatasetRow(
-        problem_type="classification",
-        labels=INFERENCES,
-        files={
-            "train": ("multinli_1.0_train.jsonl", "multinli_1.0/multinli_1.0_train.jsonl"),
-            "validation": (
-                "multinli_1.0_dev_matched.jsonl",
-                "multinli_1.0/multinli_1.0_dev_matched.jsonl",
-            ),
-            "validation_mismatched": (
-                "multinli_1.0_dev_mismatched.jsonl",
-                "multinli_1.0/multinli_1.0_dev_mismatched.jsonl",
-            ),
+    "multi_nli": _nli(
+        {
+            "train": "multinli_1.0/multinli_1.0_train.jsonl",
+            "validation": "multinli_1.0/multinli_1.0_dev_matched.jsonl",
+            "validation_mismatched": "multinli_1.0/multinli_1.0_dev_mismatched.jsonl",
         },
-        columns=Columns(("sentence1", "sentence2"), "gold_label"),
-        hub_id="nyu-mll/multi_nli",
-        hub_columns=Columns(("premise", "hypothesis"), "label"),
-        undecided=("-", "-1"),
+        "nyu-mll/multi_nli",
     ),
     # Tjong Kim Sang and De Meulder 2003, in IOB1 but for one B-MISC after an O in eng.train; the
     # copy on the Hub is in IOB2
     "conll2003": DatasetRow(
         problem_type="token_classification",
-        files={
-            "train": ("eng.train",),
-            "validation": ("eng.testa",),
-            "test": ("eng.testb",),
-        },
+        files=_files("eng.{}", "train", "testa", "testb"),
         columns=Columns(("0",), "3"),
         hub_id="tomaarsen/conll2003",
         hub_columns=Columns(("tokens",), "ner_tags", document="document_id"),
         scheme="iob",
     ),
-    "squad": DatasetRow(
-        problem_type="question_answering",
-        files=_squad_files("v1.1"),
-        columns=Columns(("question", "context"), "answers", "id"),
-        hub_id="rajpurkar/squad",
-        hub_columns=Columns(("question", "context"), "answers", "id"),
-    ),
-    "squad_v2": DatasetRow(
-        problem_type="question_answering",
-        files=_squad_files("v2.0"),
-        columns=Columns(("question", "context"), "answers", "id"),
-        hub_id="rajpurkar/squad_v2",
-        hub_columns=Columns(("question", "context"), "answers", "id"),
-    ),
+    "squad": _squad("v1.1", "rajpurkar/squad"),
+    "squad_v2": _squad("v2.0", "rajpurkar/squad_v2"),
     "sample_sst": DatasetRow(problem_type="classification", labels=SENTIMENTS),
     "sample_quora": DatasetRow(problem_type="paraphrase"),
     "sample_sts": DatasetRow(problem_type="similarity", score_range=(0.0, 5.0)),

@@ -9,7 +9,7 @@ here.
 
 from .data.collators import TaskCollator
 from .data.masking import Masking
-from .data.rows import SomeRows, TextSource
+from .data.rows import TextSource
 from .data.samplers import TaskBatchSampler
 from .data.task_dataset import TaskDataset, spread
 from .data.task_sampling import SamplingArguments
@@ -27,12 +27,10 @@ from .methods.perturbation import SmartConfig
 from .methods.r_drop import RDrop
 from .methods.smart import Smart
 from .problems import PROBLEMS, make_problems
-from .problems.aggregates import aggregates, glue_score
 from .problems.problem import Metric, Problem
-from .reports.glue import GlueFile, missing_files, write_glue_file, write_submission
-from .reports.model_card import plot_history, results_table, write_model_card
+from .reports.glue import GlueFile, missing_files, write_submission
 from .reports.page import report_run, write_report
-from .reports.results import Results, RunFacts, evaluate_run, write_results
+from .reports.results import RunFacts, evaluate_run, write_results
 from .reports.run_card import write_card
 from .runs.arguments import FastTrainingArguments, FinetuneArguments, RunArguments
 from .runs.launch import Program
@@ -73,13 +71,11 @@ __all__ = [
     "Problem",
     "Program",
     "RDrop",
-    "Results",
     "RunArguments",
     "RunFacts",
     "SamplingArguments",
     "Smart",
     "SmartConfig",
-    "SomeRows",
     "Task",
     "TaskBatchSampler",
     "TaskCollator",
@@ -89,7 +85,6 @@ __all__ = [
     "TextSource",
     "WeightAveraging",
     "add_lora",
-    "aggregates",
     "check_arguments",
     "check_types",
     "describe_command",
@@ -98,7 +93,6 @@ __all__ = [
     "evaluate_run",
     "fill_arguments",
     "fingerprint_start",
-    "glue_score",
     "last_complete_checkpoint",
     "load_pretrained",
     "make_problems",
@@ -106,20 +100,16 @@ __all__ = [
     "missing_files",
     "named_errors",
     "parse_recipe",
-    "plot_history",
     "read_settings",
     "readable_errors",
     "reason_of",
     "replaced_when_done",
     "report_run",
-    "results_table",
     "sole_writer",
     "split_argv",
     "split_keys",
     "spread",
     "write_card",
-    "write_glue_file",
-    "write_model_card",
     "write_report",
     "write_results",
     "write_submission",

@@ -7,15 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets_scripts.catalog import DATASETS
-from datasets_scripts.files.values import (
-    Converter,
-    convert_keys,
-    is_number,
-    to_choice,
-    to_count,
-    to_fraction,
-    to_switch,
-)
+from datasets_scripts.files import values
 from datasets_scripts.tasks.task_data import TaskData
 
 SAMPLE_TEXT = "sample_text"
@@ -104,7 +96,7 @@ class CorpusData:
         known = [field.name for field in fields(cls) if field.name != "name"]
         if unknown := sorted(set(mapping) - set(known)):
             raise ValueError(f"{where}: unknown keys {unknown}; known keys: {', '.join(known)}")
-        given = convert_keys(where, mapping, CONVERTERS)
+        given = values.convert_keys(where, mapping, CONVERTERS)
         data = cls(name, **given)
         source = _find_source(data)
         _check_keys(data, source, given)
@@ -214,34 +206,30 @@ def _to_patterns(where: str, value: Any) -> tuple[str, ...]:
 
 
 def _to_share(where: str, value: Any) -> float:
-    if not is_number(value) or not 0 <= value < 1:
+    if not values.is_number(value) or not 0 <= value < 1:
         raise ValueError(f"{where}: expected a fraction in [0, 1), such as 0.05")
     return float(value)
 
 
 def _to_language(where: str, value: Any) -> str:
-    # YAML reads a bare `no` as a boolean
-    if not isinstance(value, str):
-        raise ValueError(  # noqa: TRY004  (a user's value)
-            f"{where}: expected text; quote it if YAML reads it as something else"
-        )
+    text = values.to_text(where, value)
     # the splitter silently treats anything else as English
-    if not LANGUAGE_CODE.fullmatch(value):
+    if not LANGUAGE_CODE.fullmatch(text):
         raise ValueError(
             f"{where}: expected the code of a language in lower case, such as en, de or pt-br; "
             "with sentences: line every line is a sentence, in any language"
         )
-    return value
+    return text
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, values.Converter] = {
     "train_file": _to_patterns,
     "validation_file": _to_patterns,
     "validation_share": _to_share,
-    "documents": to_choice(*DOCUMENTS),
-    "sentences": to_choice(*SENTENCES),
+    "documents": values.to_choice(*DOCUMENTS),
+    "sentences": values.to_choice(*SENTENCES),
     "language": _to_language,
-    "streaming": to_switch,
-    "max_documents": to_count,
-    "max_invalid_fraction": to_fraction,
+    "streaming": values.to_switch,
+    "max_documents": values.to_count,
+    "max_invalid_fraction": values.to_fraction,
 }

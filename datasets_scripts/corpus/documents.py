@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -45,17 +45,6 @@ class Document(NamedTuple):
     position: int  # first byte of the decompressed file; in tables line or row, from 1
     text: str  # empty if it is invalid
     problem: str = ""  # why it is invalid, else empty
-
-
-class Shard(Protocol):
-    """A part of a source that can be read independently."""
-
-    @property
-    def name(self) -> str:
-        """Place of its documents, for messages."""
-
-    def read(self) -> Iterator[Document]:
-        """Read its documents, including invalid ones."""
 
 
 @dataclass(frozen=True)
@@ -148,22 +137,17 @@ def cut_file(
     check_file(path, TEXT_SUFFIXES)
     suffix = find_suffix(path)
     is_plain = suffix in PLAIN_SUFFIXES
+    is_whole = is_compressed(path) or suffix in TABLE_SUFFIXES or (is_plain and documents == "file")
     if suffix in TABLE_SUFFIXES:
         next(read_records(path, (text_column,)))
-    elif suffix == ".parquet":
-        cuts = _cut_row_groups(path, text_column, shard_bytes)
-        return _make_shards(path, cuts, documents, text_column)
-    elif not is_plain:
+    elif suffix not in (*PLAIN_SUFFIXES, ".parquet"):
         _check_json(path, text_column)
-    if is_compressed(path) or suffix in TABLE_SUFFIXES or (is_plain and documents == "file"):
-        return _make_shards(path, [0, sys.maxsize], documents, text_column)
-    cuts = _cut_lines(path, shard_bytes, by_line=not is_plain or documents == "line")
-    return _make_shards(path, cuts, documents, text_column)
-
-
-def _make_shards(
-    path: str, cuts: Sequence[int], documents: str, text_column: str
-) -> list[FileShard]:
+    if suffix == ".parquet":
+        cuts = _cut_row_groups(path, text_column, shard_bytes)
+    elif is_whole:
+        cuts = [0, sys.maxsize]
+    else:
+        cuts = _cut_lines(path, shard_bytes, by_line=not is_plain or documents == "line")
     return [FileShard(path, first, last, documents, text_column) for first, last in pairwise(cuts)]
 
 

@@ -10,11 +10,7 @@ import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from datasets_scripts.tasks.invalid_rows import (
-    InvalidRow,
-    check_invalid_fraction,
-    log_invalid_rows,
-)
+from datasets_scripts.tasks.invalid_rows import InvalidRow, check_invalid_fraction, log_invalid_rows
 
 from .corpus_data import CorpusData
 from .documents import find_lines, warn_of_language

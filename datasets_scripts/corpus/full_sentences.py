@@ -14,11 +14,7 @@ from .tokenized import TokenizedDocuments
 
 
 def pack_sentences(
-    lengths: Callable[[int], Any],
-    order: Iterable[int],
-    *,
-    max_tokens: int,
-    is_across: bool,
+    lengths: Callable[[int], Any], order: Iterable[int], *, max_tokens: int, is_across: bool
 ) -> Iterator[list[Piece]]:
     """Fill rows with consecutive sentences, of at most ``max_tokens`` with [SEP] between documents.
 

@@ -20,12 +20,31 @@ from datasets_scripts.samples.documents import generate_documents
 from datasets_scripts.tasks.loading import load_task
 
 from .corpus_data import SAMPLE_TEXT, CorpusData
-from .documents import PLAIN_SUFFIXES, TEXT_SUFFIXES, Document, Shard, cut_file, to_document
+from .documents import PLAIN_SUFFIXES, TEXT_SUFFIXES, Document, FileShard, cut_file, to_document
 
 logger = logging.getLogger(__name__)
 
 HELD_OUT_SEED = 20181011
 SHARD_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class RowShard:
+    """Rows of a dataset, each a document."""
+
+    name: str  # the dataset and its split
+    rows: datasets.Dataset | datasets.IterableDataset
+    column: str
+    first: int = 0  # from 0
+    last: int | None = None  # exclusive; None for all of them
+
+    def read(self) -> Iterator[Document]:
+        rows = self.rows if self.last is None else self.rows.select(range(self.first, self.last))
+        for number, row in enumerate(rows, start=self.first + 1):
+            yield to_document(number, row.get(self.column), self.column)
+
+
+Shard = FileShard | RowShard  # a part of a source that can be read independently
 
 
 @dataclass(frozen=True)
@@ -44,33 +63,6 @@ class Source:
         return islice(documents, max_documents)
 
 
-@dataclass(frozen=True)
-class TextShard:
-    """Documents in memory."""
-
-    name: str
-    texts: tuple[str, ...]
-
-    def read(self) -> Iterator[Document]:
-        return (Document(number, text) for number, text in enumerate(self.texts, start=1))
-
-
-@dataclass(frozen=True)
-class RowShard:
-    """Rows of a dataset of the Hub, each a document."""
-
-    name: str  # the dataset and its split
-    rows: datasets.Dataset | datasets.IterableDataset  # of a stream all are read
-    column: str
-    first: int = 0  # from 0
-    last: int | None = None  # exclusive; None for a stream
-
-    def read(self) -> Iterator[Document]:
-        rows = self.rows if self.last is None else self.rows.select(range(self.first, self.last))
-        for number, row in enumerate(rows, start=self.first + 1):
-            yield to_document(number, row.get(self.column), self.column)
-
-
 def find_sources(data: CorpusData, cache_dir: str | None) -> dict[str, Source]:
     """Locate the documents of a corpus by split; text of files and streams is not read yet."""
     if data.hub_id is not None:
@@ -81,7 +73,8 @@ def find_sources(data: CorpusData, cache_dir: str | None) -> dict[str, Source]:
     for split, texts in _read_built_in(data, cache_dir).items():
         name, joined = f"{data.dataset}:{split}", "\0".join(texts).encode()
         key = hashlib.sha256(joined).hexdigest()
-        sources[split] = Source(name, key, [TextShard(name, tuple(texts))], len(joined))
+        rows = datasets.Dataset.from_dict({data.text_column: texts})
+        sources[split] = Source(name, key, [RowShard(name, rows, data.text_column)], len(joined))
     return sources
 
 
@@ -185,19 +178,15 @@ def _find_file_sources(data: CorpusData) -> dict[str, Source]:
     sources = {}
     for split, paths in files.items():
         name = paths[0] if len(paths) == 1 else ", ".join(patterns[split] or ())
-        sources[split] = _make_file_source(data, name, paths)
+        shards: list[Shard] = []
+        for path in paths:
+            shards += cut_file(path, data.documents, data.text_column)
+        stats = [Path(path).stat() for path in paths]
+        stamps = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+        key = repr((paths, stamps, data.documents, data.text_column))
+        resolved = tuple(str(Path(path).resolve()) for path in paths)
+        sources[split] = Source(name, key, shards, sum(size for size, _ in stamps), resolved)
     return sources
-
-
-def _make_file_source(data: CorpusData, name: str, paths: list[str]) -> Source:
-    shards: list[Shard] = []
-    for path in paths:
-        shards += cut_file(path, data.documents, data.text_column)
-    stats = [Path(path).stat() for path in paths]
-    stamps = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
-    key = repr((paths, stamps, data.documents, data.text_column))
-    resolved = tuple(str(Path(path).resolve()) for path in paths)
-    return Source(name, key, shards, sum(size for size, _ in stamps), resolved)
 
 
 def _check_formats(data: CorpusData, files: Sequence[str]) -> None:

@@ -12,17 +12,19 @@ from typing import Any, NamedTuple
 import datasets
 import numpy as np
 import pyarrow as pa
+from datasets.exceptions import DatasetGenerationError
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from datasets_scripts.files.builders import LARGE_FILES, build_cached, hash_sources
+from datasets_scripts.files.cache import hash_sources, progress_bars
 from datasets_scripts.files.hub import readable_hub
 
 from .corpus_data import CorpusData
-from .documents import Document, Shard, split_sentences
-from .sources import Source
+from .documents import Document, split_sentences
+from .sources import Shard, Source
 
+LARGE_FILES = 20_000_000  # bytes; smaller ones need neither processes nor a progress bar
 BATCH_DOCUMENTS = 1000
 BATCH_CHARACTERS = 1_000_000
 MAX_SMALL_VOCABULARY = 65_535  # tokens whose ids fit into two bytes
@@ -64,8 +66,7 @@ class TokenizedText(datasets.ArrowBasedBuilder):  # type: ignore[misc]
         return datasets.DatasetInfo(features=datasets.Features(features))
 
     def _split_generators(
-        self,
-        dl_manager: datasets.DownloadManager,
+        self, dl_manager: datasets.DownloadManager
     ) -> list[datasets.SplitGenerator]:
         return [datasets.SplitGenerator(name="train", gen_kwargs={"shards": self.source.shards})]
 
@@ -107,11 +108,19 @@ def build_tokens(
     # the first documents can only be found by reading in order
     processes = 1 if data.max_documents else min(processes, len(source.shards))
     where = f"{data.where}: dataset {data.hub_id!r}"
-    with readable_hub(where) if data.hub_id else nullcontext(), _one_thread_each(processes):
-        built = build_cached(
-            builder, is_large=is_large, num_proc=processes if processes > 1 else None
-        )
-    return built["train"]
+    with (
+        readable_hub(where) if data.hub_id else nullcontext(),
+        _one_thread_each(processes),
+        progress_bars(shown=is_large),
+    ):
+        try:
+            builder.download_and_prepare(num_proc=processes if processes > 1 else None)
+        except DatasetGenerationError as error:
+            # the reader's own message is the useful one
+            if isinstance(error.__cause__, ValueError | OSError):
+                raise error.__cause__ from None
+            raise
+        return builder.as_dataset()["train"]
 
 
 def describe_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -144,9 +153,7 @@ def _one_thread_each(processes: int) -> Iterator[None]:
             del os.environ[name]
 
 
-def _batch(
-    documents: Iterable[tuple[str, Document]],
-) -> Iterator[list[tuple[str, Document]]]:
+def _batch(documents: Iterable[tuple[str, Document]]) -> Iterator[list[tuple[str, Document]]]:
     """Split documents into batches of two or more."""
     batch: list[tuple[str, Document]] = []
     size = 0

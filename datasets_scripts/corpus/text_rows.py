@@ -142,6 +142,11 @@ def make_text_rows(
             f"{held_out if documents.split == 'validation' else ''}add documents, check what the "
             "key 'documents' takes for one (blank_line, file or line), or learn masked tokens alone"
         )
+    special_ids = (tokenizer.cls_token_id, tokenizer.sep_token_id)
+    if None in special_ids:
+        raise ValueError(
+            f"{name}: the tokenizer has no [CLS] or no [SEP]; use that of a BERT model"
+        )
     room = max_length - special
     planner: Planner = SentencePlanner(documents, room, packing == "full_sentences", seed)
     if has_pairs:
@@ -150,7 +155,7 @@ def make_text_rows(
         documents,
         planner,
         has_pairs=has_pairs,
-        special_ids=_find_special_ids(tokenizer, name),
+        special_ids=special_ids,
         room=room,
         seed=seed,
     )
@@ -184,12 +189,3 @@ def _check_share(facts: Mapping[str, int | float], name: str, *, balanced_pairs:
         )
     if share > MANY_RANDOM + 1 / math.sqrt(rows):
         logger.warning("%s: %.0f%% of the pairs are random: %s", name, 100 * share, advice)
-
-
-def _find_special_ids(tokenizer: PreTrainedTokenizerBase, name: str) -> tuple[int, int]:
-    ids = (tokenizer.cls_token_id, tokenizer.sep_token_id)
-    if None in ids:
-        raise ValueError(
-            f"{name}: the tokenizer has no [CLS] or no [SEP]; use that of a BERT model"
-        )
-    return ids

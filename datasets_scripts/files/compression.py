@@ -43,7 +43,8 @@ def open_bytes(path: str) -> Iterator[IO[bytes]]:
     """Open a file for reading its decompressed content."""
     suffix = Path(path).suffix.lower()
     try:
-        with OPENERS.get(suffix, _open_plain)(path) as file:
+        opener = OPENERS.get(suffix)
+        with opener(path) if opener else Path(path).open("rb") as file:
             yield file
     except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
         if not is_compressed(path) or isinstance(error, FileNotFoundError | PermissionError):
@@ -64,7 +65,3 @@ def open_text(path: str, newline: str | None = None) -> Iterator[TextIOWrapper]:
         raise ValueError(
             f"{path}: the file is not UTF-8 ({error.reason}); save it with that encoding"
         ) from error
-
-
-def _open_plain(path: str) -> IO[bytes]:
-    return Path(path).open("rb")

@@ -67,13 +67,6 @@ def split_hub_id(hub_id: str) -> tuple[str, str | None]:
     return path, config or None
 
 
-def class_names(rows: datasets.Dataset, column: str | None) -> tuple[str, ...] | None:
-    """Return the names of the classes that a column of numbers, or lists of them, declares."""
-    feature = rows.features.get(column)
-    names = getattr(getattr(feature, "feature", feature), "names", None)
-    return None if names is None else tuple(names)
-
-
 def _check_columns(where: str, split: str, rows: datasets.Dataset, columns: Sequence[str]) -> None:
     if missing := [column for column in columns if column not in rows.column_names]:
         raise ValueError(

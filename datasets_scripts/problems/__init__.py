@@ -6,27 +6,27 @@ share), ``tag_schemes`` and ``tag_encoding`` (tags), ``windows`` (passages of qu
 
 from .classification import ClassificationFormat
 from .contrastive import ContrastiveFormat
-from .corpus_text import CorpusText
 from .paraphrase import ParaphraseFormat
 from .question_answering import QuestionFormat
 from .row_format import RowFormat
 from .similarity import SimilarityFormat
 from .token_classification import TagFormat
 
-FORMATS: dict[str, type[RowFormat] | type[CorpusText]] = {
+# None: the rows are made from a corpus, by `make_text_rows`.
+FORMATS: dict[str, type[RowFormat] | None] = {
     "classification": ClassificationFormat,
     "paraphrase": ParaphraseFormat,
     "similarity": SimilarityFormat,
     "contrastive": ContrastiveFormat,
     "token_classification": TagFormat,
     "question_answering": QuestionFormat,
-    "masked_lm": CorpusText,
-    "next_sentence": CorpusText,
-    "pretraining": CorpusText,
+    "masked_lm": None,
+    "next_sentence": None,
+    "pretraining": None,
 }
 # Those whose rows are read one by one.
 ROW_FORMATS: dict[str, type[RowFormat]] = {
-    name: kind for name, kind in FORMATS.items() if issubclass(kind, RowFormat)
+    name: kind for name, kind in FORMATS.items() if kind is not None
 }
 
 __all__ = ["FORMATS", "ROW_FORMATS", "RowFormat"]

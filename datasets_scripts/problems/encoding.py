@@ -7,7 +7,9 @@ from typing import Any
 import datasets
 from transformers import PreTrainedTokenizerBase
 
-from datasets_scripts.files.progress import progress_bars
+from datasets_scripts.files.cache import progress_bars
+
+from .row_format import make_features
 
 PAIR_ENCODINGS = ("joint", "separate")
 LONG_MAP = 20_000  # rows; fewer are encoded before a progress bar is of use
@@ -80,15 +82,14 @@ def tokenize_rows(
         return rows.map(
             _encode_separate if is_separate else _encode_joint,
             batched=True,
-            fn_kwargs={
-                "tokenizer": tokenizer,
-                "max_length": max_length,
-                "truncation": truncation,
-            },
+            fn_kwargs={"tokenizer": tokenizer, "max_length": max_length, "truncation": truncation},
             remove_columns=[name for name in rows.column_names if name != "id"],
-            features=_make_features(
-                is_separate=is_separate,
-                label_type=label_type if "label" in rows.column_names else None,
+            features=make_features(
+                id="string",
+                input_ids=[["int32"]] if is_separate else ["int32"],
+                token_type_ids=[["int8"]] if is_separate else ["int8"],
+                length="int32",
+                **({"labels": label_type} if "label" in rows.column_names else {}),
             ),
             desc="encode",
         )
@@ -122,20 +123,6 @@ def choose_tokens(special: Sequence[int], max_length: int, head_share: float) ->
         head = round(head_share * size)
         dropped.update(text[head : len(text) - (size - head)])
     return [place for place in places if place not in dropped]
-
-
-def _make_features(*, is_separate: bool, label_type: str | None) -> datasets.Features:
-    ids = datasets.List(datasets.Value("int32"))
-    types = datasets.List(datasets.Value("int8"))
-    features = {
-        "id": datasets.Value("string"),
-        "input_ids": datasets.List(ids) if is_separate else ids,
-        "token_type_ids": datasets.List(types) if is_separate else types,
-        "length": datasets.Value("int32"),
-    }
-    if label_type is not None:
-        features["labels"] = datasets.Value(label_type)
-    return datasets.Features(features)
 
 
 def _encode_joint(

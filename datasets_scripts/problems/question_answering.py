@@ -17,15 +17,7 @@ from datasets_scripts.files.readers import PLAIN_FORMAT, FileFormat, Record
 from datasets_scripts.files.splits import is_test
 from datasets_scripts.files.squad import ANSWER_COLUMN, SQUAD_SUFFIXES, read_squad
 
-from .row_format import (
-    Row,
-    RowFormat,
-    add_id,
-    find_text_problem,
-    make_features,
-    normalize_value,
-    text_or_empty,
-)
+from .row_format import Row, RowFormat, add_id, make_features
 from .windows import WindowSizes, encode_questions
 
 logger = logging.getLogger(__name__)
@@ -55,25 +47,21 @@ class QuestionFormat(RowFormat):
             id="string",
             sentence1="string",
             sentence2="string",
-            answers=datasets.List(datasets.Value("string")),
-            answer_starts=datasets.List(datasets.Value("int32")),
-            label="int64",
-            moved="int32",
+            answers=["string"],
+            answer_starts=["int32"],  # in characters, as many as answers
+            label="int64",  # 1 with an answer, 0 without, None if unknown
+            moved="int32",  # answers that are not at their start, but elsewhere in the passage
+            line="int64",
+            problem="string",
         )
 
     def read(
-        self,
-        path: str,
-        split: str,
-        file_format: FileFormat = PLAIN_FORMAT,
+        self, path: str, split: str, file_format: FileFormat = PLAIN_FORMAT
     ) -> Iterator[Record]:
         return read_squad(path, self.required_columns(split))
 
     def to_row(self, record: Record, number: int, split: str) -> Row:
-        texts = [record.values.get(column) for column in self.text_columns]
-        question, passage = map(text_or_empty, texts)
-        row_id = normalize_value(record.values.get(self.id_column or "id"))
-        problem = record.problem or find_text_problem(self.text_columns, texts)
+        (question, passage), row_id, problem = self.read_texts(record)
         row: Row = {"answers": [], "answer_starts": [], "label": None, "moved": 0}
         if not problem:
             try:
@@ -97,7 +85,7 @@ class QuestionFormat(RowFormat):
                 "lack them"
             )
         if is_unanswered:
-            rows = rows.map(lambda _: {"label": None}, features=rows.features)
+            rows = _replace_column(rows, "label", [None] * len(rows))
         seen: set[str] = set()
         problems = []
         for row_id, problem in zip(rows["id"][:], rows["problem"][:], strict=True):
@@ -105,7 +93,7 @@ class QuestionFormat(RowFormat):
             seen.add(row_id)
         if problems == rows["problem"][:]:
             return rows
-        return rows.remove_columns("problem").add_column("problem", problems)
+        return _replace_column(rows, "problem", problems)
 
     def count(self, where: str, valid: datasets.Dataset, drawn: datasets.Dataset) -> dict[str, int]:
         moved = sum(valid["moved"])
@@ -154,6 +142,10 @@ class QuestionFormat(RowFormat):
         }
 
 
+def _replace_column(rows: datasets.Dataset, name: str, values: list[Any]) -> datasets.Dataset:
+    return rows.remove_columns(name).add_column(name, values, feature=rows.features[name])
+
+
 def find_answer(passage: str, text: str, start: int) -> int:
     """Return where an answer begins in its passage: at ``start``, else its nearest occurrence."""
     if not text.strip():
@@ -182,13 +174,9 @@ def _list_answers(given: Any) -> list[tuple[str, int]] | None:
             pairs = [(answer["text"], answer["answer_start"]) for answer in given]
     except (TypeError, KeyError, ValueError):
         pairs = [(None, None)]
-    if not all(isinstance(text, str) and _is_position(start) for text, start in pairs):
+    if not all(isinstance(text, str) and type(start) is int for text, start in pairs):
         raise ValueError(
             "answers are neither a list of {text, answer_start} nor a mapping of two lists, text "
             "and answer_start"
         )
     return [(text, int(start)) for text, start in pairs]
-
-
-def _is_position(start: Any) -> bool:
-    return isinstance(start, int) and not isinstance(start, bool)

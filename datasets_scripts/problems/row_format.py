@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import datasets
 import numpy as np
@@ -16,25 +16,34 @@ from datasets_scripts.files.splits import is_test
 Row = dict[str, Any]
 
 
-class RowSource(Protocol):
-    """The rows of a split before they are converted."""
+@dataclass(frozen=True)
+class RowSource:
+    """The rows of a split before they are converted: a file, or a dataset."""
 
-    @property
-    def name(self) -> str:
-        """Path of the file, or ``hub_id:split``, for messages."""
-
-    @property
-    def path(self) -> str | None:
-        """Path of the file; None for the Hub."""
+    name: str  # path of the file, or ``hub_id:split``
+    split: str
+    file_format: FileFormat = PLAIN_FORMAT
+    rows: datasets.Dataset | None = None  # of the Hub or a sample; None for a file
 
     def read(self, row_format: "RowFormat") -> Iterator[Record]:
-        """Read the records."""
+        """Read the records, including invalid ones."""
+        if self.rows is None:
+            return row_format.read(self.name, self.split, self.file_format)
+        names = self.class_names(row_format)
+        return (row_format.from_hub(*row, names) for row in enumerate(self.rows))
 
     def labels(self, row_format: "RowFormat") -> Iterable[Any]:
-        """Return the distinct labels, or all of them, as they are written."""
+        """Return the distinct labels of a dataset, or all of a file, as they are written."""
+        column = str(row_format.label_column)
+        if self.rows is None:
+            return (record.values.get(column) for record in self.read(row_format))
+        return self.rows.unique(column)
 
     def class_names(self, row_format: "RowFormat") -> tuple[str, ...] | None:
-        """Return the names of the classes, if the source declares them."""
+        """Return the names of the classes, or of tags, that the label column declares."""
+        feature = None if self.rows is None else self.rows.features.get(row_format.label_column)
+        names = getattr(getattr(feature, "feature", feature), "names", None)
+        return None if names is None else tuple(names)
 
 
 @dataclass(frozen=True)
@@ -58,8 +67,6 @@ class RowFormat(ABC):
     undecided: tuple[str, ...] = ()
 
     problem_type: ClassVar[str]
-    # Whether the rows are made from running text, without a file of rows.
-    reads_corpus: ClassVar[bool] = False
     text_counts: ClassVar[tuple[int, ...]]
     # Whether rows can be drawn and counted by class.
     has_classes: ClassVar[bool] = False
@@ -112,6 +119,13 @@ class RowFormat(ABC):
     def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
         """Tokenize rows; padding and masks are left to the collator."""
 
+    def read_texts(self, record: Record) -> tuple[list[str], str, str]:
+        """Return the texts of a record, empty where they are none, its id, and what is wrong."""
+        given = [record.values.get(column) for column in self.text_columns]
+        row_id = normalize_value(record.values.get(self.id_column or "id"))
+        texts = [text if isinstance(text, str) else "" for text in given]
+        return texts, row_id, record.problem or _find_text_problem(self.text_columns, given)
+
     def required_columns(self, split: str) -> tuple[str, ...]:
         """Return the columns that a split must have; test rows need no label."""
         label = () if is_test(split) or self.label_column is None else (self.label_column,)
@@ -153,12 +167,7 @@ class RowFormat(ABC):
         """
         return rows
 
-    def count(
-        self,
-        where: str,
-        valid: datasets.Dataset,
-        drawn: datasets.Dataset,
-    ) -> dict[str, int]:
+    def count(self, where: str, valid: datasets.Dataset, drawn: datasets.Dataset) -> dict[str, int]:
         """Count facts about a split that only this problem type has.
 
         Args:
@@ -219,17 +228,12 @@ def is_numeral(text: str) -> bool:
         return False
 
 
-def text_or_empty(value: Any) -> str:
-    """Return a text, or an empty one for any other value."""
-    return value if isinstance(value, str) else ""
-
-
 def add_id(problem: str, row_id: str) -> str:
     """Add the id of a row, if it has one, to its problem, if it has one."""
     return f"{problem} (id {row_id})" if problem and row_id else problem
 
 
-def find_text_problem(columns: tuple[str, ...], texts: list[Any]) -> str:
+def _find_text_problem(columns: tuple[str, ...], texts: list[Any]) -> str:
     """Return what is wrong with the texts of a row; empty if they are valid."""
     for column, text in zip(columns, texts, strict=True):
         if text is None or (isinstance(text, str) and not text.strip()):
@@ -239,12 +243,12 @@ def find_text_problem(columns: tuple[str, ...], texts: list[Any]) -> str:
     return ""
 
 
-def make_features(**types: str | datasets.List) -> datasets.Features:
-    """Make the features of rows; ``line`` and ``problem`` are added."""
-    columns = {**types, "line": "int64", "problem": "string"}
-    return datasets.Features(
-        {
-            name: datasets.Value(kind) if isinstance(kind, str) else kind
-            for name, kind in columns.items()
-        }
-    )
+def make_features(**types: Any) -> datasets.Features:
+    """Make features of the names of types; a list with one is a list of any length."""
+    return datasets.Features({name: _make_feature(kind) for name, kind in types.items()})
+
+
+def _make_feature(kind: Any) -> Any:
+    if isinstance(kind, list):
+        return datasets.List(_make_feature(kind[0]))
+    return datasets.Value(kind) if isinstance(kind, str) else kind

@@ -7,26 +7,11 @@ from typing import Any
 
 import datasets
 
-from datasets_scripts.files.readers import (
-    PLAIN_FORMAT,
-    FileFormat,
-    Record,
-    read_records,
-    shorten,
-)
+from datasets_scripts.files.readers import PLAIN_FORMAT, FileFormat, Record, read_records, shorten
 from datasets_scripts.files.splits import is_test
 
 from .encoding import encode_rows
-from .row_format import (
-    Row,
-    RowFormat,
-    add_id,
-    find_text_problem,
-    is_numeral,
-    make_features,
-    normalize_value,
-    text_or_empty,
-)
+from .row_format import Row, RowFormat, add_id, is_numeral, make_features, normalize_value
 
 UNDECIDED = "undecided"  # the problem of a row on which the annotators did not agree
 
@@ -45,7 +30,9 @@ class SentenceFormat(RowFormat):
     @property
     def features(self) -> datasets.Features:
         sentences = dict.fromkeys(self._sentence_names(), "string")
-        return make_features(id="string", **sentences, label=self.row_type)
+        return make_features(
+            id="string", **sentences, label=self.row_type, line="int64", problem="string"
+        )
 
     def read(
         self, path: str, split: str, file_format: FileFormat = PLAIN_FORMAT
@@ -55,14 +42,12 @@ class SentenceFormat(RowFormat):
         return read_records(path, self.required_columns(split), file_format=file_format)
 
     def to_row(self, record: Record, number: int, split: str) -> Row:
-        texts = [record.values.get(column) for column in self.text_columns]
-        row_id = normalize_value(record.values.get(self.id_column or "id"))
+        texts, row_id, text_problem = self.read_texts(record)
         label, problem = self._find_label(record, split)
-        text_problem = find_text_problem(self.text_columns, texts)
         if problem != UNDECIDED:
             problem = record.problem or ", ".join(filter(None, (text_problem, problem)))
             problem = add_id(problem, row_id)
-        sentences = [text_or_empty(text).strip() for text in texts]
+        sentences = [text.strip() for text in texts]
         return {
             "id": row_id or str(number),
             **dict(zip(self._sentence_names(), sentences, strict=True)),
@@ -89,16 +74,13 @@ class SentenceFormat(RowFormat):
         if text in self.undecided:
             return None, UNDECIDED
         try:
-            return self._parse_given(text), ""
+            if text:
+                return self.parse_label(text), ""
+            problem = "no label"
         except ValueError as error:
-            # GLUE writes -1 where the label of a test row is kept secret
-            is_secret = is_test(split) and text in {"", "-1"}
-            return None, "" if is_secret else str(error)
-
-    def _parse_given(self, text: str) -> float | int:
-        if not text:
-            raise ValueError("no label")
-        return self.parse_label(text)
+            problem = str(error)
+        # GLUE writes -1 where the label of a test row is kept secret
+        return None, "" if is_test(split) and text in {"", "-1"} else problem
 
 
 def parse_number(text: str) -> float:

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import datasets
 from transformers import PreTrainedTokenizerBase
 
+from .row_format import make_features
+
 # of a token without a label, and of a word with an unknown tag
 IGNORED_LABEL, UNKNOWN_LABEL = -100, -1
 TOKENIZED_SENTENCES = 1000
@@ -84,7 +86,7 @@ def encode_tagged(
     tags = rows["tags"][:] if "tags" in rows.column_names else None
     documents = rows["document"][:]
     names, words = rows["id"][:], rows["words"][:]
-    columns: dict[str, list[Any]] = {name: [] for name in _features()}
+    encoded: list[dict[str, Any]] = []
     for number, sentence in enumerate(pieces):
         known = [UNKNOWN_LABEL] * len(sentence) if tags is None else tags[number]
         for window in cut_windows([len(word) for word in sentence], room):
@@ -92,28 +94,30 @@ def encode_tagged(
             is_whole = window.end - window.start == len(sentence)
             free = room - len(ids) if document_context and is_whole else 0
             before, after = _find_context(pieces, documents, number, free)
-            ids = [*before, *ids, *after]
-            labels = [IGNORED_LABEL] * len(before) + labels + [IGNORED_LABEL] * len(after)
-            columns["id"].append(names[number])
-            columns["sentence"].append(number)
-            columns["words"].append(words[number][window.first : window.last])
-            columns["input_ids"].append([tokenizer.cls_token_id, *ids, tokenizer.sep_token_id])
-            columns["token_type_ids"].append([0] * (len(ids) + 2))
-            columns["length"].append(len(ids) + 2)
-            columns["labels"].append([IGNORED_LABEL, *labels, IGNORED_LABEL])
-    return datasets.Dataset.from_dict(columns, datasets.Features(_features()))
-
-
-def _features() -> dict[str, Any]:
-    return {
-        "id": datasets.Value("string"),
-        "sentence": datasets.Value("int64"),
-        "words": datasets.List(datasets.Value("string")),
-        "input_ids": datasets.List(datasets.Value("int32")),
-        "token_type_ids": datasets.List(datasets.Value("int8")),
-        "length": datasets.Value("int32"),
-        "labels": datasets.List(datasets.Value("int16")),
-    }
+            ids = [tokenizer.cls_token_id, *before, *ids, *after, tokenizer.sep_token_id]
+            left, right = [IGNORED_LABEL] * (1 + len(before)), [IGNORED_LABEL] * (1 + len(after))
+            encoded.append(
+                {
+                    "id": names[number],
+                    "sentence": number,
+                    "words": words[number][window.first : window.last],
+                    "input_ids": ids,
+                    "token_type_ids": [0] * len(ids),
+                    "length": len(ids),
+                    "labels": [*left, *labels, *right],
+                }
+            )
+    features = make_features(
+        id="string",
+        sentence="int64",
+        words=["string"],
+        input_ids=["int32"],
+        token_type_ids=["int8"],
+        length="int32",
+        labels=["int16"],
+    )
+    columns = {name: [row[name] for row in encoded] for name in features}
+    return datasets.Dataset.from_dict(columns, features)
 
 
 def _tokenize(
@@ -158,21 +162,9 @@ def _find_context(
     """Return tokens of whole words before and after a sentence in its document."""
     before = _nearest(pieces, documents, number, -1, room)
     after = _nearest(pieces, documents, number, 1, room)
-    half = room // 2
-    left = max(half, room - sum(map(len, after)))
-    kept: list[list[int]] = []
-    used = 0
-    for word in before:
-        if used + len(word) > left:
-            break
-        kept.append(word)
-        used += len(word)
-    rest: list[int] = []
-    for word in after:
-        if used + len(rest) + len(word) > room:
-            break
-        rest += word
-    return [token for word in reversed(kept) for token in word], rest
+    kept = _take(before, max(room // 2, room - sum(map(len, after))))
+    rest = _take(after, room - sum(map(len, kept)))
+    return list(chain.from_iterable(reversed(kept))), list(chain.from_iterable(rest))
 
 
 def _nearest(
@@ -180,14 +172,15 @@ def _nearest(
 ) -> list[list[int]]:
     """List words of the neighbors on one side, the nearest first, up to the room."""
     nearest: list[list[int]] = []
-    used = 0
-    other = number + step
+    used, other = 0, number + step
     while 0 <= other < len(pieces) and documents[other] == documents[number] and used < room:
-        words = pieces[other] if step > 0 else pieces[other][::-1]
-        for word in words:
-            if used + len(word) > room:
-                return nearest
-            nearest.append(word)
-            used += len(word)
+        nearest += pieces[other][::step]
+        used += sum(map(len, pieces[other]))
         other += step
-    return nearest
+    return _take(nearest, room)
+
+
+def _take(words: list[list[int]], room: int) -> list[list[int]]:
+    """Return the first words, up to one that does not fit; every word has a token."""
+    ends = accumulate(map(len, words))
+    return [word for word, end in zip(words, ends, strict=True) if end <= room]

@@ -33,13 +33,7 @@ class TagFormat(RowFormat):
 
     problem_type = "token_classification"
     text_counts = (0, 1)
-    own_keys = (
-        "label_column",
-        "labels",
-        "scheme",
-        "document_column",
-        "document_context",
-    )
+    own_keys = ("label_column", "labels", "scheme", "document_column", "document_context")
     required_keys = ()
     file_suffixes = None
     label_name = "tags"
@@ -48,9 +42,11 @@ class TagFormat(RowFormat):
     def features(self) -> datasets.Features:
         return make_features(
             id="string",
-            words=datasets.List(datasets.Value("string")),
-            tags=datasets.List(datasets.Value("int64")),
+            words=["string"],
+            tags=["int64"],
             document="int64",
+            line="int64",
+            problem="string",
         )
 
     @property
@@ -61,10 +57,7 @@ class TagFormat(RowFormat):
         return self.labels or ("O", "B-X")
 
     def read(
-        self,
-        path: str,
-        split: str,
-        file_format: FileFormat = PLAIN_FORMAT,
+        self, path: str, split: str, file_format: FileFormat = PLAIN_FORMAT
     ) -> Iterator[Record]:
         if find_suffix(path) in RECORD_SUFFIXES:
             for number, record in enumerate(read_records(path, self.required_columns(split))):
@@ -73,18 +66,11 @@ class TagFormat(RowFormat):
         word, tag = self._columns("0", "-1")
         has_tags = not is_test(split) or count_columns(path) >= self.num_columns
         for record in read_conll(path, (word, tag) if has_tags else (word,)):
-            yield (
-                record
-                if record.problem
-                else replace(
-                    record,
-                    values={
-                        "words": record.values[word],
-                        "tags": record.values[tag] if has_tags else None,
-                        "document": record.values["document"],
-                    },
-                )
-            )
+            values = record.values
+            if not record.problem:
+                tags = values[tag] if has_tags else None
+                values = {"words": values[word], "tags": tags, "document": values["document"]}
+            yield replace(record, values=values)
 
     def required_columns(self, split: str) -> tuple[str, ...]:
         word, tag = self._columns("tokens", "tags")
@@ -98,7 +84,7 @@ class TagFormat(RowFormat):
         return self._check_lists(Record(number + 1, values), number)
 
     def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:
-        paths = [source.path for source in sources.values() if source.path is not None]
+        paths = [source.name for source in sources.values() if source.rows is None]
         conll = [path for path in paths if find_suffix(path) not in RECORD_SUFFIXES]
         counted = replace(self, num_columns=count_columns(conll[0])) if conll else self
         tags: dict[str, set[str]] = {split: set() for split in sources}

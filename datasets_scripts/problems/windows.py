@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from datasets_scripts.files.progress import progress_bars
+from datasets_scripts.files.cache import progress_bars
+
+from .row_format import make_features
 
 LONG_MAP = 5_000  # questions; fewer are encoded before a progress bar is of use
 BATCH = 200  # questions tokenized together, so that a shared passage is tokenized once
@@ -132,25 +134,20 @@ def _context(tokens: NDArray[np.int64], window: Span) -> NDArray[np.float64]:
 
 
 def _make_features(*, is_labeled: bool) -> datasets.Features:
-    number, numbers = datasets.Value("int32"), datasets.List(datasets.Value("int32"))
-    features = {
-        "id": datasets.Value("string"),
-        "input_ids": numbers,
-        "token_type_ids": datasets.List(datasets.Value("int8")),
-        "length": number,
-        "passage": datasets.Value("string"),
-        "passage_start": number,
-        "first_token": number,
-        "token_starts": numbers,
-        "token_ends": numbers,
-        "owned": numbers,
-    }
-    if is_labeled:
-        features |= {
-            "labels": datasets.List(datasets.Value("int32"), length=2),
-            "answers": datasets.List(datasets.Value("string")),
-        }
-    return datasets.Features(features)
+    labels = {"labels": datasets.List(datasets.Value("int32"), length=2), "answers": ["string"]}
+    return make_features(
+        id="string",
+        input_ids=["int32"],
+        token_type_ids=["int8"],
+        length="int32",
+        passage="string",
+        passage_start="int32",
+        first_token="int32",  # noqa: S106  (no password)
+        token_starts=["int32"],
+        token_ends=["int32"],
+        owned=["int32"],
+        **(labels if is_labeled else {}),
+    )
 
 
 def _encode_batch(

@@ -33,18 +33,14 @@ def generate_documents(seed: int = SEED) -> dict[str, list[str]]:
     for split, size in SIZES.items():
         documents: list[str] = []
         while len(documents) < size:
-            story = _draw_story(rng)
+            chief, helper = rng.sample(words.NAMES, 2)
+            story = _Story(rng.choice(words.THEMES), chief, helper, rng.choice(words.TOWNS))
             subject = (story.theme.place, frozenset((story.chief, story.helper)))
             if subject not in seen:
                 seen.add(subject)
                 documents.append("\n".join(_tell(rng, story)))
         splits[split] = documents
     return splits
-
-
-def _draw_story(rng: random.Random) -> _Story:
-    chief, helper = rng.sample(words.NAMES, 2)
-    return _Story(rng.choice(words.THEMES), chief, helper, rng.choice(words.TOWNS))
 
 
 def _tell(rng: random.Random, story: _Story) -> list[str]:

@@ -9,15 +9,15 @@ from typing import Any
 import datasets
 from numpy.typing import NDArray
 
-from datasets_scripts.files.builders import build_file_rows
 from datasets_scripts.files.hub import read_hub
-from datasets_scripts.files.splits import is_test
+from datasets_scripts.files.readers import check_file
 from datasets_scripts.problems import ROW_FORMATS, RowFormat
+from datasets_scripts.problems.row_format import RowSource
 from datasets_scripts.problems.sentences import UNDECIDED
 from datasets_scripts.samples.task_rows import generate_rows
 
+from .building import build_rows
 from .invalid_rows import InvalidRow, check_invalid_fraction, log_invalid_rows
-from .row_sources import FileSource, HubSource
 from .sampling import describe_rows, sample_rows
 from .task_data import TaskData
 
@@ -140,12 +140,15 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
             rows, or a class has no rows although its size determines the others'.
         OSError: If a file is missing or the Hub cannot be reached.
     """
-    row_format, rows = _read_rows(data, None if cache_dir is None else str(cache_dir))
+    row_format = make_format(data)
+    sources = _find_sources(data, row_format, None if cache_dir is None else str(cache_dir))
+    row_format = row_format.resolve(f"task {data.name!r}", sources)
     splits: dict[str, datasets.Dataset] = {}
     facts: dict[str, Facts] = {}
     invalid: list[InvalidRow] = []
-    for split, split_rows in rows.items():
-        splits[split], facts[split], skipped = _load_split(data, row_format, split, split_rows)
+    for split, source in sources.items():
+        rows = build_rows(source, row_format, cache_dir)
+        splits[split], facts[split], skipped = _load_split(data, row_format, source, rows)
         invalid += skipped
     log_invalid_rows(f"task {data.name!r}", invalid)
     return LoadedTask(data.name, row_format, splits, invalid, facts, _fingerprint(splits))
@@ -157,62 +160,41 @@ def make_format(data: TaskData, **changes: Any) -> RowFormat:
     keys = {field.name for field in fields(kind)} & {field.name for field in fields(data)}
     given = {key: getattr(data, key) for key in keys}
     given["text_columns"] = data.text_columns or ()
-    return kind(**{**given, "undecided": data.undecided, **changes})
+    return kind(**{**given, "undecided": data.built_in.undecided, **changes})
 
 
-def _read_rows(
-    data: TaskData, cache_dir: str | None
-) -> tuple[RowFormat, dict[str, datasets.Dataset]]:
-    """Read every row of a task, including invalid ones."""
-    row_format, owner = make_format(data), f"task {data.name!r}"
-    if data.hub_id is not None:
-        fetched = read_hub(
-            owner,
+def _find_sources(
+    data: TaskData, row_format: RowFormat, cache_dir: str | None
+) -> dict[str, RowSource]:
+    """Return the source of each split."""
+    if data.files:
+        for path in data.files.values():
+            check_file(path, row_format.file_suffixes)
+        file_format = data.built_in.file_format
+        return {split: RowSource(path, split, file_format) for split, path in data.files.items()}
+    if data.hub_id is None:
+        samples = generate_rows(str(data.dataset))
+        splits = {split: datasets.Dataset.from_list(rows) for split, rows in samples.items()}
+    else:
+        splits = read_hub(
+            f"task {data.name!r}",
             data.hub_id,
             row_format.required_columns,
-            extra_tests=data.hub_tests,
+            extra_tests=data.built_in.hub_tests,
             cache_dir=cache_dir,
         )
-        hub = {
-            split: HubSource(f"{data.hub_id}:{split}", split, rows)
-            for split, rows in fetched.items()
-        }
-        resolved = row_format.resolve(owner, hub)
-        return resolved, {split: source.convert(resolved) for split, source in hub.items()}
-    if not data.files:
-        return row_format, _sample_task(str(data.dataset), row_format)
-    files = {split: FileSource(path, split, data.file_format) for split, path in data.files.items()}
-    resolved = row_format.resolve(owner, files)
-    return resolved, build_file_rows(
-        data.files,
-        resolved,
-        suffixes=resolved.file_suffixes,
-        file_format=data.file_format,
-        cache_dir=cache_dir,
-    )
-
-
-def _sample_task(dataset: str, row_format: RowFormat) -> dict[str, datasets.Dataset]:
-    """Generate the rows of a sample in memory."""
-    splits = {}
-    for split, rows in generate_rows(dataset).items():
-        complete = [
-            {"id": str(number), **row, "line": number + 1, "problem": ""}
-            for number, row in enumerate(rows)
-        ]
-        splits[split] = datasets.Dataset.from_list(complete, features=row_format.features)
-    return splits
+    name = data.hub_id or data.dataset
+    return {split: RowSource(f"{name}:{split}", split, rows=rows) for split, rows in splits.items()}
 
 
 def _load_split(
-    data: TaskData, row_format: RowFormat, split: str, rows: datasets.Dataset
+    data: TaskData, row_format: RowFormat, source: RowSource, rows: datasets.Dataset
 ) -> tuple[datasets.Dataset, Facts, list[InvalidRow]]:
     """Keep the valid rows of a split, or a part of them; returns also facts and invalid rows."""
-    source = data.files.get(split, f"{data.hub_id or data.dataset}:{split}")
-    checked = row_format.check_split(rows, source, split)
-    decided, undecided = _drop_undecided(checked)
-    valid, invalid = _drop_invalid(decided, row_format, source, data.max_invalid_fraction)
-    drawn = _draw(valid, data, split, row_format.class_names)
+    split = source.split
+    decided, undecided = _drop_undecided(row_format.check_split(rows, source.name, split))
+    valid, invalid = _drop_invalid(decided, row_format, source.name, data.max_invalid_fraction)
+    drawn = sample_rows(valid, data, split, row_format.class_names)
     facts: Facts = {
         **describe_rows(drawn, len(valid), row_format.class_names, undecided, len(invalid)),
         **row_format.count(f"task {data.name!r}: {split}", valid, drawn),
@@ -253,25 +235,6 @@ def _drop_invalid(
     if invalid:
         rows = rows.select([place for place, problem in enumerate(problems) if not problem])
     return rows.remove_columns(["line", "problem", *([label] if is_unlabeled else [])]), invalid
-
-
-def _draw(
-    rows: datasets.Dataset, data: TaskData, split: str, labels: tuple[str, ...] | None
-) -> datasets.Dataset:
-    """Draw as many rows as the recipe allows; all test rows are predicted."""
-    if is_test(split):
-        return rows
-    kind = "train" if split == "train" else "eval"
-    key = f"max_{kind}_samples_per_class"
-    return sample_rows(
-        rows,
-        where=f"task {data.name!r}: {key}",
-        split=split,
-        most=getattr(data, f"max_{kind}_samples"),
-        most_per_class=getattr(data, key),
-        labels=labels,
-        seed=data.sample_seed,
-    )
 
 
 def _fingerprint(splits: dict[str, datasets.Dataset]) -> str:

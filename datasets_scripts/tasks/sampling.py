@@ -7,32 +7,30 @@ import datasets
 import numpy as np
 from numpy.typing import NDArray
 
-BALANCED = "balanced"
+from datasets_scripts.files.splits import is_test
+
+from .task_data import TaskData
 
 
 def sample_rows(
-    rows: datasets.Dataset,
-    *,
-    where: str,
-    split: str,
-    most: int | None,
-    most_per_class: int | str | None,
-    labels: Sequence[str] | None,
-    seed: int,
+    rows: datasets.Dataset, data: TaskData, split: str, labels: Sequence[str] | None
 ) -> datasets.Dataset:
     """Draw rows so that a split, or each of its classes, does not exceed its maximum.
 
     Every row draws a number that depends only on the seed, the split and its position; the rows
     with the lowest numbers are kept, in their order. So a larger sample contains a smaller one, and
-    other classes or tasks change nothing.
+    other classes or tasks change nothing. All test rows are predicted.
     """
-    if most is None and most_per_class is None:
+    key = f"max_{'train' if split == 'train' else 'eval'}_samples"
+    most, most_per_class = getattr(data, key), getattr(data, f"{key}_per_class")
+    if is_test(split) or (most is None and most_per_class is None):
         return rows
     classes = np.zeros(len(rows), np.int64)
     if most_per_class is not None:
         classes = np.asarray(rows["label"], np.int64)
+        where = f"task {data.name!r}: {key}_per_class"
         most = _find_size(where, split, classes, most_per_class, labels or ())
-    chosen = choose_places(classes, int(most or 0), f"{seed} {split}")
+    chosen = choose_places(classes, int(most or 0), f"{data.sample_seed} {split}")
     return rows if len(chosen) == len(rows) else rows.select(chosen)
 
 
@@ -65,13 +63,9 @@ def describe_rows(
 
 
 def _find_size(
-    where: str,
-    split: str,
-    classes: NDArray[np.int64],
-    wanted: int | str,
-    labels: Sequence[str],
+    where: str, split: str, classes: NDArray[np.int64], wanted: int | str, labels: Sequence[str]
 ) -> int:
-    if wanted != BALANCED:
+    if wanted != "balanced":
         return int(wanted)
     sizes = np.bincount(classes, minlength=len(labels))
     if missing := [labels[number] for number in np.flatnonzero(sizes == 0).tolist()]:

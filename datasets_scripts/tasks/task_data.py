@@ -8,56 +8,37 @@ from pathlib import Path
 from typing import Any
 
 from datasets_scripts.catalog import DATASETS, Columns, DatasetRow, Submission
+from datasets_scripts.files import values
 from datasets_scripts.files.compression import find_suffix
-from datasets_scripts.files.readers import PLAIN_FORMAT, FileFormat
 from datasets_scripts.files.splits import MAIN_SPLITS, is_test
-from datasets_scripts.files.values import (
-    Converter,
-    convert_keys,
-    to_choice,
-    to_column,
-    to_columns,
-    to_count,
-    to_fraction,
-    to_names,
-    to_paths,
-    to_range,
-    to_samples_per_class,
-    to_switch,
-)
 from datasets_scripts.problems import ROW_FORMATS, RowFormat
 from datasets_scripts.problems.tag_schemes import SCHEMES
 
 FILE_KEYS = tuple(f"{split}_file" for split in MAIN_SPLITS)
 EXTRA_SPLIT = re.compile(r"(validation|test)_\w+")
 CLASS_SAMPLING_KEYS = ("max_train_samples_per_class", "max_eval_samples_per_class")
+SAMPLING_CONVERTERS: dict[str, values.Converter] = {
+    "max_train_samples": values.to_count,
+    "max_eval_samples": values.to_count,
+    **dict.fromkeys(CLASS_SAMPLING_KEYS, values.to_samples_per_class),
+    "sample_seed": partial(values.to_count, least=0),
+}
 # Keys that a task with a built-in dataset may have.
 FREE_KEYS = {
-    "dataset",
-    "data_dir",
-    "max_invalid_fraction",
-    "metrics",
-    "document_context",
-    "max_train_samples",
-    "max_eval_samples",
-    *CLASS_SAMPLING_KEYS,
-    "sample_seed",
+    *("dataset", "data_dir", "max_invalid_fraction", "metrics", "document_context"),
+    *SAMPLING_CONVERTERS,
 }
-CONVERTERS: dict[str, Converter] = {
-    "label_column": to_column,
-    "scheme": to_choice(*SCHEMES),
-    "document_context": to_switch,
-    "text_columns": to_columns,
-    "labels": to_names,
-    "score_range": to_range,
-    "metrics": to_columns,
-    "extra_files": to_paths,
-    "max_invalid_fraction": to_fraction,
-    "max_train_samples": to_count,
-    "max_eval_samples": to_count,
-    "max_train_samples_per_class": to_samples_per_class,
-    "max_eval_samples_per_class": to_samples_per_class,
-    "sample_seed": partial(to_count, least=0),
+CONVERTERS: dict[str, values.Converter] = {
+    "label_column": values.to_column,
+    "scheme": values.to_choice(*SCHEMES),
+    "document_context": values.to_switch,
+    "text_columns": values.to_columns,
+    "labels": values.to_names,
+    "score_range": values.to_range,
+    "metrics": values.to_columns,
+    "extra_files": values.to_paths,
+    "max_invalid_fraction": values.to_fraction,
+    **SAMPLING_CONVERTERS,
 }
 HINTS = {"score_range": "[low, high], such as [0, 5]"}
 
@@ -157,7 +138,7 @@ class TaskData:
             raise ValueError(
                 f"task {name!r}: unknown data keys {unknown}; known keys: {', '.join(known)}"
             )
-        given = convert_keys(f"task {name!r}", mapping, CONVERTERS)
+        given = values.convert_keys(f"task {name!r}", mapping, CONVERTERS)
         data = cls(name, **given)
         _check_one_source(data)
         if data.dataset in DATASETS:
@@ -175,29 +156,14 @@ class TaskData:
         return {split: path for split, path in paths.items() if path is not None}
 
     @property
+    def built_in(self) -> DatasetRow:
+        """The built-in dataset; without one, a row that says nothing."""
+        return DATASETS.get(self.dataset or "", DatasetRow(problem_type=""))
+
+    @property
     def submission(self) -> Submission | None:
         """How the GLUE server expects predictions; None for other tasks."""
-        return self._known.submission
-
-    @property
-    def undecided(self) -> tuple[str, ...]:
-        """Labels of rows on which the annotators did not agree."""
-        return self._known.undecided
-
-    @property
-    def file_format(self) -> FileFormat:
-        """How delimited files are written."""
-        return self._known.file_format
-
-    @property
-    def hub_tests(self) -> Mapping[str, str]:
-        """Ids of other test sets on the Hub, by split."""
-        return self._known.hub_tests
-
-    @property
-    def _known(self) -> DatasetRow:
-        unknown = DatasetRow(problem_type="", file_format=PLAIN_FORMAT)
-        return DATASETS.get(self.dataset or "", unknown)
+        return self.built_in.submission
 
 
 def _check_one_source(data: TaskData) -> None:
@@ -269,9 +235,12 @@ def _with_official_files(data: TaskData, row: DatasetRow, folder: Path) -> TaskD
 
 def _fill_own(data: TaskData) -> TaskData:
     """Complete and check keys of rows that are not built in."""
-    if data.dataset is not None:
-        data = _dataset_to_hub_id(data)
-    data = _join_data_dir(data)
+    if data.dataset is not None and "/" not in data.dataset:
+        raise ValueError(
+            f"task {data.name!r}: unknown dataset {data.dataset!r}; known datasets: "
+            f"{', '.join(DATASETS)}; a dataset of the Hub is written owner/name"
+        )
+    data = _join_data_dir(replace(data, hub_id=data.hub_id or data.dataset))
     if data.problem_type not in ROW_FORMATS:
         raise ValueError(
             f"task {data.name!r}: problem_type={data.problem_type!r}; expected one of "
@@ -291,15 +260,6 @@ def _fill_own(data: TaskData) -> TaskData:
         )
     _check_values(data, kind)
     return data
-
-
-def _dataset_to_hub_id(data: TaskData) -> TaskData:
-    if "/" not in str(data.dataset):
-        raise ValueError(
-            f"task {data.name!r}: unknown dataset {data.dataset!r}; known datasets: "
-            f"{', '.join(DATASETS)}; a dataset of the Hub is written owner/name"
-        )
-    return replace(data, hub_id=data.dataset)
 
 
 def _join_data_dir(data: TaskData) -> TaskData:

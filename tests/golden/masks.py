@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 
-from trainers.data.masking import Draws, Masking
+from trainers.data.masking import Masking
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 SPECIAL = [PAD, CLS, SEP, MASK]
@@ -65,7 +65,7 @@ def apply(masking, rows, draws):
 
 def uniform(rows, seed=0):
     tokens = sum(map(len, rows))
-    return Draws(*np.random.default_rng(seed).random((3, tokens)))
+    return np.random.default_rng(seed).random((3, tokens))
 
 
 def drawn(masking, rows, number=0):

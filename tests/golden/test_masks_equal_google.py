@@ -21,7 +21,6 @@ from tests.golden.masks import (
     targets_of,
     uniform,
 )
-from trainers.data.masking import Draws
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
@@ -87,7 +86,7 @@ def test_a_word_that_does_not_fit_is_skipped_and_a_later_one_taken():
     long, short = [WORDS[0], *[PIECES[0]] * 3], [WORDS[1]]
     row = [CLS, *long, *short, *short, SEP]  # 8 tokens, so 2 targets
     order = np.array([0.9, 0.1, 0, 0, 0, 0.3, 0.2, 0.9])
-    draws = Draws(order, np.zeros(8), np.zeros(8))
+    draws = np.stack([order, np.zeros(8), np.zeros(8)])
 
     ((hidden, _),) = apply(make_masking((0.25, 1.0, 0.0), whole_word_mask=True), [row], draws)
 
@@ -97,7 +96,7 @@ def test_a_word_that_does_not_fit_is_skipped_and_a_later_one_taken():
 def test_the_first_word_in_order_is_taken_whole_if_none_fits():
     row = [CLS, WORDS[0], *[PIECES[0]] * 2, WORDS[1], *[PIECES[1]] * 3, SEP]
     order = np.array([0, 0.7, 0, 0, 0.6, 0.9, 0.9, 0.9, 0])
-    draws = Draws(order, np.zeros(9), np.zeros(9))
+    draws = np.stack([order, np.zeros(9), np.zeros(9)])
 
     ((hidden, labels),) = apply(make_masking(whole_word_mask=True), [row], draws)
 

@@ -10,16 +10,10 @@ from transformers import TrainingArguments
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers import tiny
-from trainers import (
-    AggregateEarlyStopping,
-    MultiTaskTrainer,
-    Task,
-    TaskCollator,
-    evaluate_run,
-    results_table,
-)
+from trainers import AggregateEarlyStopping, MultiTaskTrainer, Task, TaskCollator, evaluate_run
 from trainers.data.collators import FixedShapes
 from trainers.data.task_dataset import TaskDataset
+from trainers.reports.model_card import results_table
 
 METRICS = {"accuracy", "mrr", "alignment", "uniformity"}
 

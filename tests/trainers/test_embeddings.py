@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import label_ranking_average_precision_score
 
-from trainers import PROBLEMS, aggregates
+from trainers import PROBLEMS
+from trainers.problems.aggregates import aggregates
 from trainers.problems.measures import embeddings
 from trainers.problems.measures.embeddings import embedding_metrics
 

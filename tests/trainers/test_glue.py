@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
-from trainers import GlueFile, missing_files, write_glue_file, write_submission
+from trainers import GlueFile, missing_files, write_submission
 from trainers.problems.labelled import Predicted
+from trainers.reports.glue import write_glue_file
 
 NLI = ("entailment", "neutral", "contradiction")
 QNLI = GlueFile("QNLI", "classification", (*NLI[:1], "not_entailment"))

@@ -3,7 +3,8 @@
 import pytest
 from huggingface_hub import ModelCard
 
-from trainers import make_problems, plot_history, results_table, write_model_card
+from trainers import make_problems
+from trainers.reports.model_card import plot_history, results_table, write_model_card
 
 PROBLEMS = make_problems({"moods": "classification", "my_scores": "similarity"})
 METRICS = {

@@ -9,13 +9,9 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
-from trainers import (
-    PROBLEMS,
-    aggregates,
-    glue_score,
-    make_problems,
-)
+from trainers import PROBLEMS, make_problems
 from trainers.problems import labelled, similarity
+from trainers.problems.aggregates import aggregates, glue_score
 from trainers.problems.text import SCORES
 
 RANDOM = np.random.default_rng(3)

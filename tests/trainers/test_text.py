@@ -21,12 +21,12 @@ from tests.trainers.texts import CLS, FIRST, MASK, SEP, VOCABULARY, Pairs
 from trainers import (
     PROBLEMS,
     Masking,
-    SomeRows,
     Task,
     TaskBatchSampler,
     TaskCollator,
     TaskDataset,
 )
+from trainers.data.rows import SourceRows
 from trainers.data.shapes import FixedShapes
 from trainers.training.batches import find_texts
 
@@ -319,7 +319,7 @@ def test_text_trains_beside_a_labelled_task(tmp_path, masking):
 
 def test_some_rows_are_those_of_the_source():
     source = Pairs(10)
-    some = SomeRows(source, np.asarray([1, 4, 9]))
+    some = SourceRows(source, np.asarray([1, 4, 9]))
 
     found = some.read(3, np.asarray([0, 2]))
 

@@ -10,11 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from .masking import IGNORED_LABEL
+from .masking import IGNORED_LABEL, TextTask
 from .rows import Joined, TaskBatch
 from .shapes import FixedShapes
-from .task_dataset import MixedBatch
-from .text import TextTask
 
 # Capacity for predicted tokens in fixed shapes, relative to the expected number, and its multiple.
 SPARE_TARGETS = 1.1
@@ -77,15 +75,10 @@ class TaskCollator:
         self.texts = dict(texts or {})
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Make a batch.
-
-        Args:
-            rows: Rows of one task with ``input_ids`` and ``token_type_ids``, and ``labels`` of
-                rows or tokens if known.
+        """Make a batch of the rows of one task, dictionaries or a ``TaskBatch``.
 
         Raises:
-            ValueError: If the rows are of several tasks, or masks are needed for rows that are not
-                from a ``TaskDataset``.
+            ValueError: If the rows are of several tasks, or cannot be masked.
         """
         joined = rows.join() if isinstance(rows, TaskBatch) else join_rows(rows)
         text = self.texts.get(joined.task)
@@ -101,7 +94,6 @@ class TaskCollator:
         return batch | self._pad(joined, separate=_is_separate(rows))
 
     def _pad(self, joined: Joined, *, separate: bool) -> dict[str, Any]:
-        """Pad the sequences of a batch to the longest."""
         mask = np.arange(joined.lengths.max()) < joined.lengths[:, None]
         shape = (joined.rows, -1, mask.shape[1]) if separate else mask.shape
         padded = {}
@@ -122,7 +114,6 @@ class TaskCollator:
         return {"labels": (joined.token_labels, IGNORED_LABEL), **columns}
 
     def _pack(self, batch: dict[str, Any], joined: Joined) -> dict[str, Any]:
-        """Concatenate the sequences of a batch, and add fillers for fixed shapes."""
         rows, lengths = joined.rows, joined.lengths
         size, longest = len(joined.input_ids), int(lengths.max())
         more: dict[str, Any] = {}
@@ -165,11 +156,7 @@ class TaskCollator:
 
 
 def join_rows(rows: Sequence[Mapping[str, Any]]) -> Joined:
-    """Concatenate rows that are dictionaries.
-
-    Raises:
-        ValueError: If they are of several tasks.
-    """
+    """Concatenate rows that are dictionaries."""
     names = sorted({row["task"] for row in rows})
     if len(names) > 1:
         raise ValueError(f"a batch mixes the tasks {names}; expected rows of one task")
@@ -192,17 +179,12 @@ def join_rows(rows: Sequence[Mapping[str, Any]]) -> Joined:
 
 
 def collate_rows(collator: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Apply a collator to the rows of each task.
+    """Apply a collator to rows of one task, or to the rows of each task of a mixed step.
 
-    Args:
-        collator: A ``TaskCollator``, or any that takes a list of dictionaries.
-        rows: Rows of one task, or a ``MixedBatch``.
-
-    Returns:
-        The batch; for a mixed batch ``{"batches": [...]}`` with one for each task.
+    The result of a mixed step is ``{"batches": [...]}``.
     """
-    if isinstance(rows, MixedBatch):
-        return {BATCHES: [collate_rows(collator, part) for part in rows.parts]}
+    if isinstance(rows, list) and not isinstance(rows[0], Mapping):
+        return {BATCHES: [collate_rows(collator, part) for part in rows]}
     return collator(rows if isinstance(collator, TaskCollator) else list(rows))
 
 

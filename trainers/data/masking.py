@@ -1,33 +1,22 @@
-"""Dynamic masks for masked language modeling, drawn anew in every pass.
+"""Batches of text without labels: dynamic masks, drawn anew in every pass, and labels of pairs.
 
-Source: Devlin et al. 2019, section 3.1, task 1, and whole-word masking as in google-research/bert.
+Source: Devlin et al. 2019, section 3.1, and whole-word masking as in google-research/bert.
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .rows import Joined
 
 IGNORED_LABEL = -100  # ignored by torch's losses
 CONTINUATION = "##"  # prefix of the pieces of a word after the first
 
 Ids = NDArray[np.int64]
-Uniform = NDArray[np.float64]
-
-
-class Draws(NamedTuple):
-    """Random numbers for the tokens of some rows, uniform in [0, 1), each (T,).
-
-    Args:
-        order: Words are chosen in ascending order of the value of their first token.
-        action: Determines whether a chosen token is masked, replaced or kept.
-        token: Determines the random token that replaces it.
-    """
-
-    order: Uniform
-    action: Uniform
-    token: Uniform
+Uniform = NDArray[np.float64]  # in [0, 1)
 
 
 class Masking:
@@ -113,14 +102,10 @@ class Masking:
             **options,
         )
 
-    def draw(self, task: int, passes: int | Ids, rows: Ids, lengths: NDArray[np.int64]) -> Draws:
-        """Draw the random numbers of some rows: a function of (seed, task, pass, row) only.
+    def draw(self, task: int, passes: int | Ids, rows: Ids, lengths: NDArray[np.int64]) -> Uniform:
+        """Draw uniform numbers (3, T) for N rows: a function of (seed, task, pass, row) only.
 
-        Args:
-            task: Position of the task among all tasks.
-            passes: Pass index of all rows or of each, (N,).
-            rows: Index of each row in its task, (N,).
-            lengths: Tokens of each row, (N,).
+        ``passes`` is the pass of all rows, or (N,); ``rows`` and ``lengths`` are (N,).
         """
         of_rows = np.broadcast_to(passes, rows.shape).tolist()
         parts = [
@@ -132,31 +117,28 @@ class Masking:
                 of_rows, rows.tolist(), lengths.tolist(), strict=True
             )
         ]
-        return Draws(*(np.concatenate(parts, axis=1) if parts else np.empty((3, 0))))
+        return np.concatenate(parts, axis=1) if parts else np.empty((3, 0))
 
-    def apply(self, input_ids: Ids, lengths: NDArray[np.int64], draws: Draws) -> tuple[Ids, Ids]:
-        """Mask the chosen tokens.
+    def apply(self, input_ids: Ids, lengths: NDArray[np.int64], draws: Uniform) -> tuple[Ids, Ids]:
+        """Mask concatenated rows: return the input of the model and the labels, both (T,).
 
-        Args:
-            input_ids: Concatenated rows, (T,).
-            lengths: Tokens of each row, (N,).
-            draws: Random numbers.
-
-        Returns:
-            The input of the model, and the labels, -100 where nothing is predicted; both (T,).
+        Of ``draws``, (3, T), the first determines the order in which words are chosen (that of
+        their first tokens), the second whether a token is masked, replaced or kept, the third its
+        replacement.
         """
-        chosen = self._choose(input_ids, lengths, draws.order)
+        order, actions, picks = draws
+        chosen = self._choose(input_ids, lengths, order)
         labels = np.full_like(input_ids, IGNORED_LABEL)
         labels[chosen] = input_ids[chosen]
         hidden = input_ids.copy()
-        action = draws.action[chosen]
+        action = actions[chosen]
         hidden[chosen[action < self.mask_replace_prob]] = self.mask_token_id
         replaced = chosen[
             (action >= self.mask_replace_prob)
             & (action < self.mask_replace_prob + self.random_replace_prob)
         ]
-        picks = (draws.token[replaced] * len(self._random_ids)).astype(np.int64)
-        hidden[replaced] = self._random_ids[picks]
+        picked = (picks[replaced] * len(self._random_ids)).astype(np.int64)
+        hidden[replaced] = self._random_ids[picked]
         return hidden, labels
 
     def _choose(self, input_ids: Ids, lengths: NDArray[np.int64], order: Uniform) -> Ids:
@@ -182,11 +164,7 @@ class Masking:
 def check_shares(
     mlm_probability: float, mask_replace_prob: float, random_replace_prob: float
 ) -> None:
-    """Check the shares of masking.
-
-    Raises:
-        ValueError: If one is out of range, or the last two exceed 1 together.
-    """
+    """Check the shares of masking."""
     if not 0 < mlm_probability <= 1:
         raise ValueError(f"mlm_probability={mlm_probability} must be in (0, 1]; BERT uses 0.15")
     shares = (mask_replace_prob, random_replace_prob)
@@ -200,13 +178,8 @@ def check_shares(
 def _fill(rows: Ids, sizes: Ids, budgets: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Take words in order until the budget of their row is full, skipping those that do not fit.
 
-    Args:
-        rows: Row of each word, ascending, (W,).
-        sizes: Tokens of each word, (W,).
-        budgets: Number of tokens to choose in each row, (N,).
-
-    Returns:
-        Whether each word is taken, (W,).
+    ``rows`` (ascending) and ``sizes`` are (W,), one for each word; ``budgets`` is (N,). Returns
+    whether each word is taken, (W,).
     """
     taken = np.zeros(len(rows), dtype=bool)
     counts = np.bincount(rows, minlength=len(budgets))
@@ -224,3 +197,34 @@ def _fill(rows: Ids, sizes: Ids, budgets: NDArray[np.int64]) -> NDArray[np.bool_
     empty = np.flatnonzero((left == budgets) & (counts > 0))
     taken[starts[empty]] = True
     return taken
+
+
+@dataclass(frozen=True)
+class TextTask:
+    """Masks and pair labels of the batches of a task that trains on text without labels."""
+
+    masking: Masking | None  # chooses the tokens to be predicted; None if none are
+    is_paired: bool  # whether the task predicts if the segments of a pair follow each other
+    position: int = 0  # of the task among all tasks
+
+    def prepare(self, joined: Joined) -> Joined:
+        """Draw the masks of a batch, or use the labels of its pairs."""
+        if self.is_paired and joined.next_sentence_label is None:
+            raise ValueError(
+                f"task {joined.task!r} predicts whether one segment follows the other, but its "
+                "rows are not segment pairs"
+            )
+        if self.masking is None:
+            return joined._replace(labels=joined.next_sentence_label, next_sentence_label=None)
+        if joined.places is None:
+            raise ValueError(
+                f"masks of task {joined.task!r} need rows of a TaskDataset without a format, which "
+                "have numbers"
+            )
+        numbers, rows = joined.places
+        draws = self.masking.draw(self.position, numbers, rows, joined.lengths)
+        ids, labels = self.masking.apply(joined.input_ids, joined.lengths, draws)
+        follows = joined.next_sentence_label if self.is_paired else None
+        return joined._replace(
+            input_ids=ids, labels=None, token_labels=labels, next_sentence_label=follows
+        )

@@ -12,42 +12,26 @@ MODEL_COLUMNS = ("input_ids", "token_type_ids", "labels")
 
 
 class Joined(NamedTuple):
-    """The rows of a batch, with their N sequences concatenated.
-
-    Args:
-        task: Name of the task.
-        rows: B, the number of rows.
-        lengths: Tokens of each sequence, (N,), int64; N is a multiple of B.
-        input_ids: (T,), int64.
-        token_type_ids: (T,), int64.
-        labels: (B,), int64 or float32, or (B, 2), int64, the positions of answers; None for none.
-        token_labels: A label for each token, -100 for none, (T,), int64; or None.
-        next_sentence_label: 0 if segment B follows A, 1 if it is random, (B,); None if the rows are
-            not segment pairs.
-        places: Pass index and row index in the task of each row, (2, B); None if unknown.
-    """
+    """The B rows of a batch, with their N sequences of T tokens concatenated."""
 
     task: str
-    rows: int
-    lengths: NDArray[np.int64]
-    input_ids: NDArray[np.int64]
-    token_type_ids: NDArray[np.int64]
-    labels: NDArray[Any] | None
-    token_labels: NDArray[np.int64] | None = None
-    next_sentence_label: NDArray[np.int64] | None = None
-    places: NDArray[np.int64] | None = None
+    rows: int  # B
+    lengths: NDArray[np.int64]  # tokens of each sequence, (N,); N is a multiple of B
+    input_ids: NDArray[np.int64]  # (T,)
+    token_type_ids: NDArray[np.int64]  # (T,)
+    labels: NDArray[Any] | None  # (B,), int64 or float32; or (B, 2), the positions of answers
+    token_labels: NDArray[np.int64] | None = None  # (T,), -100 for none
+    next_sentence_label: NDArray[np.int64] | None = None  # (B,), 0 if B follows A, 1 if random
+    places: NDArray[np.int64] | None = None  # pass index and row index of each row, (2, B)
 
 
 class Tokens(NamedTuple):
-    """A number for each token of a task.
+    """A column with a number for each token of a task, in N sequences."""
 
-    Args:
-        values: The numbers, possibly with other parts of their file in between.
-        starts: Start of each sequence, (N,), int64.
-    """
-
-    values: NDArray[Any]
-    starts: NDArray[np.int64]
+    values: NDArray[Any]  # the numbers, possibly with other parts of their file in between
+    starts: NDArray[np.int64]  # start of each sequence, (N,)
+    lengths: NDArray[np.int32]  # tokens of each sequence, (N,)
+    per_row: int | None  # sequences of a row, 2 for separate pairs; None for single lists
 
     def gather(self, sequences: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Concatenate some sequences of these lengths, (T,)."""
@@ -68,7 +52,7 @@ class TextSource(Protocol):
         """Count the tokens of every row in a pass, special ones included, (N,)."""
 
     def read(self, pass_index: int, rows: NDArray[np.int64], /) -> Mapping[str, NDArray[Any]]:
-        """Read some rows of a pass.
+        """Read B rows of a pass.
 
         Returns:
             ``lengths`` (B,); the concatenated ``input_ids`` and ``token_type_ids``, (T,); and for
@@ -76,42 +60,29 @@ class TextSource(Protocol):
         """
 
 
-class SomeRows:
-    """Some rows of a text source, with the same indices in every pass.
+class SourceRows:
+    """All rows of a text source, or some (B,), the same in every pass; readable as `FlatRows`."""
 
-    Args:
-        source: The source.
-        rows: Indices of the rows, (B,).
-    """
+    is_separate = False
 
-    def __init__(self, source: TextSource, rows: NDArray[np.int64]) -> None:
+    def __init__(self, source: TextSource, rows: NDArray[np.int64] | None = None) -> None:
         self._source = source
         self._rows = rows
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._source if self._rows is None else self._rows)
 
     def count_tokens(self, pass_index: int, /) -> NDArray[np.int64]:
-        """Count the tokens of each row, (B,)."""
-        return self._source.count_tokens(pass_index)[self._rows]
+        counts = self._source.count_tokens(pass_index)
+        return counts if self._rows is None else counts[self._rows]
 
     def read(self, pass_index: int, rows: NDArray[np.int64], /) -> Mapping[str, NDArray[Any]]:
-        """Read some of the rows."""
-        return self._source.read(pass_index, self._rows[rows])
-
-
-class SourceRows:
-    """The rows of a text source, with the interface of `FlatRows`."""
-
-    is_separate = False
-
-    def __init__(self, source: TextSource) -> None:
-        self._source = source
+        return self._source.read(pass_index, rows if self._rows is None else self._rows[rows])
 
     def join(self, task: str, rows: NDArray[np.int64], passes: NDArray[np.int64]) -> Joined:
         """Concatenate some rows, (B,), of ascending passes, (B,)."""
         parts = [
-            self._source.read(int(pass_index), rows[passes == pass_index])
+            self.read(int(pass_index), rows[passes == pass_index])
             for pass_index in np.unique(passes)
         ]
         columns: dict[str, Any] = {
@@ -122,7 +93,7 @@ class SourceRows:
 
     def row(self, task: str, index: int, pass_index: int) -> dict[str, Any]:
         """Read a row, with its task."""
-        part = self._source.read(pass_index, np.asarray([index]))
+        part = self.read(pass_index, np.asarray([index]))
         row = {"task": task, **{name: part[name].tolist() for name in part if name != "lengths"}}
         if "next_sentence_label" in row:
             row["next_sentence_label"] = row["next_sentence_label"][0]
@@ -135,60 +106,41 @@ class FlatRows:
     Nothing is copied if the dataset is one memory-mapped file or one piece in memory, even if rows
     were selected, filtered or shuffled; otherwise the tokens are copied once. In addition there are
     20 bytes per sequence.
-
-    Args:
-        tokens: ``input_ids``, ``token_type_ids``, and ``labels`` if tokens have labels.
-        lengths: Tokens of each sequence, (N,), int32.
-        labels: (rows,), or (rows, 2) for positions of answers, or None.
-        per_row: Sequences of a row, 2 for separate pairs; None for single lists.
     """
 
-    def __init__(
-        self,
-        tokens: dict[str, Tokens],
-        lengths: NDArray[np.int32],
-        labels: NDArray[Any] | None,
-        per_row: int | None,
-    ) -> None:
+    def __init__(self, tokens: dict[str, Tokens], labels: NDArray[Any] | None) -> None:
+        # input_ids, token_type_ids, and labels if tokens have any; all with the same lengths
         self.tokens = tokens
-        self._lengths = lengths
-        self._labels = labels
-        self._per_row = per_row
+        self._lengths, self._per_row = tokens["input_ids"].lengths, tokens["input_ids"].per_row
+        self._labels = labels  # (rows,), or (rows, 2) for positions of answers
 
     @classmethod
     def read(cls, dataset: datasets.Dataset) -> "FlatRows | None":
-        """Find the buffers of a dataset.
+        """Find the buffers; None if rows must be read one by one.
 
-        Returns:
-            The rows; None if they must be read one by one, because the dataset has a format or a
-            transform, values are missing, or columns have another type.
+        That is so with a format or a transform, missing values, or columns of another type.
         """
         if dataset.format["type"] is not None or not _has_plain_labels(dataset):
             return None
-        names = ["input_ids", "token_type_ids"]
-        labels_of_tokens = has_token_labels(dataset)
-        if labels_of_tokens:
-            names.append("labels")
-        columns = _read_aligned(dataset, names)
-        if columns is None:
+        of_tokens = has_token_labels(dataset)
+        names = ["input_ids", "token_type_ids", *(["labels"] if of_tokens else [])]
+        tokens = _read_aligned(dataset, names)
+        if tokens is None:
             return None
-        tokens = {name: column.join() for name, column in columns.items()}
         labels = None
-        if "labels" in dataset.column_names and not labels_of_tokens:
+        if "labels" in dataset.column_names and not of_tokens:
             labels = _read_labels(dataset.data.column("labels"))
-        ids = columns["input_ids"]
-        rows = cls(tokens, ids.lengths, labels, ids.per_row)
-        order = row_order(dataset)
+        rows, order = cls(tokens, labels), row_order(dataset)
         return rows if order is None else rows._select(order)
 
     def _select(self, order: NDArray[np.int64]) -> "FlatRows":
         sequences = self._sequences(order)
+        lengths = self._lengths[sequences]
         tokens = {
-            name: Tokens(column.values, column.starts[sequences])
+            name: column._replace(starts=column.starts[sequences], lengths=lengths)
             for name, column in self.tokens.items()
         }
-        labels = None if self._labels is None else self._labels[order]
-        return FlatRows(tokens, self._lengths[sequences], labels, self._per_row)
+        return FlatRows(tokens, None if self._labels is None else self._labels[order])
 
     @property
     def is_separate(self) -> bool:
@@ -220,7 +172,7 @@ class FlatRows:
             places=np.stack([passes, rows]),
         )
 
-    def row(self, task: str, index: int, pass_index: int) -> dict[str, Any]:  # noqa: ARG002
+    def row(self, task: str, index: int, pass_index: int) -> dict[str, Any]:
         """Read a row as a dictionary, with its task."""
         sequences = self._sequences(np.asarray([index]))
         lengths = self._lengths[sequences].astype(np.int64)
@@ -235,14 +187,7 @@ class FlatRows:
 
 
 class TaskBatch(Sequence[dict[str, Any]]):
-    """Rows of one task that are still in flat arrays; as a sequence they are dictionaries.
-
-    Args:
-        task: Name of the task.
-        rows: All rows of the task.
-        indices: Indices of the rows of the batch, (B,).
-        passes: Pass index of each, (B,).
-    """
+    """Some rows of a task, (B,), in their passes, (B,); as a sequence they are dictionaries."""
 
     def __init__(
         self,
@@ -282,49 +227,9 @@ def row_order(dataset: datasets.Dataset) -> NDArray[np.int64] | None:
     return None if indices is None else indices.column(0).to_numpy().astype(np.int64)
 
 
-class _Lists(NamedTuple):
-    """A column of lists of numbers, or of equally many such lists in every row.
-
-    Args:
-        parts: The numbers of each chunk.
-        starts: Boundaries of the sequences of each chunk in its part, (N + 1,).
-        lengths: Length of each sequence of all chunks, (N,).
-        per_row: Lists of a row; None for lists of numbers.
-    """
-
-    parts: list[pa.Array]
-    starts: list[NDArray[np.int64]]
-    lengths: NDArray[np.int32]
-    per_row: int | None
-
-    def join(self) -> Tokens:
-        """View the parts in their shared memory, or concatenate them."""
-        buffers = [part.buffers()[1] for part in self.parts]
-        dtype = np.dtype(self.parts[0].type.to_pandas_dtype())
-        whole = _root(buffers[0])
-        skips = np.asarray([buffer.address - whole.address for buffer in buffers])
-        if (skips % dtype.itemsize).any() or any(
-            _root(buffer).address != whole.address for buffer in buffers
-        ):
-            return self._copy()
-        values = np.frombuffer(whole, dtype, count=whole.size // dtype.itemsize)
-        offsets = [part.offset for part in self.parts] + skips // dtype.itemsize
-        starts = [start[:-1] + at for start, at in zip(self.starts, offsets, strict=True)]
-        return Tokens(values, np.concatenate(starts))
-
-    def _copy(self) -> Tokens:
-        ends = [(start[0], start[-1]) for start in self.starts]
-        parts = [
-            part.to_numpy()[first:last]
-            for part, (first, last) in zip(self.parts, ends, strict=True)
-        ]
-        sums = np.cumsum(self.lengths, dtype=np.int64)
-        return Tokens(np.concatenate(parts), sums - self.lengths)
-
-
-def _read_aligned(dataset: datasets.Dataset, names: Sequence[str]) -> dict[str, _Lists] | None:
+def _read_aligned(dataset: datasets.Dataset, names: Sequence[str]) -> dict[str, Tokens] | None:
     """Read columns of lists with equal lengths; None if they are not."""
-    columns: dict[str, _Lists] = {}
+    columns: dict[str, Tokens] = {}
     for name in names:
         column = _read_lists(dataset, name)
         if column is None:
@@ -332,11 +237,12 @@ def _read_aligned(dataset: datasets.Dataset, names: Sequence[str]) -> dict[str, 
         columns[name] = column
     ids = columns["input_ids"]
     are_aligned = all(np.array_equal(column.lengths, ids.lengths) for column in columns.values())
-    are_alike = columns["token_type_ids"].per_row == ids.per_row
-    return columns if are_aligned and are_alike else None
+    if not are_aligned or columns["token_type_ids"].per_row != ids.per_row:
+        return None
+    return {name: column._replace(lengths=ids.lengths) for name, column in columns.items()}
 
 
-def _read_lists(dataset: datasets.Dataset, name: str) -> _Lists | None:
+def _read_lists(dataset: datasets.Dataset, name: str) -> Tokens | None:
     """Read a column in the order of its table; None if it is no such column, or empty."""
     if name not in dataset.column_names:
         return None
@@ -350,9 +256,36 @@ def _read_lists(dataset: datasets.Dataset, name: str) -> _Lists | None:
     if len(counts) > 1 or 0 in counts:
         return None
     (per_row,) = counts
-    starts = [chunk.offsets.to_numpy().astype(np.int64) for chunk in chunks]
-    lengths = np.concatenate([np.diff(start) for start in starts]).astype(np.int32)
-    return _Lists([chunk.values for chunk in chunks], starts, lengths, per_row)
+    bounds = [chunk.offsets.to_numpy().astype(np.int64) for chunk in chunks]
+    lengths = np.concatenate([np.diff(bound) for bound in bounds]).astype(np.int32)
+    values, starts = _view_whole([chunk.values for chunk in chunks], bounds)
+    return Tokens(values, starts, lengths, per_row)
+
+
+def _view_whole(
+    parts: list[pa.Array], bounds: list[NDArray[np.int64]]
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """View the parts in their shared memory, or concatenate them; return values and starts.
+
+    The boundaries of the sequences of a part are (N + 1,).
+    """
+    buffers = [part.buffers()[1] for part in parts]
+    dtype = np.dtype(parts[0].type.to_pandas_dtype())
+    whole = _root(buffers[0])
+    skips = np.asarray([buffer.address - whole.address for buffer in buffers])
+    if (skips % dtype.itemsize).any() or any(
+        _root(buffer).address != whole.address for buffer in buffers
+    ):
+        kept = [
+            part.to_numpy()[bound[0] : bound[-1]] for part, bound in zip(parts, bounds, strict=True)
+        ]
+        offsets = np.cumsum([0, *map(len, kept[:-1])]) - [bound[0] for bound in bounds]
+        values = np.concatenate(kept)
+    else:
+        offsets = [part.offset for part in parts] + skips // dtype.itemsize
+        values = np.frombuffer(whole, dtype, count=whole.size // dtype.itemsize)
+    starts = [bound[:-1] + offset for bound, offset in zip(bounds, offsets, strict=True)]
+    return values, np.concatenate(starts)
 
 
 def _unnest(chunks: list[pa.Array], depth: int) -> tuple[list[pa.Array], set[int | None]]:
@@ -397,15 +330,13 @@ def has_token_labels(dataset: datasets.Dataset) -> bool:
 
 def _has_plain_labels(dataset: datasets.Dataset) -> bool:
     """Whether labels are missing altogether, of tokens, or equally many numbers in every row."""
-    if "labels" not in dataset.column_names:
+    if "labels" not in dataset.column_names or has_token_labels(dataset):
         return True
     column = dataset.data.column("labels")
     kind = column.type
     if pa.types.is_fixed_size_list(kind):
         kind = kind.value_type
     kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
-    if has_token_labels(dataset):
-        return True
     return not column.null_count and any(is_kind(kind) for is_kind in kinds)
 
 

@@ -185,7 +185,6 @@ class TaskBatchSampler(Sampler[list[int]]):
     def _make_stream(
         self, task: str, lengths: Mapping[str, Counts] | None, tokens: Mapping[str, Counts]
     ) -> TaskStream:
-        """Build the batches of a task."""
         seed = Seed(self.seed, list(self.sizes).index(task))
         own = None if lengths is None else lengths[task]
         ranks = self.num_replicas

@@ -39,17 +39,10 @@ class FixedShapes:
         self.max_tokens = dict(max_tokens)
 
     def fit(self, task: str, tokens: int, rows: int, longest: int, sequences_per_row: int) -> Shape:
-        """Find the smallest shape that fits the real rows.
+        """Find the smallest shape that fits the real rows, whose longest sequence is ``longest``.
 
-        Args:
-            task: Their task.
-            tokens: Their tokens.
-            rows: Their number.
-            longest: Tokens of their longest sequence.
-            sequences_per_row: 1, 2 for separate pairs, or the sentences of a contrastive row.
-
-        Returns:
-            The shape; the remaining tokens can be distributed over its filler sequences.
+        A row has ``sequences_per_row`` sequences. The tokens that remain can be distributed over
+        the filler sequences.
         """
         most = self.max_tokens[task] * (1 + SPARE)
         step = max(-STEPS_DOWN, math.ceil(math.log(tokens / most, STEP)))

@@ -56,16 +56,9 @@ class TaskStream(Protocol):
 
 
 class RowStream:
-    """Steps with a fixed number of rows.
+    """Steps with ``batch_size`` rows per rank, of similar length if ``lengths`` are given.
 
     A step may have the last rows of one pass and the first of the next, so batches are always full.
-
-    Args:
-        size: Rows of the task.
-        batch_size: Rows per rank and step.
-        num_replicas: Number of ranks.
-        seed: Seed of the orders.
-        lengths: Tokens of every row; if given, batches have rows of similar length.
     """
 
     def __init__(
@@ -86,7 +79,6 @@ class RowStream:
         self._lengths = lengths
 
     def read(self, first: int) -> Iterator[Step]:
-        """Yield the steps from step ``first`` on; rank r gets row r of each."""
         pass_index, offset = divmod(first * self._rows, self.size)
         rows = self._order(pass_index)[offset:]
         while True:
@@ -96,12 +88,10 @@ class RowStream:
             yield rows[: self._rows].reshape(self._ranks, -1)
             rows = rows[self._rows :]
 
-    def count_rows(self, first: int, steps: int) -> int:  # noqa: ARG002  all steps are equal
-        """Count the rows of some steps, over all ranks."""
+    def count_rows(self, first: int, steps: int) -> int:
         return steps * self._rows
 
     def _order(self, pass_index: int) -> NDArray[np.int64]:
-        """Permute the rows for one pass."""
         generator = self._seed.generator(pass_index)
         order = generator.permutation(self.size)
         if self._lengths is not None:
@@ -121,15 +111,8 @@ def group_by_length(
 ) -> NDArray[np.int64]:
     """Reorder a permutation so that the rows of a batch have similar lengths.
 
-    Args:
-        order: A random permutation of the rows, (N,).
-        lengths: Tokens per row, (N,).
-        batch: Rows per batch.
-        head: Leading rows that keep their place, before the first whole batch.
-        generator: Random generator for the order of the batches.
-
-    Returns:
-        A permutation of the rows, (N,); an incomplete batch comes last.
+    ``order`` and ``lengths`` are (N,). The first ``head`` rows, before the first whole batch, keep
+    their places; an incomplete batch comes last.
     """
     body = order[head:]
     group = GROUP_BATCHES * batch

@@ -12,7 +12,6 @@ from torch.utils.data import Dataset, Sampler
 from .rows import (
     MODEL_COLUMNS,
     FlatRows,
-    SomeRows,
     SourceRows,
     TaskBatch,
     TextSource,
@@ -23,29 +22,12 @@ from .streams import Counts
 Rows: TypeAlias = datasets.Dataset | TextSource
 
 
-class MixedBatch(Sequence[dict[str, Any]]):
-    """Rows of several tasks, task by task.
-
-    Args:
-        parts: The rows of each task.
-    """
-
-    def __init__(self, parts: Sequence[Sequence[dict[str, Any]]]) -> None:
-        self.parts = parts
-
-    def __len__(self) -> int:
-        return sum(map(len, self.parts))
-
-    def __getitem__(self, position: Any) -> Any:
-        return [row for part in self.parts for row in part][position]
-
-
 class TaskDataset(Dataset[dict[str, Any]]):
     """The concatenated rows of all tasks; every row has the name of its task.
 
     A row is a dictionary. Several rows of one task are a ``TaskBatch`` in flat arrays, unless the
-    dataset has a format or a transform, which is then applied. Rows of several tasks are a
-    ``MixedBatch`` of these.
+    dataset has a format or a transform, which is then applied. Rows of several tasks are a list of
+    these.
 
     Index ``i + p * len(self)`` is row ``i`` in pass ``p`` over the data, for rows that differ in
     every pass: those of text sources, and masks.
@@ -89,14 +71,14 @@ class TaskDataset(Dataset[dict[str, Any]]):
         row: dict[str, Any] = self.__getitems__([index])[0]
         return row
 
-    def __getitems__(self, indices: Sequence[int]) -> Sequence[dict[str, Any]]:
-        """Read the rows of a batch, or of each task of a mixed batch."""
+    def __getitems__(self, indices: Sequence[int]) -> Sequence[Any]:
+        """Read the rows of a batch; for a mixed step a list with the rows of each task."""
         passes, places = np.divmod(np.asarray(indices, dtype=np.int64), len(self))
         positions = np.searchsorted(self._ends, places, side="right")
         cuts = np.flatnonzero(np.diff(positions)) + 1
         if len(cuts):
             runs = np.split(np.asarray(indices), cuts)
-            return MixedBatch([self.__getitems__(run.tolist()) for run in runs])
+            return [self.__getitems__(run.tolist()) for run in runs]
         position = int(positions[0])
         task, flat = self._tasks[position], self._flat[position]
         start = self._ends[position] - self.sizes[task]
@@ -116,6 +98,8 @@ def _select_columns(rows: Rows) -> Any:
 
 
 def _read_flat(rows: Rows) -> FlatRows | SourceRows | None:
+    if isinstance(rows, SourceRows):
+        return rows
     return SourceRows(rows) if isinstance(rows, TextSource) else FlatRows.read(rows)
 
 
@@ -129,7 +113,7 @@ def spread(rows: Rows, most: int) -> Rows:
     if len(rows) <= most:
         return rows
     chosen = spread_numbers(len(rows), most)
-    return SomeRows(rows, chosen) if isinstance(rows, TextSource) else rows.select(chosen)
+    return SourceRows(rows, chosen) if isinstance(rows, TextSource) else rows.select(chosen)
 
 
 def token_counts(rows: Rows) -> Counts:
@@ -138,11 +122,7 @@ def token_counts(rows: Rows) -> Counts:
 
 
 def read_lengths(task: str, dataset: Rows, column: str) -> Counts:
-    """Read the tokens of each row, (N,), or return a function from the pass index to them.
-
-    Raises:
-        ValueError: If the dataset has no such column.
-    """
+    """Return the tokens of each row, (N,), or a function from the pass index to them."""
     if isinstance(dataset, TextSource):
         return dataset.count_tokens
     if column not in dataset.column_names:
@@ -172,14 +152,8 @@ def longest_first(
 ) -> tuple[TaskDataset, NDArray[np.int64]]:
     """Sort rows by length, which saves padding; a lack of memory shows in the first batch.
 
-    Args:
-        task: Name of the task.
-        dataset: Encoded rows.
-        length_column: Column with the tokens of each row; without it, and for a text source, the
-            order is unchanged.
-
-    Returns:
-        The rows, and the index of each in ``dataset``, (N,).
+    Returns the rows and the index of each in ``dataset``, (N,). Without ``length_column``, and for
+    a text source, the order is unchanged.
     """
     if isinstance(dataset, TextSource) or length_column not in dataset.column_names:
         return TaskDataset({task: dataset}), np.arange(len(dataset))

@@ -30,14 +30,10 @@ class TaskOrder(Protocol):
 
 
 class FixedOrder:
-    """The same order in all epochs.
+    """The same steps in all epochs.
 
-    Args:
-        period: Tasks of the steps that repeat, (steps of the period, tasks of a step); every task
-            occurs once.
-        passes: Steps of a pass over each task, (T,).
-        steps_per_epoch: End of an epoch: ``shortest``, when the next period would exceed the data
-            of some task; ``longest``, when every task has seen all its data; or a number of steps.
+    ``period`` has the tasks of the steps that repeat, (steps of the period, tasks of a step); every
+    task occurs once. ``passes`` are the steps of a pass over each task, (T,).
     """
 
     def __init__(
@@ -49,16 +45,13 @@ class FixedOrder:
         self._period = period
         self.steps = count_steps(steps_per_epoch, passes, unit=len(period))
 
-    def tasks(self, epoch: int, epochs: int) -> NDArray[np.int64]:  # noqa: ARG002  all are equal
-        """List the tasks of each step of an epoch, (steps, tasks of a step)."""
+    def tasks(self, epoch: int, epochs: int) -> NDArray[np.int64]:
         return np.resize(self._period, (self.steps, self._period.shape[1]))
 
     def count(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """Count the batches of each task in an epoch, (T,)."""
         return np.bincount(self.tasks(epoch, epochs).ravel(), minlength=self._period.size)
 
     def count_before(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """Count the batches of each task in all earlier epochs, (T,)."""
         return epoch * self.count(0, epochs)
 
 
@@ -71,14 +64,7 @@ class DrawnOrder:
     An epoch ends when the expected number of batches of a task is one pass over its data: of the
     first task (``shortest``: the smallest N/p) or of the last one (``longest``: the largest N/p).
     With p ~ N all N/p equal the sum of all N: an epoch is on average one pass over all data. All
-    epochs have the length of the first, even if p changes.
-
-    Args:
-        sizes: Sizes of the tasks, which determine their probabilities, (T,).
-        alpha: The power for an epoch, from (epoch, epochs of the run).
-        passes: Steps of a pass over each task, (T,).
-        steps_per_epoch: End of an epoch.
-        seed: Seed of the run, >= 0.
+    epochs have the length of the first, even if p changes with ``alpha(epoch, epochs of the run)``.
     """
 
     def __init__(
@@ -101,17 +87,14 @@ class DrawnOrder:
         return probabilities
 
     def tasks(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """List the task of each step of an epoch, (steps, 1)."""
         generator = self._generator(epoch)
         counts = generator.multinomial(self.steps, self.probabilities(epoch, epochs))
         return generator.permutation(np.repeat(np.arange(len(counts)), counts))[:, None]
 
     def count(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """Count the batches of each task in an epoch, (T,)."""
         return self._generator(epoch).multinomial(self.steps, self.probabilities(epoch, epochs))
 
     def count_before(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """Count the batches of each task in all earlier epochs, (T,)."""
         none = np.zeros(len(self._sizes), dtype=np.int64)
         return sum((self.count(earlier, epochs) for earlier in range(epoch)), none)
 
@@ -121,16 +104,7 @@ class DrawnOrder:
 
 
 def count_steps(steps_per_epoch: StepsPerEpoch, passes: NDArray[np.float64], unit: int = 1) -> int:
-    """Convert ``steps_per_epoch`` to a number of steps.
-
-    Args:
-        steps_per_epoch: ``shortest``, ``longest`` or the number itself.
-        passes: Units after which each task has seen all its data, (T,).
-        unit: Steps of a unit.
-
-    Raises:
-        ValueError: If it is none of these.
-    """
+    """Convert ``steps_per_epoch`` to steps; ``passes`` are the units of a pass over each task."""
     is_number = isinstance(steps_per_epoch, int) and not isinstance(steps_per_epoch, bool)
     if is_number and steps_per_epoch >= 1:  # type: ignore[operator]
         return steps_per_epoch  # type: ignore[return-value]

@@ -59,11 +59,10 @@ class RoundRobin(TaskSampling):
         self,
         names: Sequence[str],
         passes: NDArray[np.float64],
-        rows: NDArray[np.int64],  # noqa: ARG002
+        rows: NDArray[np.int64],
         steps_per_epoch: StepsPerEpoch,
-        seed: int,  # noqa: ARG002
+        seed: int,
     ) -> TaskOrder:
-        """Build an order with one task per step."""
         return FixedOrder(np.arange(len(names))[:, None], passes, steps_per_epoch)
 
 
@@ -77,11 +76,10 @@ class Mixed(TaskSampling):
         self,
         names: Sequence[str],
         passes: NDArray[np.float64],
-        rows: NDArray[np.int64],  # noqa: ARG002
+        rows: NDArray[np.int64],
         steps_per_epoch: StepsPerEpoch,
-        seed: int,  # noqa: ARG002
+        seed: int,
     ) -> TaskOrder:
-        """Build an order with all tasks at every step."""
         return FixedOrder(np.arange(len(names))[None], passes, steps_per_epoch)
 
 
@@ -117,7 +115,6 @@ class DrawnSampling(TaskSampling):
         steps_per_epoch: StepsPerEpoch,
         seed: int,
     ) -> TaskOrder:
-        """Build an order of drawn tasks."""
         sizes = self.sizes(names, passes, rows)
         return DrawnOrder(sizes, self.alpha, passes, steps_per_epoch, seed)
 
@@ -143,31 +140,19 @@ class Uniform(DrawnSampling):
 
 
 class Annealed(DrawnSampling):
-    """Alpha decreases linearly from 1 in the first epoch to 0.2 in the last (Stickland and Murray).
-
-    A run of one epoch has alpha = 1.
-    """
+    """Alpha falls linearly from 1 in the first epoch to 0.2 in the last (Stickland and Murray)."""
 
     name = "annealed"
     changes = True
 
     def alpha(self, epoch: int, epochs: int) -> float:
-        """Return 1 - 0.8 (e - 1) / (E - 1) for e = epoch + 1 of E epochs; later as in the last."""
         last = epochs - 1
         return 1 - ANNEALED_BY * min(epoch, last) / max(1, last)
 
 
 @dataclass(frozen=True)
 class Temperature(DrawnSampling):
-    """p ~ min(N, cap)^(1/T).
-
-    Args:
-        temperature: T > 0; 1 is proportional, large values are close to uniform.
-        cap: Number of rows at which a task counts as no larger; None for no cap.
-
-    Raises:
-        ValueError: If a value is out of range.
-    """
+    """p ~ min(N, cap)^(1/T), cap in rows; T = 1 is proportional, a large T nearly uniform."""
 
     temperature: float
     cap: int | None = None
@@ -187,30 +172,21 @@ class Temperature(DrawnSampling):
         if self.cap is not None and self.cap < 1:
             raise ValueError(f"sampling_cap={self.cap}; expected a number of rows >= 1")
 
-    def alpha(self, epoch: int, epochs: int) -> float:  # noqa: ARG002  it is constant
-        """Return 1 / T."""
+    def alpha(self, epoch: int, epochs: int) -> float:
         return 1 / self.temperature
 
     def sizes(
         self,
-        names: Sequence[str],  # noqa: ARG002
+        names: Sequence[str],
         passes: NDArray[np.float64],
         rows: NDArray[np.int64],
     ) -> NDArray[np.float64]:
-        """Return min(N, cap) of each task, in steps, (T,)."""
         return passes if self.cap is None else passes * np.minimum(1, self.cap / rows)
 
 
 @dataclass(frozen=True)
 class Weighted(DrawnSampling):
-    """p ~ given weights.
-
-    Args:
-        weights: Weight > 0 of every task.
-
-    Raises:
-        ValueError: If there are none, or one is out of range.
-    """
+    """p ~ given weights, one > 0 for every task."""
 
     weights: dict[str, Any]
 
@@ -232,10 +208,9 @@ class Weighted(DrawnSampling):
     def sizes(
         self,
         names: Sequence[str],
-        passes: NDArray[np.float64],  # noqa: ARG002
-        rows: NDArray[np.int64],  # noqa: ARG002
+        passes: NDArray[np.float64],
+        rows: NDArray[np.int64],
     ) -> NDArray[np.float64]:
-        """Return the weights in the order of the tasks, (T,)."""
         if set(self.weights) != set(names):
             raise ValueError(
                 f"sampling_weights names {', '.join(map(str, self.weights))}; expected one weight "

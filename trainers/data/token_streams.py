@@ -9,7 +9,7 @@ from .streams import GROUP_BATCHES, Counts, Seed, Step, counts_of
 
 
 class TokenStream:
-    """Steps with as many rows as fit into a token budget.
+    """Steps with as many rows as fit into a budget of tokens per rank.
 
     A pass is divided into stripes of one row per rank, so that all ranks have the same number of
     rows at every step: the mean of their mean losses is the mean over all rows. A stripe costs as
@@ -27,17 +27,6 @@ class TokenStream:
     Passes may differ by a few steps. The number of steps before a pass is computed from the orders
     of all earlier passes, once, in about 0.2 seconds per pass over a million rows; text, whose rows
     change, is planned anew for each pass.
-
-    Args:
-        task: Name of the task, for errors.
-        tokens: Tokens of every row, both sentences of a pair included, padding excluded.
-        budget: Tokens per rank and step.
-        num_replicas: Number of ranks.
-        seed: Seed of the orders.
-        lengths: Length of every row; if given, batches have rows of similar length.
-
-    Raises:
-        ValueError: If a row is longer than the budget.
     """
 
     def __init__(
@@ -67,7 +56,6 @@ class TokenStream:
         self.pass_steps: float = self._end(0)
 
     def read(self, first: int) -> Iterator[Step]:
-        """Yield the steps from step ``first`` on; rank r gets row r of each."""
         pass_index = self._pass_of(first)
         skipped = first - self._start(pass_index)
         while True:
@@ -77,7 +65,6 @@ class TokenStream:
             pass_index, skipped = pass_index + 1, 0
 
     def count_rows(self, first: int, steps: int) -> int:
-        """Count the rows of some steps, over all ranks."""
         rows, pass_index = 0, self._pass_of(first)
         while steps:
             _, cuts, order = self._pass(pass_index)
@@ -108,9 +95,8 @@ class TokenStream:
     def _pass(self, pass_index: int) -> tuple[Step, NDArray[np.int64], NDArray[np.int64]]:
         """Order the rows of a pass and cut them into steps.
 
-        Returns:
-            The stripes, (S, ranks); the boundaries of the steps in them, (steps + 1,); and the
-            order of the steps, (steps,).
+        Returns the stripes, (S, ranks); the boundaries of the steps in them, (steps + 1,); and the
+        order of the steps, (steps,).
         """
         generator = self._seed.generator(pass_index)
         tokens, lengths = (counts_of(each, pass_index) for each in (self._tokens, self._lengths))
@@ -138,14 +124,8 @@ class TokenStream:
 def cut_by_cost(costs: NDArray[np.int64], budget: int) -> NDArray[np.int64]:
     """Cut a sequence into as few parts as possible that cost at most ``budget`` each.
 
-    The last two parts are balanced, instead of leaving a small remainder.
-
-    Args:
-        costs: Cost of each element, each >= 1 and at most ``budget``, (N,).
-        budget: Maximum cost of a part.
-
-    Returns:
-        The boundaries of the parts, from 0 to N, (parts + 1,).
+    The last two parts are balanced, instead of leaving a small remainder. ``costs`` are (N,), each
+    in [1, budget]. Returns the boundaries of the parts, from 0 to N, (parts + 1,).
     """
     sums = np.concatenate([[0], np.cumsum(costs)])
     ends = (np.searchsorted(sums, sums + budget, side="right") - 1).tolist()
@@ -160,16 +140,9 @@ def cut_by_cost(costs: NDArray[np.int64], budget: int) -> NDArray[np.int64]:
 
 
 def _snake(lengths: NDArray[np.int64], group: int) -> NDArray[np.int64]:
-    """Sort groups of rows by length, in alternately descending and ascending order.
+    """Return the order, (N,), that sorts groups of rows by length, alternately down and up.
 
     So rows on both sides of a group boundary have similar lengths.
-
-    Args:
-        lengths: Length of each row, (N,).
-        group: Rows of a group.
-
-    Returns:
-        Positions of the rows in their new order, (N,).
     """
     groups = np.arange(len(lengths)) // group
     return np.lexsort((np.where(groups % 2, lengths, -lengths), groups))

@@ -128,7 +128,7 @@ class WeightAveraging(Method):
             if not 0 <= value < 1:
                 raise ValueError(f"averaging_{name}={value!r}; expected in [0, 1)")
 
-    def prepare(self, model: nn.Module, args: TrainingArguments) -> None:  # noqa: ARG002
+    def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
         """Check that the best checkpoint will have its average."""
         if args.save_only_model and args.load_best_model_at_end:
             raise ValueError(

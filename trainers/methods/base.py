@@ -168,9 +168,9 @@ class MethodCallback(TrainerCallback):
 
     def on_step_begin(
         self,
-        args: TrainingArguments,  # noqa: ARG002  the signature of TrainerCallback
+        args: TrainingArguments,
         state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
+        control: TrainerControl,
         **_: Any,
     ) -> None:
         """Call the hooks before a step."""
@@ -179,9 +179,9 @@ class MethodCallback(TrainerCallback):
 
     def on_step_end(
         self,
-        args: TrainingArguments,  # noqa: ARG002
+        args: TrainingArguments,
         state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
+        control: TrainerControl,
         **_: Any,
     ) -> None:
         """Call the hooks after a step."""

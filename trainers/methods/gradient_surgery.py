@@ -45,7 +45,7 @@ class GradientSurgery(Method):
             )
         _refuse_fsdp(self.rule, os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true")
 
-    def prepare(self, model: nn.Module, args: TrainingArguments) -> None:  # noqa: ARG002
+    def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
         """Check that gradients are whole."""
         _refuse_fsdp(self.rule, bool(args.fsdp))
 

@@ -54,7 +54,7 @@ class LayerwiseLearningRates(Method):
             factors[name] = self.decay ** (count - 1 - min(layer, count - 1))
         return factors
 
-    def prepare(self, model: nn.Module, args: TrainingArguments) -> None:  # noqa: ARG002
+    def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
         """Check that the model has layers."""
         count_layers(model, KEY)
 

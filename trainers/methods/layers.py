@@ -90,7 +90,7 @@ class FreezeLayers(Method):
         if self.layers < 0:
             raise ValueError(f"freeze_layers={self.layers}; expected 0 or more")
 
-    def prepare(self, model: nn.Module, args: TrainingArguments) -> None:  # noqa: ARG002
+    def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
         """Freeze the layers."""
         check_trainable(model, self.layers, "freeze_layers")
         freeze_below(model, self.layers)
@@ -120,7 +120,7 @@ class GradualUnfreezing(Method):
         if not self.epochs > 0:
             raise ValueError(f"{UNFREEZE_KEY}={self.epochs!r}; expected a number of epochs > 0")
 
-    def prepare(self, model: nn.Module, args: TrainingArguments) -> None:  # noqa: ARG002
+    def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
         """Check that every task has trainable weights while all layers are frozen."""
         check_trainable(model, count_layers(model, UNFREEZE_KEY), UNFREEZE_KEY)
 

@@ -3,12 +3,11 @@
 import gzip
 import json
 import logging
-from pathlib import Path
 
 import datasets
 import pytest
 
-from datasets_scripts import InvalidRow, TaskData, load_task
+from datasets_scripts import InvalidRow, TaskData, load_task, train_wordpiece
 
 GOOD = [("good film", "up"), ("bad film", "down"), ("fine film", "up")]
 SENTIMENT_HEADER = "\tid\tsentence\tsentiment\n"
@@ -249,14 +248,20 @@ def test_a_row_that_cannot_be_used_is_named_without_what_it_holds(tmp_path):
     assert bad.describe(quotes=False) == f"{place}: see the log of the run for the reason"
 
 
-def test_cached_rows_still_report_what_is_bad(tmp_path):
-    rows = delimited([*GOOD, ("text", "")])
-    first = load_tsv(tmp_path, rows, max_invalid_fraction=0.5)
+def test_only_encoded_rows_are_cached_and_known_by_their_rows(tmp_path):
+    def encode(rows):
+        task = load_tsv(tmp_path, delimited(rows), max_invalid_fraction=0.5)
+        encoded = task.encode(tokenizer, pair_encoding=None, max_length=8)
+        return task.bad_rows, [file["filename"] for file in encoded["train"].cache_files]
 
-    second = load_files(tmp_path, max_invalid_fraction=0.5)
+    rows = [*GOOD, ("text", "")]
+    tokenizer = train_wordpiece([text for text, _ in GOOD], 40)
+    (bad, first), (bad_again, again) = encode(rows), encode(rows)  # written anew
+    _, changed = encode([*GOOD, ("fine film", "up")])
 
-    assert second.bad_rows == first.bad_rows
-    assert len(list(Path(tmp_path / "cache" / "minbert_files").iterdir())) == 1
+    assert bad == bad_again
+    assert first == again != changed
+    assert len(list((tmp_path / "cache" / "minbert_rows").iterdir())) == 3  # one of validation
 
 
 def test_an_edited_file_is_read_again(tmp_path):

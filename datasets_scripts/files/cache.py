@@ -1,0 +1,32 @@
+"""The cache of `datasets`: what its names depend on, and its progress bars."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import datasets
+
+PACKAGE = Path(__file__).parents[1]
+
+
+def hash_sources(*rooms: str) -> str:
+    """Hash the modules of rooms of this package: `datasets` does not notice edits of the code."""
+    digest = hashlib.sha256()
+    for room in rooms:
+        for path in sorted((PACKAGE / room).glob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def progress_bars(*, shown: bool) -> Iterator[None]:
+    """Hide the progress bars of `datasets` temporarily, unless they are to be shown."""
+    hide = not shown and not datasets.are_progress_bars_disabled()
+    if hide:
+        datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if hide:
+            datasets.enable_progress_bars()

@@ -1,0 +1,48 @@
+"""Build the rows of a split."""
+
+import hashlib
+import tempfile
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+import datasets
+import pyarrow as pa
+from datasets.utils import tqdm
+
+from datasets_scripts.files.cache import hash_sources
+from datasets_scripts.problems.row_format import RowFormat, RowSource
+
+ROWS_IN_MEMORY = 10_000  # while they are written
+SILENT_SECONDS = 5  # before a progress bar appears
+
+
+def build_rows(
+    source: RowSource, row_format: RowFormat, cache_dir: str | Path | None
+) -> datasets.Dataset:
+    """Build the rows of a split; invalid rows are included and marked.
+
+    They are mapped from a temporary file, so that memory does not grow with them. Only encoded rows
+    are cached, in the same folder; their names depend on the rows and on the code.
+    """
+    folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / "minbert_rows"
+    folder.mkdir(parents=True, exist_ok=True)
+    title = f"read {source.split}"
+    records = tqdm(source.read(row_format), desc=title, unit=" rows", delay=SILENT_SECONDS)
+    rows = (
+        row_format.to_row(record, number, source.split) for number, record in enumerate(records)
+    )
+    schema = row_format.features.arrow_schema
+    digest = hashlib.sha256(hash_sources("files", "problems").encode())
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".arrow", delete=False) as file:
+        try:
+            with pa.ipc.new_stream(file, schema) as writer:
+                while block := list(islice(rows, ROWS_IN_MEMORY)):
+                    digest.update(repr(block).encode())
+                    writer.write_table(pa.Table.from_pylist(block, schema))
+            file.flush()
+            table = datasets.table.MemoryMappedTable.from_file(file.name)
+        finally:
+            with suppress(PermissionError):  # Windows keeps a file in use
+                Path(file.name).unlink()
+    return datasets.Dataset(table, fingerprint=digest.hexdigest()[:32])
