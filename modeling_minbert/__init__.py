@@ -1,7 +1,15 @@
-"""minBERT: configuration and models; the import registers them with the Auto classes."""
+"""minBERT: configuration and models, which the import registers with the Auto classes."""
+
+from typing import Any
+
+import transformers
+from transformers import AutoConfig, AutoTokenizer, BertTokenizer
+from transformers.models.auto import modeling_auto
+from transformers.pipelines import PIPELINE_REGISTRY
 
 from .configuration_minbert import MinBertConfig
 from .modeling_minbert import (
+    AUTO_MODELS,
     MinBertForMaskedLM,
     MinBertForNextSentencePrediction,
     MinBertForNSP,
@@ -14,11 +22,38 @@ from .modeling_minbert import (
 )
 from .modeling_minbert_multitask import MinBertForMultiTask
 from .onnx_export import export_onnx
-from .registration import register
 from .task_minbert import MinBertTask
 from .tasks_minbert import TASKS
 
 __version__ = "0.1.0"
+
+# Names by which pipelines look up models, by task.
+PIPELINE_MODELS: dict[str, Any] = {
+    "SEQUENCE_CLASSIFICATION": ("MinBertForSequenceClassification", "MinBertForMultiTask"),
+    "TOKEN_CLASSIFICATION": "MinBertForTokenClassification",
+}
+
+
+def register() -> None:
+    """Register configuration, tokenizer, models and pipelines with transformers; idempotent."""
+    AutoConfig.register(MinBertConfig.model_type, MinBertConfig, exist_ok=True)
+    # Otherwise a folder with only a vocabulary gives a tokenizer without segment ids.
+    AutoTokenizer.register(MinBertConfig, tokenizer_class=BertTokenizer, exist_ok=True)
+    for model in AUTO_MODELS:
+        getattr(transformers, model._auto_class).register(MinBertConfig, model, exist_ok=True)
+    # `architectures` in the configuration of the checkpoint chooses one of these two.
+    transformers.AutoModelForSequenceClassification.register(
+        MinBertConfig, (MinBertForSequenceClassification, MinBertForMultiTask), exist_ok=True
+    )
+    # Pipelines warn that models without these names are unsupported.
+    for kind, names in PIPELINE_MODELS.items():
+        mapping = getattr(modeling_auto, f"MODEL_FOR_{kind}_MAPPING_NAMES")
+        mapping[MinBertConfig.model_type] = names
+    for name, pipeline in MinBertForMultiTask._pipelines.items():
+        PIPELINE_REGISTRY.supported_tasks.pop(name, None)  # a duplicate would cause a warning
+        auto_class = getattr(transformers, MinBertForMultiTask._auto_class)
+        PIPELINE_REGISTRY.register_pipeline(name, pipeline, auto_class)
+
 
 register()
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Models with one head that load it from a task of a multi-task checkpoint."""
+"""Loading one task of a multi-task checkpoint into a model with a single head."""
 
 import os
 import re
@@ -13,18 +13,14 @@ from .inference_minbert import HUB_KEYS
 
 
 class MinBertAdoptedHead:
-    """`from_pretrained` of models with one head, which a task may have as well."""
+    """`from_pretrained` of models whose single head may come from a task."""
 
-    # Name of the layer that is the head.
+    # Name of the attribute with the head.
     _head_layer: ClassVar[str]
 
     @classmethod
     def from_pretrained(
-        cls,
-        pretrained_model_name_or_path: Any,
-        *args: Any,
-        task: str | None = None,
-        **kwargs: Any,
+        cls, pretrained_model_name_or_path: Any, *args: Any, task: str | None = None, **kwargs: Any
     ) -> Any:
         """Load a checkpoint; of a multi-task one, the head of a task.
 
@@ -32,11 +28,11 @@ class MinBertAdoptedHead:
             pretrained_model_name_or_path: Folder or Hub id.
             *args: As in `PreTrainedModel.from_pretrained`.
             task: Name of the task; None for the default task, or the first of this type by name,
-                unless other labels are asked for.
+                unless the caller passes other labels.
             **kwargs: As in `PreTrainedModel.from_pretrained`.
 
         Raises:
-            ValueError: If there is no such task, it is of another type, or reads a lower layer.
+            ValueError: If there is no such task, it has another type, or uses a lower layer.
         """
         path = pretrained_model_name_or_path
         config, unused = find_config(path, task, kwargs)
@@ -56,65 +52,44 @@ class MinBertAdoptedHead:
 def find_config(
     path: str | os.PathLike[str], task: str | None, kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
-    """Load the configuration of a multi-task checkpoint.
+    """Return a copy of the configuration, and the keyword arguments that it did not use.
 
-    Args:
-        path: The checkpoint.
-        task: Name of the task that is asked for.
-        kwargs: Those of `from_pretrained`.
-
-    Returns:
-        A copy of the configuration, None if the checkpoint has no tasks and none is asked for; and
-        the keyword arguments that it did not use.
+    The configuration is None for a checkpoint without tasks, unless a task is named.
     """
     config = kwargs.get("config")
-    # an Auto class that trusts remote code has a copy of MinBertConfig that is another class
+    # an Auto class that trusts remote code has a copy of MinBertConfig, which is another class
     if isinstance(config, PreTrainedConfig):
         return deepcopy(config), kwargs
-    where = {name: kwargs[name] for name in HUB_KEYS if name in kwargs}
+    kept = {name: value for name, value in kwargs.items() if name in (*HUB_KEYS, "dtype")}
+    where = {name: value for name, value in kept.items() if name != "dtype"}
     config = path if config is None else config
     if task is None and not MinBertConfig.get_config_dict(config, **where)[0].get("tasks"):
         return None, kwargs
-    others = {name: value for name, value in kwargs.items() if name not in (*HUB_KEYS, "dtype")}
-    config, unused = MinBertConfig.from_pretrained(
-        config, return_unused_kwargs=True, **where, **others
-    )
-    kept = {name: value for name, value in kwargs.items() if name not in others}
+    options = {name: value for name, value in kwargs.items() if name != "dtype"}
+    options["return_unused_kwargs"] = True
+    config, unused = MinBertConfig.from_pretrained(config, **options)
     return deepcopy(config), unused | kept
 
 
 def choose_task(config: Any, task: str | None, model_class: str) -> str | None:
     """Return the name of the task whose head a model takes.
 
-    Args:
-        config: Of a multi-task checkpoint.
-        task: The name that is asked for; None for the default task, or the first that fits by name.
-        model_class: Name of the class of the model.
-
-    Returns:
-        The name; None if no task fits, or the caller has chosen other labels.
-
-    Raises:
-        ValueError: If there is no such task, it is of another type, or reads a lower layer.
+    It is None if no task fits, or if the caller passed other labels.
     """
     tasks = {name: config.task(name) for name in sorted(config.tasks or {})}
     names = [name for name, each in tasks.items() if each.single_task_model == model_class]
-    if task is not None and task not in names:
-        kind = config.task(task).problem_type  # refuses unknown tasks
-        raise ValueError(f"task {task!r} is a {kind}, but this model is a {model_class}")
-    if task is None and (not names or not config.has_default_labels):
-        return None
-    name = str(task or (config.default_task if config.default_task in names else names[0]))
-    _check_layer(name, tasks[name].pooling_layer, config.num_hidden_layers)
-    return name
-
-
-def _check_layer(name: str, layer: int, last: int) -> None:
-    if layer not in (-1, last):
+    if task is None:
+        if not names or not config.has_default_labels:
+            return None
+        name = str(config.default_task if config.default_task in names else names[0])
+    else:
+        name, kind = task, config.task(task).problem_type  # refuses unknown tasks
+        if task not in names:
+            raise ValueError(f"task {task!r} is a {kind} task, but this model is a {model_class}")
+    layer = tasks[name].pooling_layer
+    if layer not in (-1, config.num_hidden_layers):
         raise ValueError(
-            f"task {name!r} reads layer {layer} (pooling_layer), but a model with one head the "
+            f"task {name!r} uses layer {layer} (pooling_layer), but a model with one head the "
             "last one: load it as MinBertForMultiTask"
         )
-
-
-__all__ = ["MinBertAdoptedHead"]
+    return name

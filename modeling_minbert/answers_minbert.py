@@ -1,86 +1,152 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Answers to questions about texts of any length: the best spans of its windows.
+"""Answers to questions about texts of any length, which are split into windows.
 
-Source: Devlin et al. 2019, section 4.2 and 4.3, and `run_squad.py` of google-research/bert.
+Source: Devlin et al. 2019, sections 4.2 and 4.3, and `run_squad.py` of google-research/bert.
 
 Shapes: W windows, L tokens of a window.
 """
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from itertools import islice
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from .inference_minbert import Encoded, MinBertTokenizing, Row, check_rows, stream
 from .question_answering_minbert import QuestionAnsweringTask
-from .windows_minbert import AnswerOptions, Window, make_windows
 
-# The best starts and ends of a window that are combined.
+Span = tuple[int, int]
+
+LONGEST_WINDOW = 384
+# fields of a task that are options as they are
+FROM_TASK = ("max_question_length", "doc_stride", "max_answer_length", "null_score_diff_threshold")
+# weight of the length of a window in the context of its tokens, by google-research/bert
+LENGTH_WEIGHT = 0.01
+
+
+class Window(NamedTuple):
+    """A question with a window of its text."""
+
+    question: int  # index of the question
+    encoded: Encoded
+    first: int  # place of the first token of the text
+    offsets: list[Span]  # characters of each token of the text, start and end
+    owned: Span  # range of text tokens that have most context in this window
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """How texts are split and answers chosen; see `QuestionAnsweringTask`."""
+
+    max_length: int
+    max_question_length: int
+    doc_stride: int
+    max_answer_length: int
+    null_score_diff_threshold: float | int | None = None
+    top_k: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("max_question_length", "doc_stride", "max_answer_length", "top_k"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.max_length < self.max_question_length + 4:
+            raise ValueError(
+                f"windows of {self.max_length} tokens leave no room for a text beside a question "
+                f"of max_question_length={self.max_question_length} tokens: lower that"
+            )
+
+    @classmethod
+    def from_task(
+        cls, task: QuestionAnsweringTask | None, positions: int, **given: Any
+    ) -> "AnswerOptions":
+        """Take the options of a task (None: BERT's), except those given and not None."""
+        given = {name: value for name, value in given.items() if value is not None}
+        spec = task or QuestionAnsweringTask()
+        longest = spec.max_length or min(positions, LONGEST_WINDOW)
+        own = {name: getattr(spec, name) for name in FROM_TASK}
+        if task is None:  # for models of few positions
+            own["max_question_length"] = min(spec.max_question_length, max(1, longest // 2))
+        return cls(**{"max_length": longest, **own, **given})
+
+
+def cut_windows(length: int, room: int, doc_stride: int) -> list[Span]:
+    """Cut a text of `length` tokens into windows of at most `room`; an empty one has one window."""
+    step = min(room, doc_stride)
+    starts = range(0, max(1, length - room + step), step)
+    return [(first, min(first + room, length)) for first in starts]
+
+
+def share_tokens(windows: Sequence[Span]) -> list[Span]:
+    """Assign every token to the window in which it has most context, the first of equals.
+
+    The context is `min(left, right) + 0.01 * length of the window`. Both terms change in steps of
+    one, so comparing neighboring windows is enough.
+    """
+    cuts = [0]
+    for left, right in pairwise(windows):
+        better = (t for t in range(right[0], left[1]) if _context(t, right) > _context(t, left))
+        cuts.append(max(cuts[-1], next(better, left[1])))
+    return list(pairwise([*cuts, windows[-1][1]]))
+
+
+def _context(token: int, window: Span) -> float:
+    first, end = window
+    return min(token - first, end - 1 - token) + LENGTH_WEIGHT * (end - first)
+
+
+def make_windows(tokenizer: Any, rows: Sequence[Row], options: AnswerOptions) -> list[Window]:
+    """Tokenize questions, each with its text, as `[CLS] question [SEP] window [SEP]`."""
+    if not tokenizer.is_fast:
+        name = type(tokenizer).__name__
+        raise ValueError(f"{name} has no character offsets: use a fast one (tokenizer.json)")
+    questions, texts = (_tokenize(tokenizer, [row[place] for row in rows]) for place in (0, 1))
+    windows = []
+    for number, (question, text) in enumerate(rows):
+        kept = questions[question][0][: options.max_question_length]
+        head = [tokenizer.cls_token_id, *kept, tokenizer.sep_token_id]
+        ids, offsets = texts[text]
+        spans = cut_windows(len(ids), options.max_length - len(head) - 1, options.doc_stride)
+        for (first, end), owned in zip(spans, share_tokens(spans), strict=True):
+            tokens = [*head, *ids[first:end], tokenizer.sep_token_id]
+            types = [0] * len(head) + [1] * (len(tokens) - len(head))
+            encoded = Encoded([tokens], [types])
+            own = (owned[0] - first, owned[1] - first)
+            windows.append(Window(number, encoded, len(head), offsets[first:end], own))
+    return windows
+
+
+def _tokenize(tokenizer: Any, texts: list[str]) -> dict[str, tuple[list[int], list[Span]]]:
+    unique = list(dict.fromkeys(texts))
+    # Padding and truncation are explicit: a tokenizer.json can have its own.
+    encoded = tokenizer(
+        unique,
+        add_special_tokens=False,
+        padding=False,
+        truncation=False,
+        return_offsets_mapping=True,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,  # no warning of texts that are too long: they are split into windows
+    )
+    tokens = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+    return dict(zip(unique, tokens, strict=True))
+
+
+# Number of best starts and ends of a window that are combined.
 PLACES = 20
 # Questions whose windows are computed together.
 QUESTIONS = 256
 
 
-def answer(
-    model: Any,
-    rows: Iterable[Row],
-    compute: Callable[[dict[str, Any]], tuple[Tensor, Tensor]],
-    options: AnswerOptions,
-    *,
-    max_tokens: int | None = None,
-    show_progress: bool | None = None,
-) -> Iterator[list[dict[str, Any]]]:
-    """Answer questions, some hundred at a time.
-
-    Args:
-        model: The model, with a fast tokenizer.
-        rows: Questions, each with its text.
-        compute: Makes start and end logits (W, L) of a batch.
-        options: How texts are split and answers chosen.
-        max_tokens: Tokens of a batch at most; None for what suits the device.
-        show_progress: Whether to show a progress bar for every few hundred questions.
-
-    Yields:
-        For each question its best answers, as `find_best` returns them.
-    """
-
-    def score(batch: dict[str, Any]) -> Tensor:
-        return keep_scores(batch, *compute(batch))
-
-    source, shown = iter(rows), bool(show_progress)
-    while some := list(islice(source, QUESTIONS)):
-        windows: Any = make_windows(model.tokenizer, some, options)
-        parts = stream(model, windows, _encode, score, max_tokens=max_tokens, show_progress=shown)
-        scores = torch.cat(list(parts))
-        counts = Counter(window.question for window in windows)
-        first = 0
-        for number, (_, text) in enumerate(some):
-            end = first + counts[number]
-            yield find_best(text, windows[first:end], scores[first:end], options)
-            first = end
-
-
-def _encode(windows: Sequence[Any]) -> list[Encoded]:
-    return [window.encoded for window in windows]
-
-
 def keep_scores(batch: dict[str, Any], start_logits: Tensor, end_logits: Tensor) -> Tensor:
-    """Keep of the logits of windows only what can become an answer.
+    """Reduce the logits of windows, (W, L), to what can become an answer, (W, 2 * 42).
 
-    Args:
-        batch: The windows, padded or packed.
-        start_logits: (W, L).
-        end_logits: (W, L).
-
-    Returns:
-        (W, 2 * (2 + 2 * 20)): for starts, then for ends, the logarithm of the sum of exp(logit)
-        over [CLS] and the tokens of the text, the logit of [CLS], and of the 20 best the places and
-        the logits, which are -inf where a window has fewer tokens.
+    For starts, then for ends: logsumexp over [CLS] and the tokens of the text, the logit of [CLS],
+    the places of the 20 best tokens, and their logits, -inf where a window has fewer tokens.
     """
     lengths, of_text = _find_texts(batch, start_logits.shape[-1])
     logits = torch.stack([start_logits, end_logits], dim=1).float()  # (W, 2, L)
@@ -94,7 +160,7 @@ def keep_scores(batch: dict[str, Any], start_logits: Tensor, end_logits: Tensor)
 
 
 def _find_texts(batch: dict[str, Any], longest: int) -> tuple[Tensor, Tensor]:
-    """Count the tokens of each window, (W,), and find [CLS] and those of the text, (W, L)."""
+    """Return the lengths of the windows, (W,), and a mask of [CLS] and text tokens, (W, L)."""
     types, offsets = batch["token_type_ids"], batch.get("cu_seq_lens_q")
     if offsets is None:
         lengths = batch["attention_mask"].sum(dim=-1)
@@ -111,20 +177,12 @@ def _find_texts(batch: dict[str, Any], longest: int) -> tuple[Tensor, Tensor]:
 def find_best(
     text: str, windows: Sequence[Window], scores: Tensor, options: AnswerOptions
 ) -> list[dict[str, Any]]:
-    """Find the best answers to one question in the windows of its text.
+    """Return the best answers to one question, best first, given `keep_scores` of its windows.
 
-    Args:
-        text: The text.
-        windows: Its windows.
-        scores: What `keep_scores` kept of each.
-        options: How answers are chosen.
-
-    Returns:
-        At most `top_k` dictionaries, the best first: `answer`, `start` and `end`, its place in the
-        text in characters, and `score`, its probability: exp of the sum of its logits, over the sum
-        of that of all starts and ends in all windows (Clark and Gardner 2018, section 3.2). No
-        answer is empty, with 0 as `start` and `end`, and first if the threshold decides so.
-        Without any answer in the text there is none, or an empty one that scores 0.
+    Each has `answer`, `start` and `end` (characters of the text) and `score`, its probability: exp
+    of the sum of its logits over the sum of that of all starts and ends in all windows (Clark and
+    Gardner 2018, section 3.2). An empty answer has 0 as `start` and `end`, and comes first if the
+    threshold says so. If no span can be an answer, the only one is empty and scores 0.
     """
     kept = scores.double().unflatten(1, (2, 2 + 2 * PLACES))  # (W, 2, 42)
     total = float(kept[:, :, 0].logsumexp(dim=0).sum())
@@ -148,7 +206,7 @@ def find_best(
 
 
 def _rank_null(scores: list[float], null: float, threshold: float) -> int:
-    """Return the rank of no answer, whose score is `null`, among the best answers."""
+    """Return the rank of the empty answer, whose score is `null`, among the best answers."""
     if null - (scores[0] if scores else -math.inf) > threshold:
         return 0
     return max(1, sum(score >= null for score in scores))
@@ -157,7 +215,7 @@ def _rank_null(scores: list[float], null: float, threshold: float) -> int:
 def _list_spans(
     windows: Sequence[Window], kept: Tensor, options: AnswerOptions
 ) -> Iterator[tuple[float, int, int]]:
-    """Join starts and ends to spans that can be answers: score, first and last character."""
+    """Combine starts and ends to possible answers: score, first and last character."""
     for window, (starts, ends) in zip(windows, _read(kept), strict=True):
         for start, start_logit in starts:
             first = start - window.first
@@ -171,7 +229,7 @@ def _list_spans(
 
 
 def _read(kept: Tensor) -> Iterator[list[list[Any]]]:
-    """Read the places and logits of the best starts and ends of each window."""
+    """Unpack the places and logits of the best starts and ends of each window."""
     for window in kept.tolist():
         yield [
             [
@@ -184,7 +242,7 @@ def _read(kept: Tensor) -> Iterator[list[list[Any]]]:
 
 
 class MinBertAnswering(MinBertTokenizing):
-    """What models have that answer questions: `answer`."""
+    """Mixin of models that answer questions."""
 
     def answer(
         self,
@@ -206,25 +264,26 @@ class MinBertAnswering(MinBertTokenizing):
             question: A question, or several.
             context: The text with the answer; several, one for each question, or one for all.
             task: Name of the task of a multi-task model; None for its first one of this type.
-            top_k: Answers of a question at most; fewer if there are no more.
-            max_answer_length: Tokens of an answer at most; None for what the task says, or 30.
-            handle_impossible_answer: Whether no answer is one of the answers; None if the task
-                learnt from questions without an answer.
-            max_question_length: Tokens of a question at most; None for what the task says, or 64.
-            doc_stride: Tokens from one window of a text to the next one; None for what the task
-                says, or 128.
-            max_tokens_per_batch: Tokens that are computed together; None for what suits the device.
+            top_k: Maximum number of answers per question.
+            max_answer_length: Maximum tokens of an answer; None for the value of the task, or 30.
+            handle_impossible_answer: Whether "no answer" is allowed; None for yes if the task was
+                trained on unanswerable questions.
+            max_question_length: Maximum tokens of a question; None for the value of the task, or
+                64.
+            doc_stride: Tokens from one window of a text to the next; None for the value of the
+                task, or 128.
+            max_tokens_per_batch: Tokens that are computed together; None for a default of the
+                device.
             show_progress: Whether to show a progress bar.
 
         Returns:
             For one question with a `top_k` of 1 a dictionary: `score`, the probability; `start` and
-            `end`, the place in the text in characters; `answer`, the text between them, empty for
-            none. With more a list of them, the best first. For several questions a list with that
-            of each.
+            `end`, in characters of the text; `answer`, the text between them, empty for no answer.
+            With more a list of them, best first. For several questions a list with that of each.
 
         Raises:
-            ValueError: If there are not as many texts as questions, an input is no text, or there
-                is no such task.
+            ValueError: If the numbers of texts and questions differ, an input is not a string, or
+                there is no such task.
         """
         is_one = isinstance(question, str)
         questions: list[Any] = [question] if isinstance(question, str) else list(question)
@@ -236,26 +295,21 @@ class MinBertAnswering(MinBertTokenizing):
             )
         rows = list(check_rows(zip(questions, texts, strict=True), "answer", 2))
         name, spec = self._answering_task(task)
-        options = AnswerOptions.from_task(
-            spec,
-            self.config.max_position_embeddings,
-            top_k=top_k,
-            max_answer_length=max_answer_length,
-            max_question_length=max_question_length,
-            doc_stride=doc_stride,
-        )
+        lengths = {"max_answer_length": max_answer_length, "doc_stride": doc_stride}
+        lengths["max_question_length"] = max_question_length
+        positions = self.config.max_position_embeddings
+        options = AnswerOptions.from_task(spec, positions, top_k=top_k, **lengths)
         if handle_impossible_answer is not None:
-            threshold = options.null_score_diff_threshold or 0.0
-            options = replace(
-                options, null_score_diff_threshold=threshold if handle_impossible_answer else None
-            )
+            least = options.null_score_diff_threshold or 0.0
+            threshold = least if handle_impossible_answer else None
+            options = replace(options, null_score_diff_threshold=threshold)
         progress = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
         answers = list(self.answer_rows(rows, name, options, **progress))
-        predictions = [found[0] if top_k == 1 else found for found in answers]
+        predictions = [best[0] if top_k == 1 else best for best in answers]
         return predictions[0] if is_one else predictions
 
     def _answering_task(self, task: str | None) -> tuple[str | None, Any]:
-        """Return the task of the head of a model with one head; None for BERT's numbers."""
+        """Return the task of the single head; None for BERT's defaults."""
         if task is not None:
             raise ValueError(f"task={task!r}: this model has one head and no tasks, leave it out")
         config: Any = self.config
@@ -263,31 +317,31 @@ class MinBertAnswering(MinBertTokenizing):
         return None, spec if spec is not None and spec.answers_questions else None
 
     def answer_options(self, task: QuestionAnsweringTask, top_k: int | None) -> AnswerOptions:
-        """Return how the texts of a task are split and its answers chosen."""
+        """Return the options of a task."""
         return AnswerOptions.from_task(task, self.config.max_position_embeddings, top_k=top_k)
 
     def answer_rows(
         self, rows: Iterable[Row], task: str | None, options: AnswerOptions, **progress: Any
     ) -> Iterator[list[dict[str, Any]]]:
-        """Answer the questions of a task; see `answer`.
-
-        Args:
-            rows: Questions, each with its text.
-            task: Name of the task; None for a model with one head.
-            options: How texts are split and answers chosen.
-            **progress: `max_tokens` and `show_progress`.
-
-        Returns:
-            For each question its best answers.
-        """
+        """Answer pairs of a question and its text, some hundred at a time; see `find_best`."""
         model: Any = self
         named = {} if task is None else {"task": task}
 
-        def compute(batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        def score(batch: dict[str, Any]) -> Tensor:
             outputs = model(**batch, **named)
-            return outputs.start_logits, outputs.end_logits
+            return keep_scores(batch, outputs.start_logits, outputs.end_logits)
 
-        return answer(model, rows, compute, options, **progress)
+        def encode(windows: Sequence[Any]) -> list[Encoded]:
+            return [window.encoded for window in windows]
 
-
-__all__ = ["MinBertAnswering", "answer", "find_best"]
+        source = iter(rows)
+        progress["show_progress"] = bool(progress["show_progress"])
+        while some := list(islice(source, QUESTIONS)):
+            windows: Any = make_windows(model.tokenizer, some, options)
+            scores = torch.cat(list(stream(model, windows, encode, score, **progress)))
+            counts = Counter(window.question for window in windows)
+            first = 0
+            for number, (_, text) in enumerate(some):
+                end = first + counts[number]
+                yield find_best(text, windows[first:end], scores[first:end], options)
+                first = end

@@ -1,12 +1,12 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Attention within the sequences of a packed batch; no sequence sees another.
+"""Attention within the sequences of a packed batch.
 
 On the CPU, sequences of similar length are computed together, padded to the longest of their bucket
-(by hand where gradients are wanted: torch has no fast kernel with dropout there). On CUDA the
-variable-length kernels of torch need no padding at all.
+(with explicit matrix products where gradients are needed: torch has no fast kernel with dropout
+there). On CUDA the variable-length kernels of torch need no padding.
 
-Shapes: N sequences, T tokens, M queries (T, or those tokens alone whose state is wanted), H heads,
-d size of a head, D = H d.
+Shapes: N sequences, T tokens, M queries (T, or only the tokens whose state is read), H heads, d
+size of a head, D = H d. A cell is one row of (T H, d) in a bucket, padding included.
 """
 
 from collections.abc import Sequence
@@ -21,44 +21,31 @@ from torch.nn.attention.varlen import varlen_attn
 from transformers.masking_utils import create_bidirectional_mask, packed_sequence_mask_function
 
 from .configuration_minbert import MinBertConfig
-from .dropout_minbert import draw
+from .cpu_minbert import draw
 from .packing_minbert import MinBertSequences
 
-# Sequences share a bucket if the longest is at most so much longer: few products, little padding.
+# How much longer the longest sequence of a bucket may be: few products, little padding.
 BUCKET_RATIO = 1.2
 BUCKET_SLACK = 2
-# So many sequences per length on average, and every length is a bucket of its own.
+# With this many adjacent sequences per length on average, every length is a bucket of its own.
 RUN_SEQUENCES = 8
 
 
 class Bucket(NamedTuple):
-    """Sequences that are computed together, n of them.
+    """n sequences that are computed together."""
 
-    Args:
-        queries: First and last cell of its queries, n H Lq of them.
-        keys: First and last cell of its keys and values, n H Lk of them.
-        heads: n H.
-        mask: Minus infinity at padded keys, (n H, 1, Lk); None if there are none.
-        span: First and last token, if the sequences follow one another and need no padding.
-    """
-
-    queries: tuple[int, int]
-    keys: tuple[int, int]
-    heads: int
-    mask: Tensor | None
-    span: tuple[int, int] | None
+    queries: tuple[int, int]  # range of its query cells, n H Lq of them
+    keys: tuple[int, int]  # range of its key and value cells, n H Lk of them
+    heads: int  # n H
+    mask: Tensor | None  # minus infinity at padded keys, (n H, 1, Lk); None without padding
+    span: tuple[int, int] | None  # range of its tokens, if adjacent and without padding
 
 
 class Cells(NamedTuple):
-    """Between tokens and the cells of all buckets, where each head of a token is a row of its own.
+    """Maps tokens to the cells of all buckets and back."""
 
-    Args:
-        sources: For each cell a row of (T H, d), (C,); paddings repeat the last token.
-        targets: For each row of (T H, d) its cell, (T H,); C for a token that is in no bucket.
-    """
-
-    sources: Tensor
-    targets: Tensor
+    sources: Tensor  # for each cell a row of (T H, d), (C,); paddings repeat the last token
+    targets: Tensor  # for each row of (T H, d) its cell, (T H,); C for a token in no bucket
 
     def gather(self, values: Tensor) -> Tensor:
         """(T, D) -> (C, d)."""
@@ -77,7 +64,7 @@ class Cells(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Which products attention is made of."""
+    """The buckets of a batch."""
 
     queries: Cells
     keys: Cells
@@ -85,16 +72,10 @@ class Plan(NamedTuple):
 
 
 def plan_buckets(sequences: MinBertSequences, heads: int, select: Tensor | None = None) -> Plan:
-    """Deal the sequences to buckets.
+    """Group the sequences into buckets; `select`, (M,), ascending, are the queries, None for all.
 
-    Args:
-        sequences: The sequences.
-        heads: H.
-        select: The tokens that are queries, (M,), ascending; None for all.
-
-    Returns:
-        The plan. Of the cells of a bucket a fifth are paddings at most, but for sequences of a few
-        tokens, of which `BUCKET_SLACK` puts more lengths together.
+    At most a fifth of the cells of a bucket are padding, except for sequences of a few tokens, for
+    which `BUCKET_SLACK` groups more lengths together.
     """
     offsets = sequences.offsets.tolist()
     lengths = [end - start for start, end in pairwise(offsets)]
@@ -102,34 +83,37 @@ def plan_buckets(sequences: MinBertSequences, heads: int, select: Tensor | None 
     if select is not None:
         starts = torch.searchsorted(select, sequences.offsets.long()).tolist()
     counts = [end - start for start, end in pairwise(starts)]
-    groups = _group(lengths, [index for index, count in enumerate(counts) if count])
-    key_cells, query_cells, buckets = [], [], []
+    cells, buckets = [], []
     query_end = key_end = 0
-    for group in groups:
+    for group in _group(lengths, [index for index, count in enumerate(counts) if count]):
         keys = _cells(offsets, lengths, group, heads)
         queries = keys if select is None else _cells(starts, counts, group, heads)
-        mask = None
-        if any(lengths[index] < keys.shape[2] for index in group):
-            real = torch.arange(keys.shape[2]) < torch.tensor([[lengths[i]] for i in group])
-            mask = torch.zeros(real.shape).masked_fill_(~real, -torch.inf)
-            mask = mask.repeat_interleave(heads, dim=0).unsqueeze(1)
-        span = None
-        if select is None and mask is None and group == list(range(group[0], group[-1] + 1)):
-            span = (offsets[group[0]], offsets[group[-1] + 1])
+        mask = _mask(torch.tensor([[lengths[index]] for index in group]), keys.shape[2], heads)
+        is_span = mask is None and group == list(range(group[0], group[-1] + 1))
+        span = (offsets[group[0]], offsets[group[-1] + 1]) if is_span and select is None else None
         query_start, query_end = query_end, query_end + queries.numel()
         key_start, key_end = key_end, key_end + keys.numel()
-        buckets.append(
-            Bucket((query_start, query_end), (key_start, key_end), len(group) * heads, mask, span)
-        )
-        key_cells.append((keys, group))
-        query_cells.append((queries, group))
-    keys_of = _index(key_cells, lengths, offsets[-1] * heads)
-    queries_of = keys_of if select is None else _index(query_cells, counts, starts[-1] * heads)
+        ranges = (query_start, query_end), (key_start, key_end)
+        buckets.append(Bucket(*ranges, len(group) * heads, mask, span))
+        cells.append((queries, keys, group))
+    keys_of = _index([(k, group) for _, k, group in cells], lengths, offsets[-1] * heads)
+    if select is None:
+        return Plan(keys_of, keys_of, buckets)
+    queries_of = _index([(q, group) for q, _, group in cells], counts, starts[-1] * heads)
     return Plan(queries_of, keys_of, buckets)
 
 
+def _mask(lengths: Tensor, longest: int, heads: int) -> Tensor | None:
+    """Return minus infinity at padded keys, (n H, 1, Lk), for lengths (n, 1); None without any."""
+    real = torch.arange(longest) < lengths
+    if real.all():
+        return None
+    mask = torch.zeros(real.shape).masked_fill_(~real, -torch.inf)
+    return mask.repeat_interleave(heads, dim=0).unsqueeze(1)
+
+
 def _group(lengths: Sequence[int], members: list[int]) -> list[list[int]]:
-    """Group sequences of similar length, or of the same if many have it and stand together."""
+    """Group sequences of similar length, or adjacent ones of equal length if there are many."""
     runs: list[list[int]] = []
     for index in members:
         if runs and runs[-1][-1] == index - 1 and lengths[runs[-1][0]] == lengths[index]:
@@ -149,7 +133,7 @@ def _group(lengths: Sequence[int], members: list[int]) -> list[list[int]]:
 
 
 def _cells(starts: Sequence[int], counts: Sequence[int], group: list[int], heads: int) -> Tensor:
-    """Number the rows of (T H, d) that a bucket holds, (n, H, longest)."""
+    """Return the rows of (T H, d) of a bucket, (n, H, longest)."""
     start = torch.tensor([starts[index] for index in group])
     count = torch.tensor([counts[index] for index in group])
     steps = torch.arange(int(count.max()))
@@ -158,7 +142,7 @@ def _cells(starts: Sequence[int], counts: Sequence[int], group: list[int], heads
 
 
 def _index(cells: list[tuple[Tensor, list[int]]], counts: Sequence[int], rows: int) -> Cells:
-    """Join the buckets' cells, and find the cell of every row."""
+    """Concatenate the cells of the buckets and invert the mapping."""
     sources = torch.cat([bucket.flatten() for bucket, _ in cells])
     real = torch.cat(
         [
@@ -177,7 +161,7 @@ def _index(cells: list[tuple[Tensor, list[int]]], counts: Sequence[int], rows: i
 class _BucketAttention(torch.autograd.Function):
     """Attention with dropout by plain products (Vaswani et al. 2017, section 3.2.1).
 
-    Of each bucket only the weights are kept; a weight that was dropped has a minus sign.
+    Saves only the weights of each bucket; the sign bit of a weight is set where it is dropped.
     """
 
     @staticmethod
@@ -212,7 +196,7 @@ class _BucketAttention(torch.autograd.Function):
         plan, scale = ctx.plan, _scale(ctx.dropout)
         grad = plan.queries.spread(grads[0])
         d_queries = torch.empty_like(queries)
-        # the last row is for tokens whose sequence has no query
+        # the last row is for tokens of sequences without a query
         d_keys, d_values = (
             cells.new_empty(len(cells) + 1, cells.shape[1]) for cells in (keys, values)
         )
@@ -229,35 +213,24 @@ class _BucketAttention(torch.autograd.Function):
             inner = scale * q.shape[2] ** -0.5
             dq.baddbmm_(d_scores, k, beta=0, alpha=inner)
             dk.baddbmm_(d_scores.mT, q, beta=0, alpha=inner)
-        collect = plan.keys.collect
-        return (
-            plan.queries.collect(d_queries, ctx.heads),
-            collect(d_keys, ctx.heads),
-            collect(d_values, ctx.heads),
-            None,
-            None,
-            None,
-        )
+        gradients = (plan.keys.collect(cells, ctx.heads) for cells in (d_keys, d_values))
+        return plan.queries.collect(d_queries, ctx.heads), *gradients, None, None, None
 
 
 def _scale(dropout: float) -> float:
-    """Return what kept weights are multiplied by."""
+    """Return the factor on the weights that are kept."""
     return 1 / (1 - dropout) if dropout < 1 else 0.0
 
 
 def _blocks(
     bucket: Bucket, queries: Tensor, keys: Tensor, values: Tensor, context: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Cut a bucket out of the cells, (n H, Lq or Lk, d)."""
-    size = queries.shape[1]
-    of_queries = (slice(*bucket.queries), (bucket.heads, -1, size))
-    of_keys = (slice(*bucket.keys), (bucket.heads, -1, size))
-    return (
-        queries[of_queries[0]].view(of_queries[1]),
-        keys[of_keys[0]].view(of_keys[1]),
-        values[of_keys[0]].view(of_keys[1]),
-        context[of_queries[0]].view(of_queries[1]),
-    )
+    """Return the cells of a bucket as views, (n H, Lq or Lk, d)."""
+    shape = (bucket.heads, -1, queries.shape[1])
+    q, k = slice(*bucket.queries), slice(*bucket.keys)
+    views = ((queries, q), (keys, k), (values, k), (context, q))
+    of_queries, of_keys, of_values, of_context = (x[part].view(shape) for x, part in views)
+    return of_queries, of_keys, of_values, of_context
 
 
 def _attend_spans(query: Tensor, key: Tensor, value: Tensor, plan: Plan, heads: int) -> Tensor:
@@ -310,11 +283,11 @@ def _attend_cuda(
 ) -> Tensor:
     """Attend with the variable-length kernels of torch, (M, H, d) and (T, H, d) -> (M, H, d).
 
-    The public function has no dropout, and takes half precision only, on Ampere or newer. The
-    operators under it are private, but their positional arguments are the same from torch 2.11 to
-    2.13.
+    The public function has no dropout and supports half precision only, on Ampere or newer. The
+    operators below it are private, but take the same positional arguments in torch 2.11 to 2.13.
     """
-    if query.dtype == torch.float32 or not _has_flash(query.device):
+    # flash kernels need Ampere or newer
+    if query.dtype == torch.float32 or torch.cuda.get_device_capability(query.device) < (8, 0):
         batch = (states.unsqueeze(0) for states in (query, key, value))
         efficient = torch.ops.aten._efficient_attention_forward
         context: Tensor = efficient(*batch, None, *offsets, dropout, 0, True)[0]
@@ -327,19 +300,8 @@ def _attend_cuda(
     return plain
 
 
-def _has_flash(device: torch.device) -> bool:
-    """Return whether the GPU is Ampere or newer, as the flash kernels need."""
-    return torch.cuda.get_device_capability(device) >= (8, 0)
-
-
 def can_attend(config: MinBertConfig, dtype: torch.dtype, device: torch.device) -> bool:
-    """Return whether `attend` computes the attention: for `sdpa`, where it has a kernel.
-
-    Args:
-        config: Names the implementation, and the sizes.
-        dtype: Of the states.
-        device: Where they are.
-    """
+    """Return whether `attend` has a kernel for a configuration, dtype and device."""
     if config._attn_implementation != "sdpa":
         return False
     if device.type == "cuda":
@@ -350,16 +312,7 @@ def can_attend(config: MinBertConfig, dtype: torch.dtype, device: torch.device) 
 
 
 def make_block_mask(config: MinBertConfig, hidden: Tensor, sequences: MinBertSequences) -> Any:
-    """Make the mask that keeps sequences apart where `attend` cannot.
-
-    Args:
-        config: Names the attention implementation.
-        hidden: States of the packed batch, (1, T, D).
-        sequences: Its sequences.
-
-    Returns:
-        What the implementation takes as a mask.
-    """
+    """Make the mask that keeps sequences apart where `attend` cannot; hidden is (1, T, D)."""
     segments = sequences.segments.unsqueeze(0)
     if config._attn_implementation == "sdpa":  # plain, so that it can be compiled
         return (segments.unsqueeze(2) == segments.unsqueeze(1)).unsqueeze(1)
@@ -381,22 +334,9 @@ def attend(
     select: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Attend within each sequence.
-
-    Args:
-        query: (M, D).
-        key: (T, D).
-        value: (T, D).
-        sequences: The sequences of the T tokens.
-        heads: H.
-        select: The tokens that the queries are of, (M,), ascending; None for all.
-        dropout: Probability of dropping a weight.
-
-    Returns:
-        (M, D).
-    """
+    """Attend within each sequence, query (M, D), key and value (T, D) -> (M, D)."""
     if not len(query):
-        # in the graph, as with queries: every rank of DDP has to find a gradient, if one of zeros
+        # in the graph, as with queries: every rank of DDP needs a gradient, if only of zeros
         return query + 0 * (key.sum() + value.sum())
     if query.device.type == "cpu":
         plan = sequences.plans.get(heads) if select is None else None
@@ -409,7 +349,7 @@ def attend(
     if select is not None:
         query_offsets = torch.searchsorted(select, offsets.long(), out_int32=True)
     longest = sequences.max_length
-    # positions are distinct, but the first token may be asked for twice
+    # positions are distinct, but the first token may be selected twice
     lengths = (query_offsets, offsets, min(longest + 1, len(query)), longest)
     q, k, v = (states.unflatten(1, (heads, -1)) for states in (query, key, value))
     return _attend_cuda(q, k, v, dropout, lengths).flatten(1)

@@ -22,7 +22,7 @@ class ClassificationTask(PooledTask):
 
     Args:
         labels: Names of the classes, in the order of their ids.
-        class_weights: Factor on the loss of the rows of every class, in the order of `labels`; the
+        class_weights: Factor on the loss of the rows of each class, in the order of `labels`; the
             loss is the sum divided by the number of rows.
     """
 
@@ -36,31 +36,25 @@ class ClassificationTask(PooledTask):
 
     @property
     def num_classes(self) -> int:
-        """Number of classes."""
         return len(self.labels or [])
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Compute `class_weights: balanced`; see `MinBertTask.complete`."""
         head = super().complete(given, facts)
         if head.get("class_weights") == "balanced":
             head["class_weights"] = balance(facts["labels"], facts["class_counts"])
         return head
 
     def describe_outputs(self) -> tuple[Any, list[str]]:
-        """Return the problem type and the label names that transformers' pipelines use."""
         return "single_label_classification", self.labels or []
 
     def make_head(self, config: Any) -> "ClassificationHead":
-        """Make the head."""
         return ClassificationHead(config, self)
 
     def validate_labels(self) -> None:
-        """Check the names of the classes."""
         check_labels(self.labels)
 
     def validate_class_weights(self) -> None:
-        """Check that there is a weight above 0 for every class."""
         weights, count = self.class_weights, self.num_classes
         if weights is None:
             return
@@ -74,11 +68,7 @@ class ClassificationTask(PooledTask):
 
 
 def balance(labels: list[str], counts: list[int]) -> list[float]:
-    """Weight classes so that all have the same sum: rows / (classes * rows of the class).
-
-    Raises:
-        ValueError: If a class has no training row.
-    """
+    """Return weights rows / (classes * rows of the class), so that all classes weigh the same."""
     for label, count in zip(labels, counts, strict=True):
         if not count:
             raise ValueError(
@@ -92,13 +82,8 @@ class ClassificationHead(PooledHead):
     """A logit per class."""
 
     def make_class_weights(self) -> Tensor | None:
-        """Return the weights of the classes, (K,)."""
         weights = self.task.class_weights
         return None if weights is None else torch.tensor(weights, dtype=torch.float32)
 
     def decode(self, logits: Tensor) -> Tensor:
-        """Return the ids of the best classes, (B,)."""
         return logits.argmax(dim=-1)
-
-
-__all__ = ["ClassificationTask"]

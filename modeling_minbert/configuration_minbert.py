@@ -37,21 +37,17 @@ SIZES = (
 )
 
 
-def _choose_default(tasks: dict[str, MinBertTask]) -> str:
-    """Return the first task that pipelines can use best; see `MinBertConfig.default_task`."""
-    ranks = {
-        name: (task.is_pretraining, task.is_unlabelled, task.is_token_level)
-        for name, task in tasks.items()
-    }
-    return min(tasks, key=ranks.__getitem__)
+def _suitability(task: MinBertTask) -> tuple[bool, ...]:
+    """Return how well a task fits pipelines, the lower the better."""
+    return task.is_pretraining, task.is_unlabelled, task.is_token_level
 
 
 @strict
 class MinBertConfig(PreTrainedConfig):
     """Sizes of a minBERT encoder, with BERT's field names, and the tasks of `MinBertForMultiTask`.
 
-    A misspelt field is not refused: like every transformers configuration it keeps unknown keywords
-    as attributes. The fields of a task are checked.
+    Like every transformers configuration it accepts unknown keywords as attributes, misspelled ones
+    included. The fields of a task are checked.
 
     Args:
         vocab_size: Number of word pieces.
@@ -70,12 +66,12 @@ class MinBertConfig(PreTrainedConfig):
         classifier_dropout: Dropout of the sequence and token classifiers; None for
             `hidden_dropout_prob`.
         tie_word_embeddings: Whether the MLM decoder is the word embedding.
-        sparse_prediction: Whether the vocabulary is scored at the labelled tokens alone where
-            labels are given in training, or with a packed batch.
+        sparse_prediction: Whether the vocabulary is scored at the labeled tokens alone where labels
+            are given in training, or with a packed batch.
         tasks: Task name to `problem_type` and the fields of its class in `TASKS`.
-        default_task: Name of the task that `forward` computes when it is given none; None for the
-            first of `tasks` that has labels, one that reads whole texts if there is any, else the
-            first that is none of pre-training, or the first if all are.
+        default_task: Name of the task that `forward` computes by default; None for the first of
+            `tasks` that has labels, preferably one of whole texts, else the first that is not
+            pre-training, or the first if all are.
         sentence_embedding: How `encode` makes the vector of a sentence by default, the fields of
             `MinBertEmbedding`; read from a folder of sentence-transformers.
     """
@@ -102,36 +98,37 @@ class MinBertConfig(PreTrainedConfig):
     tie_word_embeddings: bool = True
     sparse_prediction: bool = True
     tasks: dict[str, dict[str, Any]] | None = None
-    # A field, because the file does not keep the order of `tasks`.
+    # A field, because files sort `tasks`.
     default_task: str | None = None
     sentence_embedding: dict[str, Any] | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
         if not __name__.startswith("transformers_modules."):
-            # The package has registered its pipelines: no code out of the folder is asked for.
+            # The package has registered its pipelines: the code of the folder is not needed.
             kwargs.pop("custom_pipelines", None)
         self.complete_tasks()
         super().__post_init__(**kwargs)
 
     def complete_tasks(self) -> None:
-        """Check `tasks` and fill in all defaults, as is done when the configuration is made.
+        """Check `tasks` and fill in all defaults.
 
         A checkpoint that stores every default keeps its meaning if a default changes.
 
         Raises:
-            ValueError: If a task is not valid, or `default_task` is none of them, or one that
-                learns without labels though there are others.
+            ValueError: If a task is not valid, or `default_task` is unknown or learns without
+                labels while others have them.
         """
         if not self.tasks:
             return
         parsed = {name: parse_task(name, values) for name, values in self.tasks.items()}
         self.tasks = {name: asdict(task) for name, task in parsed.items()}
-        self.default_task = self.default_task or _choose_default(parsed)
+        best = min(parsed, key=lambda name: _suitability(parsed[name]))
+        self.default_task = self.default_task or best
         default = self.task(self.default_task)
         labelled = [name for name, task in parsed.items() if not task.is_unlabelled]
         if default.is_unlabelled and labelled:
             raise ValueError(
-                f"default_task={self.default_task!r} is a {default.problem_type}, which no "
+                f"default_task={self.default_task!r} is a {default.problem_type} task, which no "
                 f"pipeline can use: use one of {', '.join(labelled)}"
             )
 
@@ -141,16 +138,16 @@ class MinBertConfig(PreTrainedConfig):
 
         Args:
             config_dict: Fields and their values.
-            **kwargs: Further values, and what `PreTrainedConfig.from_dict` takes.
+            **kwargs: Further values, and those of `PreTrainedConfig.from_dict`.
 
         Returns:
             The configuration, or with `return_unused_kwargs=True` the tuple of it and the rest.
         """
         if "tasks" in kwargs:
-            # Other keywords are set on the finished configuration, but these have to be checked.
+            # Other keywords are set on the finished configuration, but these must be checked.
             new = {name: kwargs.pop(name, None) for name in ("tasks", "default_task")}
             config_dict = {**config_dict, **new}
-        # `task` is for the model that takes its head; here it would hide the method of that name
+        # `task` is for models that adopt its head; here it would hide the method of that name
         named = {name: kwargs.pop(name) for name in ("task",) if name in kwargs}
         if not kwargs.get("return_unused_kwargs"):
             return super().from_dict(config_dict, **kwargs)
@@ -158,13 +155,13 @@ class MinBertConfig(PreTrainedConfig):
         return config, unused | named
 
     def describe_default_task(self) -> None:
-        """Give pipelines the label names and the kind of output of the default task.
-
-        Raises:
-            ValueError: If there are no tasks, one is not valid, or pools a layer that is not there.
-        """
+        """Set the problem type and the labels, for pipelines, to those of the default task."""
         self.complete_tasks()
-        self._check_layers()
+        for name in self.tasks or {}:
+            try:
+                self.task(name).count_layers(self.num_hidden_layers)
+            except ValueError as error:
+                raise ValueError(f"task {name!r}: {error}") from None
         if self.default_task is None:
             raise ValueError(
                 "config.tasks is empty: describe at least one task, "
@@ -176,31 +173,20 @@ class MinBertConfig(PreTrainedConfig):
 
     @property
     def has_default_labels(self) -> bool:
-        """Whether the labels are those of the default task, and none that a caller has chosen."""
+        """Whether the labels are those of the default task, not chosen by a caller."""
         if self.default_task is None:
             return False
         names = list((self.id2label or {}).values())
         return names == self.task(self.default_task).describe_outputs()[1]
 
-    def _check_layers(self) -> None:
-        for name in self.tasks or {}:
-            try:
-                self.task(name).count_layers(self.num_hidden_layers)
-            except ValueError as error:
-                raise ValueError(f"task {name!r}: {error}") from None
-
     def to_bert(self) -> BertConfig:
         """Return the configuration of a stock BERT of the same sizes and labels."""
-        own = {"tasks", "default_task", "sentence_embedding", "sparse_prediction"}
-        own |= {"custom_pipelines"}
-        own |= {"auto_map", "model_type", "architectures", "transformers_version"}
+        own = {"tasks", "default_task", "sentence_embedding", "sparse_prediction", "auto_map"}
+        own |= {"custom_pipelines", "model_type", "architectures", "transformers_version"}
         return BertConfig(**{key: val for key, val in self.to_dict().items() if key not in own})
 
     def task(self, name: str) -> MinBertTask:
         """Return the description of one task.
-
-        Args:
-            name: A key of `tasks`.
 
         Raises:
             ValueError: If there is no such task.
@@ -216,7 +202,7 @@ class MinBertConfig(PreTrainedConfig):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Read a `minbert` or `bert` configuration; refuse what this encoder cannot compute.
 
-        Of a folder of sentence-transformers it also reads how that makes its vectors.
+        If it is a folder of sentence-transformers, also read how that makes its vectors.
 
         Args:
             pretrained_model_name_or_path: Folder, file or Hub id.
@@ -226,11 +212,11 @@ class MinBertConfig(PreTrainedConfig):
             The fields, and the keywords that were not used.
 
         Raises:
-            ValueError: If the checkpoint is of another architecture.
+            ValueError: If the checkpoint has another architecture.
         """
         given = kwargs
         config_dict, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
-        # Configurations of the first BERT checkpoints name no type.
+        # Configurations of the first BERT checkpoints have no type.
         model_type = config_dict.get("model_type", "bert")
         if model_type not in ("bert", cls.model_type):
             raise ValueError(
@@ -243,7 +229,7 @@ class MinBertConfig(PreTrainedConfig):
         return config_dict, kwargs
 
     def validate_heads(self) -> None:
-        """Check that sizes are sizes, and that the attention heads divide the width."""
+        """Check that sizes are positive, and that the attention heads divide the width."""
         for name in SIZES:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be 1 or more")
@@ -260,7 +246,7 @@ class MinBertConfig(PreTrainedConfig):
         parse_embedding(self.sentence_embedding)
 
     def validate_encoder(self) -> None:
-        """Refuse variants of BERT whose weights load but mean something else."""
+        """Reject variants of BERT whose weights load but mean something else."""
         position_type = getattr(self, "position_embedding_type", "absolute")
         if position_type != "absolute":
             raise ValueError(

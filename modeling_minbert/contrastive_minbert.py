@@ -1,5 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Contrastive learning: vectors of texts that belong together."""
+"""Contrastive learning: vectors of related texts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor
 from torch.nn import functional as F
 
-from .inputs_minbert import INPUTS, TaskBatch, mark_rows
+from .head_minbert import INPUTS, TaskBatch, mark_rows
 from .losses_minbert import Target
 from .pooled_minbert import CosineTask, HeadType, PairEncoding, PooledHead, describe_scores
 from .task_minbert import DATA
@@ -18,12 +18,12 @@ from .task_minbert import DATA
 @strict
 @dataclass(kw_only=True)
 class ContrastiveTask(CosineTask):
-    """Vectors of texts that belong together, without labels; see also `CosineTask`.
+    """Vectors of related texts, learned without labels; see also `CosineTask`.
 
     Args:
         num_sentences: Texts of a row: 1, which is encoded twice with different dropout
-            (unsupervised SimCSE), 2 that belong together, or 3, the last of which does not belong
-            to the first (a hard negative).
+            (unsupervised SimCSE), 2 related ones, or 3, the last of which is a hard negative of the
+            first.
     """
 
     problem_type: Literal["contrastive"] = field(default="contrastive", metadata=DATA)
@@ -37,7 +37,6 @@ class ContrastiveTask(CosineTask):
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Count the texts of a row; see `MinBertTask.complete`."""
         count = facts["num_texts"]
         if "num_sentences" in given:
             raise ValueError(f"num_sentences is the number of text_columns, {count}; leave it out")
@@ -46,25 +45,20 @@ class ContrastiveTask(CosineTask):
 
     @property
     def default_head(self) -> HeadType:
-        """The only head."""
         return "cosine"
 
     @property
     def num_sequences(self) -> int | None:
-        """Sequences of a row, which come as (B, S, L)."""
         return self.num_sentences
 
     @property
     def score_limits(self) -> tuple[float, float] | None:
-        """Lowest and highest cosine."""
         return -1, 1
 
     def make_head(self, config: Any) -> "ContrastiveHead":
-        """Make the head."""
         return ContrastiveHead(config, self)
 
     def validate_num_sentences(self) -> None:
-        """Check the number of texts."""
         if not 1 <= self.num_sentences <= 3:
             raise ValueError(f"num_sentences={self.num_sentences} must be 1, 2 or 3")
 
@@ -78,11 +72,9 @@ class ContrastiveHead(PooledHead):
 
     @property
     def scales(self) -> bool:
-        """Whether a cosine is scaled to a logit: never, vectors are the output."""
         return False
 
     def prepare(self, batch: TaskBatch) -> None:
-        """Mark the rows of padding; there is always a loss."""
         if batch.labels is not None:
             raise ValueError(
                 f"task {batch.name!r} is contrastive and learns without labels: leave them out"
@@ -91,11 +83,9 @@ class ContrastiveHead(PooledHead):
         super().prepare(batch)
 
     def score(self, vectors: Tensor) -> Tensor:
-        """Scale the vectors of `embed` to length 1, (B, S, D)."""
         return F.normalize(vectors.float(), dim=-1)
 
     def decode(self, logits: Tensor) -> Tensor:
-        """Return the cosines of the first two texts, (B,)."""
         pair = logits[:, :2]
         return (pair[:, 0] * pair[:, -1]).sum(dim=-1)
 
@@ -106,8 +96,4 @@ class ContrastiveHead(PooledHead):
         return self.decode(outputs.logits).unsqueeze(-1)
 
     def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
-        """Describe cosines (n, 1)."""
         return describe_scores(logits.squeeze(-1), top_k)
-
-
-__all__ = ["ContrastiveTask"]

@@ -1,28 +1,158 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""The contract of all heads: from the states of the encoder to logits, loss and predictions.
+"""A batch of one task of `MinBertForMultiTask`, and the interface of all heads.
 
-Shapes: B rows, S sequences of a row, L tokens of a sequence, D hidden size, K logits.
+Shapes: B rows, S sequences of a row, N = B * S sequences, L tokens of a sequence, T tokens of a
+packed batch, D hidden size, K logits.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers.utils.generic import ModelOutput
 
-from .inputs_minbert import TaskBatch
+from .cpu_minbert import MinBertDropout
 from .packing_minbert import Read
+
+# The increment and the factors of splitmix64, as signed numbers (Steele et al. 2014).
+GAMMA, FIRST, SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
+# The first arguments of the encoder.
+Inputs = tuple[Tensor | None, ...]
+INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
+
+
+@dataclass
+class TaskBatch:
+    """A batch of one task."""
+
+    name: str  # of the task
+    inputs: Inputs
+    options: dict[str, Any] = field(default_factory=dict)  # other arguments of the encoder
+    num_sequences: int | None = None  # of a row, (B, S, L); None for (B, L)
+    labels: Tensor | None = None
+    targets: dict[str, Tensor | None] = field(default_factory=dict)  # others, by argument
+    keys: Tensor | None = None  # hashes of the texts, (B, S), for losses that compare rows
+    read: Read = None  # which states were read
+    is_repeated: bool = False  # whether the batch contains all sequences twice
+
+    @property
+    def offsets(self) -> Tensor | None:
+        """Where the sequences of a packed batch begin, (N + 1,); None if it is padded."""
+        return self.options.get("cu_seq_lens_q")
+
+
+def ids_of(inputs: Inputs) -> Tensor | None:
+    """Return the ids, or a tensor of their shape."""
+    return inputs[0] if inputs[4] is None else inputs[4][..., 0]
+
+
+def check_inputs(batch: TaskBatch) -> None:
+    """Check the number of sequences of a row."""
+    name, count, offsets = batch.name, batch.num_sequences, batch.offsets
+    if offsets is not None:
+        if count is not None and (len(offsets) - 1) % count:
+            total = len(offsets) - 1
+            raise ValueError(f"task {name!r} takes {count} sequences per row, got {total} in all")
+        return
+    ids = ids_of(batch.inputs)
+    wanted = () if count is None else (count,)
+    if ids is not None and (ids.dim() != 2 + len(wanted) or ids.shape[1:-1] != wanted):
+        expected = ", ".join(map(str, ("batch", *wanted, "length")))
+        raise ValueError(f"task {name!r} takes input of shape ({expected}), got {tuple(ids.shape)}")
+
+
+def check_targets(batch: TaskBatch, task: Any) -> None:
+    """Check that all targets belong to the type of the task."""
+    for key, value in batch.targets.items():
+        if value is not None and key not in task.extra_targets:
+            raise ValueError(f"task {batch.name!r} is a {task.problem_type} task: leave {key} out")
+
+
+def check_token_labels(batch: TaskBatch) -> None:
+    """Check that there is a label for every token."""
+    ids, labels = ids_of(batch.inputs), batch.labels
+    if labels is not None and ids is not None and labels.shape != ids.shape:
+        raise ValueError(
+            f"labels of shape {tuple(labels.shape)}, but task {batch.name!r} takes one per token, "
+            f"{tuple(ids.shape)}"
+        )
+
+
+def mark_rows(batch: TaskBatch, padding: int | None) -> Tensor:
+    """Label the rows of an unlabeled task: 1, and -100 for those that only fill the batch."""
+    inputs, offsets, sentences = batch.inputs, batch.offsets, batch.num_sequences
+    ids = ids_of(inputs)
+    if ids is None:
+        raise ValueError("pass exactly one of input_ids and inputs_embeds")
+    first = ids[..., 0].flatten() if offsets is None else ids[0, offsets[:-1].long()]
+    labels = torch.ones_like(first[::sentences], dtype=torch.long)
+    if inputs[0] is None or padding is None:
+        return labels
+    if offsets is None:  # padding may also be on the left
+        is_filler = (ids == padding).all(dim=-1).flatten()[::sentences]
+    else:
+        is_filler = first[::sentences] == padding
+    return labels.masked_fill(is_filler, -100)
+
+
+def text_keys(batch: TaskBatch) -> Tensor | None:
+    """Hash the texts of a batch, (B, S); None without ids."""
+    ids, mask = (None if x is None else x.flatten(0, -2) for x in batch.inputs[:2])
+    if ids is None:
+        return None
+    return sequence_keys(ids, mask, batch.offsets).unflatten(0, (-1, batch.num_sequences or 1))
+
+
+def sequence_keys(ids: Tensor, mask: Tensor | None, offsets: Tensor | None) -> Tensor:
+    """Hash the ids of each sequence, (N, L), or (1, T) of a packed batch with `offsets`, to (N,).
+
+    Padded and packed batches give the same numbers; different sequences collide with a probability
+    of about 2 ** -64.
+    """
+    if offsets is not None:
+        tokens = torch.arange(ids.shape[1], device=ids.device)
+        starts = offsets[:-1].long()
+        segments = torch.searchsorted(
+            offsets[1:].contiguous(), tokens.to(offsets.dtype), right=True
+        )
+        values = _scramble(ids[0], tokens - starts[segments])
+        # sums of integers wrap around and stay exact, so their differences are, too
+        return F.pad(values.cumsum(0), (1, 0))[offsets.long()].diff()
+    real = torch.ones_like(ids) if mask is None else mask.ne(0).long()
+    return (_scramble(ids, real.cumsum(1) - 1) * real).sum(dim=1)
+
+
+def _scramble(ids: Tensor, positions: Tensor) -> Tensor:
+    """Hash each token with its position to 64 bits: the finalizer of splitmix64."""
+    bits = ((ids.long() << 24) + positions + 1) * GAMMA
+    for shift, factor in ((30, FIRST), (27, SECOND), (31, 1)):
+        # the shift of a signed number repeats the sign
+        bits = (bits ^ ((bits >> shift) & ((1 << (64 - shift)) - 1))) * factor
+    return bits
+
+
+def repeat(inputs: Inputs, options: dict[str, Any]) -> tuple[Inputs, dict[str, Any]]:
+    """Append a copy of all sequences to a batch, padded or packed."""
+    offsets = options.get("cu_seq_lens_q")
+    dim = 0 if offsets is None else 1
+    inputs = tuple(None if x is None else torch.cat([x, x], dim=dim) for x in inputs)
+    if offsets is not None:
+        options = options | {"cu_seq_lens_q": torch.cat([offsets, offsets[1:] + offsets[-1]])}
+    return inputs, options
 
 
 class MinBertHead(nn.Module):
     """The head of one task of `MinBertForMultiTask`.
 
-    For a batch, the model calls `prepare`, then `arrange` and `read`, encodes, and calls `forward`
-    with the output of the encoder. Without `prepare` there is no loss.
+    For a batch, the model calls `prepare`, `arrange` and `read`, then the encoder, and `forward`
+    with its output. Without `prepare` there is no loss.
 
     Attributes:
-        task: What the head computes.
-        gathers: Whether in training a loss that compares rows sees those of all processes.
+        task: The description of the task.
+        gathers: Whether in training a loss that compares rows gathers those of all processes.
     """
 
     gathers = False
@@ -44,16 +174,11 @@ class MinBertHead(nn.Module):
         raise NotImplementedError
 
     def forward(self, outputs: Any, batch: TaskBatch) -> ModelOutput:
-        """Compute logits and, with labels, the loss.
-
-        Args:
-            outputs: Of the encoder, with the states that were read.
-            batch: The batch, arranged.
-        """
+        """Compute logits and, with labels, the loss from the output of the encoder."""
         raise NotImplementedError
 
     def decode(self, logits: Tensor) -> Tensor:
-        """Turn logits into predictions; see `MinBertForMultiTask.decode`."""
+        """Convert logits to predictions; see `MinBertForMultiTask.decode`."""
         raise NotImplementedError
 
     def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:
@@ -68,20 +193,31 @@ class MinBertHead(nn.Module):
         Args:
             model: The model of this head.
             name: Name of the task.
-            rows: Texts, or what else a row of the task is.
-            top_k: Predictions of a row at most; None for the best one alone.
+            rows: Texts, or other rows of the task.
+            top_k: Maximum number of predictions per row; None for the best one alone.
             **options: `max_tokens` and `show_progress` of `stream`.
         """
         raise NotImplementedError
 
 
+class TokenHead(MinBertHead):
+    """A head with a linear layer on every token."""
+
+    def __init__(self, config: Any, task: Any, num_logits: int) -> None:
+        super().__init__()
+        self.task = task
+        self.dropout = MinBertDropout(task.dropout)
+        self.out = nn.Linear(config.hidden_size, num_logits)
+
+    def score(self, hidden: Tensor) -> Tensor:
+        """Score states, (..., D) -> (..., K)."""
+        return self.out(self.dropout(hidden))
+
+
 def check_shapes(logits: Tensor, other: Tensor, unit: str) -> None:
-    """Check that two predictions can be of the same rows or tokens."""
+    """Check that two predictions have the same shape."""
     if logits.shape != other.shape:
         raise ValueError(
             f"logits of {tuple(logits.shape)} and {tuple(other.shape)}: a divergence needs two "
             f"predictions for the same {unit}"
         )
-
-
-__all__ = ["MinBertHead", "check_shapes"]

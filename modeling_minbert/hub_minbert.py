@@ -1,5 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Models on the Hub: what is pushed beside the weights, and the model card."""
+"""Models on the Hub: the files beside the weights, and the model card."""
 
 import json
 import os
@@ -12,13 +12,9 @@ from typing import Any
 
 import transformers
 from huggingface_hub import HfApi, ModelCard, ModelCardData
-from huggingface_hub.errors import (
-    HfHubHTTPError,
-    LocalTokenNotFoundError,
-    OfflineModeIsEnabled,
-)
+from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
 
-# Auto class -> what the Hub calls its task: https://huggingface.co/tasks
+# Auto class -> name of its task on the Hub: https://huggingface.co/tasks
 HUB_TASKS = {
     "AutoModel": "feature-extraction",
     "AutoModelForMaskedLM": "fill-mask",
@@ -29,12 +25,12 @@ HUB_TASKS = {
     "AutoModelForQuestionAnswering": "question-answering",
 }
 CARD_KEYS = ("language", "license", "tags", "datasets", "base_model", "pipeline_tag")
-# What sending raises: files, the Hub's answers, and all of the client that it is built on.
+# Errors of an upload: of files, of the Hub, and of its HTTP client.
 ERRORS: tuple[type[Exception], ...] = (OSError, HfHubHTTPError.__bases__[0])
 
 
 class MinBertSharingMixin:
-    """What every model shares with others: a folder of the Hub, or one of a plain `bert`."""
+    """Sharing of models: on the Hub, or as a plain `bert`."""
 
     def push_to_hub(
         self,
@@ -49,17 +45,17 @@ class MinBertSharingMixin:
     ) -> str:
         """Upload weights, configuration, code, the tokenizer of `predict`, and a card.
 
-        The card is that of the folder which the model was loaded from, else the one that is there,
-        else one made from the configuration.
+        The card is that of the folder from which the model was loaded, else the existing one on the
+        Hub, else a new one made from the configuration.
 
         Args:
             repo_id: `owner/name`, or `name` for the owner of the token.
-            card: Metadata of the card: `language`, `license`, `datasets`, `tags`, `base_model` and
-                `pipeline_tag`, as the Hub defines them.
+            card: Metadata of the card, which take precedence: `language`, `license`, `datasets`,
+                `tags`, `base_model` and `pipeline_tag`, as the Hub defines them.
             tags: More tags of the card.
             private: Whether a new repository is private.
             token: Token of the Hub; None for that of the login.
-            max_shard_size: Size of a file of weights at most.
+            max_shard_size: Maximum size of a file of weights.
             **commit: `commit_message`, `commit_description`, `revision` and `create_pr`, as in
                 `PreTrainedModel.push_to_hub`.
 
@@ -68,19 +64,25 @@ class MinBertSharingMixin:
 
         Raises:
             ValueError: If a key of `card` is unknown.
-            OSError: If the Hub refuses, or cannot be reached; nothing on this machine changes.
+            OSError: If the Hub refuses or cannot be reached; nothing on this machine changes.
         """
         message = commit.pop("commit_message", None) or f"Upload {type(self).__name__}"
-        return push(
-            self,
-            repo_id,
-            card=card,
-            tags=tags,
-            private=private,
-            token=token,
-            max_shard_size=max_shard_size,
-            commit={"commit_message": message, **commit},
-        )
+        if unknown := sorted(set(card or {}) - set(CARD_KEYS)):
+            known = ", ".join(CARD_KEYS)
+            raise ValueError(f"card: unknown key {unknown[0]!r}; known keys: {known}")
+        model: Any = self
+        api = HfApi(token=token)
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder, max_shard_size=max_shard_size)
+            tokenizer = _find_tokenizer(model)
+            if tokenizer is not None:
+                tokenizer.save_pretrained(folder)
+            with _readable_errors(repo_id):
+                repo = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+                new = _complete_card(_find_card(model, repo, api), repo, card or {}, tags or ())
+                new.save(Path(folder) / "README.md")
+                options = {"commit_message": message, **commit}
+                return api.upload_folder(repo_id=repo, folder_path=folder, **options)
 
     def save_as_bert(
         self, save_directory: str | os.PathLike[str], *, num_layers: int | None = None
@@ -88,8 +90,8 @@ class MinBertSharingMixin:
         """Save a folder that transformers loads as a plain `bert`, with equal outputs.
 
         Args:
-            save_directory: The folder; made if it is not there. The tokenizer is not written.
-            num_layers: How many layers are saved, from below; None for all.
+            save_directory: The folder, created if necessary. The tokenizer is not saved.
+            num_layers: Number of layers to save, from the bottom; None for all.
         """
         model: Any = self
         config = model.config.to_bert()
@@ -104,54 +106,9 @@ class MinBertSharingMixin:
         bert.save_pretrained(save_directory)
 
 
-def push(
-    model: Any,
-    repo_id: str,
-    *,
-    card: Mapping[str, Any] | None,
-    tags: Sequence[str] | None,
-    private: bool | None,
-    token: bool | str | None,
-    max_shard_size: int | str | None,
-    commit: Mapping[str, Any],
-) -> str:
-    """Upload a model with its code, its card, and its tokenizer.
-
-    Args:
-        model: A minBERT.
-        repo_id: `owner/name`, or `name` for the owner of the token.
-        card: Metadata of the card, which win; keys of `CARD_KEYS`.
-        tags: More tags of the card.
-        private: Whether a new repository is private.
-        token: Token of the Hub; None for that of the login.
-        max_shard_size: Size of a file of weights at most.
-        commit: What `HfApi.upload_folder` takes of the commit.
-
-    Returns:
-        The address of the commit.
-
-    Raises:
-        ValueError: If a key of `card` is unknown.
-        OSError: If the Hub refuses, or cannot be reached.
-    """
-    if unknown := sorted(set(card or {}) - set(CARD_KEYS)):
-        raise ValueError(f"card: unknown key {unknown[0]!r}; known keys: {', '.join(CARD_KEYS)}")
-    api = HfApi(token=token)
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder, max_shard_size=max_shard_size)
-        tokenizer = _find_tokenizer(model)
-        if tokenizer is not None:
-            tokenizer.save_pretrained(folder)
-        with _readable_errors(repo_id):
-            repo = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
-            found = _find_card(model, repo, api)
-            _complete_card(found, repo, card or {}, tags or ()).save(Path(folder) / "README.md")
-            return api.upload_folder(repo_id=repo, folder_path=folder, **commit)
-
-
 @contextmanager
 def _readable_errors(repo_id: str) -> Iterator[None]:
-    """Let errors name the repository and the way out."""
+    """Let errors name the repository and the remedy."""
     try:
         yield
     except ERRORS as error:
@@ -159,13 +116,13 @@ def _readable_errors(repo_id: str) -> Iterator[None]:
         if isinstance(error, LocalTokenNotFoundError) or status == 401:
             advice = "log in with `hf auth login`, or pass token="
         elif status == 403:
-            advice = "this token may not write there: name a repository of your own, or log in anew"
+            advice = "this token may not write there: use a repository of your own or another login"
         elif isinstance(error, OfflineModeIsEnabled):
             advice = "unset HF_HUB_OFFLINE"
         else:
             advice = "check the network, and push again"
-        said = " ".join(str(getattr(error, "server_message", None) or error).split()).rstrip(".")
-        reason = f"{status} {said}" if status else said or type(error).__name__
+        text = " ".join(str(getattr(error, "server_message", None) or error).split()).rstrip(".")
+        reason = f"{status} {text}" if status else text or type(error).__name__
         raise OSError(
             f"push_to_hub({repo_id!r}): {reason}; {advice}; save_pretrained(folder) keeps "
             "the model on this machine"
@@ -173,7 +130,6 @@ def _readable_errors(repo_id: str) -> Iterator[None]:
 
 
 def _find_tokenizer(model: Any) -> Any:
-    """Return the tokenizer that a model predicts with; None if it has none."""
     try:
         return model.tokenizer
     except (AttributeError, ValueError, OSError):
@@ -181,7 +137,7 @@ def _find_tokenizer(model: Any) -> Any:
 
 
 def _find_card(model: Any, repo: str, api: HfApi) -> ModelCard:
-    """Take the card of the folder that a model came from, that of the Hub, or make one."""
+    """Return the card of the folder that the model came from, that of the Hub, or a new one."""
     own = Path(model.name_or_path) / "README.md"
     if model.name_or_path and own.is_file() and _is_of(model, own.with_name("config.json")):
         return ModelCard(_point_to(repo, own.read_text(encoding="utf-8")))
@@ -209,7 +165,7 @@ def _point_to(repo: str, text: str) -> str:
 def _complete_card(
     card: ModelCard, repo: str, given: Mapping[str, Any], tags: Sequence[str]
 ) -> ModelCard:
-    """Put what was given into the metadata of a card."""
+    """Add the given metadata to a card."""
     data: Any = card.data
     for name, value in given.items():
         setattr(data, name, value)
@@ -222,12 +178,7 @@ def _complete_card(
 
 
 def make_card(model: Any, repo_id: str) -> ModelCard:
-    """Describe the sizes and tasks of a model, and how to load it.
-
-    Args:
-        model: A minBERT.
-        repo_id: `owner/name` on the Hub.
-    """
+    """Describe the sizes and tasks of a model, and how to load it."""
     start = model.name_or_path
     data = ModelCardData(
         library_name="transformers",
@@ -243,10 +194,10 @@ def make_card(model: Any, repo_id: str) -> ModelCard:
         "## Use",
         _describe_use(model, repo_id),
         "## Training and evaluation",
-        "This card was made from the model alone, which knows neither. Say here what it was "
-        "trained on, how, and what was measured.",
+        "This card was generated from the model alone. Describe here its training data, its "
+        "training procedure, and its evaluation.",
         "## Limits",
-        "The model knows what its training data shows, biases included. Check it on your own text "
+        "The model reflects its training data, including biases. Evaluate it on your own text "
         "before you rely on it.",
     ]
     return ModelCard("\n\n".join(parts) + "\n")

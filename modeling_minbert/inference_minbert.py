@@ -1,11 +1,9 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Inference over many rows of text: sorted by length, in batches of so many tokens, as a stream.
-
-A row is a sentence, or a pair of them; a model makes a few numbers of each.
-"""
+"""Inference over many rows, each a sentence or a pair: sorted by length, in batches, streamed."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, groupby, islice
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,32 +14,26 @@ from transformers.utils import logging
 
 Row = tuple[str, ...]
 
-# Rows that are tokenized and sorted together: enough for batches of one length, little to hold.
+# Rows that are tokenized and sorted together: enough for batches of one length, little memory.
 WINDOW = 16_384
 # More rows than this show a progress bar.
 QUIET_ROWS = 500
-# Tokens of a batch where nothing else is said: what stays in the caches of a CPU, or fills a GPU.
+# Default tokens of a batch: what fits the caches of a CPU, or fills a GPU.
 CPU_TOKENS = 1_024
 GPU_TOKENS = 65_536
-# Share of what stays of a text that is too long and is taken from its start. Source: Sun et al.
-# 2019, section 5.3.1: 128 of 510 tokens.
+# Share of the remaining tokens that truncation takes from the start (Sun et al. 2019, 5.3.1).
 HEAD_SHARES = {"head": 1.0, "tail": 0.0, "head_tail": 128 / 510}
 
 
 class Encoded(NamedTuple):
-    """The tokens of one row.
+    """The tokens of one row."""
 
-    Args:
-        input_ids: For each of its sequences the ids (two for separate pairs, else one).
-        token_type_ids: The segments of these.
-    """
-
-    input_ids: list[list[int]]
+    input_ids: list[list[int]]  # one list per sequence: two for separate pairs, else one
     token_type_ids: list[list[int]]
 
     @property
     def tokens(self) -> int:
-        """Tokens of all its sequences."""
+        """Number of tokens of all its sequences."""
         return sum(map(len, self.input_ids))
 
 
@@ -50,24 +42,21 @@ HUB_KEYS = ("cache_dir", "force_download", "local_files_only", "token", "revisio
 
 
 class MinBertTokenizing:
-    """What models have that read texts: their tokenizer."""
+    """Mixin of models that take texts: their tokenizer."""
 
     config: Any
     name_or_path: str
     _tokenizer: Any = None
-    # Where the checkpoint was found, beside its name: revision, subfolder, ...
+    # Keyword arguments that located the checkpoint: revision, subfolder, ...
     _found_by: ClassVar[dict[str, Any]] = {}
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         """Load a checkpoint; see `PreTrainedModel.from_pretrained`.
 
-        Args:
-            pretrained_model_name_or_path: Folder or Hub id.
-            *args: As there.
-            **kwargs: As there; the tokenizer is looked for by the same `revision`, `subfolder`, ...
+        The tokenizer is loaded later, with the same `revision`, `subfolder`, ...
         """
-        # a secret does not stay with the model, which may be pickled
+        # without the token, a secret: the model may be pickled
         kept = [name for name in HUB_KEYS if name != "token" and kwargs.get(name) is not None]
         found_by = {name: kwargs[name] for name in kept}
         parent: Any = super()
@@ -86,7 +75,7 @@ class MinBertTokenizing:
         if self._tokenizer is None:
             if not self.name_or_path:
                 raise ValueError("this model came from no checkpoint: set model.tokenizer first")
-            # Without the configuration it would be read again, and trust asked for again.
+            # Without the configuration it would be loaded again, and trust requested again.
             self._tokenizer = AutoTokenizer.from_pretrained(
                 self.name_or_path, config=self.config, **self._found_by
             )
@@ -103,22 +92,12 @@ class MinBertTokenizing:
         self._tokenizer = tokenizer
 
     def __dir__(self) -> list[str]:
-        # torch.jit.trace reads all that is listed, and to read the tokenizer is to load it
+        # torch.jit.trace reads all attributes, and reading the tokenizer would load it
         return [name for name in super().__dir__() if name != "tokenizer"]
 
 
 def check_rows(sentences: Iterable[Any], task: str, wanted: int) -> Iterator[Row]:
-    """Make each row a tuple of `wanted` sentences.
-
-    Args:
-        sentences: The rows.
-        task: What they are for.
-        wanted: Sentences of a row.
-
-    Raises:
-        TypeError: If `sentences` is one string.
-        ValueError: If a row has another number of sentences.
-    """
+    """Make each row a tuple of `wanted` sentences; `task` names them in messages."""
     if isinstance(sentences, str):
         raise TypeError(f"{task}: pass a list of sentences, not one string")
     return (_check_row(row, index, task, wanted) for index, row in enumerate(sentences))
@@ -140,18 +119,13 @@ def tokenize(
     max_length: int,
     truncation: str = "head",
 ) -> list[Encoded]:
-    """Tokenize rows without padding.
+    """Tokenize rows of equally many sentences without padding, truncated to `max_length` tokens.
 
-    Args:
-        tokenizer: Of transformers.
-        rows: All with as many sentences.
-        separate: Whether each sentence is a sequence of its own.
-        max_length: Tokens of a sequence at most; longer ones are cut.
-        truncation: What stays of those: `head`, `tail` or `head_tail`.
+    `separate` makes each sentence a sequence of its own.
     """
-    # Column by column, which is how a tokenizer takes pairs.
+    # A tokenizer takes pairs as two columns.
     texts = [list(chain.from_iterable(rows))] if separate else [list(x) for x in zip(*rows)]  # noqa: B905 - checked
-    whole = truncation != "head"  # a tokenizer cannot cut what is in the middle
+    whole = truncation != "head"  # a tokenizer cannot truncate the middle
     encoded = tokenizer(
         *texts,
         truncation=not whole,
@@ -161,21 +135,18 @@ def tokenize(
         return_special_tokens_mask=whole,
         verbose=not whole,  # no warning of sequences that are too long
     )
-    columns = {name: encoded[name] for name in Encoded._fields}
-    if whole:
-        for row, special in enumerate(encoded["special_tokens_mask"]):
-            kept = _choose_tokens(special, max_length, HEAD_SHARES[truncation])
-            for column in columns.values():
-                column[row] = [column[row][place] for place in kept]
-    step = len(columns["input_ids"]) // len(rows)
-    return [
-        Encoded(*(column[first : first + step] for column in columns.values()))
-        for first in range(0, len(columns["input_ids"]), step)
-    ]
+    columns = [encoded[name] for name in Encoded._fields]
+    for row, special in enumerate(encoded["special_tokens_mask"] if whole else ()):
+        kept = _choose_tokens(special, max_length, HEAD_SHARES[truncation])
+        for column in columns:
+            column[row] = [column[row][place] for place in kept]
+    step = len(columns[0]) // len(rows)
+    starts = range(0, len(columns[0]), step)
+    return [Encoded(*(column[start : start + step] for column in columns)) for start in starts]
 
 
 def _choose_tokens(special: Sequence[int], max_length: int, head_share: float) -> list[int]:
-    """Choose the places that stay; of two texts the longer one is cut first, as by a tokenizer."""
+    """Choose the tokens to keep; the longer of two texts is truncated first, as by a tokenizer."""
     places = range(len(special))
     if len(special) <= max_length:
         return list(places)
@@ -192,7 +163,7 @@ def _choose_tokens(special: Sequence[int], max_length: int, head_share: float) -
 
 
 def pack(rows: Sequence[Encoded]) -> dict[str, Any]:
-    """Put all sequences one after the other; what models take as a packed batch."""
+    """Concatenate all sequences to a packed batch."""
     sequences = [ids for row in rows for ids in row.input_ids]
     types = (kinds for row in rows for kinds in row.token_type_ids)
     lengths = torch.tensor([len(ids) for ids in sequences])
@@ -209,43 +180,33 @@ def pack(rows: Sequence[Encoded]) -> dict[str, Any]:
 
 def pad(rows: Sequence[Encoded], padding: int) -> dict[str, Any]:
     """Pad all sequences to the longest, (B, L), or (B, 2, L) for separate pairs."""
-    sequences = [ids for row in rows for ids in row.input_ids]
-    types = [kinds for row in rows for kinds in row.token_type_ids]
-    longest = max(map(len, sequences))
-    missing = [longest - len(ids) for ids in sequences]
-    columns = {
-        "input_ids": [x + [padding] * n for x, n in zip(sequences, missing, strict=True)],
-        "token_type_ids": [x + [0] * n for x, n in zip(types, missing, strict=True)],
-        "attention_mask": [[1] * (longest - n) + [0] * n for n in missing],
+    ids, types = ([torch.tensor(x) for row in rows for x in row[column]] for column in (0, 1))
+    pad_rows = partial(nn.utils.rnn.pad_sequence, batch_first=True)
+    batch = {
+        "input_ids": pad_rows(ids, padding_value=padding),
+        "token_type_ids": pad_rows(types),
+        "attention_mask": pad_rows([torch.ones_like(x) for x in ids]),
     }
-    batch = {name: torch.tensor(column) for name, column in columns.items()}
-    if len(sequences) > len(rows):
+    if len(ids) > len(rows):
         batch = {name: values.unflatten(0, (len(rows), -1)) for name, values in batch.items()}
     return batch
 
 
-def deal(rows: Sequence[Encoded], max_tokens: int, *, packed: bool) -> Iterator[list[int]]:
-    """Deal rows to batches, the longest first, so that too large a batch fails at once.
+def split_batches(rows: Sequence[Encoded], max_tokens: int, *, packed: bool) -> Iterator[list[int]]:
+    """Split rows into batches of indices, the longest first, so that too large a batch fails early.
 
-    Args:
-        rows: The rows.
-        max_tokens: Tokens of a batch at most, unless one row has more.
-        packed: Whether only real tokens count, or paddings too.
-
-    Yields:
-        The indices of the rows of a batch.
+    A batch has at most `max_tokens` tokens, counting padding unless `packed`, or a single row.
     """
     batch: list[int] = []
     used = longest = 0
     for index in sorted(range(len(rows)), key=lambda index: -rows[index].tokens):
-        longest = max(longest, *map(len, rows[index].input_ids))
-        size = used + rows[index].tokens
-        if not packed:
-            size = (len(batch) + 1) * longest * len(rows[index].input_ids)
+        lengths = [len(ids) for ids in rows[index].input_ids]
+        longest = max(longest, *lengths)
+        size = used + sum(lengths) if packed else (len(batch) + 1) * longest * len(lengths)
         if batch and size > max_tokens:
             yield batch
-            batch, longest = [], max(map(len, rows[index].input_ids))
-            size = rows[index].tokens if packed else longest * len(rows[index].input_ids)
+            batch, longest = [], max(lengths)
+            size = sum(lengths) if packed else longest * len(lengths)
         batch.append(index)
         used = size
     if batch:
@@ -263,19 +224,8 @@ def stream(
 ) -> Iterator[Tensor]:
     """Compute numbers for rows, window by window, without dropout or gradients.
 
-    Args:
-        model: The model; it is in evaluation mode only while it computes.
-        rows: The rows; read as far as results are consumed.
-        encode: Tokenizes rows.
-        compute: Makes (rows, K) of a batch.
-        max_tokens: Tokens of a batch at most; None for what suits the device.
-        show_progress: Whether to show a progress bar; None shows it for long lists.
-
-    Returns:
-        For each window of rows, in their order, (n, K) in float32 on the CPU.
-
-    Raises:
-        ValueError: If `max_tokens` is below 1.
+    `encode` tokenizes rows, `compute` maps a batch to (rows, K). The result is (n, K) in float32 on
+    the CPU for each window of rows, in their order; rows are read as far as results are consumed.
     """
     tokens = choose_tokens(model, max_tokens)
 
@@ -295,13 +245,10 @@ def stream(
 
 
 def choose_tokens(model: nn.Module, max_tokens: int | None) -> int:
-    """Return the tokens of a batch at most.
-
-    Raises:
-        ValueError: If `max_tokens` is below 1.
-    """
+    """Return the maximum tokens of a batch."""
     if max_tokens is None:
-        max_tokens = GPU_TOKENS if _device(model).type == "cuda" else CPU_TOKENS
+        is_cuda = next(model.parameters()).device.type == "cuda"
+        max_tokens = GPU_TOKENS if is_cuda else CPU_TOKENS
     if max_tokens < 1:
         raise ValueError(f"max_tokens_per_batch={max_tokens} must be at least 1")
     return max_tokens
@@ -321,13 +268,9 @@ def windows_of(rows: Iterable[Any], show_progress: bool | None) -> Iterator[tupl
 def batches(
     model: Any, encoded: Sequence[Encoded], max_tokens: int
 ) -> Iterator[tuple[list[int], dict[str, Any]]]:
-    """Split rows into batches of similar length, packed if the model takes them.
-
-    Yields:
-        The indices of the rows of a batch, and what the model takes, on its device.
-    """
-    device, packed = _device(model), model.supports_packed_input()
-    for indices in deal(encoded, max_tokens, packed=packed):
+    """Split rows into batches of similar length: indices and inputs, packed if the model can."""
+    device, packed = next(model.parameters()).device, model.supports_packed_input()
+    for indices in split_batches(encoded, max_tokens, packed=packed):
         chosen = [encoded[index] for index in indices]
         inputs = pack(chosen) if packed else pad(chosen, model.config.pad_token_id or 0)
         on_device = {
@@ -337,13 +280,9 @@ def batches(
         yield indices, on_device
 
 
-def _device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device
-
-
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode, and every part back into the mode it was in."""
+    """Switch a model to evaluation mode, and afterwards every module back to its own mode."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

@@ -1,53 +1,153 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """The losses of tasks whose head scores one vector per sequence: one class each, and `LOSSES`.
 
-A task offers a kind of target, its head gives logits or cosines; which losses fit follows from
-both. To add a loss, add a class and its line in `LOSSES`.
+A task has a kind of target, its head returns logits or cosines; both decide which losses fit. To
+add a loss, add a class and its line in `LOSSES`.
 
-Shapes: B rows, S sequences of a row, D size of a vector, K logits.
+Shapes: B rows, S sequences of a row, C candidates, D size of a vector, K logits.
 """
 
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.nn import functional as F
 
-from .loss_functions_minbert import cosent, multiple_negatives_ranking, symmetric_kl
 
-# What a row is labelled with: a class id, 0 or 1, a score within a range, or nothing.
+def multiple_negatives_ranking(
+    anchors: Tensor,
+    candidates: Tensor,
+    *,
+    scale: float,
+    symmetric: bool = False,
+    is_anchor: Tensor | None = None,
+    is_candidate: Tensor | None = None,
+    keys: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """Compute the cross-entropy of choosing each anchor's positive among all candidates, by cosine.
+
+    Anchors are (B, D); candidates, (C, D), begin with their positives. `symmetric` averages this
+    and the other direction, in which the positive chooses among the anchors. The masks (B,) and
+    (C,) tell which anchors have a positive and which candidates count. With the hashes of both
+    texts as `keys`, (B,) and (C,), a candidate with the text of the anchor, or of one of its
+    positives in any row, is not a negative. Source: Henderson et al. 2017; van den Oord et al.
+    2018, section 2.3.
+    """
+    count = len(anchors)
+    is_anchor = anchors.new_ones(count, dtype=torch.bool) if is_anchor is None else is_anchor
+    if is_candidate is None:
+        is_candidate = candidates.new_ones(len(candidates), dtype=torch.bool)
+    with torch.autocast(anchors.device.type, enabled=False):
+        # half precision would distinguish few cosines
+        anchors, candidates = (F.normalize(x.float(), dim=-1) for x in (anchors, candidates))
+        scores = scale * anchors @ candidates.T
+    ignored, ignored_back = ~is_candidate.expand(scores.shape), ~is_anchor.expand(count, count)
+    if keys is not None:
+        own, others = keys
+        positives = others[:count]
+        ignored = ignored | _related(own, positives, others, is_anchor)
+        ignored_back = ignored_back | _related(positives, own, own, is_anchor)
+    losses = _rank(scores, ignored)
+    if symmetric:
+        losses = (losses + _rank(scores[:, :count].T, ignored_back)) / 2
+    return losses.where(is_anchor, 0).sum() / is_anchor.sum().clamp(min=1)
+
+
+def _related(queries: Tensor, targets: Tensor, candidates: Tensor, is_anchor: Tensor) -> Tensor:
+    """Return which candidates are not negatives of a query, (B, C), by the hashes of texts.
+
+    They equal it, its target, or the target of another query that equals it.
+    """
+    equal = (candidates == queries[:, None]) | (candidates == targets[:, None])
+    shared = (queries == queries[:, None]) & is_anchor
+    count = shared.float() @ (candidates == targets[:, None]).float()
+    return equal | (count > 0)
+
+
+def count_processes() -> int:
+    """Return the number of processes that train together."""
+    is_parallel = distributed.is_available() and distributed.is_initialized()
+    return distributed.get_world_size() if is_parallel else 1
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # the number of rows is dynamic
+def gather_rows(rows: Tensor) -> Tensor:
+    """Concatenate the rows of all processes, whose numbers may differ, (B, ...) -> (sum of B, ...).
+
+    Only the rows of this process keep their gradient.
+    """
+    own = rows.new_tensor([len(rows)], dtype=torch.int64)
+    sizes = [torch.zeros_like(own) for _ in range(count_processes())]
+    distributed.all_gather(sizes, own)
+    counts = [int(size) for size in sizes]
+    filled = rows.new_zeros(max(counts), *rows.shape[1:])
+    filled[: len(rows)] = rows.detach()
+    parts = [torch.empty_like(filled) for _ in counts]
+    distributed.all_gather(parts, filled)
+    parts = [part[:count] for part, count in zip(parts, counts, strict=True)]
+    parts[distributed.get_rank()] = rows
+    return torch.cat(parts)
+
+
+def _rank(scores: Tensor, ignored: Tensor) -> Tensor:
+    """Compute the cross-entropy of each query, whose target has its own index, (B, C) -> (B,)."""
+    target = torch.eye(*scores.shape, dtype=torch.bool, device=scores.device)
+    rest = scores.masked_fill(ignored & ~target, -torch.inf)
+    return rest.logsumexp(dim=1) - scores.diagonal()
+
+
+def cosent(cosines: Tensor, labels: Tensor, *, scale: float) -> Tensor:
+    """Compute `log(1 + sum exp(scale * (s_j - s_i)))` over all i, j with `y_i > y_j`.
+
+    Cosines are (B,); labels (B,), -100 for rows that do not count. It is 0 if all labels are equal.
+
+    Source: Su 2022, https://kexue.fm/archives/8847
+    """
+    scores = scale * cosines.float()
+    real = labels != -100
+    higher = (labels[:, None] > labels) & real[:, None] & real
+    differences = (scores - scores[:, None]).masked_fill(~higher, -torch.inf)
+    return F.pad(differences.flatten(), (1, 0)).logsumexp(dim=0)
+
+
+def symmetric_kl(logits: Tensor, other: Tensor) -> Tensor:
+    """Compute `KL(P || Q) + KL(Q || P)` of each row of logits, (B, K) -> (B,).
+
+    A single logit is that of a probability, against its complement.
+    """
+    logits, other = logits.float(), other.float()
+    if logits.shape[-1] == 1:
+        return ((logits.sigmoid() - other.sigmoid()) * (logits - other)).squeeze(-1)
+    p, q = logits.log_softmax(dim=-1), other.log_softmax(dim=-1)
+    return ((p.exp() - q.exp()) * (p - q)).sum(dim=-1)
+
+
+# The label of a row: a class id, 0 or 1, a score within a range, or none.
 Target = Literal["class", "binary", "score", "unlabelled"]
-# What the head makes of a row before the loss: the output of a linear layer, or a cosine.
+# The output of the head before the loss: of a linear layer, or a cosine.
 Output = Literal["linear", "cosine"]
 
 
 class LossInputs(NamedTuple):
-    """What a loss is computed from.
+    """Inputs of a loss."""
 
-    Args:
-        vectors: What the head compares, (B, D), or (B, S, D) for separate sequences.
-        scores: Logits or cosines, (B, K).
-        labels: (B,), as the task takes them; -100 for rows that only pad the batch.
-        keys: Hashes of the texts, (B, S); None if all texts are different.
-    """
-
-    vectors: Tensor
-    scores: Tensor
-    labels: Tensor
-    keys: Tensor | None = None
+    vectors: Tensor  # compared by the head, (B, D), or (B, S, D) for separate sequences
+    scores: Tensor  # logits or cosines, (B, K)
+    labels: Tensor  # (B,), of the task; -100 for rows that only fill the batch
+    keys: Tensor | None = None  # hashes of the texts, (B, S); None if all texts differ
 
 
 class MinBertLoss:
-    """The contract of all losses.
+    """The interface of all losses.
 
     Attributes:
         name: The value of a task's `loss`.
-        fits: Pairs of target and head output that the loss takes.
+        fits: Pairs of target and head output that the loss accepts.
         reads: `logits` (scaled cosines for a cosine head), `scores` (unscaled ones) or `vectors`,
-            whose loss needs hashes of the texts.
-        options: Fields of a task that only this loss reads.
-        teaches_threshold: Whether training places pairs on the right side of the threshold of a
-            cosine; else the threshold is fitted afterwards.
+            with hashes of the texts.
+        options: Fields of a task that only this loss uses.
+        teaches_threshold: Whether training moves pairs to the right side of the decision threshold
+            of a cosine; otherwise it is fitted afterwards.
         compares_rows: Whether rows of a batch are compared with each other.
         scale: Default factor on cosines.
     """
@@ -61,12 +161,7 @@ class MinBertLoss:
     scale: ClassVar[float] = 10.0
 
     def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
-        """Compute the mean over the labelled rows; by default of `each_row`.
-
-        Args:
-            head: The head, which converts labels and scores.
-            inputs: The batch.
-        """
+        """Compute the mean over the labeled rows, by default of `each_row`."""
         scores, labels = inputs.scores.float(), inputs.labels
         is_labelled = labels != -100
         losses = self.each_row(head, scores.squeeze(-1), head.unit_labels(labels))
@@ -76,12 +171,12 @@ class MinBertLoss:
         """Compute the loss of each row, (B,), for targets in [0, 1]."""
         raise NotImplementedError
 
-    def num_logits(self, num_classes: int) -> int:  # noqa: ARG002  for subclasses
+    def num_logits(self, num_classes: int) -> int:
         """Return the number of logits of a row."""
         return 1
 
     def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
-        """Return the mean squared difference of what the loss reads."""
+        """Return the divergence of two predictions, by default the mean squared difference."""
         return head.unscale(logits.float() - other.float()).square().sum(dim=-1).mean()
 
     def to_unit(self, logits: Tensor) -> Tensor:
@@ -94,17 +189,17 @@ class MinBertLoss:
 
 
 class CrossEntropy(MinBertLoss):
-    """Cross-entropy of the classes; the whole numbers of a score range are classes, too."""
+    """Cross-entropy of the classes, or of the integers of a score range."""
 
     name = "cross_entropy"
     fits = (("class", "linear"), ("score", "linear"))
     reads = "logits"
 
     def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
-        """Compute the mean of the weighted cross-entropy of the labelled rows; 0 without any.
+        """Divide the weighted sum by the number of labeled rows.
 
-        The sum is divided by the number of rows, not by their weights, which would cancel in a
-        batch of one row; so it does not depend on how rows are split into batches and processes.
+        Dividing by their weights would cancel these in a batch of one row; this way the loss does
+        not depend on how rows are split into batches and processes.
         """
         labels = head.class_ids(inputs.labels)
         # casting the whole model to half precision casts the class weights, too
@@ -113,15 +208,12 @@ class CrossEntropy(MinBertLoss):
         return losses / (labels != -100).sum().clamp(min=1)
 
     def num_logits(self, num_classes: int) -> int:
-        """Return one logit per class."""
         return num_classes
 
-    def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:  # noqa: ARG002
-        """Return the mean symmetric Kullback-Leibler divergence of the classes."""
+    def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
         return symmetric_kl(logits, other).mean()
 
-    def decode_score(self, logits: Tensor, low: float, high: float) -> Tensor:  # noqa: ARG002
-        """Return the score of the best class."""
+    def decode_score(self, logits: Tensor, low: float, high: float) -> Tensor:
         return low + logits.argmax(dim=-1).float()
 
 
@@ -133,16 +225,13 @@ class BinaryCrossEntropy(MinBertLoss):
     reads = "logits"
 
     def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
-        """Compute the loss of each row, (B,)."""
         logits = head.to_logits(scores)
         return F.binary_cross_entropy_with_logits(logits, target, reduction="none")
 
-    def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:  # noqa: ARG002
-        """Return the mean symmetric Kullback-Leibler divergence of the two outcomes."""
+    def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
         return symmetric_kl(logits, other).mean()
 
     def to_unit(self, logits: Tensor) -> Tensor:
-        """Map logits to probabilities."""
         return torch.sigmoid(logits)
 
 
@@ -154,7 +243,6 @@ class CosineEmbedding(MinBertLoss):
     teaches_threshold = False
 
     def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
-        """Compute the loss of each row, (B,)."""
         return torch.where(target > 0.5, 1 - scores, F.relu(scores - head.task.margin))
 
 
@@ -164,20 +252,18 @@ class MeanSquaredError(MinBertLoss):
     name = "mse"
     fits = (("binary", "cosine"), ("score", "linear"), ("score", "cosine"))
 
-    def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:  # noqa: ARG002
-        """Compute the loss of each row, (B,)."""
+    def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
         return F.mse_loss(scores, target, reduction="none")
 
 
 class InBatchLoss(MinBertLoss):
-    """A loss that compares the rows of a batch: it orders cosines and gives them no meaning."""
+    """A loss that compares the rows of a batch: it orders cosines but does not calibrate them."""
 
     teaches_threshold = False
     compares_rows = True
     scale = 20.0
 
     def to_unit(self, logits: Tensor) -> Tensor:
-        """Map all of [-1, 1] to [0, 1]."""
         return (logits.clamp(-1, 1) + 1) / 2
 
 
@@ -188,7 +274,6 @@ class CoSENT(InBatchLoss):
     fits = (("score", "cosine"),)
 
     def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
-        """Compare every pair of rows."""
         cosines = inputs.scores.float().squeeze(-1)
         return cosent(cosines, inputs.labels, scale=head.cosine_scale)
 
@@ -239,6 +324,3 @@ def fitting_losses(target: Target, output: Output, default: str) -> tuple[str, .
     """Return the names of the losses for a target and a head output, the default first."""
     names = [name for name, loss in LOSSES.items() if (target, output) in loss.fits]
     return tuple(sorted(names, key=lambda name: name != default))
-
-
-__all__ = ["LOSSES", "LossInputs", "MinBertLoss", "Target", "fitting_losses"]

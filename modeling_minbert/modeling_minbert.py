@@ -13,13 +13,13 @@
 # limitations under the License.
 """minBERT: BERT's encoder and its heads.
 
-The encoder is BERT's, weight for weight and key for key (Devlin et al. 2019), without the decoder
-that it never is. Read bottom-up, or begin at the end:
+The encoder is BERT's, weight for weight and key for key (Devlin et al. 2019), without the decoder.
+Read bottom-up, or begin at the end:
 
     MinBertModel                  embeddings -> encoder -> pooler
     MinBertForMaskedLM            every token -> the vocabulary
-    MinBertForNSP                 is B the sentence after A?
-    MinBertForPreTraining         both of them
+    MinBertForNSP                 does sentence B follow sentence A?
+    MinBertForPreTraining         both
     MinBertForSequenceClassification, ...TokenClassification, ...QuestionAnswering
 
 Packed batches are computed in `packed_encoder_minbert.py`, the heads of pre-training are in
@@ -27,11 +27,11 @@ Packed batches are computed in `packed_encoder_minbert.py`, the heads of pre-tra
 `question_answering_minbert.py`; `MinBertForMultiTask`, with any number of named heads, is in
 `modeling_minbert_multitask.py`.
 
-All of them take a padded batch (B, L), as BERT does, or a packed one: all sequences one after the
-other in (1, T), `position_ids` that begin anew in each, and their offsets as `cu_seq_lens_q`,
-(N + 1,), with the longest as `max_length_q`. These are the names of `DataCollatorWithFlattening`.
-Inside the encoder there are only real tokens either way, unless the attention implementation is not
-`sdpa`, or every layer is asked for its states.
+All of them take a padded batch (B, L), as BERT does, or a packed one: all sequences concatenated to
+(1, T), `position_ids` that restart in each, and their offsets as `cu_seq_lens_q`, (N + 1,), with
+the longest as `max_length_q`. These are the names of `DataCollatorWithFlattening`. Either way the
+encoder computes real tokens only, unless the attention implementation is not `sdpa`, or the states
+of every layer are requested.
 
 Shapes: B batch (rows), L tokens of a sequence, N sequences, T real tokens of all of them, M tokens
 whose state is read, D hidden size, H attention heads, d size of a head, V vocabulary, K labels.
@@ -67,7 +67,7 @@ from .adoption_minbert import MinBertAdoptedHead
 from .answers_minbert import MinBertAnswering
 from .attention_minbert import attend, can_attend
 from .configuration_minbert import MinBertConfig
-from .dropout_minbert import MinBertDropout
+from .cpu_minbert import MinBertDropout, look_up, reuse_gradient
 from .embedding_minbert import MinBertEmbeddingMixin
 from .hub_minbert import MinBertSharingMixin
 from .packed_encoder_minbert import MinBertModelOutput, MinBertPackedMixin
@@ -80,13 +80,12 @@ from .pretraining_minbert import (
 )
 from .question_answering_minbert import find_answers, read_columns
 from .token_classification_minbert import label_tokens, read_tokens
-from .vocabulary_minbert import look_up, reuse_gradient
 
 # Encoder
 
 
 class MinBertEmbeddings(nn.Module):
-    """Word, position and segment embeddings, summed and normalised."""
+    """Word, position and segment embeddings, summed and normalized."""
 
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__()
@@ -97,10 +96,9 @@ class MinBertEmbeddings(nn.Module):
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = MinBertDropout(config.hidden_dropout_prob)
-        # Not saved, but there: old checkpoints carry this key, and it is then known.
-        self.position_ids = nn.Buffer(
-            torch.arange(config.max_position_embeddings).expand((1, -1)), persistent=False
-        )
+        # Not saved; old checkpoints have this key, which is not unexpected then.
+        positions = torch.arange(config.max_position_embeddings).expand((1, -1))
+        self.position_ids = nn.Buffer(positions, persistent=False)
 
     def forward(
         self,
@@ -141,18 +139,8 @@ def eager_attention_forward(
 ) -> tuple[Tensor, Tensor]:
     """Attend by plain matrix products (Vaswani et al. 2017, section 3.2.1).
 
-    Args:
-        module: The attention layer; its training flag decides on dropout.
-        query: (B, H, L, d).
-        key: (B, H, L, d).
-        value: (B, H, L, d).
-        attention_mask: Added to the scores, broadcast to (B, H, L, L).
-        scaling: Factor on the scores, d ** -0.5.
-        dropout: Probability of dropping a weight.
-        **_: What other implementations of the attention interface take.
-
-    Returns:
-        Context (B, L, H, d) and weights (B, H, L, L).
+    Query, key and value are (B, H, L, d); the result is context (B, L, H, d) and weights (B, H, L,
+    L).
     """
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
     if attention_mask is not None:
@@ -162,10 +150,7 @@ def eager_attention_forward(
 
 
 class MinBertSelfAttention(nn.Module):
-    """Multi-head self-attention, the only layer that mixes tokens.
-
-    Packed states (T, D) go to `attend`; for others the attention interface decides.
-    """
+    """Multi-head self-attention: `attend` for packed states (T, D), else an attention function."""
 
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__()
@@ -174,9 +159,9 @@ class MinBertSelfAttention(nn.Module):
         self.query = nn.Linear(config.hidden_size, config.hidden_size)
         self.key = nn.Linear(config.hidden_size, config.hidden_size)
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
-        # The kernels drop by themselves; who turns dropout off in all modules finds the rate here.
+        # The kernels apply dropout; code that disables dropout in all modules finds the rate here.
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
-        # The sdpa interface takes a module without this flag for causal when there is no mask.
+        # Without this flag the sdpa interface is causal when there is no mask.
         self.is_causal = False
 
     def forward(
@@ -254,10 +239,7 @@ class MinBertIntermediate(nn.Module):
 
 
 class MinBertLayer(GradientCheckpointingLayer):
-    """Attention, then feed-forward, each with residual and norm.
-
-    With `select`, (M,), of packed states (T, D), only the states of these tokens come out.
-    """
+    """Attention, then feed-forward, each with residual and norm; `select` as in `attend`."""
 
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__()
@@ -271,7 +253,7 @@ class MinBertLayer(GradientCheckpointingLayer):
 
 
 class MinBertEncoder(nn.Module):
-    """The stack of layers; with `num_layers` only so many, from below."""
+    """The stack of layers; with `num_layers` only the lowest ones."""
 
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__()
@@ -317,7 +299,7 @@ def _classifier(config: MinBertConfig) -> tuple[MinBertDropout, nn.Linear]:
 
 
 class MinBertPreTrainedModel(MinBertSharingMixin, PreTrainedModel):
-    """What all minBERT models share: loading, saving and initialising.
+    """Base class of all minBERT models: loading, saving and initializing.
 
     Any `bert` checkpoint loads as any of them. New weights are normal with `initializer_range`,
     biases and paddings zero, norms one.
@@ -335,9 +317,9 @@ class MinBertPreTrainedModel(MinBertSharingMixin, PreTrainedModel):
     _input_embed_layer = "word_embeddings"
     _no_split_modules = ["MinBertEmbeddings", "MinBertLayer"]
     _can_record_outputs = {"hidden_states": MinBertLayer, "attentions": MinBertSelfAttention}
-    # name of a task of transformers' `pipeline` -> the pipeline that comes with the model
+    # name of a task of transformers' `pipeline` -> the pipeline of the model
     _pipelines: ClassVar[dict[str, Any]] = {}
-    # One encoder serves all heads: the parts that a class does not have are no surprise.
+    # One encoder serves all heads: a checkpoint may have parts that a class does not have.
     _keys_to_ignore_on_load_unexpected = [r"^(bert\.)?(cls|heads|classifier|qa_outputs|pooler)\."]
 
     @torch.no_grad()
@@ -346,9 +328,8 @@ class MinBertPreTrainedModel(MinBertSharingMixin, PreTrainedModel):
         if isinstance(module, MinBertLMHead):
             init.zeros_(module.bias)
         elif isinstance(module, MinBertEmbeddings):
-            init.copy_(
-                module.position_ids, torch.arange(module.position_ids.shape[-1]).expand((1, -1))
-            )
+            positions = torch.arange(module.position_ids.shape[-1]).expand((1, -1))
+            init.copy_(module.position_ids, positions)
 
     def get_output_embeddings(self) -> nn.Linear | None:
         """Return the layer that scores the vocabulary; None if there is none."""
@@ -360,17 +341,17 @@ class MinBertPreTrainedModel(MinBertSharingMixin, PreTrainedModel):
         heads: Any = self.cls
         bias = new_embeddings.bias
         if not self.config.tie_word_embeddings:
-            # a file holds a shared tensor once, and would be read as if the decoder had no bias
+            # a file stores a shared tensor once, and would load as if the decoder had no bias
             bias = nn.Parameter(bias.detach().clone())
         heads.predictions.decoder, heads.predictions.bias = new_embeddings, bias
 
     def save_pretrained(
         self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any
     ) -> None:
-        """Save weights, configuration and code; every Auto class finds its model in the folder.
+        """Save weights, configuration and code, so that every Auto class can load its model.
 
         Args:
-            save_directory: The folder; made if it is not there.
+            save_directory: The folder, created if necessary.
             *args: As in `PreTrainedModel.save_pretrained`.
             **kwargs: As in `PreTrainedModel.save_pretrained`.
         """
@@ -378,38 +359,28 @@ class MinBertPreTrainedModel(MinBertSharingMixin, PreTrainedModel):
             "AutoConfig": "configuration_minbert.MinBertConfig",
             **{model._auto_class: f"modeling_minbert.{model.__name__}" for model in AUTO_MODELS},
         }
-        self.config.__dict__.pop("custom_pipelines", None)  # of the model it was read for
-        if self._pipelines:
-            self.config.custom_pipelines = {
-                name: {
-                    "impl": f"{pipeline.__module__.rpartition('.')[2]}.{pipeline.__name__}",
-                    "pt": [self._auto_class],
-                }
-                for name, pipeline in self._pipelines.items()
-            }
-        # With the names of old checkpoints (gamma, beta) the Trainer would not find the norms on
-        # resume: it reads the file without renaming.
+        self.config.__dict__.pop("custom_pipelines", None)  # of the model that it was loaded for
+        pipelines = {}
+        for name, pipeline in self._pipelines.items():
+            implementation = f"{pipeline.__module__.rpartition('.')[2]}.{pipeline.__name__}"
+            pipelines[name] = {"impl": implementation, "pt": [self._auto_class]}
+        if pipelines:
+            self.config.custom_pipelines = pipelines
+        # On resume the Trainer loads the file without renaming: it would miss norms with the names
+        # of old checkpoints (gamma, beta).
         kwargs.setdefault("save_original_format", False)
         super().save_pretrained(save_directory, *args, **kwargs)
 
     def supports_packed_input(self, device: torch.device | None = None) -> bool:
-        """Return whether a packed batch is computed without padding, and not by a mask of T x T.
-
-        Args:
-            device: Where the model will be; None for where it is.
-        """
+        """Return whether packed batches run on padding-free kernels, on `device` or where it is."""
         weight = next(self.parameters())
         return can_attend(self.config, weight.dtype, device or weight.device)
 
     def reuse_gradients(self, *, enabled: bool = True) -> None:
         """Let backward passes write the gradient of the word embedding into one buffer.
 
-        On the CPU that saves making a fresh matrix of the size of the embedding at every step. It
-        is for a training loop of one process that reads gradients from `weight.grad` alone; see
-        `reuse_gradient`.
-
-        Args:
-            enabled: False takes the buffer away again.
+        On the CPU that saves allocating a matrix of its size at every step; see `reuse_gradient`
+        for its limits. `enabled=False` removes the buffer.
         """
         weight: Any = self.get_input_embeddings().weight
         if not enabled:
@@ -431,7 +402,7 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
         self.post_init()
 
     @merge_with_config_defaults
-    # the last state of the encoder is not what is read of it
+    # the last state of the encoder is not the output if `read` is given
     @capture_outputs(tie_last_hidden_states=False)
     def forward(
         self,
@@ -451,17 +422,17 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
             attention_mask: 1 for real tokens, 0 for padding, (B, L); None if all are real.
             token_type_ids: Segment ids, (B, L); None for all zero.
             position_ids: Positions, (B, L) or (1, L); None for 0 to L - 1.
-            inputs_embeds: Word embeddings in place of `input_ids`, (B, L, D).
-            read: Which states the caller reads; for others nothing is computed. None for all, with
-                zeros at paddings; `first` for those of the first tokens, (N, 1, D); a mask of the
-                ids' shape, or positions in a packed batch, for these, (M, D); `tokens` for the real
-                ones, (T, D), if the output has `sequences`; `padded` for what BERT computes.
-            num_layers: How many layers are computed, from below; None for all.
-            **kwargs: For the attention and for what to record (`output_hidden_states`, ...); the
-                offsets `cu_seq_lens_q` (N + 1,) and `max_length_q` of a packed batch.
+            inputs_embeds: Word embeddings instead of `input_ids`, (B, L, D).
+            read: Which states to return; others are not computed. None for all, zero at paddings;
+                `first` for those of the first tokens, (N, 1, D); a mask of the ids' shape, or
+                positions in a packed batch, for these, (M, D); `tokens` for the real ones, (T, D),
+                if the output has `sequences`; `padded` for all that BERT computes.
+            num_layers: Number of layers to compute, from the bottom; None for all.
+            **kwargs: Options of the attention, outputs to record (`output_hidden_states`, ...), and
+                the offsets `cu_seq_lens_q` (N + 1,) and `max_length_q` of a packed batch.
 
         Returns:
-            `last_hidden_state` (B, L, D), or what is read, and `pooler_output` (N, D).
+            `last_hidden_state` (B, L, D), or the states of `read`, and `pooler_output` (N, D).
 
         Raises:
             ValueError: If not exactly one of `input_ids` and `inputs_embeds` is given, a sequence
@@ -516,19 +487,19 @@ class MinBertForMaskedLM(MinBertPreTrainedModel):
     ) -> MaskedLMOutput:
         """Score the vocabulary.
 
-        `labels` (B, L) are ids, -100 where nothing is predicted. With them, in training or for a
-        packed batch, the vocabulary is scored at labelled tokens alone, unless
-        `config.sparse_prediction` is false; `label_positions` (M,) names these tokens of a packed
-        batch, so that nothing has to wait for a GPU to find them. They are all different; those
-        without a label count for nothing.
+        `labels` (B, L) are ids, -100 where nothing is predicted. With labels, in training or for a
+        packed batch, the vocabulary is scored at labeled tokens only, unless
+        `config.sparse_prediction` is false. `label_positions` (M,) names these tokens of a packed
+        batch, so that a GPU need not be synchronized to find them; they are distinct, and those
+        without a label are ignored.
 
         Returns:
-            `logits` (B, L, V), and with labels the mean `loss` over the labelled tokens, or their
-            sum divided by `num_items_in_batch`. Where only labelled tokens are scored, `logits` are
-            theirs, (M, V), in the order of the positions, and None in training.
+            `logits` (B, L, V), and with labels the mean `loss` over the labeled tokens, or their
+            sum divided by `num_items_in_batch`. Where only labeled tokens are scored, `logits` are
+            (M, V), in the order of the positions, and None in training.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = pretrain(self, inputs, labels, None, kwargs, next_sentence=False)
+        outputs = pretrain(self, inputs, labels, None, kwargs)
         return MaskedLMOutput(
             outputs.loss, outputs.prediction_logits, outputs.hidden_states, outputs.attentions
         )
@@ -564,7 +535,7 @@ class MinBertForNSP(MinBertPreTrainedModel):
             `logits` (B, 2) and, with labels, the mean `loss` over the rows whose label is not -100.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = pretrain(self, inputs, None, labels, kwargs, masked_lm=False)
+        outputs = pretrain(self, inputs, None, labels, kwargs)
         return NextSentencePredictorOutput(
             outputs.loss, outputs.seq_relationship_logits, outputs.hidden_states, outputs.attentions
         )
@@ -598,14 +569,14 @@ class MinBertForPreTraining(MinBertPreTrainedModel):
         next_sentence_label: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MinBertForPreTrainingOutput:
-        """Do what `MinBertForMaskedLM` and `MinBertForNSP` do, on one pass of the encoder.
+        """Compute `MinBertForMaskedLM` and `MinBertForNSP` in one pass of the encoder.
 
-        `labels` (B, L) are the first's labels and `next_sentence_label` (B,) the second's; either
-        may be absent.
+        `labels` (B, L) are those of the first, `next_sentence_label` (B,) of the second; both are
+        optional.
 
         Returns:
-            `prediction_logits` as the first's, `seq_relationship_logits` (B, 2), the losses whose
-            labels were given as `mlm_loss` and `nsp_loss`, and their sum as `loss`.
+            `prediction_logits` as the first's, `seq_relationship_logits` (B, 2), the losses with
+            labels as `mlm_loss` and `nsp_loss`, and their sum as `loss`.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         return pretrain(self, inputs, labels, next_sentence_label, kwargs)
@@ -637,7 +608,7 @@ class MinBertForSequenceClassification(MinBertPreTrainedModel):
         """Classify sequences or pairs.
 
         The loss follows `config.problem_type`; where that is None it is mean squared error for one
-        label, cross entropy for integer labels (B,), binary cross entropy for float labels (B, K).
+        label, cross-entropy for integer labels (B,), binary cross-entropy for float labels (B, K).
 
         Returns:
             `logits` (B, K) and, with labels, the mean `loss` over the rows.
@@ -723,19 +694,19 @@ class MinBertForQuestionAnswering(MinBertAnswering, MinBertAdoptedHead, MinBertP
         """Score every token as the first and the last of the answer.
 
         `start_positions` and `end_positions` (B,) are the indices of these tokens; an answer beyond
-        the sequence is ignored. The loss is over all columns of a padded batch, as BERT's is, and
+        the sequence is ignored. As in BERT, the loss is over all columns of a padded batch; it is
         over the real tokens of a packed one.
 
         Returns:
             `start_logits` and `end_logits` (B, L), L being `max_length_q` for a packed batch, and,
-            with positions, their mean cross entropy.
+            with positions, their mean cross-entropy.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         outputs = self.bert(*inputs, return_dict=True, read=read_columns(kwargs), **kwargs)
         return find_answers(outputs, self.qa_outputs, start_positions, end_positions)
 
 
-# What `auto_map` names in every saved folder.
+# The classes in `auto_map` of every saved folder.
 AUTO_MODELS = (
     MinBertModel,
     MinBertForMaskedLM,

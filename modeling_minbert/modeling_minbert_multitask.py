@@ -32,25 +32,23 @@ from transformers.utils.generic import ModelOutput, TransformersKwargs, can_retu
 from .answers_minbert import MinBertAnswering
 from .configuration_minbert import MinBertConfig
 from .embedding_minbert import MinBertEmbeddingMixin
-from .inputs_minbert import TaskBatch, check_inputs, check_targets
+from .head_minbert import TaskBatch, check_inputs, check_targets
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .pipeline_minbert import MinBertMultiTaskPipeline
 from .pooled_minbert import PooledHead
-from .pretraining_minbert import MinBertPreTrainingHeads
-from .pretraining_tasks_minbert import SharedHead
+from .pretraining_minbert import MinBertPreTrainingHeads, SharedHead
 
 
 class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTrainedModel):
     """One encoder with any number of named heads, described in `config.tasks`.
 
-    A step computes one task. Sentences of a separate pair come as (B, 2, L), as the choices of a
-    multiple-choice model do, and go through the encoder in one call; those of a contrastive task as
-    (B, S, L), S its `num_sentences`.
+    A step computes one task. Sentences of a separate pair come as (B, 2, L), like the choices of a
+    multiple-choice model; those of a contrastive task as (B, S, L), S its `num_sentences`.
 
     `from_pretrained(folder_of_a_bert, tasks={...})` puts new heads on a checkpoint;
     `from_pretrained(folder)` restores a saved model with its tasks, label names and score ranges.
-    Tasks of pre-training have BERT's heads under BERT's names, so that they are loaded with a
-    checkpoint of BERT, and `AutoModelForMaskedLM` finds them in a saved folder.
+    Tasks of pre-training have BERT's heads under BERT's names: they load from a checkpoint of BERT,
+    and `AutoModelForMaskedLM` loads them from a saved folder.
     """
 
     _auto_class = "AutoModelForSequenceClassification"
@@ -61,8 +59,8 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         super().__init__(config)
         config.describe_default_task()
         self.bert = MinBertModel(config)
-        # Sorted, as the file of the configuration is: a new model and a loaded one have their
-        # parameters, and thus the state of an optimizer, in the same order.
+        # Sorted, as in the file of the configuration: the parameters of a new model and a loaded
+        # one, and thus the state of an optimizer, have the same order.
         self._tasks = {name: config.task(name) for name in sorted(config.tasks or {})}
         heads = {name: spec.make_head(config) for name, spec in self._tasks.items()}
         self.heads = nn.ModuleDict({name: head for name, head in heads.items() if head is not None})
@@ -92,31 +90,28 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
     ) -> ModelOutput:
         """Compute one task.
 
-        Ids and masks are (B, L), or (B, 2, L) for a `task` with separate pairs (their hidden states
-        come as 2B sequences), (B, S, L) for a contrastive one. A packed batch has B sequences, or
-        2B, those of a pair together. `labels` (B,) are class ids, 0/1 for a paraphrase, or
-        similarity scores within their range. Without the name of a `task` it is
-        `config.default_task`.
+        Ids and masks are (B, L), or (B, 2, L) for a `task` with separate pairs (whose hidden states
+        are of 2B sequences), (B, S, L) for a contrastive one. A packed batch has B sequences, or
+        2B, those of a pair adjacent. `labels` (B,) are class ids, 0/1 for a paraphrase, or
+        similarity scores within their range. `task` defaults to `config.default_task`.
 
-        A contrastive task takes no labels and always has its `loss`; rows of padding alone (packed,
-        that begin with it) fill the batch up. In training a sentence that is alone in its row is
-        encoded twice. Losses that compare rows tell equal texts by their ids, and see the rows of
-        this process alone, or of all (see `gather_rows`).
+        A contrastive task takes no labels and always has a `loss`; rows of padding alone (packed:
+        that begin with it) fill the batch. In training a single sentence of a row is encoded twice.
+        Losses that compare rows recognize equal texts by their ids, and use the rows of this
+        process, or of all (see `gather_rows`).
 
-        A token_classification task takes one label a token, as `MinBertForTokenClassification`, and
-        a question_answering task `start_positions` and `end_positions`, as
-        `MinBertForQuestionAnswering`, or both as `labels` (B, 2).
-
-        A masked_lm and a pretraining task take `labels` as `MinBertForMaskedLM` does, one a token;
-        a next_sentence task those of `MinBertForNSP`, which for pretraining are the keyword
-        `next_sentence_label`.
+        A token_classification task takes one label per token, as `MinBertForTokenClassification`; a
+        question_answering task `start_positions` and `end_positions`, as
+        `MinBertForQuestionAnswering`, or both as `labels` (B, 2). A masked_lm and a pretraining
+        task take `labels` as `MinBertForMaskedLM`, a next_sentence task as `MinBertForNSP`; for
+        pretraining these are `next_sentence_label`.
 
         Returns:
             `logits` (B, K), K = 1 for paraphrase and similarity, and, with labels, the mean `loss`
-            over the rows. Of a contrastive task they are vectors of length 1, (B, S, D); of a
-            token_classification task those of every token, (B, L, K), (1, T, K) of a packed batch.
-            A question_answering task has `start_logits` and `end_logits`, (B, L) or (N, longest).
-            Of a task of pre-training what `MinBertForPreTraining` returns, as far as it has it.
+            over the rows. Those of a contrastive task are vectors of length 1, (B, S, D); of a
+            token_classification task (B, L, K), (1, T, K) of a packed batch. A question_answering
+            task has `start_logits` and `end_logits`, (B, L) or (N, longest). A task of pre-training
+            has its part of the output of `MinBertForPreTraining`.
 
         Raises:
             ValueError: If there is no such task, or a shape or a label does not fit it.
@@ -124,14 +119,13 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         name = task or str(self.config.default_task)
         spec = self._tasks.get(name) or self.config.task(name)  # refuses unknown tasks
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        # no argument by name: the Trainer would wait for every one that is called a label
-        next_sentence_label: Any = kwargs.pop("next_sentence_label", None)
+        options: dict[str, Any] = {**kwargs}
         targets = {
-            "next_sentence_label": next_sentence_label,
+            # not a named argument: the Trainer would require every one that is called a label
+            "next_sentence_label": options.pop("next_sentence_label", None),
             "start_positions": start_positions,
             "end_positions": end_positions,
         }
-        options: dict[str, Any] = {**kwargs}
         batch = TaskBatch(name, inputs, options, spec.num_sequences, labels, targets)
         check_inputs(batch)
         check_targets(batch, spec)
@@ -139,12 +133,7 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         return self.compute(batch)
 
     def compute(self, batch: TaskBatch) -> ModelOutput:
-        """Encode what the head of a task reads, and call it; without targets there is no loss.
-
-        Args:
-            batch: A batch of one task, whose rows may have another number of sequences than in
-                training.
-        """
+        """Run the encoder and the head of a batch; without targets there is no loss."""
         head = self._find_head(batch.name)
         batch = head.arrange(batch)
         batch.read = head.read(batch)
@@ -158,15 +147,11 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         return self.heads[name] if name in self.heads else SharedHead(self, self._tasks[name])
 
     def _head(self, task: str) -> Any:
-        """Return the head of a task.
-
-        Raises:
-            ValueError: If there is no such task, or it is one of pre-training.
-        """
+        """Return the head of a task that predicts texts."""
         if task not in self.heads:
             spec: Any = self.config.task(task)  # refuses unknown tasks
             raise ValueError(
-                f"task {task!r} is a {spec.problem_type}, which predicts nothing about whole "
+                f"task {task!r} is a {spec.problem_type} task, which predicts nothing about whole "
                 f"texts: save the model and load its folder with {spec.auto_class}"
             )
         return self.heads[task]
@@ -181,18 +166,14 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
     def save_as_bert(
         self, save_directory: str | os.PathLike[str], *, num_layers: int | None = None
     ) -> None:
-        """Save the encoder as a plain `bert`; BERT has no class for the heads.
+        """Save the encoder as a plain `bert`, which has no class for the heads; see `MinBertModel`.
 
-        With those of pre-training load the saved folder as `MinBertForPreTraining`, and save that.
-
-        Args:
-            save_directory: The folder; made if it is not there. The tokenizer is not written.
-            num_layers: How many layers are saved, from below; None for all.
+        To keep those of pre-training, load the folder as `MinBertForPreTraining`, and save that.
         """
         self.bert.save_as_bert(save_directory, num_layers=num_layers)
 
     def decode(self, task: str, logits: Tensor) -> Tensor:
-        """Turn logits of a task into predictions.
+        """Convert logits of a task to predictions.
 
         Args:
             task: Name of the task.
@@ -200,23 +181,23 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
 
         Returns:
             (B,), of a token_classification (...): class ids, 0/1 for a paraphrase, scores within
-            the range of the task, or of a contrastive task the cosines of the first two sentences.
+            the range of the task, or cosines of the first two sentences for a contrastive task.
 
         Raises:
-            ValueError: If there is no such task, or it is one of pre-training, or finds answers.
+            ValueError: If there is no such task, or it is of pre-training or question answering.
         """
         return self._head(task).decode(torch.as_tensor(logits))
 
     def fit_threshold(self, task: str, logits: Tensor, labels: Tensor) -> float:
-        """Choose above which cosine a pair counts as a paraphrase: where most rows are right.
+        """Choose the decision threshold of a cosine that classifies most pairs correctly.
 
-        It is stored in the configuration, and saved with the model. A ranking loss orders cosines
-        and teaches no threshold; `MultiTaskTrainer` calls this with training rows.
+        It becomes part of the configuration, and is saved with the model. A ranking loss orders
+        cosines but teaches no threshold, so `MultiTaskTrainer` calls this with training rows.
 
         Args:
             task: Name of a paraphrase task with head cosine.
-            logits: Of labelled pairs in evaluation mode, (B, 1); without any that is finite
-                the threshold stays.
+            logits: Of labeled pairs in evaluation mode, (B, 1); if none is finite the threshold
+                stays.
             labels: 1 for a paraphrase, 0 for none, -100 for a row that does not count, (B,).
 
         Returns:
@@ -237,11 +218,11 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         return value
 
     def gather_rows(self) -> None:
-        """Let losses that compare rows see those of all processes in training.
+        """Let losses that compare rows use those of all processes in training.
 
-        So they are those of one process with the whole batch; gradients are, too, if their mean
-        over the processes is taken, as `DistributedDataParallel` does. From then on all processes
-        have to compute the same tasks in the same order. `MultiTaskTrainer` calls it.
+        They then equal those of one process with the whole batch, and so do gradients that are
+        averaged over the processes, as by `DistributedDataParallel`. From then on all processes
+        must compute the same tasks in the same order. `MultiTaskTrainer` calls it.
         """
         for head in self.heads.values():
             head.gathers = True  # type: ignore[assignment]
@@ -249,31 +230,30 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
     def divergence(
         self, task: str, logits: Tensor, other: Tensor, labels: Tensor | None = None
     ) -> Tensor:
-        """Tell how far two predictions of the same rows are apart, as R-Drop and SMART need it.
+        """Compute how much two predictions of the same rows differ, for R-Drop and SMART.
 
-        With the losses cross_entropy and bce it is the symmetric Kullback-Leibler divergence,
-        KL(P || Q) + KL(Q || P), in nats: of the classes, or of the two outcomes that a single logit
-        decides between. With other losses it is the squared difference of what they read: scores,
-        cosines, or the vectors of a contrastive task.
+        With the losses cross_entropy and bce this is the symmetric Kullback-Leibler divergence,
+        KL(P || Q) + KL(Q || P), in nats, of the classes or of the two outcomes of a single logit.
+        With other losses it is the squared difference of scores, cosines, or the vectors of a
+        contrastive task.
 
         Args:
             task: Name of the task.
             logits: Of one pass, (B, K), of a contrastive task (B, S, D), of a token_classification
                 (B, L, K).
             other: Of another pass over the same rows.
-            labels: Of a token_classification, (B, L): tokens with -100 do not count; None lets all
-                of them count, paddings too.
+            labels: Of a token_classification, (B, L): tokens with -100 do not count; None counts
+                all of them, paddings too.
 
         Returns:
-            The mean over the rows, or tokens, in float32: 0 or more, and 0 if both are equal. It
-            has gradients with respect to both.
+            The mean over the rows, or tokens, in float32, 0 if both are equal, with gradients for
+            both.
 
         Raises:
-            ValueError: If there is no such task, it is one of pre-training, or finds answers, or
+            ValueError: If there is no such task, it is of pre-training or question answering, or
                 the shapes differ.
 
-        Source: Wu et al. 2021, section 2.1 (where it is half of this sum); Jiang et al. 2020,
-        section 3.1.
+        Source: Wu et al. 2021, section 2.1 (half of this sum); Jiang et al. 2020, section 3.1.
         """
         return self._head(task).divergence(logits, other, labels)
 
@@ -291,25 +271,26 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         Args:
             task: Name of the task.
             sentences: Sentences, or pairs (first, second) for a pair task and a contrastive one.
-                For a token_classification texts of any length, or lists of words.
-            top_k: How many labels or answers of a row, the most probable first; None for the
+                For a token_classification texts of any length, or lists of words; for a
+                question_answering pairs of a question and a text.
+            top_k: Maximum number of labels or answers per row, most probable first; None for the
                 predicted one. Not for a token_classification.
-            max_tokens_per_batch: Tokens that are computed together; None for what suits the device.
+            max_tokens_per_batch: Tokens that are computed together; None for a default of the
+                device.
             show_progress: Whether to show a progress bar; None shows it for long lists.
 
         Returns:
-            One dictionary a row, in the order given: `label` and `score` (its probability in
-            [0, 1]), or only `score`: within the range of the task for a similarity, the cosine for
-            a contrastive task. With `top_k` a list of at most so many of them a row. Of a
-            token_classification `words`, `tags`, `scores`, and `entities` with `label`, `text`,
-            `start`, `end` and `score` if the tags mark any. Of a question and a text of any length
-            `answer`, empty for none, its `score`, and `start` and `end`, its place in the text in
-            characters; see `answer`.
+            One dictionary per row, in the order given, or with `top_k` a list of them: `label` and
+            `score` (its probability), or only `score`: within the range of the task for a
+            similarity, the cosine for a contrastive task. For a token_classification `words`,
+            `tags`, `scores`, and `entities` with `label`, `text`, `start`, `end` and `score` if the
+            tags mark any. For a question `answer`, empty for none, its `score`, and `start` and
+            `end` in characters of the text; see `answer`.
 
         Raises:
             TypeError: If `sentences` is one string.
-            ValueError: If there is no such task, it is one of pre-training, a row has not as many
-                sentences as it reads, or `top_k` is below 1.
+            ValueError: If there is no such task, it is of pre-training, a row has the wrong number
+                of sentences, or `top_k` is below 1.
         """
         options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
         return list(self._head(task).predict(self, task, sentences, top_k=top_k, **options))
@@ -323,27 +304,18 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         max_tokens_per_batch: int | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[Any]:
-        """Predict a task for more rows than fit into memory; see `predict`.
+        """Predict a task for more rows than fit into memory; see `predict` for the arguments.
 
-        Args:
-            task: Name of the task.
-            sentences: Any iterable; it is read some thousand rows ahead of what is taken.
-            top_k: As in `predict`.
-            max_tokens_per_batch: Tokens that are computed together; None for what suits the device.
-            show_progress: Whether to show a progress bar; None shows it unless the list is short.
+        `sentences` may be any iterable; some thousand rows are read ahead.
 
         Yields:
-            What `predict` gives for a row, in the order given.
-
-        Raises:
-            TypeError: If `sentences` is one string.
-            ValueError: As `predict` does.
+            The prediction of each row, in the order given.
         """
         options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
         return self._head(task).predict(self, task, sentences, top_k=top_k, **options)
 
     def _answering_task(self, task: str | None) -> tuple[str, Any]:
-        """Return the task that answers questions: the one that is named, or the first by name."""
+        """Return the question_answering task: the named one, or the first by name."""
         names = [name for name, spec in self._tasks.items() if spec.answers_questions]
         name = task or next(iter(names), None)
         if name is None or not (spec := self.config.task(name)).answers_questions:

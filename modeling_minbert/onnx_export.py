@@ -1,4 +1,4 @@
-"""A model as an ONNX file: the padded path in plain operations, for batches of any size and length.
+"""Models as ONNX files: the padded path in plain operations, for batches of any size and length.
 
 Needs onnx and onnxscript, which come with `pip install -e ".[onnx]"`.
 """
@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .head_minbert import TaskBatch
 from .inference_minbert import evaluating
-from .inputs_minbert import TaskBatch
 from .modeling_minbert_multitask import MinBertForMultiTask
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -21,7 +21,7 @@ NEEDED = ("onnx", "onnxscript")
 
 
 class _OnnxModel(nn.Module):
-    """A model, or one task of it, with inputs in a fixed order and a tuple of tensors out."""
+    """A model, or one task of it, with inputs in a fixed order and a tuple of tensors as output."""
 
     def __init__(self, model: nn.Module, task: str | None) -> None:
         super().__init__()
@@ -48,17 +48,17 @@ class _OnnxModel(nn.Module):
 def export_onnx(
     model: Any, save_directory: str | os.PathLike[str], *, task: str | None = None
 ) -> Path:
-    """Write a model, or one task of it, as an ONNX file.
+    """Save a model, or one task of it, as an ONNX file.
 
     Inputs are `input_ids`, `attention_mask` and `token_type_ids`, int64: (batch, length), or
     (batch, sentences, length) for a task with separate pairs, and a contrastive one. Batch and
-    length may be any, up to the positions of the model. Outputs have the names that the model gives
-    them: `logits`, `start_logits` and `end_logits`, `prediction_logits` and
-    `seq_relationship_logits`, or `last_hidden_state` and `pooler_output`.
+    length are dynamic, up to the positions of the model. Outputs are named as the model names them:
+    `logits`, `start_logits` and `end_logits`, `prediction_logits` and `seq_relationship_logits`, or
+    `last_hidden_state` and `pooler_output`.
 
     Args:
-        model: Any minBERT; its mode and its attention stay as they are.
-        save_directory: The folder; made if it is not there.
+        model: Any minBERT; its mode and attention implementation do not change.
+        save_directory: The folder, created if necessary.
         task: Name of a task of a `MinBertForMultiTask`; None for its encoder.
 
     Returns:
@@ -80,28 +80,27 @@ def export_onnx(
         else:
             sentences = model.config.task(task).num_sequences
     elif task is not None:
-        raise ValueError(
-            f"task={task!r}: a {type(model).__name__} has no named tasks, leave it out"
-        )
+        name = type(model).__name__
+        raise ValueError(f"task={task!r}: a {name} has no named tasks, leave it out")
     folder = Path(save_directory)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{task or 'model'}.onnx"
     before = model.config._attn_implementation
-    # the only attention of plain operations, and the one that nothing has to be chosen for
+    # the only attention of plain operations, without a choice of kernels
     model.set_attn_implementation("eager")
     try:
         with evaluating(model), torch.no_grad():
             program = _trace(model, task, sentences)
     finally:
         model.set_attn_implementation(before)
-    partial = path.with_suffix(".partial")  # nothing half-written has the name
+    partial = path.with_suffix(".partial")  # so that no incomplete file has the final name
     program.save(str(partial))
     partial.replace(path)
     return path
 
 
 def _trace(model: Any, task: str | None, sentences: int | None) -> Any:
-    """Trace a batch; its sizes differ from each other and from 1, which would be taken as fixed."""
+    """Trace a batch; sizes that are 1, or equal to each other, would be taken as fixed."""
     length = min(7, model.config.max_position_embeddings)
     shape = (3, length) if sentences is None else (3, sentences, length)
     ids = torch.zeros(shape, dtype=torch.int64, device=model.device)
@@ -110,7 +109,7 @@ def _trace(model: Any, task: str | None, sentences: int | None) -> Any:
     wrapped(*inputs)  # fills in the names
     axes = {0: "batch", len(shape) - 1: "length"}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the exporter, about itself
+        warnings.simplefilter("ignore")  # the exporter warns about itself
         return torch.onnx.export(
             wrapped,
             inputs,

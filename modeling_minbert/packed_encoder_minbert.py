@@ -1,5 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""The encoder on real tokens alone: which batches it reads so, and how.
+"""The encoder on real tokens only: which batches it computes this way, and how.
 
 Shapes: B rows, L columns, N sequences, T real tokens of all of them, M tokens whose state is read,
 D hidden size.
@@ -12,19 +12,19 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from .attention_minbert import can_attend, make_block_mask
+from .cpu_minbert import is_followed
 from .packing_minbert import MinBertSequences, Read, read_padded
-from .tracing_minbert import is_followed
 
 
 @dataclass
 class MinBertModelOutput(BaseModelOutputWithPooling):
-    """States of the encoder; with `sequences` they are those of the real tokens alone, (T, D)."""
+    """States of the encoder; with `sequences` those of the real tokens only, (T, D)."""
 
     sequences: MinBertSequences | None = None
 
 
 class MinBertPackedMixin(nn.Module):
-    """What `MinBertModel` does with a batch whose padding it leaves out, or that has none."""
+    """The path of `MinBertModel` for batches without padding."""
 
     config: Any
     embeddings: Any
@@ -34,7 +34,7 @@ class MinBertPackedMixin(nn.Module):
     def _find_sequences(
         self, inputs: tuple[Any, ...], mask: Tensor | None, read: Read, kwargs: Any
     ) -> MinBertSequences | None:
-        """Find the sequences of the batch; None for a padded one that stays as it is."""
+        """Return the sequences of the batch; None for a padded one that stays padded."""
         given = inputs[3] if inputs[0] is None else inputs[0]
         shape = (given.shape[0], given.shape[1])
         if kwargs.get("cu_seq_lens_q") is not None:
@@ -47,7 +47,7 @@ class MinBertPackedMixin(nn.Module):
         like = self.embeddings.LayerNorm.weight
         if not given.numel() or not self._uses_kernels(like, kwargs):
             return None
-        # what moves states from device to device does not move the bounds of sequences
+        # hooks that move states between devices do not move the offsets of sequences
         last: Any = self.encoder.layer[-1] if len(self.encoder.layer) else self.embeddings
         if next(last.parameters()).device != like.device:
             return None
@@ -97,11 +97,8 @@ class MinBertPackedMixin(nn.Module):
     def _encode_masked(self, hidden: Tensor, sequences: MinBertSequences, kwargs: Any) -> Tensor:
         """Encode a packed batch by any attention implementation, (1, T, D) -> (T, D)."""
         mask = make_block_mask(self.config, hidden, sequences)
-        # the flash implementations read these instead of a mask
-        for side in ("q", "k"):
-            names = {f"cu_seq_lens_{side}": sequences.offsets}
-            kwargs = kwargs | names | {f"max_length_{side}": sequences.max_length}
+        offsets, longest = sequences.offsets, sequences.max_length
+        # the flash implementations use these instead of a mask
+        kwargs |= {"cu_seq_lens_q": offsets, "cu_seq_lens_k": offsets}
+        kwargs |= {"max_length_q": longest, "max_length_k": longest}
         return self.encoder(hidden, mask, **kwargs)[0]
-
-
-__all__ = ["MinBertModelOutput", "MinBertPackedMixin"]

@@ -1,8 +1,8 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Sequences without padding: where they begin and end, and how their tokens find each other.
+"""Sequences without padding: their offsets, their tokens, and the pooling of their states.
 
-Shapes: B rows and L columns of a padded batch, N sequences, T real tokens of all of them, H
-attention heads, d size of a head.
+Shapes: B rows and L columns of a padded batch, N sequences, T real tokens of all of them, D hidden
+size.
 """
 
 from typing import Any, Literal
@@ -11,26 +11,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .tracing_minbert import is_followed
+from .cpu_minbert import is_followed
 
 # Which states are read, as `MinBertModel.forward` explains.
 Read = Tensor | Literal["first", "tokens", "padded"] | None
 
 
 def read_padded(read: Read, mask: Any, shape: tuple[int, int]) -> bool:
-    """Return whether states of paddings are read, or the mask is no padding mask.
-
-    Args:
-        read: What is read.
-        mask: None, or what BERT takes as a mask.
-        shape: (B, L) of the batch.
-
-    Raises:
-        ValueError: If a mask of paddings has another shape.
-    """
+    """Return whether states of paddings are read, or the mask is not a padding mask."""
     if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape != shape:
         raise ValueError(
-            f"attention_mask is {tuple(mask.shape)} for tokens of {shape}; they must be alike"
+            f"attention_mask has the shape {tuple(mask.shape)}, but the tokens have {shape}"
         )
     if mask is not None and getattr(mask, "shape", None) != shape:
         return True
@@ -41,24 +32,16 @@ def any_at_padding(chosen: Tensor, mask: Any) -> bool:
     """Return whether a padding is among the chosen tokens, (B, L), of a padding mask."""
     if getattr(mask, "shape", None) != chosen.shape:
         return False
-    # a program cannot depend on the answer; what BERT does is always right
+    # a traced program cannot depend on the answer; True is always correct
     return is_followed(chosen) or bool((chosen & (mask == 0)).any())
 
 
 def read_labelled(
     model: Any, labels: Tensor | None, mask: Tensor | None, kwargs: dict[str, Any]
 ) -> Read:
-    """Find the labelled tokens, if no others are to be scored.
+    """Return the labeled tokens, (B, L); None or `padded` for all if others are scored, too.
 
-    Args:
-        model: In training it scores no others, unless its configuration forbids that.
-        labels: (B, L), -100 where nothing is predicted; None if there are none.
-        mask: 0 for padding, (B, L); None if there is none.
-        kwargs: Of the model; a packed batch may name the tokens as `label_positions`, (M,), all
-            different, some of them without a label, which is taken out.
-
-    Raises:
-        ValueError: If there are such positions for a padded batch.
+    A packed batch may name them as `label_positions`, (M,), which are removed from `kwargs`.
     """
     positions: Tensor | None = kwargs.pop("label_positions", None)
     packed = kwargs.get("cu_seq_lens_q") is not None
@@ -73,29 +56,21 @@ def read_labelled(
 
 
 def labels_at(labels: Tensor, read: Tensor) -> Tensor:
-    """Take the labels of the tokens that are read, (M,)."""
+    """Return the labels of the tokens that are read, (M,)."""
     return labels[read] if read.dtype == torch.bool else labels.flatten()[read]
 
 
 class MinBertSequences:
-    """The sequences of a packed batch, one after the other in T tokens.
-
-    Args:
-        offsets: Where each sequence begins, and T, (N + 1,), int32.
-        max_length: Tokens of the longest sequence, or more.
-        rows: For each token its place in the padded batch, (T,); None if it came packed, or without
-            padding.
-        shape: (B, L) of the padded batch, (1, T) of one that came packed.
-    """
+    """The sequences of a packed batch, concatenated to T tokens."""
 
     def __init__(
         self, offsets: Tensor, max_length: int, rows: Tensor | None, shape: tuple[int, int]
     ) -> None:
-        self.offsets = offsets
-        self.max_length = max_length
-        self.rows = rows
-        self.shape = shape
-        # How the CPU computes attention, by number of heads; made once and used by every layer.
+        self.offsets = offsets  # where each sequence begins, and T, (N + 1,), int32
+        self.max_length = max_length  # tokens of the longest sequence, or more
+        self.rows = rows  # place of each token in the padded batch, (T,); None without padding
+        self.shape = shape  # (B, L) of the padded batch, (1, T) of one that came packed
+        # Plans of attention on the CPU, by number of heads; made once for all layers.
         self.plans: dict[int, Any] = {}
         self._segments: Tensor | None = None
 
@@ -103,16 +78,10 @@ class MinBertSequences:
     def from_mask(
         cls, mask: Tensor | None, shape: tuple[int, int], device: torch.device
     ) -> "MinBertSequences | None":
-        """Find the real tokens of a padded batch.
+        """Find the real tokens of a padded batch by its mask, (B, L); None if all are real.
 
-        Args:
-            mask: Not 0 for real tokens, (B, L); None if all are real.
-            shape: (B, L).
-            device: Where the tokens are.
-
-        Returns:
-            The sequences; None if one does not begin with a real token, so that "the first token"
-            would mean another one than in the padded batch.
+        Return None if a sequence does not begin with a real token: "the first token" would be
+        another one than in the padded batch.
         """
         batch, length = shape
         if mask is not None:
@@ -134,16 +103,10 @@ class MinBertSequences:
     def from_offsets(
         cls, offsets: Tensor, max_length: int | None, shape: tuple[int, int]
     ) -> "MinBertSequences":
-        """Take a packed batch as it came.
+        """Check and take a packed batch; `max_length` may be None on the CPU.
 
-        Args:
-            offsets: Where each sequence begins, and T, (N + 1,).
-            max_length: Tokens of the longest sequence; may be None on the CPU.
-            shape: (1, T).
-
-        Raises:
-            ValueError: If the offsets do not fit the tokens. Their values are looked at on the CPU
-                only; elsewhere that would wait for the device.
+        The values of the offsets are checked on the CPU only; elsewhere that would synchronize the
+        device.
         """
         if shape[0] != 1 or offsets.dim() != 1:
             raise ValueError(
@@ -174,7 +137,7 @@ class MinBertSequences:
 
     @property
     def segments(self) -> Tensor:
-        """The number of the sequence that each token belongs to, (T,)."""
+        """The index of the sequence of each token, (T,)."""
         if self._segments is None:
             total = self.shape[0] * self.shape[1] if self.rows is None else len(self.rows)
             tokens = torch.arange(total, device=self.offsets.device, dtype=torch.int32)
@@ -182,7 +145,7 @@ class MinBertSequences:
         return self._segments
 
     def positions(self) -> Tensor:
-        """The position of each token in its sequence, (T,)."""
+        """Return the position of each token in its sequence, (T,)."""
         segments = self.segments
         return torch.arange(len(segments), device=segments.device) - self.first[segments]
 
@@ -193,13 +156,13 @@ class MinBertSequences:
         position_ids: Tensor | None,
         inputs_embeds: Tensor | None,
     ) -> tuple[Tensor | None, ...]:
-        """Take the real tokens of what the embeddings read, each (B, L) -> (1, T).
+        """Take the real tokens of the inputs of the embeddings, each (B, L) -> (1, T).
 
-        Without positions a token's is its column in the padded batch.
+        The default position of a token is its column in the padded batch.
         """
         batch: list[Tensor | None] = []
         for given in (input_ids, token_type_ids, position_ids, inputs_embeds):
-            # (1, L) is for all rows
+            # (1, L) holds for all rows
             real = None if given is None else given.expand(*self.shape, *given.shape[2:])
             batch.append(None if real is None else self.unpad(real).unsqueeze(0))
         if position_ids is None:
@@ -208,15 +171,10 @@ class MinBertSequences:
         return tuple(batch)
 
     def choose(self, read: Read, *, with_first: bool) -> tuple[Tensor | None, Tensor | None]:
-        """Find the tokens that are read.
+        """Return the tokens that are read, ascending, (M,), None for all, and an order.
 
-        Args:
-            read: As `MinBertModel.forward` explains.
-            with_first: Whether the first tokens are read, too.
-
-        Returns:
-            The tokens in ascending order, (M,), None for all; and for each of them its place among
-            those asked for (the first tokens come first), None if that order is ascending.
+        `with_first` puts the first tokens before them. The order gives each token its place among
+        those requested, (M,); None if that is ascending, too.
         """
         if not isinstance(read, Tensor):
             return (self.first, None) if read == "first" else (None, None)
@@ -229,19 +187,19 @@ class MinBertSequences:
         return select, order
 
     def unpad(self, values: Tensor) -> Tensor:
-        """Take the real tokens, (B, L, ...) -> (T, ...)."""
+        """Remove the padding, (B, L, ...) -> (T, ...)."""
         flat = values.flatten(0, 1)
         return flat if self.rows is None else flat.index_select(0, self.rows)
 
     def pad(self, values: Tensor) -> Tensor:
-        """Put the tokens back, (T, ...) -> (B, L, ...); paddings are zero."""
+        """Restore the padding, as zeros, (T, ...) -> (B, L, ...)."""
         if self.rows is not None:
             cells = self.shape[0] * self.shape[1]
             values = values.new_zeros(cells, *values.shape[1:]).index_copy(0, self.rows, values)
         return values.unflatten(0, self.shape)
 
     def pool(self, values: Tensor, pooling: str) -> Tensor:
-        """Take the first token, the mean or the maximum of every sequence, (T, D) -> (N, D)."""
+        """Return the first token, the mean or the maximum of every sequence, (T, D) -> (N, D)."""
         if pooling == "cls":
             return values.index_select(0, self.first)
         count = len(self.offsets) - 1
@@ -257,14 +215,48 @@ class MinBertSequences:
         return (sums / self.offsets.diff().unsqueeze(1)).to(values.dtype)
 
     def ignore_beyond(self, positions: Tensor | None) -> Tensor | None:
-        """Put positions beyond their sequence, (N,), beyond all of them, at `max_length`."""
+        """Move positions beyond their sequence, (N,), to `max_length`, beyond all of them."""
         if positions is None:
             return None
         return positions.masked_fill(positions >= self.offsets.diff(), self.max_length)
 
     def to_rows(self, values: Tensor, padding: float) -> Tensor:
-        """Give every sequence a row, (T, ...) -> (N, max_length, ...)."""
+        """Pad every sequence to a row of its own, (T, ...) -> (N, max_length, ...)."""
         count = len(self.offsets) - 1
         rows = values.new_full((count * self.max_length, *values.shape[1:]), padding)
         places = self.segments * self.max_length + self.positions()
         return rows.index_copy(0, places, values).unflatten(0, (count, self.max_length))
+
+
+Pooling = Literal["cls", "pooler", "mean", "max"]
+
+
+def pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
+    """Pool padded states, (N, L, D) -> (N, D), by `cls`, `mean` or `max`; special tokens count.
+
+    `mask` is 0 for padding, (N, L). A sequence without a real token gives zeros under `mean`, and
+    the lowest number of the dtype under `max`. Source: Reimers and Gurevych 2019, section 3.
+    """
+    if pooling == "cls":
+        return hidden[:, 0]
+    if mask is None:
+        return hidden.mean(dim=1) if pooling == "mean" else hidden.amax(dim=1)
+    real = mask.unsqueeze(-1).bool()
+    if pooling == "max":
+        return hidden.masked_fill(~real, torch.finfo(hidden.dtype).min).amax(dim=1)
+    total = hidden.masked_fill(~real, 0).sum(dim=1)
+    return total / real.sum(dim=1).clamp(min=1).to(hidden.dtype)
+
+
+def reads(pooling: str | None) -> Read:
+    """Return which states a pooling needs."""
+    return "tokens" if pooling in ("mean", "max") else "first"
+
+
+def pool_outputs(outputs: Any, mask: Tensor | None, pooling: str | None) -> Tensor:
+    """Pool the output of the encoder, packed or padded, to (N, D)."""
+    if pooling is None or pooling == "pooler":
+        return outputs.pooler_output
+    if outputs.sequences is not None:
+        return outputs.sequences.pool(outputs.last_hidden_state, pooling)
+    return pool(outputs.last_hidden_state, mask, pooling)

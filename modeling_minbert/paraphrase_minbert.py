@@ -21,11 +21,11 @@ class ParaphraseTask(CosineTask):
 
     Args:
         labels: Names of no and yes.
-        margin: Cosine, in [-1, 1], under which a negative pair has no `cosine_embedding` loss.
-        threshold: Cosine, in [-1, 1], above which a pair counts as a paraphrase; 0.5. It stays None
-            with losses that do not teach one, which means 0.5 until `fit_threshold` chooses it.
-        threshold_fitted: Whether `fit_threshold` has chosen it, so that further training chooses it
-            anew.
+        margin: Cosine, in [-1, 1], below which a negative pair has no `cosine_embedding` loss.
+        threshold: Cosine, in [-1, 1], above which a pair counts as a paraphrase; 0.5. With losses
+            that teach no threshold it is None, which means 0.5, until `fit_threshold` chooses it.
+        threshold_fitted: Whether `fit_threshold` has chosen it, so that further training may change
+            it.
     """
 
     problem_type: Literal["paraphrase"] = field(default="paraphrase", metadata=DATA)
@@ -45,30 +45,25 @@ class ParaphraseTask(CosineTask):
 
     @property
     def has_threshold(self) -> bool:
-        """Whether predictions compare a cosine with a threshold."""
         return self.head == "cosine"
 
     @property
     def needs_threshold_fit(self) -> bool:
-        """Whether the loss leaves open which cosine separates the classes."""
+        """Whether the loss does not determine which cosine separates the classes."""
         return self.loss in self.losses and not self.loss_function.teaches_threshold
 
     def describe_outputs(self) -> tuple[Any, list[str]]:
-        """Return the problem type and the label names that transformers' pipelines use."""
         return "multi_label_classification", (self.labels or [])[1:]  # one logit, for yes
 
     def make_head(self, config: Any) -> "ParaphraseHead":
-        """Make the head."""
         return ParaphraseHead(config, self)
 
     def validate_labels(self) -> None:
-        """Check the names of no and yes."""
         check_labels(self.labels)
         if len(self.labels or []) != 2:
             raise ValueError(f"labels={self.labels}: a paraphrase has two labels, no and yes")
 
     def validate_cosines(self) -> None:
-        """Check margin and threshold."""
         self.check_cosines("margin", "threshold")
 
 
@@ -77,14 +72,13 @@ class ParaphraseHead(PooledHead):
 
     @property
     def scales(self) -> bool:
-        """Whether a cosine is scaled to a logit: always, as the prediction is a decision."""
         return self.task.has_threshold
 
     @property
     def threshold(self) -> float:
         """The decision threshold.
 
-        In training, a fitted one stays where it began: evaluation must not change a step.
+        In training, a fitted one keeps its initial value: evaluation must not change a step.
         """
         chosen = self.task.threshold
         return (
@@ -92,7 +86,6 @@ class ParaphraseHead(PooledHead):
         )
 
     def fit_threshold(self, logits: Tensor, labels: Tensor) -> float:
-        """Choose the threshold; see `MinBertForMultiTask.fit_threshold`."""
         is_labelled = labels != -100
         if not is_labelled.any():
             raise ValueError("no labelled pairs to choose a threshold by")
@@ -104,27 +97,19 @@ class ParaphraseHead(PooledHead):
         return self.threshold
 
     def is_positive(self, labels: Tensor) -> Tensor:
-        """Return which rows are paraphrases, (B,), bool."""
         return (labels != -100) & (labels >= 1.0)
 
     def decode(self, logits: Tensor) -> Tensor:
-        """Return 1 for paraphrases, else 0, (B,)."""
         return (logits.squeeze(-1) > 0).long()
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """Return the probabilities of no and yes, (n, 2)."""
         return torch.cat([torch.sigmoid(-logits), torch.sigmoid(logits)], dim=-1)
 
 
 def best_threshold(values: Tensor, is_above: Tensor) -> float:
-    """Return the cosine that separates most pairs correctly.
+    """Return the cosine that separates most pairs correctly, given which belong above it, (N,).
 
-    Args:
-        values: Cosines, (N,).
-        is_above: Which of them belong above the threshold, (N,), bool.
-
-    Returns:
-        The middle between the two cosines next to it; the lowest of equally good ones.
+    It is the midpoint between two neighboring cosines; the lowest of equally good ones.
     """
     ordered, order = values.clamp(-1, 1).sort()
     above = is_above[order].long()
@@ -135,6 +120,3 @@ def best_threshold(values: Tensor, is_above: Tensor) -> float:
     equal[-1] = False  # a cosine of 1 is not above 1
     best = int(right.masked_fill(equal, -1).argmax())
     return float(edges[best : best + 2].mean())
-
-
-__all__ = ["ParaphraseTask", "best_threshold"]

@@ -1,5 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""The pipeline of every task of a `MinBertForMultiTask`: a text or a pair in, label and score out.
+"""The pipeline of all tasks of a `MinBertForMultiTask`: from texts or pairs to labels and scores.
 
 pipe = pipeline("minbert-multi-task", model="user/repo", trust_remote_code=True)
 pipe("A text.")  # the default task
@@ -13,21 +13,21 @@ from typing import Any
 
 from transformers import Pipeline
 
-# Rows that are read ahead, and computed together as far as they are of one task.
+# Rows that are read ahead; those of one task are computed together.
 WINDOW = 1_024
 KEYS = ("text", "text_pair", "task")
-# what transformers' question answering called them up to 4.57
+# keys of transformers' question answering up to 4.57
 QUESTION = ("question", "context")
 
 
 class MinBertMultiTaskPipeline(Pipeline):
     """Predicts any task of a `MinBertForMultiTask`, as its `predict` does.
 
-    A row is a text, a pair of texts as a tuple, or a dictionary `{"text", "text_pair", "task"}`, of
-    which the last two may be left out; or a question and its text, `{"question", "context",
-    "task"}`, by default for the first task that answers questions. A list, a dataset or a generator
-    are many rows, whose tasks may differ. Rows are computed by tokens, sorted by length and without
-    padding, so `batch_size` and `num_workers` are not read.
+    A row is a text, a pair of texts as a tuple, or a dictionary `{"text", "text_pair", "task"}`,
+    whose last two keys are optional; or a question and its text, `{"question", "context", "task"}`,
+    by default for the first question_answering task. A list, a dataset or a generator are many
+    rows, whose tasks may differ. `batch_size` and `num_workers` have no effect: rows are sorted by
+    length and batched by tokens, without padding.
     """
 
     _load_tokenizer = True
@@ -52,16 +52,17 @@ class MinBertMultiTaskPipeline(Pipeline):
 
         Args:
             inputs: A row, a list of rows, or a dataset or generator of them.
-            *args: None; here for the base class.
+            *args: Unused; for the base class.
             **kwargs: `task`, of all rows that name none, by default `config.default_task`; `top_k`
                 and `max_tokens_per_batch` as in `predict`.
 
         Returns:
-            What `predict` gives for a row; for a list a list of that, for a dataset or generator an
+            The prediction of a row; for a list a list of them, for a dataset or generator an
             iterator, which reads some rows ahead.
 
         Raises:
-            ValueError: If a row is none, there is no such task, or a row does not fit its task.
+            ValueError: If a row is malformed, there is no such task, or a row does not fit its
+                task.
         """
         if isinstance(inputs, list | tuple) and not inputs:
             return []  # the base class looks at the first row
@@ -78,7 +79,7 @@ class MinBertMultiTaskPipeline(Pipeline):
         return {} if task is None else {"task": task}, given, {}
 
     def preprocess(self, row: Any, task: str | None = None) -> dict[str, Any]:
-        """Read a row: its task, and its texts."""
+        """Return the texts of a row and its task."""
         if isinstance(row, dict):
             task = row.get("task") or task
             names = KEYS[:2]
@@ -89,7 +90,7 @@ class MinBertMultiTaskPipeline(Pipeline):
                 known = (*names, "task")
                 raise ValueError(f"row {row!r}: unknown key {unknown[0]!r}; known: {known}")
             texts = [row[name] for name in names if row.get(name) is not None]
-            row = texts[0] if len(texts) == 1 else texts  # a list of words is to be tagged
+            row = texts[0] if len(texts) == 1 else texts  # a single list contains words to tag
         return {"row": row, "task": task or self.model.config.default_task}
 
     def _forward(self, inputs: dict[str, Any], **options: Any) -> Any:
@@ -97,7 +98,7 @@ class MinBertMultiTaskPipeline(Pipeline):
         return predict(inputs["task"], [inputs["row"]], **options)[0]
 
     def postprocess(self, prediction: Any) -> Any:
-        """Leave a prediction as it is."""
+        """Return a prediction unchanged."""
         return prediction
 
     def get_iterator(
@@ -109,16 +110,13 @@ class MinBertMultiTaskPipeline(Pipeline):
         forward_params: dict[str, Any],
         postprocess_params: dict[str, Any],  # noqa: ARG002  there are none
     ) -> Iterator[Any]:
-        """Predict many rows, those of one task together; the arguments are the base class's."""
+        """Predict many rows, those of one task together."""
         predict: Any = self.model.predict
         rows = (self.preprocess(row, **preprocess_params) for row in inputs)
         while window := list(islice(rows, WINDOW)):
             predictions: dict[int, Any] = {}
             for task in dict.fromkeys(row["task"] for row in window):
                 places = [place for place, row in enumerate(window) if row["task"] == task]
-                found = predict(task, [window[place]["row"] for place in places], **forward_params)
-                predictions |= dict(zip(places, found, strict=True))
+                some = predict(task, [window[place]["row"] for place in places], **forward_params)
+                predictions |= dict(zip(places, some, strict=True))
             yield from (predictions[place] for place in range(len(window)))
-
-
-__all__ = ["MinBertMultiTaskPipeline"]

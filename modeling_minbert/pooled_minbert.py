@@ -1,11 +1,12 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""What tasks share whose head scores one vector per sequence.
+"""The shared part of tasks whose head scores one vector per sequence.
 
 Shapes: B rows, S sequences of a row, N = B * S sequences, D hidden size, K logits of a row.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any, ClassVar, Literal
 
@@ -15,15 +16,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from .dropout_minbert import MinBertDropout
-from .head_minbert import MinBertHead, check_shapes
-from .inference_minbert import Row, check_rows, stream
-from .inputs_minbert import TaskBatch, repeat, text_keys
-from .loss_functions_minbert import count_processes, gather_rows
-from .losses_minbert import LOSSES, LossInputs, MinBertLoss, Target, fitting_losses
-from .packing_minbert import Read
-from .pooling_minbert import Pooling, pool_outputs, reads
-from .task_minbert import RECIPE, MinBertTask, check_dropout, check_layer
+from .cpu_minbert import MinBertDropout
+from .head_minbert import MinBertHead, TaskBatch, check_shapes, repeat, text_keys
+from .inference_minbert import Row, check_rows, stream, tokenize
+from .losses_minbert import (
+    LOSSES,
+    LossInputs,
+    MinBertLoss,
+    Target,
+    count_processes,
+    fitting_losses,
+    gather_rows,
+)
+from .packing_minbert import Pooling, Read, pool_outputs, reads
+from .task_minbert import RECIPE, HeadTask
 
 PairEncoding = Literal["joint", "separate"]
 HeadType = Literal["linear", "mlp", "cosine", "concat"]
@@ -39,7 +45,7 @@ HEADS: dict[PairEncoding | None, tuple[HeadType, ...]] = {
 
 @strict
 @dataclass(kw_only=True)
-class PooledTask(MinBertTask):
+class PooledTask(HeadTask):
     """A task whose head scores one vector per sequence.
 
     Args:
@@ -48,24 +54,20 @@ class PooledTask(MinBertTask):
         pooling: How the states of a sequence become one vector: `cls` (first token), `pooler`
             (BERT's dense layer with tanh on it), `mean` or `max` over the real tokens. Defaults to
             `mean` for separate pairs, else to `pooler`.
-        pooling_layer: The hidden state that is pooled, as in `hidden_states`: 0 is the embeddings,
-            -1 the last layer, -2 the one before. No layer above is computed.
         head: On one vector `linear` or `mlp` (one hidden layer); on two vectors u and v `cosine` or
             `concat` (linear on `[u; v; |u - v|]`; Reimers and Gurevych 2019, section 3).
         loss: A key of `LOSSES` that fits the task and its head.
-        dropout: Probability of dropping an element of the vectors that the head reads (of `concat`,
-            of all three together); 0.3, and 0 for a cosine, which dropout would distort.
-        truncation: What is kept of a text that is too long: its `head`, its `tail`, or `head_tail`,
+        dropout: Probability of dropping an element of the head's input vectors (of `concat`, of all
+            three together); 0.3, and 0 for a cosine, which dropout would distort.
+        truncation: What remains of a text that is too long: its `head`, its `tail`, or `head_tail`,
             a quarter of the tokens from the start (128 of 510) and the rest from the end (Sun et
             al. 2019, section 5.3.1).
     """
 
     pair_encoding: PairEncoding | None = field(default=None, metadata=RECIPE)
     pooling: Pooling | None = field(default=None, metadata=RECIPE)
-    pooling_layer: int = field(default=-1, metadata=RECIPE)
     head: HeadType | None = field(default=None, metadata=RECIPE)
     loss: str | None = field(default=None, metadata=RECIPE)
-    dropout: float | int | None = field(default=None, metadata=RECIPE)
     truncation: Truncation = field(default="head", metadata=RECIPE)
 
     target: ClassVar[Target]
@@ -75,7 +77,7 @@ class PooledTask(MinBertTask):
 
     def __post_init__(self) -> None:
         self.pair_encoding = self.pair_encoding or self.default_pair_encoding
-        self.pooling = self.pooling or ("mean" if self.pair_encoding == "separate" else "pooler")
+        self.pooling = self.pooling or ("mean" if self.is_separate else "pooler")
         self.head = self.head or self.default_head
         self.loss = self.loss or next(iter(self.losses), None)
         if self.dropout is None:
@@ -94,7 +96,6 @@ class PooledTask(MinBertTask):
 
     @property
     def loss_function(self) -> MinBertLoss:
-        """The loss."""
         return LOSSES[str(self.loss)]
 
     @property
@@ -104,8 +105,12 @@ class PooledTask(MinBertTask):
 
     @property
     def num_logits(self) -> int:
-        """Logits of a row."""
         return self.loss_function.num_logits(self.num_classes)
+
+    @property
+    def is_separate(self) -> bool:
+        """Whether every text is a sequence of its own."""
+        return self.pair_encoding == "separate"
 
     @property
     def keeps_projection(self) -> bool:
@@ -114,36 +119,26 @@ class PooledTask(MinBertTask):
 
     @property
     def num_sequences(self) -> int | None:
-        """Sequences of a row, which come as (B, S, L); None for one, which comes as (B, L)."""
-        return 2 if self.pair_encoding == "separate" else None
+        return 2 if self.is_separate else None
 
     @property
     def uses_pooler(self) -> bool:
-        """Whether the task reads BERT's pooler."""
         return self.pooling == "pooler"
 
     @property
     def num_texts(self) -> int:
-        """Texts of a row for `predict`."""
         return 1 if self.pair_encoding is None else 2
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Encode pairs jointly unless the recipe has a choice; see `MinBertTask.complete`."""
         pair_encoding = "joint" if facts["num_texts"] > 1 else None
         return super().complete({"pair_encoding": pair_encoding, **given}, facts)
 
-    def count_layers(self, num_hidden_layers: int) -> int:
-        """Return how many layers are computed, from below."""
-        return check_layer(self.pooling_layer, num_hidden_layers)
-
     def encoding_options(self, max_length: int) -> dict[str, Any]:
-        """Return how rows are encoded, as keyword arguments."""
         names = ("pair_encoding", "truncation")
         return {"max_length": max_length, **{name: getattr(self, name) for name in names}}
 
     def validate_head(self) -> None:
-        """Check that head and loss fit the task and the pair encoding."""
         heads = HEADS[self.pair_encoding]
         if self.head not in heads:
             how = self.pair_encoding or "single texts"
@@ -159,10 +154,6 @@ class PooledTask(MinBertTask):
                 f"{self.head!r}: allowed are {allowed}"
             )
 
-    def validate_dropout(self) -> None:
-        """Check the dropout."""
-        check_dropout(self.dropout)
-
 
 @strict
 @dataclass(kw_only=True)
@@ -172,9 +163,9 @@ class CosineTask(PooledTask):
     Args:
         cosine_scale: Factor from cosine to logit: `logit = cosine_scale * (cosine - threshold)`;
             10, and 20 for losses that compare rows, for which it is 1 / temperature.
-        symmetric: Whether `multiple_negatives_ranking` is the mean of two directions: from the
-            second texts to the first ones, too.
-        projection: A dense layer with tanh between vectors and cosine: `training` leaves it out of
+        symmetric: Whether `multiple_negatives_ranking` averages both directions: from the second
+            texts to the first ones, too.
+        projection: A dense layer with tanh between vectors and cosine: `training` omits it in
             evaluation, as unsupervised SimCSE does, `always` keeps it, as the supervised one does
             (Gao et al. 2021, section 6.3); None for none.
     """
@@ -190,11 +181,9 @@ class CosineTask(PooledTask):
 
     @property
     def keeps_projection(self) -> bool:
-        """Whether vectors are projected in evaluation, too."""
         return self.projection == "always"
 
     def validate_options(self) -> None:
-        """Check that no field is given that neither head nor loss reads."""
         if self.projection is not None and self.head != "cosine":
             raise ValueError(
                 f"projection={self.projection!r} is only for head cosine: leave it out"
@@ -206,12 +195,11 @@ class CosineTask(PooledTask):
                     raise ValueError(f"{name}={value!r} is only for loss {loss.name}: leave it out")
 
     def validate_scale(self) -> None:
-        """Check the factor on cosines."""
         if self.cosine_scale is not None and self.cosine_scale <= 0:
             raise ValueError(f"cosine_scale={self.cosine_scale} must be above 0")
 
     def check_cosines(self, *names: str) -> None:
-        """Check fields that are cosines."""
+        """Check that fields are cosines."""
         for name in names:
             value = getattr(self, name)
             if value is not None and not -1 <= value <= 1:
@@ -239,7 +227,6 @@ class PooledHead(MinBertHead):
         return None
 
     def prepare(self, batch: TaskBatch) -> None:
-        """Hash the texts for losses that compare them."""
         if batch.labels is not None and self.task.loss_function.reads == "vectors":
             batch.keys = text_keys(batch)
 
@@ -252,12 +239,10 @@ class PooledHead(MinBertHead):
             batch.inputs, batch.options = repeat(batch.inputs, batch.options)
         return batch
 
-    def read(self, batch: TaskBatch) -> Read:  # noqa: ARG002  the same for every batch
-        """Read what the pooling needs."""
+    def read(self, batch: TaskBatch) -> Read:
         return reads(self.task.pooling)
 
     def forward(self, outputs: Any, batch: TaskBatch) -> SequenceClassifierOutput:
-        """Score a batch; see `MinBertHead.forward`."""
         vectors = self.embed(self.pool(outputs, batch))
         scores = self.score(vectors)
         loss = None
@@ -285,7 +270,7 @@ class PooledHead(MinBertHead):
 
     def score(self, vectors: Tensor) -> Tensor:
         """Score the vectors of `embed`: logits, or cosines in [-1, 1], (B, K)."""
-        if self.task.pair_encoding == "separate":
+        if self.task.is_separate:
             u, v = vectors.unbind(dim=1)
             if self.task.head == "cosine":
                 # near 1, where good pairs are, half precision has few different cosines
@@ -306,7 +291,7 @@ class PooledHead(MinBertHead):
         return self.task.threshold
 
     def to_logits(self, scores: Tensor) -> Tensor:
-        """Scale cosines to logits where they are not the prediction."""
+        """Scale cosines to logits, unless cosines are the predictions."""
         return self.cosine_scale * (scores - self.threshold) if self.scales else scores
 
     def unscale(self, logits: Tensor) -> Tensor:
@@ -329,19 +314,7 @@ class PooledHead(MinBertHead):
     def loss(
         self, vectors: Tensor, scores: Tensor, labels: Tensor, keys: Tensor | None = None
     ) -> Tensor:
-        """Compute the mean loss over the labelled rows.
-
-        Args:
-            vectors: Output of `embed`, (B, D) or (B, S, D).
-            scores: Output of `score`, (B, K).
-            labels: (B,): class ids, 0/1 for a paraphrase, or scores within their range; -100 for a
-                row that only pads the batch.
-            keys: Hashes of the texts, (B, S), for `multiple_negatives_ranking`; None if all texts
-                are different.
-
-        Raises:
-            ValueError: If there is not one label for each row.
-        """
+        """Compute the mean loss over the labeled rows; see `LossInputs`."""
         if labels.shape != scores.shape[:1]:
             raise ValueError(
                 f"labels of shape {tuple(labels.shape)}, expected ({scores.shape[0]},): one a row"
@@ -357,35 +330,30 @@ class PooledHead(MinBertHead):
         # each process has the gradient of its own rows, and gradients are averaged
         return loss.detach() + processes * (loss - loss.detach())
 
-    def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        """Compare two predictions of the same rows; see `MinBertForMultiTask.divergence`."""
+    def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:
         check_shapes(logits, other, "rows")
         return self.task.loss_function.divergence(self, logits, other)
 
     def predict(
         self, model: Any, name: str, rows: Iterable[Any], *, top_k: int | None, **options: Any
     ) -> Iterator[Any]:
-        """Predict rows of text; see `MinBertHead.predict`."""
         if top_k is not None and top_k < 1:
             raise ValueError(f"top_k={top_k} must be 1 or more")
         checked: Iterable[Row] = check_rows(rows, name, self.task.num_texts)
         checked = list(checked) if isinstance(rows, Sequence) else checked
-        encode = model._tokenize(
-            separate=self.task.pair_encoding == "separate", truncation=self.task.truncation
-        )
-
-        def compute(batch: dict[str, Any]) -> Tensor:
-            return self.predict_batch(model, name, batch)
-
+        longest, is_separate = model.config.max_position_embeddings, self.task.is_separate
+        cut: dict[str, Any] = {"max_length": longest, "truncation": self.task.truncation}
+        encode = partial(tokenize, model.tokenizer, separate=is_separate, **cut)
+        compute = partial(self.predict_batch, model, name)
         windows = stream(model, checked, encode, compute, **options)
         return chain.from_iterable(self.describe(logits, top_k) for logits in windows)
 
     def predict_batch(self, model: Any, name: str, batch: dict[str, Any]) -> Tensor:
-        """Compute what `describe` needs of each row, (B, K)."""
+        """Compute the input of `describe`, (B, K)."""
         return model(**batch, task=name).logits
 
     def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
-        """Describe logits (n, K): a dictionary a row, or with `top_k` a list of them."""
+        """Describe logits (n, K): a dictionary per row, or with `top_k` a list of them."""
         probabilities = self.probabilities(logits)
         if top_k is None:
             best = self.decode(logits).unsqueeze(-1)
@@ -399,7 +367,7 @@ class PooledHead(MinBertHead):
         return [row[0] for row in described] if top_k is None else described
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """Turn logits (n, K) into probabilities of the labels."""
+        """Convert logits (n, K) to probabilities of the labels."""
         return logits.softmax(dim=-1)
 
 
@@ -407,6 +375,3 @@ def describe_scores(scores: Tensor, top_k: int | None) -> list[Any]:
     """Describe rows by their scores, (n,)."""
     rows = [{"score": score} for score in scores.tolist()]
     return rows if top_k is None else [[row] for row in rows]
-
-
-__all__ = ["CosineTask", "PooledHead", "PooledTask", "describe_scores"]

@@ -1,25 +1,26 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""The heads of pre-training and their losses (Devlin et al. 2019, section 3.1).
-
-Every model that has one of them computes it by `pretrain`.
+"""Pre-training: its heads, their losses, and its tasks (Devlin et al. 2019, section 3.1).
 
 Shapes: B rows, L tokens of a row, M tokens whose state is read, D hidden size, V vocabulary.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 import torch
+from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.utils.generic import ModelOutput
 
+from .cpu_minbert import summed_loss, vocabulary_loss
+from .head_minbert import TaskBatch, check_token_labels
 from .packing_minbert import Read, labels_at, read_labelled
-from .vocabulary_minbert import summed_loss, vocabulary_loss
+from .task_minbert import DATA, MinBertTask
 
 
 class MinBertPredictionTransform(nn.Module):
-    """Dense layer, activation and norm before the vocabulary."""
+    """Dense layer, activation and norm before the vocabulary, (..., D) -> (..., D)."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -28,12 +29,11 @@ class MinBertPredictionTransform(nn.Module):
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Transform states, (..., D) -> (..., D)."""
         return self.LayerNorm(self.activation(self.dense(hidden)))
 
 
 class MinBertLMHead(nn.Module):
-    """From states to scores of the vocabulary; the weight is tied to the word embedding."""
+    """Scores of the vocabulary, (..., D) -> (..., V); the weight is tied to the word embedding."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -43,23 +43,15 @@ class MinBertLMHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Score the vocabulary, (..., D) -> (..., V)."""
         return self.decoder(self.transform(hidden))
 
     def predict(
         self, hidden: Tensor, read: Read, labels: Tensor | None, num_items: Any = None
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Score the vocabulary and compute the loss of the labelled tokens.
+        """Return scores, (B, L, V) or (M, V), and the loss of the labeled tokens.
 
-        Args:
-            hidden: States of all tokens, (B, L, D), or of those that were read, (M, D).
-            read: What was read, as `read_labelled` says.
-            labels: Word-piece ids, (B, L), -100 for none; None if there are no labels at all.
-            num_items: What the summed loss is divided by; None for the number of labels.
-
-        Returns:
-            The scores, (B, L, V) or (M, V), None in training if labelled tokens alone were read;
-            and the loss, None without labels.
+        In training there are no scores if only labeled tokens were read. `num_items` divides the
+        summed loss; None for the number of labels.
         """
         chosen = isinstance(read, Tensor)
         scores = None if chosen and self.training else self(hidden)
@@ -86,22 +78,6 @@ class MinBertPreTrainingHeads(nn.Module):
         if next_sentence:
             self.seq_relationship = nn.Linear(config.hidden_size, 2)
 
-    def compare(self, pooled: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Score whether the second segment follows the first, and compute the mean loss.
-
-        Args:
-            pooled: Pooled states, (B, D).
-            labels: 0 where it follows, 1 where it is random, (B,), -100 for a row that only fills
-                the batch up; None if there are none.
-
-        Returns:
-            The scores, (B, 2), and the loss, None without labels.
-        """
-        scores = self.seq_relationship(pooled)
-        if labels is None:
-            return scores, None
-        return scores, summed_loss(scores, labels.flatten()) / _count(labels)
-
 
 def _count(labels: Tensor) -> Tensor:
     return (labels != -100).sum()
@@ -120,18 +96,6 @@ class MinBertForPreTrainingOutput(ModelOutput):
     nsp_loss: Tensor | None = None
 
 
-def read_pretraining(
-    model: Any,
-    labels: Tensor | None,
-    mask: Tensor | None,
-    kwargs: dict[str, Any],
-    *,
-    masked_lm: bool,
-) -> Read:
-    """Return which states the heads need; takes `label_positions` out of `kwargs`."""
-    return read_labelled(model, labels, mask, kwargs) if masked_lm else "first"
-
-
 def score_pretraining(
     heads: Any,
     outputs: Any,
@@ -143,25 +107,21 @@ def score_pretraining(
     masked_lm: bool,
     next_sentence: bool,
 ) -> MinBertForPreTrainingOutput:
-    """Compute one or both heads of pre-training.
+    """Compute one or both heads of pre-training from the output of the encoder.
 
-    Args:
-        heads: The `MinBertPreTrainingHeads`.
-        outputs: Of the encoder.
-        read: Which states were read.
-        labels: Word-piece ids, (B, L), (1, T) of a packed batch, -100 where nothing is predicted.
-        next_sentence_label: 0 where the second segment follows, 1 where it is random, (B,), -100
-            for none.
-        number: What the summed loss of the tokens is divided by; None for their number.
-        masked_lm: Whether masked tokens are predicted.
-        next_sentence: Whether segments are compared.
+    Labels are (B, L), (1, T) of a packed batch; `number` divides their summed loss, None for their
+    number. Next-sentence labels (B,) are 0 where the second segment follows the first, 1 where it
+    is random, -100 for rows that only fill the batch.
     """
     scores = relation = mlm_loss = nsp_loss = None
     if masked_lm:
         hidden = outputs.last_hidden_state
         scores, mlm_loss = heads.predictions.predict(hidden, read, labels, number)
     if next_sentence:
-        relation, nsp_loss = heads.compare(outputs.pooler_output, next_sentence_label)
+        relation = heads.seq_relationship(outputs.pooler_output)
+        if next_sentence_label is not None:
+            total = summed_loss(relation, next_sentence_label.flatten())
+            nsp_loss = total / _count(next_sentence_label)
     losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
     loss = sum(losses[1:], losses[0]) if losses else None
     states = (outputs.hidden_states, outputs.attentions)
@@ -174,20 +134,95 @@ def pretrain(
     labels: Tensor | None,
     next_sentence_label: Tensor | None,
     kwargs: dict[str, Any],
-    *,
-    masked_lm: bool = True,
-    next_sentence: bool = True,
 ) -> MinBertForPreTrainingOutput:
-    """Encode a batch once and compute one or both heads of a model; see `score_pretraining`."""
-    read = read_pretraining(model, labels, inputs[1], kwargs, masked_lm=masked_lm)
+    """Encode a batch once and compute the heads of a model; see `score_pretraining`."""
+    heads = model.cls
+    masked_lm, next_sentence = (hasattr(heads, x) for x in ("predictions", "seq_relationship"))
+    read = read_labelled(model, labels, inputs[1], kwargs) if masked_lm else "first"
     outputs = model.bert(*inputs, return_dict=True, read=read, **kwargs)
+    targets = (labels, next_sentence_label, kwargs.get("num_items_in_batch"))
     return score_pretraining(
-        model.cls,
-        outputs,
-        read,
-        labels,
-        next_sentence_label,
-        kwargs.get("num_items_in_batch"),
-        masked_lm=masked_lm,
-        next_sentence=next_sentence,
+        heads, outputs, read, *targets, masked_lm=masked_lm, next_sentence=next_sentence
     )
+
+
+@strict
+@dataclass(kw_only=True)
+class TextTask(MinBertTask):
+    """A task of pre-training, without fields of its own.
+
+    Attributes:
+        auto_class: The Auto class whose model has these heads alone.
+    """
+
+    is_pretraining: ClassVar[bool] = True
+    is_unlabelled: ClassVar[bool] = True
+    auto_class: ClassVar[str]
+
+
+@strict
+@dataclass(kw_only=True)
+class MaskedLMTask(TextTask):
+    """Which tokens are masked."""
+
+    problem_type: Literal["masked_lm"] = field(default="masked_lm", metadata=DATA)
+
+    predicts_masked_tokens: ClassVar[bool] = True
+    auto_class: ClassVar[str] = "AutoModelForMaskedLM"
+
+
+@strict
+@dataclass(kw_only=True)
+class NextSentenceTask(TextTask):
+    """Whether a segment follows another."""
+
+    problem_type: Literal["next_sentence"] = field(default="next_sentence", metadata=DATA)
+
+    predicts_next_sentence: ClassVar[bool] = True
+    auto_class: ClassVar[str] = "AutoModelForNextSentencePrediction"
+
+
+@strict
+@dataclass(kw_only=True)
+class PreTrainingTask(TextTask):
+    """Both in one pass of the encoder."""
+
+    problem_type: Literal["pretraining"] = field(default="pretraining", metadata=DATA)
+
+    predicts_masked_tokens: ClassVar[bool] = True
+    predicts_next_sentence: ClassVar[bool] = True
+    extra_targets: ClassVar[tuple[str, ...]] = ("next_sentence_label",)
+    auto_class: ClassVar[str] = "AutoModelForPreTraining"
+
+
+class SharedHead:
+    """BERT's pre-training heads, `model.cls`, as the head of one task; see `MinBertHead`."""
+
+    def __init__(self, model: Any, task: MinBertTask) -> None:
+        self.model = model
+        self.task = task
+
+    def prepare(self, batch: TaskBatch) -> None:
+        if not self.task.predicts_masked_tokens:
+            batch.targets["next_sentence_label"], batch.labels = batch.labels, None
+        check_token_labels(batch)
+
+    def arrange(self, batch: TaskBatch) -> TaskBatch:
+        return batch
+
+    def read(self, batch: TaskBatch) -> Read:
+        if not self.task.predicts_masked_tokens:
+            return "first"
+        return read_labelled(self.model, batch.labels, batch.inputs[1], batch.options)
+
+    def __call__(self, outputs: Any, batch: TaskBatch) -> MinBertForPreTrainingOutput:
+        return score_pretraining(
+            self.model.cls,
+            outputs,
+            batch.read,
+            batch.labels,
+            batch.targets.get("next_sentence_label"),
+            batch.options.get("num_items_in_batch"),
+            masked_lm=self.task.predicts_masked_tokens,
+            next_sentence=self.task.predicts_next_sentence,
+        )

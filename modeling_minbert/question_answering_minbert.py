@@ -10,31 +10,27 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from huggingface_hub.dataclasses import strict
-from torch import Tensor, nn
+from torch import Tensor
 from transformers.loss.loss_utils import ForQuestionAnsweringLoss
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
-from .dropout_minbert import MinBertDropout
-from .head_minbert import MinBertHead
+from .head_minbert import TaskBatch, TokenHead
 from .inference_minbert import Row, check_rows
-from .inputs_minbert import TaskBatch
 from .packing_minbert import Read
-from .task_minbert import DATA, RECIPE, MinBertTask, check_dropout, check_layer
+from .task_minbert import DATA, RECIPE, HeadTask
 
 
 @strict
 @dataclass(kw_only=True)
-class QuestionAnsweringTask(MinBertTask):
+class QuestionAnsweringTask(HeadTask):
     """First and last token of the answer to a question; long texts are split into windows.
 
     Args:
-        dropout: Probability of dropping an element of the states that the head reads.
-        pooling_layer: The hidden state that is read, as in `hidden_states`.
-        max_length: Tokens of a window at most, with question and special tokens; None for 384, or
+        max_length: Maximum tokens of a window, with question and special tokens; None for 384, or
             fewer if the model has fewer positions.
-        max_question_length: Tokens of a question at most.
+        max_question_length: Maximum tokens of a question.
         doc_stride: Tokens from the start of a window to that of the next one.
-        max_answer_length: Tokens of an answer at most.
+        max_answer_length: Maximum tokens of an answer.
         null_score_diff_threshold: How much higher, in logits, no answer must score than the best
             one to be predicted; None if every question has an answer (SQuAD 1.1).
 
@@ -43,7 +39,6 @@ class QuestionAnsweringTask(MinBertTask):
 
     problem_type: Literal["question_answering"] = field(default="question_answering", metadata=DATA)
     dropout: float | int = field(default=0.0, metadata=RECIPE)
-    pooling_layer: int = field(default=-1, metadata=RECIPE)
     max_length: int | None = field(default=None, metadata=RECIPE)
     max_question_length: int = field(default=64, metadata=RECIPE)
     doc_stride: int = field(default=128, metadata=RECIPE)
@@ -57,59 +52,37 @@ class QuestionAnsweringTask(MinBertTask):
 
     @property
     def num_texts(self) -> int:
-        """Question and text."""
         return 2
 
     @property
     def example_row(self) -> str:
-        """Source code of an example row for `predict`."""
         return '("A question?", "A text.")'
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Choose the length of windows, and whether no answer is one; see `MinBertTask`."""
-        found = {"max_length": facts["max_length"]}
+        defaults = {"max_length": facts["max_length"]}
         if facts["has_unanswerable"]:
-            found["null_score_diff_threshold"] = 0.0
-        return super().complete({**found, **given}, facts)
-
-    def count_layers(self, num_hidden_layers: int) -> int:
-        """Return how many layers are computed, from below."""
-        return check_layer(self.pooling_layer, num_hidden_layers)
+            defaults["null_score_diff_threshold"] = 0.0
+        return super().complete({**defaults, **given}, facts)
 
     def encoding_options(self, max_length: int) -> dict[str, Any]:
-        """Return how questions and texts are split into windows, as keyword arguments."""
-        names = ("max_question_length", "doc_stride")
-        own = {name: getattr(self, name) for name in names}
+        own = {name: getattr(self, name) for name in ("max_question_length", "doc_stride")}
         return {"max_length": self.max_length or max_length, **own}
 
     def make_head(self, config: Any) -> "QuestionAnsweringHead":
-        """Make the head."""
-        return QuestionAnsweringHead(config, self)
+        return QuestionAnsweringHead(config, self, 2)
 
     def validate_lengths(self) -> None:
-        """Check that lengths are 1 or more."""
         for name in ("max_length", "max_question_length", "doc_stride", "max_answer_length"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} must be at least 1")
 
-    def validate_dropout(self) -> None:
-        """Check the dropout."""
-        check_dropout(self.dropout)
 
-
-class QuestionAnsweringHead(MinBertHead):
+class QuestionAnsweringHead(TokenHead):
     """Scores of every token as the first and the last one of the answer."""
 
-    def __init__(self, config: Any, task: QuestionAnsweringTask) -> None:
-        super().__init__()
-        self.task = task
-        self.dropout = MinBertDropout(task.dropout)
-        self.out = nn.Linear(config.hidden_size, 2)
-
     def prepare(self, batch: TaskBatch) -> None:
-        """Accept both positions as `labels`, (B, 2)."""
         if batch.labels is None:
             return
         if batch.labels.dim() != 2 or batch.labels.shape[-1] != 2:
@@ -121,42 +94,33 @@ class QuestionAnsweringHead(MinBertHead):
         batch.targets |= dict(zip(names, batch.labels.unbind(dim=-1), strict=True))
 
     def read(self, batch: TaskBatch) -> Read:
-        """Read all columns of a padded batch, the tokens of a packed one."""
         return read_columns(batch.options)
 
     def forward(self, outputs: Any, batch: TaskBatch) -> QuestionAnsweringModelOutput:
-        """Score every token: `start_logits` and `end_logits`, (B, L) or (N, longest)."""
         start, end = (batch.targets.get(name) for name in self.task.extra_targets)
         return find_answers(outputs, self.score, start, end)
 
-    def score(self, hidden: Tensor) -> Tensor:
-        """Score states, (..., D) -> (..., 2)."""
-        return self.out(self.dropout(hidden))
-
-    def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        """Refuse: the scores are of positions, whose number differs by batch."""
+    def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:
         raise ValueError(
-            "no divergence is defined for a question_answering task, whose scores are of "
-            "positions: train it without r_drop and smart"
+            "there is no divergence for a question_answering task, whose scores are of positions: "
+            "train it without r_drop and smart"
         )
 
-    def decode(self, logits: Tensor) -> Tensor:  # noqa: ARG002
-        """Refuse: start and end are decoded together."""
+    def decode(self, logits: Tensor) -> Tensor:
         raise ValueError(
-            "start and end of an answer are decoded together and with the text: use predict"
+            "start and end of an answer are decoded together, with the text: use predict"
         )
 
     def predict(
         self, model: Any, name: str, rows: Iterable[Any], *, top_k: int | None, **options: Any
     ) -> Iterator[Any]:
-        """Answer questions; see `MinBertAnswering.answer`."""
         if top_k is not None and top_k < 1:
             raise ValueError(f"top_k={top_k} must be 1 or more")
         checked: Iterable[Row] = check_rows(rows, name, 2)
         checked = list(checked) if isinstance(rows, Sequence) else checked
         search = model.answer_options(self.task, top_k)
         answers = model.answer_rows(checked, name, search, **options)
-        return (found[0] if top_k is None else found for found in answers)
+        return (best[0] if top_k is None else best for best in answers)
 
 
 def read_columns(options: dict[str, Any]) -> Read:
@@ -170,20 +134,12 @@ def find_answers(
     start_positions: Tensor | None,
     end_positions: Tensor | None,
 ) -> QuestionAnsweringModelOutput:
-    """Score every token as the first and the last one of an answer.
+    """Score every token as the first and the last one of an answer, and compute the mean loss.
 
-    Args:
-        outputs: Of the encoder.
-        score: Maps states to two logits.
-        start_positions: The first token of each answer, (B,). Beyond the sequence, and at -100 (a
-            row that only pads the batch), it is ignored; as in BERT, other negative ones are the
-            first token.
-        end_positions: The last token, (B,).
-
-    Returns:
-        `start_logits` and `end_logits` (B, L), L being `max_length_q` for a packed batch, whose
-        rows are padded with the lowest number, and, with positions, their mean cross-entropy: over
-        all columns of a padded batch, as BERT's is, and over the real tokens of a packed one.
+    Logits are (B, L); for a packed batch L is `max_length_q`, and rows are padded with the lowest
+    number. Positions, (B,), beyond the sequence and at -100 are ignored; as in BERT, other negative
+    ones mean the first token. The loss is over all columns of a padded batch, as BERT's is, and
+    over the real tokens of a packed one.
     """
     logits = score(outputs.last_hidden_state)
     if outputs.sequences is not None:
@@ -200,6 +156,3 @@ def find_answers(
     return QuestionAnsweringModelOutput(
         loss, start_logits, end_logits, outputs.hidden_states, outputs.attentions
     )
-
-
-__all__ = ["QuestionAnsweringTask", "find_answers", "read_columns"]

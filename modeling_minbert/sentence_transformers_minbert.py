@@ -1,13 +1,15 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Folders of sentence-transformers: what they say about a vector, read and written.
+"""Folders of sentence-transformers: reading and writing how they make vectors.
 
 Such a folder holds a plain BERT and a list of modules that make one vector of its states: a pooling
-and maybe a normalisation. Both formats are read, that of version 6 and the one before; the latter
-is written, which all versions read.
+and perhaps a normalization. Reading supports the format of version 6 and the one before; writing
+uses the latter, which all versions read.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,8 +19,12 @@ from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
 from transformers.utils.hub import cached_file
 
+from .inference_minbert import HUB_KEYS
+
+Read = Callable[[str], Any]
+
 MODULES = "modules.json"
-# The poolings that both know, by the names that sentence-transformers had for them before 6.
+# Poolings of both packages, by their keys in sentence-transformers before version 6.
 POOLINGS = {
     "cls": "pooling_mode_cls_token",
     "max": "pooling_mode_max_tokens",
@@ -29,16 +35,8 @@ OTHER_POOLINGS = {
     "weightedmean": "pooling_mode_weightedmean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
 }
-# Keywords of `from_pretrained` that say where and how a file is fetched.
-FETCHING = (
-    "cache_dir",
-    "force_download",
-    "local_files_only",
-    "proxies",
-    "revision",
-    "subfolder",
-    "token",
-)
+# Keyword arguments of `from_pretrained` for downloads.
+FETCHING = (*HUB_KEYS, "proxies")
 
 
 @strict
@@ -49,9 +47,9 @@ class MinBertEmbedding:
     Args:
         pooling: `cls`, `pooler`, `mean` or `max`.
         normalize: Whether vectors are scaled to length 1.
-        max_length: Tokens of a sentence at most, the special ones among them; None for as many as
-            the encoder and its tokenizer take.
-        missing: What sentence-transformers does with this checkpoint and minBERT does not.
+        max_length: Maximum tokens of a sentence, special ones included; None for the limit of the
+            encoder and its tokenizer.
+        missing: Steps of sentence-transformers for this checkpoint that minBERT does not have.
     """
 
     pooling: Literal["cls", "pooler", "mean", "max"] = "mean"
@@ -66,11 +64,7 @@ class MinBertEmbedding:
 
 
 def parse_embedding(values: dict[str, Any] | None) -> MinBertEmbedding:
-    """Check `sentence_embedding` of a configuration.
-
-    Raises:
-        ValueError: If a key is unknown or a value is refused.
-    """
+    """Check `sentence_embedding` of a configuration."""
     try:
         return MinBertEmbedding(**(values or {}))
     except StrictDataclassError as error:
@@ -81,119 +75,94 @@ def parse_embedding(values: dict[str, Any] | None) -> MinBertEmbedding:
 
 
 def read_modules(checkpoint: Any, kwargs: dict[str, Any]) -> dict[str, Any] | None:
-    """Read how a folder of sentence-transformers makes vectors.
-
-    Args:
-        checkpoint: Folder or Hub id.
-        kwargs: Keywords of `from_pretrained`.
-
-    Returns:
-        The fields of `MinBertEmbedding`; None if it is no such folder.
-
-    Raises:
-        ValueError: If one of its files cannot be read.
-    """
-    files = _Files(checkpoint, {key: kwargs[key] for key in FETCHING if key in kwargs})
-    modules = files.read(MODULES)
+    """Return the fields of `MinBertEmbedding` of a folder or Hub id; None if it has no modules."""
+    fetching = {key: kwargs[key] for key in FETCHING if key in kwargs}
+    read = partial(_read_json, checkpoint, fetching)
+    modules = read(MODULES)
     if not modules:
         return None
-    found: dict[str, Any] = {"normalize": False, "missing": []}
+    fields: dict[str, Any] = {"normalize": False, "missing": []}
     for module in modules:
-        package, _, name = str(module.get("type")).rpartition(".")
-        folder = f"{module['path']}/" if module.get("path") else ""
-        reader = READERS.get(name) if package.startswith("sentence_transformers.") else None
-        if reader is None:
-            found["missing"].append(f"the module {name}")
-        else:
-            reader(found, files, folder)
-    settings = files.read("config_sentence_transformers.json")
+        _read_module(fields, read, module)
+    settings = read("config_sentence_transformers.json")
     prompt = settings.get("default_prompt_name")
     if prompt and (settings.get("prompts") or {}).get(prompt):
-        found["missing"].append(f"the prompt {prompt!r}")
-    found["missing"] = found["missing"] or None
-    return found
+        fields["missing"].append(f"the prompt {prompt!r}")
+    fields["missing"] = fields["missing"] or None
+    return fields
 
 
-class _Files:
-    """The small JSON files of a checkpoint, which may not be there."""
-
-    def __init__(self, checkpoint: Any, fetching: dict[str, Any]) -> None:
-        self.checkpoint = checkpoint
-        self.fetching = fetching
-
-    def read(self, name: str) -> Any:
-        """Read a file; an empty dictionary if it is not there."""
-        if Path(self.checkpoint).is_file():
-            return {}
-        path = cached_file(
-            self.checkpoint,
-            name,
-            **self.fetching,
-            _raise_exceptions_for_gated_repo=False,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-        )
-        if path is None:
-            return {}
-        try:
-            return json.loads(Path(path).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{self.checkpoint}: {name} is not JSON ({error})") from error
+def _read_json(checkpoint: Any, fetching: dict[str, Any], name: str) -> Any:
+    """Read a file of a checkpoint; an empty dictionary if it does not exist."""
+    if Path(checkpoint).is_file():
+        return {}
+    path = cached_file(
+        checkpoint,
+        name,
+        **fetching,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    if path is None:
+        return {}
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{checkpoint}: {name} is not JSON ({error})") from error
 
 
-def _read_transformer(found: dict[str, Any], files: _Files, folder: str) -> None:
-    settings = files.read(f"{folder}sentence_bert_config.json")
-    found["max_length"] = settings.get("max_seq_length")
+def _read_module(fields: dict[str, Any], read: Read, module: dict[str, Any]) -> None:
+    package, _, name = str(module.get("type")).rpartition(".")
+    if package.startswith("sentence_transformers.") and name in READERS:
+        READERS[name](fields, read, f"{module['path']}/" if module.get("path") else "")
+    else:
+        fields["missing"].append(f"the module {name}")
+
+
+def _read_transformer(fields: dict[str, Any], read: Read, folder: str) -> None:
+    settings = read(f"{folder}sentence_bert_config.json")
+    fields["max_length"] = settings.get("max_seq_length")
     if settings.get("do_lower_case"):
-        found["missing"].append("do_lower_case")
+        fields["missing"].append("do_lower_case")
 
 
-def _read_pooling(found: dict[str, Any], files: _Files, folder: str) -> None:
-    settings = files.read(f"{folder}config.json")
+def _read_pooling(fields: dict[str, Any], read: Read, folder: str) -> None:
+    settings = read(f"{folder}config.json")
     old = POOLINGS | OTHER_POOLINGS
     modes = settings.get("pooling_mode") or [name for name in old if settings.get(old[name])]
     modes = [modes] if isinstance(modes, str) else modes or ["mean"]
     if len(modes) == 1 and modes[0] in POOLINGS:
-        found["pooling"] = modes[0]
+        fields["pooling"] = modes[0]
     else:
-        found["missing"].append(f"the pooling {' + '.join(modes)}")
+        fields["missing"].append(f"the pooling {' + '.join(modes)}")
 
 
-def _read_normalize(found: dict[str, Any], files: _Files, folder: str) -> None:
-    if files.read(f"{folder}config.json").get("module_input_name") == "token_embeddings":
-        found["missing"].append("the normalisation of tokens")
+def _read_normalize(fields: dict[str, Any], read: Read, folder: str) -> None:
+    if read(f"{folder}config.json").get("module_input_name") == "token_embeddings":
+        fields["missing"].append("the normalization of tokens")
     else:
-        found["normalize"] = True
+        fields["normalize"] = True
 
 
 READERS = {
     "Transformer": _read_transformer,
     "Pooling": _read_pooling,
     "Normalize": _read_normalize,
-    "Dropout": lambda *_: None,  # it does nothing outside of training
+    "Dropout": lambda *_: None,  # without effect outside of training
 }
 
 
 def write_modules(folder: Path, embedding: MinBertEmbedding, hidden_size: int) -> None:
-    """Write what makes a folder with a BERT and its tokenizer one of sentence-transformers.
-
-    Args:
-        folder: The folder.
-        embedding: What `SentenceTransformer(folder).encode` is to compute.
-        hidden_size: Size of the vectors.
-    """
+    """Add the module files of sentence-transformers to a folder with a BERT and its tokenizer."""
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
     modules += [("2_Normalize", "Normalize")] if embedding.normalize else []
     names = POOLINGS | OTHER_POOLINGS
+    package = "sentence_transformers.models"
     content: dict[str, Any] = {
         MODULES: [
-            {
-                "idx": place,
-                "name": str(place),
-                "path": path,
-                "type": f"sentence_transformers.models.{kind}",
-            }
-            for place, (path, kind) in enumerate(modules)
+            {"idx": index, "name": str(index), "path": path, "type": f"{package}.{kind}"}
+            for index, (path, kind) in enumerate(modules)
         ],
         "sentence_bert_config.json": {
             "max_seq_length": embedding.max_length,
@@ -205,10 +174,7 @@ def write_modules(folder: Path, embedding: MinBertEmbedding, hidden_size: int) -
             "include_prompt": True,
         },
         "config_sentence_transformers.json": {
-            "__version__": {
-                "transformers": transformers.__version__,
-                "pytorch": torch.__version__,
-            },
+            "__version__": {"transformers": transformers.__version__, "pytorch": torch.__version__},
             "prompts": {},
             "default_prompt_name": None,
             "similarity_fn_name": "cosine",
@@ -218,6 +184,3 @@ def write_modules(folder: Path, embedding: MinBertEmbedding, hidden_size: int) -
         (folder / path).mkdir(exist_ok=True)
     for name, values in content.items():
         (folder / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-
-
-__all__ = ["MinBertEmbedding", "parse_embedding", "read_modules", "write_modules"]

@@ -45,35 +45,28 @@ class SimilarityTask(CosineTask):
 
     @property
     def default_head(self) -> HeadType:
-        """The head if none is given."""
         return "cosine" if self.pair_encoding == "separate" else HEADS[self.pair_encoding][0]
 
     @property
     def num_classes(self) -> int:
-        """Number of whole numbers within the range."""
         low, high = self.score_range or (0, 1)
         return int(high - low) + 1
 
     @property
     def score_limits(self) -> tuple[float, float] | None:
-        """Lowest and highest predicted score."""
         low, high = self.score_range or (0, 1)
         return low, high
 
     def describe_outputs(self) -> tuple[Any, list[str]]:
-        """Return the problem type and the label names that transformers' pipelines use."""
         return "regression", ["score"]
 
     def make_head(self, config: Any) -> "SimilarityHead":
-        """Make the head."""
         return SimilarityHead(config, self)
 
     def validate_cosines(self) -> None:
-        """Check the threshold."""
         self.check_cosines("threshold")
 
     def validate_score_range(self) -> None:
-        """Check the range."""
         low_high = self.score_range or []
         if len(low_high) != 2 or not -math.inf < low_high[0] < low_high[1] < math.inf:
             raise ValueError(f"score_range={self.score_range} must be [low, high] with low < high")
@@ -84,7 +77,6 @@ class SimilarityTask(CosineTask):
             )
 
     def validate_scores(self) -> None:
-        """Check what depends on the range."""
         if len(self.score_range or []) != 2:
             return
         low, high = self.score_range or (0, 1)
@@ -102,28 +94,22 @@ class SimilarityTask(CosineTask):
 
 
 class SimilarityHead(PooledHead):
-    """A linear output or a cosine that is a score, or a logit per whole number."""
+    """A linear output or a cosine that is a score, or a logit per integer."""
 
     def __init__(self, config: Any, task: SimilarityTask) -> None:
         super().__init__(config, task)
         self.score_range = task.score_range or (0, 1)
 
     def class_ids(self, labels: Tensor) -> Tensor:
-        """Return the ids of the nearest whole numbers; halves go up, unlike with torch.round."""
+        """Round to the nearest integer; halves go up, unlike with torch.round."""
         nearest = (labels - self.score_range[0] + 0.5).floor()
         return nearest.masked_fill(labels == -100, -100).long()
 
     def is_positive(self, labels: Tensor) -> Tensor:
-        """Return which rows are positive pairs, (B,), bool."""
         return (labels != -100) & (labels >= self.task.positive_score)
 
     def decode(self, logits: Tensor) -> Tensor:
-        """Return scores within the range, (B,)."""
         return self.task.loss_function.decode_score(logits, *self.score_range)
 
     def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
-        """Describe logits (n, K): a score a row."""
         return describe_scores(self.decode(logits), top_k)
-
-
-__all__ = ["SimilarityTask"]

@@ -1,14 +1,14 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Tags of the words of any text, however long, and the entities that they mark.
+"""Tags of the words of any text, and the entities that they mark.
 
-A text that is too long is read in windows, as in training: they overlap by about half, and a word
-is tagged where there is most on its shorter side.
+A text that is too long is split into windows, as in training: they overlap by about half, and a
+word is tagged where its shorter context is longest.
 """
 
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from typing import Any, NamedTuple
 
 import torch
@@ -20,57 +20,35 @@ WORDS = re.compile(r"\w+(?:[.'\u2019/&-]\w+)*|[^\w\s]")
 
 
 class Words(NamedTuple):
-    """A row.
+    """The words of a row."""
 
-    Args:
-        text: The text; None if words were given.
-        words: Its words.
-        spans: Where each begins in the text, and behind its end; by words if there is no text.
-    """
-
-    text: str | None
+    text: str | None  # None if words were given
     words: list[str]
-    spans: list[tuple[int, int]]
+    spans: list[tuple[int, int]]  # start and end of each in the text, or by words without a text
 
 
 class Part(NamedTuple):
-    """A window of a row.
+    """A window of a row."""
 
-    Args:
-        row: Number of the row.
-        tokens: Its tokens.
-        places: The first token of each word that is tagged here.
-    """
-
-    row: int
+    row: int  # index of the row
     tokens: Encoded
-    places: list[int]
+    places: list[int]  # the first token of each word that is tagged here
 
 
 def split_words(row: Any, number: int, task: str) -> Words:
-    """Split a text into words, or take a list of them.
-
-    Raises:
-        ValueError: If it is neither.
-    """
+    """Split a text into words, or take a list of them."""
     if isinstance(row, str):
-        found = list(WORDS.finditer(row))
-        return Words(row, [match[0] for match in found], [match.span() for match in found])
+        matches = list(WORDS.finditer(row))
+        return Words(row, [match[0] for match in matches], [match.span() for match in matches])
     if isinstance(row, list | tuple) and all(isinstance(word, str) for word in row):
         return Words(None, list(row), [(place, place + 1) for place in range(len(row))])
     raise ValueError(f"{task}: row {number} must be a text or a list of words, got {row!r}")
 
 
 def cut_windows(sizes: Sequence[int], room: int) -> list[tuple[int, int, int, int]]:
-    """Cut a text that is too long into windows.
+    """Split words of `sizes` tokens, at most `room` each, into windows of at most `room` tokens.
 
-    Args:
-        sizes: Tokens of each word, at most `room`.
-        room: Tokens of a window at most.
-
-    Returns:
-        For each window the first word that is read, behind the last one, the first that is tagged,
-        and behind the last one.
+    Each window is the range of words that is encoded, and the range that is tagged there.
     """
     ends = [0, *accumulate(sizes)]
     if ends[-1] <= room:
@@ -79,7 +57,7 @@ def cut_windows(sizes: Sequence[int], room: int) -> list[tuple[int, int, int, in
     windows, word = [], 0
     for number, (first, last) in enumerate(spans):
         begin = word
-        while word < last and not _has_better(ends, word, (first, last), spans[number + 1 :]):
+        while word < last and not _has_better(ends, word, spans[number:]):
             word += 1
         if word > begin:
             windows.append((first, last, begin, word))
@@ -98,12 +76,10 @@ def _overlapping_spans(ends: Sequence[int], room: int) -> list[tuple[int, int]]:
     return spans
 
 
-def _has_better(
-    ends: Sequence[int], word: int, span: tuple[int, int], later: Sequence[tuple[int, int]]
-) -> bool:
-    """Return whether a later span has more context for a word."""
-    own = _context(ends, word, span)
-    return any(_context(ends, word, other) > own for other in later if other[0] <= word)
+def _has_better(ends: Sequence[int], word: int, spans: Sequence[tuple[int, int]]) -> bool:
+    """Return whether a later span than the first one has more context for a word."""
+    own, *later = (_context(ends, word, span) for span in spans if span[0] <= word)
+    return max(later, default=own) > own
 
 
 def _context(ends: Sequence[int], word: int, span: tuple[int, int]) -> int:
@@ -119,18 +95,11 @@ def predict_tags(
     max_tokens: int | None,
     show_progress: bool | None,
 ) -> Iterator[dict[str, Any]]:
-    """Tag the words of texts.
-
-    Args:
-        model: The model, with its tokenizer.
-        task: Name of the task.
-        rows: Texts, or lists of words; read some thousand ahead of what is taken.
-        max_tokens: Tokens of a batch at most; None for what suits the device.
-        show_progress: Whether to show a progress bar; None shows it for long lists.
+    """Tag the words of texts, or of lists of words.
 
     Yields:
         For each row its `words`, `tags`, `scores` (probabilities of the tags) and, if these mark
-        spans, `entities`: see `find_entities`.
+        spans, `entities`; see `find_entities`.
     """
     names = model.config.task(task).labels
     tokens = choose_tokens(model, max_tokens)
@@ -162,10 +131,10 @@ def _encode(model: Any, row: int, words: list[str]) -> Iterator[Part]:
     for token, word in zip(encoded["input_ids"], encoded.word_ids(), strict=True):
         pieces[word].append(token)
     pieces = [piece[:room] or [tokenizer.unk_token_id] for piece in pieces]
-    for start, end, first, last in cut_windows([len(piece) for piece in pieces], room):
-        places = [1, *accumulate((len(piece) for piece in pieces[start:end]), initial=1)][1:]
-        ids = [token for piece in pieces[start:end] for token in piece]
-        ids = [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]
+    for start, end, first, last in cut_windows(list(map(len, pieces)), room):
+        places = list(accumulate(map(len, pieces[start:end]), initial=1))
+        tokens = chain.from_iterable(pieces[start:end])
+        ids = [tokenizer.cls_token_id, *tokens, tokenizer.sep_token_id]
         yield Part(row, Encoded([ids], [[0] * len(ids)]), places[first - start : last - start])
 
 
@@ -200,36 +169,24 @@ def _describe(row: Words, values: list[tuple[int, float]], names: Sequence[str])
 
 
 def find_entities(row: Words, tags: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
-    """Find the entities that tags mark, by the rule of conlleval.
+    """Return the entities that tags mark, by the rule of conlleval.
 
-    One begins at `B-`, where the type changes and after an `O`.
-
-    Returns:
-        Of each `label`, `text`, `start` and `end`, so that `text[start:end]` is it, or the words
-        from `start` to before `end` if words were given, and `score`, the mean of its words.
+    One begins at `B-`, at a change of type, and after an `O`. Each has `label`, `text`, `start` and
+    `end` (characters of the text, or words if words were given) and `score`, the mean of its words.
     """
-    found: list[list[int]] = []
+    spans: list[list[int]] = []
     previous = "O"
     for place, tag in enumerate(tags):
         if tag != "O":
             if tag.startswith("B-") or previous[2:] != tag[2:]:
-                found.append([])
-            found[-1].append(place)
+                spans.append([])
+            spans[-1].append(place)
         previous = tag
     entities = []
-    for places in found:
+    for places in spans:
         start, end = row.spans[places[0]][0], row.spans[places[-1]][1]
         words = row.words[places[0] : places[-1] + 1]
-        entities.append(
-            {
-                "label": tags[places[0]][2:],
-                "text": " ".join(words) if row.text is None else row.text[start:end],
-                "start": start,
-                "end": end,
-                "score": sum(scores[place] for place in places) / len(places),
-            }
-        )
+        text = " ".join(words) if row.text is None else row.text[start:end]
+        entity = {"label": tags[places[0]][2:], "text": text, "start": start, "end": end}
+        entities.append(entity | {"score": sum(scores[place] for place in places) / len(places)})
     return entities
-
-
-__all__ = ["cut_windows", "predict_tags"]

@@ -1,5 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""The contract of all task classes: what one task of `MinBertForMultiTask` is."""
+"""The interface of all task classes: the description of one task of `MinBertForMultiTask`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -9,7 +9,7 @@ from huggingface_hub.dataclasses import strict
 from torch import nn
 
 SetBy = Literal["recipe", "data", "training"]
-# Metadata of the fields of tasks: who sets them.
+# Metadata of the fields of tasks: their source.
 RECIPE: dict[str, SetBy] = {"set_by": "recipe"}
 DATA: dict[str, SetBy] = {"set_by": "data"}
 TRAINING: dict[str, SetBy] = {"set_by": "training"}
@@ -18,9 +18,9 @@ TRAINING: dict[str, SetBy] = {"set_by": "training"}
 @strict
 @dataclass(kw_only=True)
 class MinBertTask:
-    """A task of `MinBertForMultiTask`: what its head predicts, from what, and with which loss.
+    """A task of `MinBertForMultiTask`: what its head predicts, from which input, with which loss.
 
-    Every problem type has a subclass with its own fields; `TASKS` lists them.
+    Every problem type has a subclass with its own fields; see `TASKS`.
 
     Args:
         problem_type: A key of `TASKS`.
@@ -28,10 +28,10 @@ class MinBertTask:
     Attributes:
         is_pretraining: Whether the task shares BERT's own pre-training heads.
         is_unlabelled: Whether the task learns without labels, so that no pipeline can use it.
-        is_token_level: Whether the head reads every token and pools nothing.
+        is_token_level: Whether the head scores every token and pools nothing.
         predicts_masked_tokens: Whether the task needs the masked-language-model head.
         predicts_next_sentence: Whether the task needs the next-sentence head.
-        answers_questions: Whether the task finds answers in texts.
+        answers_questions: Whether predictions are answers from texts.
         extra_targets: Keyword arguments of `forward` that only this type of task takes.
         single_task_model: Name of the model class with this head alone; None if there is none.
     """
@@ -54,10 +54,10 @@ class MinBertTask:
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Add the fields that follow from the data to those that a recipe sets.
+        """Add the fields that follow from the data to those of a recipe.
 
         Args:
-            given: Fields out of a recipe.
+            given: Fields of the recipe.
             facts: `labels`, `score_range`, `num_texts` (texts of a row), `class_counts` (training
                 rows by class, or None), `has_unanswerable`, and `max_length` of the run.
 
@@ -67,8 +67,8 @@ class MinBertTask:
         Raises:
             ValueError: If the recipe contradicts the data.
         """
-        found = {name: facts.get(name) for name in cls.fields_set_by("data")}
-        lists = {name: list(value) for name, value in found.items() if value is not None}
+        known = {name: facts.get(name) for name in cls.fields_set_by("data")}
+        lists = {name: list(value) for name, value in known.items() if value is not None}
         return {**given, **lists, "problem_type": vars(cls)["problem_type"]}
 
     @property
@@ -78,7 +78,7 @@ class MinBertTask:
 
     @property
     def uses_pooler(self) -> bool:
-        """Whether the task reads BERT's pooler."""
+        """Whether the task uses BERT's pooler."""
         return False
 
     @property
@@ -98,32 +98,56 @@ class MinBertTask:
 
     @property
     def score_limits(self) -> tuple[float, float] | None:
-        """Lowest and highest predicted score; None if predictions are no scores."""
+        """Lowest and highest predicted score; None if predictions are not scores."""
         return None
 
-    def count_layers(self, num_hidden_layers: int) -> int | None:  # noqa: ARG002  for subclasses
-        """Return how many layers are computed, from below; None for all.
+    def count_layers(self, num_hidden_layers: int) -> int | None:
+        """Return the number of layers to compute, from the bottom; None for all.
 
         Raises:
-            ValueError: If the task reads a layer that is not there.
+            ValueError: If the task uses a layer that does not exist.
         """
         return None
 
     def encoding_options(self, max_length: int) -> dict[str, Any]:
-        """Return how rows are encoded, as keyword arguments.
-
-        Args:
-            max_length: Tokens of a sequence at most.
-        """
+        """Return how rows are encoded, as keyword arguments; `max_length` is in tokens."""
         return {"max_length": max_length}
 
     def describe_outputs(self) -> tuple[Any, list[str]]:
-        """Return the problem type and the label names that transformers' pipelines use."""
+        """Return the problem type and the label names for transformers' pipelines."""
         return None, ["LABEL_0", "LABEL_1"]
 
-    def make_head(self, config: Any) -> nn.Module | None:  # noqa: ARG002  for subclasses
+    def make_head(self, config: Any) -> nn.Module | None:
         """Make the head; None for a task that shares one."""
         return None
+
+
+@strict
+@dataclass(kw_only=True)
+class HeadTask(MinBertTask):
+    """A task with a head of its own.
+
+    Args:
+        dropout: Probability of dropping an element of the input of the head.
+        pooling_layer: Input of the head, an index of `hidden_states`: 0 is the embeddings, -1 the
+            last layer, -2 the one before. No layer above is computed.
+    """
+
+    dropout: float | int | None = field(default=None, metadata=RECIPE)
+    pooling_layer: int = field(default=-1, metadata=RECIPE)
+
+    def count_layers(self, num_hidden_layers: int) -> int:
+        layer, count = self.pooling_layer, num_hidden_layers
+        if not -count - 1 <= layer <= count:
+            raise ValueError(
+                f"pooling_layer={layer} must be in [{-count - 1}, {count}]: there are {count} "
+                "layers, and 0 is the embeddings"
+            )
+        return layer % (count + 1)
+
+    def validate_dropout(self) -> None:
+        if self.dropout is not None and not 0 <= self.dropout <= 1:
+            raise ValueError(f"dropout={self.dropout} must be in [0, 1]")
 
 
 def check_labels(labels: list[str] | None) -> None:
@@ -131,22 +155,3 @@ def check_labels(labels: list[str] | None) -> None:
     names = labels or []
     if len(names) < 2 or len(set(names)) < len(names):
         raise ValueError(f"labels={labels} must be at least two different names")
-
-
-def check_dropout(dropout: float | None) -> None:
-    """Check a probability."""
-    if dropout is not None and not 0 <= dropout <= 1:
-        raise ValueError(f"dropout={dropout} must be in [0, 1]")
-
-
-def check_layer(layer: int, count: int) -> int:
-    """Return how many layers are computed for a pooled layer, an index of `hidden_states`."""
-    if not -count - 1 <= layer <= count:
-        raise ValueError(
-            f"pooling_layer={layer} must be in [{-count - 1}, {count}]: there are {count} layers, "
-            "and 0 is the embeddings"
-        )
-    return layer % (count + 1)
-
-
-__all__ = ["DATA", "RECIPE", "TRAINING", "MinBertTask", "check_dropout", "check_labels"]

@@ -1,5 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""All types of tasks by name. To add one, add its module and its line here."""
+"""All problem types by name. To add one, add its module and its line here."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from torch import nn
 from .classification_minbert import ClassificationTask
 from .contrastive_minbert import ContrastiveTask
 from .paraphrase_minbert import ParaphraseTask
-from .pretraining_tasks_minbert import MaskedLMTask, NextSentenceTask, PreTrainingTask
+from .pretraining_minbert import MaskedLMTask, NextSentenceTask, PreTrainingTask
 from .question_answering_minbert import QuestionAnsweringTask
 from .similarity_minbert import SimilarityTask
 from .task_minbert import MinBertTask
@@ -32,20 +32,16 @@ TASKS: dict[str, type[MinBertTask]] = {
 
 
 def parse_task(name: str, values: Mapping[str, Any]) -> MinBertTask:
-    """Make a task of its fields.
-
-    Args:
-        name: Name of the task.
-        values: Its `problem_type`, and fields of that type of task.
+    """Build a task from its fields.
 
     Raises:
-        ValueError: If the name, a key or a value is refused; the message names the task.
+        ValueError: If the name, a key or a value is invalid; the message names the task.
     """
-    # nn.ModuleDict, which holds the heads, refuses the names of its attributes ("keys", "train").
+    # nn.ModuleDict, which holds the heads, rejects the names of its attributes ("keys", "train").
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name) or hasattr(nn.ModuleDict(), name):
         raise ValueError(
-            f"task name {name!r} must be letters, digits, '_' and '-', begin with a letter, and be "
-            "no attribute of a torch module: choose another name"
+            f"task name {name!r} must consist of letters, digits, '_' and '-', begin with a letter "
+            "and not be an attribute of a torch module: choose another name"
         )
     kind = values.get("problem_type")
     if kind is None:
@@ -72,6 +68,3 @@ def _check_keys(name: str, kind: str, values: Mapping[str, Any]) -> None:
                 f"task {name!r}: a {kind} task has no key {key!r}{hint}; known keys: "
                 f"{', '.join(known)}"
             )
-
-
-__all__ = ["TASKS", "parse_task"]

@@ -12,7 +12,7 @@ from transformers import BertTokenizer
 
 from datasets_scripts.problems import windows as encoded_windows
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertForQuestionAnswering
-from modeling_minbert.windows_minbert import cut_windows, share_tokens
+from modeling_minbert.answers_minbert import cut_windows, share_tokens
 from tests.modeling_minbert.test_remote_code import packages_without_this_project
 
 WORDS = [f"w{number}" for number in range(40)]
@@ -146,11 +146,7 @@ def test_a_multi_task_model_answers_by_its_task(tiny_sizes, model):
     tasks = {
         "tone": {"problem_type": "classification", "labels": ["a", "b"]},
         "facts": {"problem_type": "question_answering", "max_length": 20, **CUT},
-        "gaps": {
-            "problem_type": "question_answering",
-            "null_score_diff_threshold": -1000,
-            **CUT,
-        },
+        "gaps": {"problem_type": "question_answering", "null_score_diff_threshold": -1000, **CUT},
     }
     sizes = tiny_sizes | {"max_position_embeddings": 24}
     several = MinBertForMultiTask(make_config(sizes, tasks=tasks)).eval()
@@ -161,7 +157,7 @@ def test_a_multi_task_model_answers_by_its_task(tiny_sizes, model):
     assert several.answer("w1", LONG, task="gaps", handle_impossible_answer=False)["answer"]
     ranked = several.predict("facts", [("w1", LONG)], top_k=3)
     assert ranked == [several.answer("w1", LONG, task="facts", top_k=3)]
-    with pytest.raises(ValueError, match="is a question_answering, which has no vectors"):
+    with pytest.raises(ValueError, match="is a question_answering task, which has no vectors"):
         several.encode([LONG], task="facts")
     with pytest.raises(ValueError, match=r"task 'tone' answers no questions; .* facts, gaps"):
         several.answer("w1", LONG, task="tone")

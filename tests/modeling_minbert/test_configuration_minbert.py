@@ -29,13 +29,7 @@ RANKED = SCORES | SEPARATE | {"loss": "multiple_negatives_ranking"}
         (CLASSES | SEPARATE, "mean", "concat", "cross_entropy", "separate"),
         (SAME, "pooler", "linear", "bce", "joint"),
         (SAME | SEPARATE, "mean", "concat", "bce", "separate"),
-        (
-            SAME | SEPARATE | {"head": "cosine"},
-            "mean",
-            "cosine",
-            "bce",
-            "separate",
-        ),
+        (SAME | SEPARATE | {"head": "cosine"}, "mean", "cosine", "bce", "separate"),
         (SCORES, "pooler", "linear", "mse", "joint"),
         (SCORES | SEPARATE, "mean", "cosine", "mse", "separate"),
         (CONTRASTIVE, "mean", "cosine", "multiple_negatives_ranking", "separate"),
@@ -62,7 +56,7 @@ def test_tasks_of_tokens_have_the_defaults_of_bert():
     [
         ({}, "problem_type is missing"),
         ({"problem_type": "ranking"}, "unknown problem_type 'ranking'; use one of classification"),
-        (CLASSES | {"lose": "mse"}, "has no key 'lose'; known keys: problem_type, pair_encoding"),
+        (CLASSES | {"lose": "mse"}, "has no key 'lose'; known keys: problem_type, dropout"),
         ({"problem_type": "classification"}, "labels=None"),
         (CLASSES | {"labels": ["up"]}, "at least two different names"),
         (CLASSES | {"labels": ["up", "up"]}, "at least two different names"),
@@ -147,7 +141,7 @@ def test_a_task_that_cannot_be_is_refused_by_name(tiny_sizes, fields, message):
 
 @pytest.mark.parametrize("name", ["", "a.b", "1st", "a b", "keys", "items", "pop", "train"])
 def test_a_task_name_that_no_module_can_have_is_refused(tiny_sizes, name):
-    with pytest.raises(ValueError, match=f"task name '{name}' must be"):
+    with pytest.raises(ValueError, match=f"task name '{name}' must consist of"):
         MinBertConfig(**tiny_sizes, tasks={name: CLASSES})
 
 
@@ -313,7 +307,7 @@ def test_pipelines_get_a_task_with_labels(tiny_sizes):
     without = MinBertConfig(**tiny_sizes, tasks={"text": MLM, "near": CONTRASTIVE})
     assert without.default_task == "near"
     with pytest.raises(
-        ValueError, match=r"default_task='near' is a contrastive, .* use one of tone"
+        ValueError, match=r"default_task='near' is a contrastive task, .* use one of tone"
     ):
         MinBertConfig(**tiny_sizes, tasks=config.tasks, default_task="near")
 

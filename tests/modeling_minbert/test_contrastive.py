@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from modeling_minbert import MinBertForMultiTask
-from modeling_minbert.loss_functions_minbert import multiple_negatives_ranking
+from modeling_minbert.losses_minbert import multiple_negatives_ranking
 
 PAIR = {"pair_encoding": "separate", "head": "cosine"}
 TASKS = {
@@ -207,8 +207,7 @@ def test_labels_and_other_numbers_of_sentences_are_refused(model, name):
         model(torch.ones(4, 5, 7, dtype=torch.long), task=name)
     if count > 1:
         packed = {"input_ids": torch.ones(1, 7, dtype=torch.long), "max_length_q": 1}
-        words = {2: "two", 3: "three"}[count]
-        with pytest.raises(ValueError, match=f"takes {words} sequences a row, got 7 in all"):
+        with pytest.raises(ValueError, match=f"takes {count} sequences per row, got 7 in all"):
             model(**packed, cu_seq_lens_q=torch.arange(8), task=name)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from modeling_minbert import inference_minbert
-from modeling_minbert.inference_minbert import Encoded, deal, pack, pad, tokenize
+from modeling_minbert.inference_minbert import Encoded, pack, pad, split_batches, tokenize
 
 LENGTHS = [3, 40, 7, 7, 1, 12, 39, 2, 7, 30, 16, 5, 5, 5, 28]
 
@@ -40,7 +40,7 @@ def cost(rows, packed):
 def test_batches_keep_the_budget_and_no_row_is_lost(packed, sequences, budget):
     rows = rows_of(LENGTHS, sequences)
 
-    batches = list(deal(rows, budget, packed=packed))
+    batches = list(split_batches(rows, budget, packed=packed))
 
     assert sorted(itertools.chain.from_iterable(batches)) == list(range(len(rows)))
     for batch in batches:
@@ -54,14 +54,14 @@ def test_batches_keep_the_budget_and_no_row_is_lost(packed, sequences, budget):
 def test_the_longest_rows_come_first(packed):
     rows = rows_of(LENGTHS)
 
-    order = itertools.chain.from_iterable(deal(rows, 64, packed=packed))
+    order = itertools.chain.from_iterable(split_batches(rows, 64, packed=packed))
 
     assert [rows[index].tokens for index in order] == sorted(LENGTHS, reverse=True)
 
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_row_beyond_the_budget_is_alone(packed):
-    batches = list(deal(rows_of([100, 3, 4, 90]), 8, packed=packed))
+    batches = list(split_batches(rows_of([100, 3, 4, 90]), 8, packed=packed))
 
     assert batches == [[0], [3], [2, 1]]
 
@@ -70,13 +70,13 @@ def test_a_padded_pair_counts_its_longer_sentence():
     row = Encoded([[1] * 9, [1]], [[0] * 9, [0]])
     even = Encoded([[1] * 5, [1] * 5], [[0] * 5, [0] * 5])
 
-    assert list(deal([row, even], 35, packed=False)) == [[0], [1]]
-    assert list(deal([row, even], 36, packed=False)) == [[0, 1]]
-    assert list(deal([row, even], 20, packed=True)) == [[0, 1]]
+    assert list(split_batches([row, even], 35, packed=False)) == [[0], [1]]
+    assert list(split_batches([row, even], 36, packed=False)) == [[0, 1]]
+    assert list(split_batches([row, even], 20, packed=True)) == [[0, 1]]
 
 
-def test_nothing_is_dealt_to_nothing():
-    assert list(deal([], 10, packed=True)) == []
+def test_no_rows_make_no_batches():
+    assert list(split_batches([], 10, packed=True)) == []
 
 
 # Packing

@@ -102,11 +102,11 @@ def reference_logits(model, task, vectors):
     return F.linear(vectors, head.out.weight, head.out.bias)
 
 
-def reference_ranking(cosines, labels, border):
+def reference_ranking(cosines, labels, threshold):
     """Return the ranking loss row by row: cosines (B, B)."""
     losses = []
     for row in range(len(labels)):
-        if labels[row] >= border:
+        if labels[row] >= threshold:
             # the text of the row itself, which is second elsewhere, is no negative
             others = [each for each in range(len(labels)) if SWAP[each] not in (row, SWAP[row])]
             scores = 7 * cosines[row, [row, *others]]
@@ -128,8 +128,8 @@ def reference_in_batch(task, u, v, labels):
     """Return a loss that compares rows."""
     if task["loss"] == "cosent":
         return reference_cosent(F.cosine_similarity(u, v), labels)
-    border = 1 if task["problem_type"] == "paraphrase" else 4.2
-    return reference_ranking(F.cosine_similarity(u[:, None], v, dim=-1), labels, border)
+    threshold = 1 if task["problem_type"] == "paraphrase" else 4.2
+    return reference_ranking(F.cosine_similarity(u[:, None], v, dim=-1), labels, threshold)
 
 
 def reference_loss(model, task, vectors, labels):

@@ -312,7 +312,7 @@ def assert_real_tokens_equal(actual, expected, mask):
     assert_close(actual.pooler_output, expected.pooler_output, **EXACT)
 
 
-def holes(mask):
+def gaps(mask):
     mask[0, 3] = mask[2, 1] = mask[2, 4] = 0
 
 
@@ -332,7 +332,7 @@ def nothing(mask):
     mask[:] = 0
 
 
-@pytest.mark.parametrize("change", [None, holes, left, mixed, empty_rows, nothing])
+@pytest.mark.parametrize("change", [None, gaps, left, mixed, empty_rows, nothing])
 @pytest.mark.parametrize("kind", [torch.int64, torch.bool, torch.float32])
 def test_every_mask_equals_bert(build_pair, tiny_batch, change, kind):
     ours, bert = build_pair("MinBertModel")

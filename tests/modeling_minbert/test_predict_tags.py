@@ -82,7 +82,7 @@ def test_the_pipeline_tags_texts_and_words(model, tokenizer):
 
 
 def test_a_ranking_of_tags_is_refused(model):
-    with pytest.raises(ValueError, match="one tag a word: leave top_k out"):
+    with pytest.raises(ValueError, match="one tag per word: leave top_k out"):
         model.predict("tags", ["the cat"], top_k=2)
 
 

@@ -457,7 +457,7 @@ def test_labels_that_are_not_one_a_token_are_refused(build, tiny_batch, words, k
     batch = make_batch(kind, tiny_batch, words, layout) | {"labels": NEXT}
     shape = r"\(5, 7\)" if layout == "padded" else r"\(1, 23\)"
 
-    with pytest.raises(ValueError, match=rf"labels of shape \(5,\).*one a token, {shape}"):
+    with pytest.raises(ValueError, match=rf"labels of shape \(5,\).*one per token, {shape}"):
         model(**batch, task=kind)
 
 

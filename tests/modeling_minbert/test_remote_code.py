@@ -147,7 +147,7 @@ def test_a_folder_with_only_a_vocabulary_gives_segment_ids(folders, tokenizer):
 
 
 def test_registering_again_changes_nothing(folders):
-    from modeling_minbert.registration import register
+    from modeling_minbert import register
 
     register()
 

@@ -188,12 +188,12 @@ def test_a_broken_file_is_named(model, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pooling": "pooler"}, "cannot be told of pooling='pooler'"),
-        ({"task": "tone"}, "cannot be told of pooling='pooler'"),
-        ({"task": "projected"}, "cannot be told of a projection"),
-        ({"task": "bottom"}, "cannot be told of the layer of the embeddings"),
+        ({"pooling": "pooler"}, "does not support pooling='pooler'"),
+        ({"task": "tone"}, "does not support pooling='pooler'"),
+        ({"task": "projected"}, "does not support a projection"),
+        ({"task": "bottom"}, "does not support the layer of the embeddings"),
         ({"max_length": 2}, "max_length=2 must be 3 or more"),
-        ({"task": "words"}, "'words' is a masked_lm, which has no vectors"),
+        ({"task": "words"}, "'words' is a masked_lm task, which has no vectors"),
     ],
 )
 def test_vectors_that_have_no_place_there_are_refused(model, tmp_path, options, message):

@@ -1,4 +1,4 @@
-"""The border between paraphrases and other pairs, where the loss teaches none."""
+"""The decision threshold of paraphrases, where the loss teaches none."""
 
 import pytest
 import torch
@@ -15,20 +15,20 @@ RANKED = {
 }
 
 
-def accuracy(cosines, is_above, border):
-    return ((cosines > border) == is_above).double().mean().item()
+def accuracy(cosines, is_above, threshold):
+    return ((cosines > threshold) == is_above).double().mean().item()
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_other_border_parts_pairs_better(seed):
+def test_no_other_threshold_separates_pairs_better(seed):
     generator = torch.Generator().manual_seed(seed)
     # two digits, so that many cosines are equal
     cosines = (torch.rand(60, generator=generator) * 200 - 100).round() / 100
     is_above = torch.rand(60, generator=generator) < (cosines + 1) / 2
 
-    border = best_threshold(cosines, is_above)
+    threshold = best_threshold(cosines, is_above)
 
-    found = accuracy(cosines, is_above, border)
+    found = accuracy(cosines, is_above, threshold)
     assert found == max(accuracy(cosines, is_above, at) for at in torch.arange(-1, 1.0, 0.005))
 
 
@@ -39,18 +39,18 @@ def test_it_is_as_good_as_that_of_sentence_transformers(seed):
     cosines = torch.rand(200, generator=generator, dtype=torch.float64) * 2 - 1
     is_above = torch.rand(200, generator=generator) < (cosines + 1) / 2
 
-    border = best_threshold(cosines, is_above)
+    threshold = best_threshold(cosines, is_above)
 
     evaluator = evaluation.BinaryClassificationEvaluator
     best, threshold = evaluator.find_best_acc_and_threshold(
         cosines.numpy(), is_above.long().numpy(), high_score_more_similar=True
     )
-    assert accuracy(cosines, is_above, border) == best
+    assert accuracy(cosines, is_above, threshold) == best
     assert best == accuracy(cosines, is_above, threshold)
 
 
 @pytest.mark.parametrize(
-    ("cosines", "is_above", "border"),
+    ("cosines", "is_above", "threshold"),
     [
         ([0.2, 0.6, 0.7], [False, True, True], 0.4),
         ([0.7, 0.2, 0.6], [True, False, True], 0.4),
@@ -61,27 +61,27 @@ def test_it_is_as_good_as_that_of_sentence_transformers(seed):
         ([1.0, 1.0], [True, True], 0.0),
     ],
 )
-def test_the_border_is_in_the_middle(cosines, is_above, border):
+def test_the_threshold_is_in_the_middle(cosines, is_above, threshold):
     found = best_threshold(torch.tensor(cosines), torch.tensor(is_above))
 
-    assert found == pytest.approx(border)
+    assert found == pytest.approx(threshold)
 
 
 @pytest.mark.parametrize("loss", ["multiple_negatives_ranking", "cosine_embedding"])
-def test_a_loss_without_a_border_leaves_it_open(tiny_sizes, loss):
+def test_a_loss_without_a_threshold_leaves_it_open(tiny_sizes, loss):
     config = MinBertConfig(**tiny_sizes, tasks={"mine": RANKED | {"loss": loss}})
 
     assert config.task("mine").threshold is None
 
 
 @pytest.mark.parametrize("loss", ["bce", "mse"])
-def test_a_loss_with_a_border_has_it_in_the_middle(tiny_sizes, loss):
+def test_a_loss_with_a_threshold_starts_in_the_middle(tiny_sizes, loss):
     config = MinBertConfig(**tiny_sizes, tasks={"mine": RANKED | {"loss": loss}})
 
     assert config.task("mine").threshold == 0.5
 
 
-def test_a_chosen_border_decides_and_is_saved(build_multitask, tmp_path):
+def test_a_fitted_threshold_decides_and_is_saved(build_multitask, tmp_path):
     model = build_multitask({"mine": RANKED, "other": RANKED})
     cosines = torch.tensor([[0.1], [0.7], [0.9], [0.75]])
     logits = model.heads["mine"].to_logits(cosines)
@@ -102,14 +102,14 @@ def test_a_chosen_border_decides_and_is_saved(build_multitask, tmp_path):
     assert loaded.heads["other"].threshold == 0.5
 
 
-def test_other_tasks_have_no_border(build_multitask):
+def test_other_tasks_have_no_threshold(build_multitask):
     model = build_multitask({"mine": {"problem_type": "paraphrase"}})
 
     with pytest.raises(ValueError, match="'mine' compares no cosine with a threshold: only a"):
         model.fit_threshold("mine", torch.zeros(2, 1), torch.tensor([0, 1]))
 
 
-def test_a_border_needs_labels(build_multitask):
+def test_a_threshold_needs_labels(build_multitask):
     model = build_multitask({"mine": RANKED})
 
     with pytest.raises(ValueError, match="no labelled pairs to choose a threshold by"):
@@ -127,7 +127,7 @@ def test_what_is_no_number_does_not_count(build_multitask):
     assert kept == chosen
 
 
-def test_training_has_its_own_border(build_multitask):
+def test_training_keeps_the_initial_threshold(build_multitask):
     model = build_multitask({"mine": RANKED, "given": RANKED | {"loss": "bce", "threshold": 0.3}})
     head = model.heads["mine"]
     model.fit_threshold("mine", head.to_logits(torch.tensor([[0.6], [1.0]])), torch.tensor([0, 1]))

@@ -264,7 +264,7 @@ def test_a_task_that_reads_a_layer_below_keeps_to_the_model_that_can(
     build_multitask({task: {**TASKS[task], "pooling_layer": -2}}).save_pretrained(tmp_path)
     one = {"tags": MinBertForTokenClassification, "answers": MinBertForQuestionAnswering}[task]
 
-    with pytest.raises(ValueError, match=r"reads layer -2 .*: load it as MinBertForMultiTask"):
+    with pytest.raises(ValueError, match=r"uses layer -2 .*: load it as MinBertForMultiTask"):
         one.from_pretrained(tmp_path)
 
 
@@ -279,7 +279,7 @@ def test_labels_of_one_s_own_make_a_new_head(build_multitask, tmp_path):
 def test_a_task_of_another_kind_is_refused_by_a_tagger(build_multitask, tmp_path):
     build_multitask(TASKS).save_pretrained(tmp_path)
 
-    with pytest.raises(ValueError, match="task 'tone' is a classification, but this model is a"):
+    with pytest.raises(ValueError, match="'tone' is a classification task, but this model is a"):
         MinBertForTokenClassification.from_pretrained(tmp_path, task="tone")
     with pytest.raises(ValueError, match="unknown task 'other'; known tasks: "):
         MinBertForTokenClassification.from_pretrained(tmp_path, task="other")
@@ -293,7 +293,7 @@ def test_a_task_of_another_kind_is_refused_by_a_tagger(build_multitask, tmp_path
         (
             "tone",
             {"start_positions": torch.zeros(5)},
-            "tone' is a classification: leave start_positions out",
+            "tone' is a classification task: leave start_positions out",
         ),
         ("tags", {"next_sentence_label": torch.zeros(5)}, "leave next_sentence_label out"),
     ],
@@ -307,7 +307,7 @@ def test_what_is_not_defined_for_answers_is_refused(build_multitask):
     model = build_multitask(TASKS)
     logits = torch.zeros(2, 3)
 
-    with pytest.raises(ValueError, match="no divergence is defined"):
+    with pytest.raises(ValueError, match="there is no divergence for a"):
         model.divergence("answers", logits, logits)
     with pytest.raises(ValueError, match="use predict"):
         model.decode("answers", logits)

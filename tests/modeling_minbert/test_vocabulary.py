@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import modeling_minbert
 from modeling_minbert import MinBertConfig, MinBertForMaskedLM
-from modeling_minbert.vocabulary_minbert import look_up, reuse_gradient, vocabulary_loss
+from modeling_minbert.cpu_minbert import look_up, reuse_gradient, vocabulary_loss
 
 EXACT = {"atol": 1e-12, "rtol": 1e-12}  # float64
 VOCABULARY = 31  # of tiny_sizes
@@ -128,7 +128,7 @@ def build(tiny_sizes):
 
 
 def make_batch(seed, shape=(5, 7)):
-    """Return a batch with holes; about every third token has a label."""
+    """Return a padded batch; about every third token has a label."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, VOCABULARY, shape, generator=generator)  # 0 is the padding
     mask = torch.ones_like(ids)

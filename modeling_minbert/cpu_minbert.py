@@ -1,11 +1,11 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""The two ends of the vocabulary: looking its rows up, and choosing among them.
+"""Faster training on the CPU: dropout masks, and the two ends of the vocabulary.
 
-The gradient of the word embedding is as large as the matrix, though a batch touches few rows; on
-the CPU a fresh one at every step costs more than what is written into it, and so do scores of the
-vocabulary. `reuse_gradient` lets both live in buffers that stay.
+The gradient of the word embedding is as large as the matrix, though a batch uses few of its rows.
+On the CPU, allocating it anew at every step costs more than writing into it; the same holds for the
+scores of the vocabulary. `reuse_gradient` keeps both in buffers.
 
-Shapes: T tokens, M labelled tokens, V vocabulary, D hidden size.
+Shapes: T tokens, M labeled tokens, V vocabulary, D hidden size.
 """
 
 from typing import Any
@@ -15,23 +15,76 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn import functional as F
+from transformers.utils.import_utils import is_tracing
 
-from .tracing_minbert import is_followed
+
+def is_followed(tensor: Any) -> bool:
+    """Return whether torch traces or transforms the program (compile, export, `torch.func`).
+
+    Then nothing may depend on the values of a tensor or have a backward of its own.
+    """
+    return is_tracing(tensor) or torch._C._are_functorch_transforms_active()
+
+
+# Lanes of 16 bits: four masks from one random number, and p exact to 1 / 65536.
+LANES = 4
+VALUES = 2**16
+
+
+def draw(shape: torch.Size, p: float) -> tuple[Tensor, float]:
+    """Draw int16 noise for dropout, and its threshold: what is above it is kept.
+
+    `torch.bernoulli` draws numbers one by one on one core; here a 64-bit integer of torch's default
+    CPU generator gives four.
+    """
+    count = shape.numel()
+    words = torch.empty(-(-count // LANES), dtype=torch.int64)
+    lanes = words.random_(-(2**63), None).view(torch.int16)[:count]
+    return lanes.view(shape), round(p * VALUES) - VALUES // 2 - 0.5
+
+
+class _Dropout(torch.autograd.Function):
+    """Dropout that saves one byte per value for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, p: float) -> Tensor:
+        lanes, threshold = draw(values.shape, p)
+        keep = lanes > threshold
+        ctx.save_for_backward(keep)
+        ctx.scale = 1 / (1 - p)
+        return _factors(keep, ctx.scale, values.dtype).mul_(values)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (keep,) = ctx.saved_tensors
+        return grads[0] * _factors(keep, ctx.scale, grads[0].dtype), None
+
+
+def _factors(keep: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
+    """Convert a mask to factors; from bytes that is four times faster than from booleans."""
+    return keep.view(torch.int8).to(dtype).mul_(scale)
+
+
+class MinBertDropout(nn.Dropout):
+    """Dropout (Srivastava et al. 2014), with cheap masks in training on the CPU."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002, D102 - as in torch
+        cheap = self.training and 0 < self.p < 1 and input.device.type == "cpu"
+        if not cheap or is_followed(input):
+            return F.dropout(input, self.p, self.training)
+        dropped: Any = _Dropout.apply(input, self.p)
+        return dropped
 
 
 class Buffers:
-    """Memory of one weight that is used again at every step.
-
-    Args:
-        weight: (V, D).
-    """
+    """Memory that one weight, (V, D), reuses at every step."""
 
     def __init__(self, weight: Tensor) -> None:
         self.gradient = torch.zeros_like(weight)
         self.scores: Tensor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle no buffer: it is made anew after loading."""
+        """Do not pickle the buffers: loading makes them anew."""
         return {"gradient": torch.empty(0), "scores": None}
 
     def take_scores(self, rows: int, columns: int) -> Tensor:
@@ -43,14 +96,11 @@ class Buffers:
 
 
 def reuse_gradient(weight: nn.Parameter) -> None:
-    """Let backward passes write the gradient of `weight` into one buffer.
+    """Let backward passes write the gradient of the word embedding, (V, D), into one buffer.
 
-    The gradient then appears in `weight.grad` and nowhere else: `torch.autograd.grad` finds none,
-    hooks on it do not run, and a gradient of the step before is overwritten. It is for a training
-    loop of one process that reads `weight.grad` alone.
-
-    Args:
-        weight: The word embedding, (V, D), on the CPU.
+    The gradient then appears in `weight.grad` only: `torch.autograd.grad` finds none, hooks on it
+    do not run, and the gradient of the previous step is overwritten. This suits a training loop of
+    one process that reads nothing but `weight.grad`.
     """
     weight.buffers = Buffers(weight)  # type: ignore[attr-defined]
 
@@ -61,25 +111,25 @@ def _buffers(weight: Tensor) -> Buffers | None:
         return None
     if weight._backward_hooks or weight._post_accumulate_grad_hooks:  # they would not run
         return None
-    gradient = buffers.gradient
-    fits = gradient.shape == weight.shape and gradient.dtype == weight.dtype
-    return buffers if fits and gradient.device == weight.device else None
+    like = (weight.shape, weight.dtype, weight.device)
+    own = buffers.gradient
+    return buffers if (own.shape, own.dtype, own.device) == like else None
 
 
 def _own_gradient(weight: Tensor, buffers: Buffers) -> Tensor:
-    """Return the gradient to add to; after `zero_grad` it is the buffer, emptied."""
+    """Return the gradient to add to; after `zero_grad` it is the zeroed buffer."""
     if weight.grad is None:
         weight.grad = buffers.gradient.zero_()
     return weight.grad
 
 
 class _Lookup(torch.autograd.Function):
-    """Rows of the weight; their gradients are added where the gradient lives."""
+    """Rows of the weight, whose gradients are added to its buffer."""
 
     @staticmethod
     def forward(ctx: Any, ids: Tensor, weight: Tensor, padding: int | None, own: Buffers) -> Tensor:
         ctx.save_for_backward(ids)
-        # itself: hooks on saved tensors may give a copy back, whose gradient is not read
+        # not saved: hooks on saved tensors may return a copy, whose gradient is not read
         ctx.weight, ctx.padding, ctx.own = weight, padding, own
         return F.embedding(ids, weight)
 
@@ -95,20 +145,12 @@ class _Lookup(torch.autograd.Function):
 
 
 def look_up(ids: Tensor, embedding: nn.Embedding) -> Tensor:
-    """Look word pieces up.
-
-    Args:
-        ids: Of any shape.
-        embedding: The word embedding.
-
-    Returns:
-        (*ids.shape, D).
-    """
+    """Look up word pieces, (...) -> (..., D)."""
     buffers = _buffers(embedding.weight) if _is_plain(embedding, nn.Embedding) else None
     if buffers is None or not torch.is_grad_enabled() or is_followed(ids):
         return embedding(ids)
-    found: Any = _Lookup.apply(ids, embedding.weight, embedding.padding_idx, buffers)
-    return found
+    states: Any = _Lookup.apply(ids, embedding.weight, embedding.padding_idx, buffers)
+    return states
 
 
 def _is_plain(module: nn.Module, kind: type) -> bool:
@@ -117,26 +159,19 @@ def _is_plain(module: nn.Module, kind: type) -> bool:
 
 
 class _VocabularyLoss(torch.autograd.Function):
-    """Summed cross entropy of a softmax over the vocabulary, with one (M, V) matrix in all.
+    """Summed cross-entropy of a softmax over the vocabulary that holds one (M, V) matrix in all.
 
-    It holds scores, then probabilities; the gradient of the scores is p - 1 at the label, p
-    elsewhere, so that p is all that the way back needs.
+    It contains scores, then probabilities; the gradient of the scores is p - 1 at the label and p
+    elsewhere, so the backward pass needs nothing but p.
     """
 
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        labels: Tensor,
-        own: Buffers | None,
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, own: Buffers | None
     ) -> Tensor:
         memory = own.take_scores(len(hidden), len(weight)) if own else None
-        if memory is None:
-            scores = torch.addmm(bias, hidden, weight.t())
-        else:
-            scores = torch.addmm(bias, hidden, weight.t(), out=memory[: len(hidden)])
+        out = None if memory is None else memory[: len(hidden)]
+        scores = torch.addmm(bias, hidden, weight.t(), out=out)
         best = scores.amax(dim=1)
         chosen = scores.gather(1, labels.unsqueeze(1)).squeeze(1)
         probs = torch.softmax(scores, dim=1, out=scores)
@@ -151,11 +186,11 @@ class _VocabularyLoss(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, labels, probs = ctx.saved_tensors
         own: Buffers | None = ctx.own
-        # without a label the mean loss is 0 / 0; its gradient is none
+        # without a label the mean loss is 0 / 0; its gradient is 0
         scale = grads[0] if len(labels) else torch.zeros_like(grads[0])
         rows = torch.arange(len(labels))
         d_weight, scaled = None, hidden * scale
-        # what is changed is put back: the graph may be kept for another pass
+        # changes are undone: the graph may be kept for another pass
         with _unsafe_preserve_version_counter(probs):
             chosen = probs[rows, labels]
             probs[rows, labels] = chosen - 1
@@ -172,30 +207,13 @@ class _VocabularyLoss(torch.autograd.Function):
 
 
 def summed_loss(scores: Tensor, labels: Tensor) -> Tensor:
-    """Compute the summed cross entropy of scores that are there anyway.
-
-    Args:
-        scores: Of K classes, (M, K).
-        labels: Class ids, (M,); -100 counts for nothing.
-
-    Returns:
-        A scalar, in float32 or the dtype of the scores if that is wider.
-    """
+    """Sum the cross-entropy of scores (M, K) in float32 or wider; labels (M,), -100 for none."""
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     return F.cross_entropy(scores, labels, reduction="sum")
 
 
 def vocabulary_loss(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> Tensor:
-    """Compute the summed cross entropy of predicting word pieces.
-
-    Args:
-        hidden: Transformed states of the labelled tokens, (M, D).
-        decoder: Scores the vocabulary, with a bias.
-        labels: Word-piece ids, (M,); -100 counts for nothing.
-
-    Returns:
-        A scalar, in float32 or the dtype of the states if that is wider.
-    """
+    """Sum the cross-entropy of word pieces, hidden (M, D); `decoder` scores the vocabulary."""
     single = hidden.dtype in (torch.float32, torch.float64) and hidden.device.type == "cpu"
     bias: Tensor | None = decoder.bias
     plain = _is_plain(decoder, nn.Linear) and bias is not None and single
