@@ -3,7 +3,7 @@
     python benchmarks/run_pipeline.py                      # 50 and 500 MB; benchmarks/PIPELINE.md
     python benchmarks/run_pipeline.py --megabytes 5 --seconds 1    # smoke test
 
-The text is drawn: words of a made-up language, as often as Zipf's law says.
+The text is random: words of an invented language with frequencies by Zipf's law.
 """
 
 import argparse

@@ -22,7 +22,7 @@ class Text:
 
 
 def parse_corpus(where: str, corpus: Any, data_dir: str | None) -> dict[str, CorpusData]:
-    """Check what a recipe says about its texts."""
+    """Check the texts of a recipe."""
     if not isinstance(corpus, dict):
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
             f"{where}: corpus={corpus!r}; expected names and keys, as in "

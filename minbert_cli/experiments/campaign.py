@@ -93,11 +93,9 @@ def find_state(
 
 def drop_needless(runs: Sequence[PlannedRun], states: Mapping[Path, State]) -> list[PlannedRun]:
     """Leave out missing or unfinished pre-trainings that no remaining run needs."""
-    needed = {
-        run.after.folder for run in runs if run.after is not None and states[run.folder] != "done"
-    }
-    followed = {run.after.folder for run in runs if run.after is not None}
-    needless = followed - needed
+    after = [(run.after.folder, states[run.folder]) for run in runs if run.after is not None]
+    needless = {folder for folder, _ in after}
+    needless -= {folder for folder, state in after if state != "done"}
     return [run for run in runs if states[run.folder] == "done" or run.folder not in needless]
 
 

@@ -75,7 +75,7 @@ def _check_tasks(
             raise FileNotFoundError(f"task {name!r}: {missing[0]!r} is not a file")
     heads = {}
     for name, task in tasks.items():
-        # stands in for the rows, as far as the head depends on them
+        # a placeholder for what the head needs from the rows
         weights = task.head.get("class_weights")
         count = len(weights) if isinstance(weights, list) else 2
         heads[name] = task.describe_head(LoadedTask.placeholder(task.data, count))

@@ -82,7 +82,7 @@ def find_states(
     fingerprints: dict[str, str] = {}
     states = {}
     for run, found in zip(runs, settings, strict=True):
-        # weights that are pre-trained anew for a run need not be equal to the last bit
+        # pre-training again need not give bit-identical weights
         known = found if run.after is None else {**found, "model_name_or_path": None}
         states[run.folder] = find_state(
             run,

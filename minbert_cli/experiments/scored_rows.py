@@ -53,7 +53,7 @@ def read_scored_rows(
 ) -> dict[str, ScoredRows]:
     """Read the predictions of a run for a held-out set, by task; check them with metrics.json.
 
-    ``labels`` are ids and labels of the rows today, (N,); of a question or a sentence a list.
+    ``labels`` are ids and labels of the current rows, (N,), lists for questions and sentences.
     """
     content = read_metrics(folder)
     heads = {task: content["tasks"][task] for task in labels}
@@ -68,7 +68,7 @@ def read_scored_rows(
         if not math.isclose(rows.metric, noted, abs_tol=ROUNDING):
             file = problem.find_file(folder / "predictions", stem)
             raise ValueError(
-                f"{str(file)!r}: with the labels of today the {rows.metric_name} is "
+                f"{str(file)!r}: with the current labels the {rows.metric_name} is "
                 f"{rows.metric:.4f}, but metrics.json has {noted:.4f}; the labels have changed, "
                 "repeat the run"
             )

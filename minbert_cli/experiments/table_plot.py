@@ -59,7 +59,7 @@ def plot_table(
     for axes in panels[len(columns) :]:
         axes.set_visible(False)
     # a dollar in a name does not begin a formula
-    labels = [_break(name) for name in names]
+    labels = ["\n".join(wrap(name, 42, max_lines=2, placeholder=" …")) for name in names]
     panels[0].set_yticks(range(len(names)), labels, parse_math=False)
     panels[0].set_ylim(len(names) - 0.5, -0.5)  # the first row on top
     shown = [axes.get_legend_handles_labels() for axes in panels]
@@ -95,8 +95,3 @@ def _draw_column(axes: Any, column: str, cells: Sequence[Summary]) -> None:
     axes.set_axisbelow(True)
     axes.tick_params(labelsize=8)
     axes.margins(x=0.12)
-
-
-def _break(name: str) -> str:
-    """Break a long name into two lines, and cut the rest."""
-    return "\n".join(wrap(name, 42, max_lines=2, placeholder=" …"))

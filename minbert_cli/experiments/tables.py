@@ -24,7 +24,7 @@ from .table_plot import Summary, plot_table
 logger = logging.getLogger(__name__)
 
 NOTE = (
-    "Metrics of the dev sets, on which each run also chose its checkpoint if its recipe says so: "
+    "Metrics of the dev sets, on which each run also chose its checkpoint if its recipe does so: "
     "mean ± sample standard deviation over the seeds."
 )
 # A plot of more rows would be slow to draw and hard to read.
@@ -110,7 +110,7 @@ class ExperimentTable:
         if self.left_out:
             names = "; ".join(run.name for run in self.left_out)
             notes.append(
-                f"Finished with other settings or data than today's, so not in the table: {names}. "
+                f"Finished with other settings or data, so not in the table: {names}. "
                 "Choose these rows and seeds with --overwrite_output_dir true to repeat them."
             )
         return [*notes, *self._list_failures()]
@@ -217,8 +217,8 @@ class ExperimentTable:
         if newest is None or not names:
             return []
         return [
-            f"Made by other code than the newest run, or by code that was not noted: "
-            f"{'; '.join(names)}. To repeat runs with the code of today, delete their folders."
+            f"Made by other code than the newest run, or by unknown code: "
+            f"{'; '.join(names)}. To repeat runs with the current code, delete their folders."
         ]
 
     def _list_failures(self) -> list[str]:
@@ -231,7 +231,7 @@ class ExperimentTable:
         shown = [
             f"{names[folder]} {failure.describe()}" for folder, failure in self.failures.items()
         ]
-        advice = "The same command begins failed runs again, from their last checkpoints."
+        advice = "Repeat the command to retry failed runs from their last checkpoints."
         return ["\n".join(["```", *shown, "```"]), advice]
 
 

@@ -161,7 +161,7 @@ def test_rows_of_another_code_than_the_newest_run_are_named(make):
         content = {"finished": True, "settings": {}} | ({} if code is None else {"code": code})
         (run.folder / "run.json").write_text(json.dumps(content))
         os.utime(run.folder / "run.json", (time, time))
-    note = "Made by other code than the newest run, or by code that was not noted: "
+    note = "Made by other code than the newest run, or by unknown code: "
 
     assert f"{note}plain. To repeat" in table.markdown()
     (plain.runs[2].folder / "run.json").write_text(
@@ -189,7 +189,7 @@ def test_failures_are_under_the_table(make):
 
     assert "better, seed 2 failed: exit status 1\n    ValueError: x\n" in text
     assert "full log: out/better/seed-2.log" in text
-    assert "The same command begins failed runs again" in text
+    assert "Repeat the command to retry failed runs" in text
 
 
 def test_there_is_a_line_for_every_run_and_every_row(make, tmp_path):

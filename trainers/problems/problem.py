@@ -222,7 +222,7 @@ class Problem(ABC, Generic[Outputs]):
         Args:
             folder: The folder.
             stem: Task and split.
-            ids: Ids of the rows today, (N,); other rows in the file raise ValueError.
+            ids: Ids of the current rows, (N,); other rows in the file raise ValueError.
             references: Their labels; a list each for questions and sentences, (N,).
         """
         raise NotImplementedError(f"{self.problem_type} has no prediction files")
@@ -286,11 +286,11 @@ def binomial_error(share: float, count: int) -> float:
 
 
 def check_same_rows(path: Path, found: Sequence[Any], rows: Sequence[Any]) -> None:
-    """Raise ValueError unless a prediction file has the rows of today."""
+    """Raise ValueError unless a prediction file has the current rows."""
     if found != rows:
         raise ValueError(
-            f"{str(path)!r}: its {len(found)} rows are not the {len(rows)} validation rows of "
-            "today; repeat the run"
+            f"{str(path)!r}: its {len(found)} rows are not the current {len(rows)} "
+            "validation rows; repeat the run"
         )
 
 

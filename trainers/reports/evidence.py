@@ -77,7 +77,6 @@ def describe_environment(args: Any) -> dict[str, str]:
 
 
 def _evaluated_step(trainer: MultiTaskTrainer) -> int:
-    """Return the step whose weights were evaluated."""
     best = trainer.state.best_global_step if trainer.args.load_best_model_at_end else None
     return int(best or trainer.state.global_step)
 

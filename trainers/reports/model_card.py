@@ -24,16 +24,13 @@ def results_table(
     standard_errors: Mapping[str, float] | None = None,
     rows: Mapping[str, int] | None = None,
 ) -> str:
-    """Format the metrics of every task and the aggregates as a Markdown table.
+    """Format the metrics of every task, the headline first, and the aggregates in Markdown.
 
     Args:
         metrics: Result of ``MultiTaskTrainer.evaluate``.
         problems: Problem of each task.
         standard_errors: Standard error of the headline metric of each task.
         rows: Number of evaluation rows of each task.
-
-    Returns:
-        Lines of equal width; the headline metric of a task comes first.
     """
     lines = [("task", "metric", "value", "standard error", "rows")]
     for task, problem in problems.items():
@@ -163,7 +160,7 @@ def write_model_card(
     card_data: Mapping[str, Any] | None = None,
     template_values: Mapping[str, Any] | None = None,
 ) -> None:
-    """Fill the template with the numbers of a run; its metadata get the results, too.
+    """Fill the template with the numbers of a run, which its metadata get, too.
 
     Args:
         template_path: Jinja template of a model card with ``{{ card_data }}`` as its metadata.
@@ -171,12 +168,9 @@ def write_model_card(
         model_name: Name in the ``model-index``.
         metrics: Result of ``MultiTaskTrainer.evaluate``.
         problems: Problem of each task.
-        dataset_names: Data set of each task; the default is the name of the task.
+        dataset_names: Dataset of each task; the default is the name of the task.
         card_data: Other metadata: language, license, base_model, tags and so on.
         template_values: Other variables of the template.
-
-    Raises:
-        ValueError: If the template is missing or the card does not read back as it was written.
     """
     if not Path(template_path).is_file():
         raise ValueError(f"the template {str(template_path)!r} of the model card is not a file")

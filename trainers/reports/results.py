@@ -157,8 +157,8 @@ def write_results(
     Args:
         trainer: The trainer, for its history and its output folder.
         encoded: By task and split, the encoded rows with their ids.
-        results: By split, see ``evaluate_run``.
-        outputs: By (task, split), as above.
+        results: From ``evaluate_run``.
+        outputs: From ``evaluate_run``.
         facts: Other facts for ``metrics.json``.
     """
     folder = Path(str(trainer.args.output_dir))

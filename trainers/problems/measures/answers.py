@@ -99,12 +99,8 @@ def find_answers(
     the window and has its maximum context there; its end is among the 20 best ends. Spans of all
     windows of a question are ranked by the sum of their logits, and of equal texts only the best
     one is kept. The score of no answer is that of [CLS], the minimum over the windows.
-
-    Args:
-        windows: Columns id, passage, first_token, token_starts, token_ends and owned, each (W,);
-            the windows of a question are together.
-        places: Output of `keep_places`, (W, 2, 21, 2).
-        search: How answers are chosen.
+    ``windows`` has the columns id, passage, first_token, token_starts, token_ends and owned, each
+    (W,); ``places`` is the output of `keep_places`, (W, 2, 21, 2).
     """
     ids: dict[str, int] = {}
     numbers = [ids.setdefault(name, len(ids)) for name in windows["id"]]

@@ -83,18 +83,10 @@ def squad_metrics(
     best_texts: Sequence[str] | None = None,
     null_odds: Sequence[float] | None = None,
 ) -> dict[str, float]:
-    """Compute the official metrics; all shares are in [0, 1].
+    """Compute the official metrics in [0, 1], except those of a group without questions.
 
-    Args:
-        predictions: The answer to each question, empty for none, (N,).
-        answers: The right answers of each question; none if the passage has none.
-        some_impossible: Whether questions can have no answer: SQuAD 2.0, not 1.1.
-        best_texts: The best answer to each question that is not empty, for SQuAD 2.0 to find the
-            best threshold.
-        null_odds: How much better no answer scored than that one, (N,); with ``best_texts``.
-
-    Returns:
-        Metrics by name; those of a group without questions are left out.
+    ``best_texts`` are the best answers that are not empty, and ``null_odds`` how much better no
+    answer scored, both (N,); SQuAD 2.0 (``some_impossible``) finds the best thresholds with them.
     """
     if not len(predictions):
         raise ValueError("no questions to score; give at least one")
