@@ -55,7 +55,7 @@ class AnswerOptions:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.max_length < self.max_question_length + 4:
             raise ValueError(
-                f"windows of {self.max_length} tokens leave no room for a text beside a question "
+                f"windows of {self.max_length} tokens leave no room for a text after a question "
                 f"of max_question_length={self.max_question_length} tokens: lower that"
             )
 

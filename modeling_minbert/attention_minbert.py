@@ -78,19 +78,18 @@ def plan_buckets(sequences: MinBertSequences, heads: int, select: Tensor | None 
     which `BUCKET_SLACK` groups more lengths together.
     """
     offsets = sequences.offsets.tolist()
-    lengths = [end - start for start, end in pairwise(offsets)]
+    lengths = _differences(offsets)
     starts = offsets
     if select is not None:
         starts = torch.searchsorted(select, sequences.offsets.long()).tolist()
-    counts = [end - start for start, end in pairwise(starts)]
+    counts = _differences(starts)
     cells, buckets = [], []
     query_end = key_end = 0
     for group in _group(lengths, [index for index, count in enumerate(counts) if count]):
         keys = _cells(offsets, lengths, group, heads)
         queries = keys if select is None else _cells(starts, counts, group, heads)
         mask = _mask(torch.tensor([[lengths[index]] for index in group]), keys.shape[2], heads)
-        is_span = mask is None and group == list(range(group[0], group[-1] + 1))
-        span = (offsets[group[0]], offsets[group[-1] + 1]) if is_span and select is None else None
+        span = None if mask is not None or select is not None else _span(offsets, group)
         query_start, query_end = query_end, query_end + queries.numel()
         key_start, key_end = key_end, key_end + keys.numel()
         ranges = (query_start, query_end), (key_start, key_end)
@@ -101,6 +100,16 @@ def plan_buckets(sequences: MinBertSequences, heads: int, select: Tensor | None 
         return Plan(keys_of, keys_of, buckets)
     queries_of = _index([(q, group) for q, _, group in cells], counts, starts[-1] * heads)
     return Plan(queries_of, keys_of, buckets)
+
+
+def _differences(offsets: Sequence[int]) -> list[int]:
+    return [end - start for start, end in pairwise(offsets)]
+
+
+def _span(offsets: Sequence[int], group: list[int]) -> tuple[int, int] | None:
+    """Return the range of tokens of a group of sequences, if these are adjacent."""
+    adjacent = group == list(range(group[0], group[-1] + 1))
+    return (offsets[group[0]], offsets[group[-1] + 1]) if adjacent else None
 
 
 def _mask(lengths: Tensor, longest: int, heads: int) -> Tensor | None:

@@ -29,7 +29,6 @@ class ClassificationTask(PooledTask):
     problem_type: Literal["classification"] = field(default="classification", metadata=DATA)
     labels: list[str] | None = field(default=None, metadata=DATA)
     class_weights: list[float | int] | None = field(default=None, metadata=RECIPE)
-
     target: ClassVar[Target] = "class"
     default_loss: ClassVar[str] = "cross_entropy"
     default_pair_encoding: ClassVar[None] = None

@@ -80,7 +80,6 @@ class MinBertConfig(PreTrainedConfig):
     _auto_class: ClassVar[str | None] = "AutoConfig"
     # parts of the loss, not predictions: transformers' Trainer would gather them as such
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["mlm_loss", "nsp_loss"]
-
     vocab_size: int = 30522
     hidden_size: int = 768
     num_hidden_layers: int = 12

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from .head_minbert import INPUTS, TaskBatch, mark_rows
 from .losses_minbert import Target
-from .pooled_minbert import CosineTask, HeadType, PairEncoding, PooledHead, describe_scores
+from .pooled_minbert import CosineTask, PairEncoding, PooledHead, describe_scores
 from .task_minbert import DATA
 
 
@@ -28,7 +28,6 @@ class ContrastiveTask(CosineTask):
 
     problem_type: Literal["contrastive"] = field(default="contrastive", metadata=DATA)
     num_sentences: int = field(default=2, metadata=DATA)
-
     is_unlabelled: ClassVar[bool] = True
     target: ClassVar[Target] = "unlabelled"
     default_loss: ClassVar[str] = "multiple_negatives_ranking"
@@ -44,7 +43,7 @@ class ContrastiveTask(CosineTask):
         return {**head, "num_sentences": count}
 
     @property
-    def default_head(self) -> HeadType:
+    def default_head(self) -> str:
         return "cosine"
 
     @property

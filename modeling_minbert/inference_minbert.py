@@ -60,10 +60,10 @@ class MinBertTokenizing:
         kept = [name for name in HUB_KEYS if name != "token" and kwargs.get(name) is not None]
         found_by = {name: kwargs[name] for name in kept}
         parent: Any = super()
-        found = parent.from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
-        model = found[0] if isinstance(found, tuple) else found
+        loaded = parent.from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
         model._found_by = found_by
-        return found
+        return loaded
 
     @property
     def tokenizer(self) -> Any:

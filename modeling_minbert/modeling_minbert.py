@@ -655,7 +655,7 @@ class MinBertForTokenClassification(MinBertAdoptedHead, MinBertPreTrainedModel):
         """Classify every token; `labels` (B, L) are class ids, -100 where nothing is predicted.
 
         Returns:
-            `logits` (B, L, K) and, with labels, the mean `loss` over the labelled tokens.
+            `logits` (B, L, K) and, with labels, the mean `loss` over the labeled tokens.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         read = read_tokens(labels, attention_mask)

@@ -36,13 +36,13 @@ class _OnnxModel(nn.Module):
         inputs = (input_ids, attention_mask, token_type_ids)
         if self.task is None:
             outputs = model(*inputs, return_dict=True)
-        else:  # without a loss, which an unlabelled task would always compute
+        else:  # without a loss, which an unlabeled task would always compute
             count = model.config.task(self.task).num_sequences
             batch = TaskBatch(self.task, (*inputs, None, None), num_sequences=count)
             outputs = model.compute(batch)
-        found = {name: value for name, value in outputs.items() if isinstance(value, Tensor)}
-        self.output_names[:] = found
-        return tuple(found.values())
+        tensors = {name: value for name, value in outputs.items() if isinstance(value, Tensor)}
+        self.output_names[:] = tensors
+        return tuple(tensors.values())
 
 
 def export_onnx(

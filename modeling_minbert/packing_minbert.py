@@ -36,7 +36,7 @@ def any_at_padding(chosen: Tensor, mask: Any) -> bool:
     return is_followed(chosen) or bool((chosen & (mask == 0)).any())
 
 
-def read_labelled(
+def read_labeled(
     model: Any, labels: Tensor | None, mask: Tensor | None, kwargs: dict[str, Any]
 ) -> Read:
     """Return the labeled tokens, (B, L); None or `padded` for all if others are scored, too.

@@ -33,7 +33,6 @@ class ParaphraseTask(CosineTask):
     margin: float | int = field(default=0.0, metadata=RECIPE)
     threshold: float | int | None = field(default=None, metadata=RECIPE)
     threshold_fitted: bool = field(default=False, metadata=TRAINING)
-
     target: ClassVar[Target] = "binary"
     default_loss: ClassVar[str] = "bce"
 
@@ -88,7 +87,7 @@ class ParaphraseHead(PooledHead):
     def fit_threshold(self, logits: Tensor, labels: Tensor) -> float:
         is_labelled = labels != -100
         if not is_labelled.any():
-            raise ValueError("no labelled pairs to choose a threshold by")
+            raise ValueError("no labeled pairs to choose a threshold by")
         real = is_labelled & logits.squeeze(-1).isfinite()
         if real.any():  # a model that has diverged has none, and keeps its threshold
             cosines = logits[real].squeeze(-1).double() / self.cosine_scale + self.threshold

@@ -32,11 +32,10 @@ from .packing_minbert import Pooling, Read, pool_outputs, reads
 from .task_minbert import RECIPE, HeadTask
 
 PairEncoding = Literal["joint", "separate"]
-HeadType = Literal["linear", "mlp", "cosine", "concat"]
 Truncation = Literal["head", "tail", "head_tail"]
 
-# pair encoding -> heads that fit, the default first
-HEADS: dict[PairEncoding | None, tuple[HeadType, ...]] = {
+# pair encoding -> heads that fit, the default first; `PooledHead` computes them
+HEADS: dict[PairEncoding | None, tuple[str, ...]] = {
     None: ("linear", "mlp"),
     "joint": ("linear", "mlp"),
     "separate": ("concat", "cosine"),
@@ -66,10 +65,9 @@ class PooledTask(HeadTask):
 
     pair_encoding: PairEncoding | None = field(default=None, metadata=RECIPE)
     pooling: Pooling | None = field(default=None, metadata=RECIPE)
-    head: HeadType | None = field(default=None, metadata=RECIPE)
+    head: str | None = field(default=None, metadata=RECIPE)
     loss: str | None = field(default=None, metadata=RECIPE)
     truncation: Truncation = field(default="head", metadata=RECIPE)
-
     target: ClassVar[Target]
     default_loss: ClassVar[str]
     default_pair_encoding: ClassVar[PairEncoding | None] = "joint"
@@ -84,7 +82,7 @@ class PooledTask(HeadTask):
             self.dropout = 0.0 if self.head == "cosine" else 0.3
 
     @property
-    def default_head(self) -> HeadType:
+    def default_head(self) -> str:
         """The head if none is given."""
         return HEADS[self.pair_encoding][0]
 
@@ -142,10 +140,10 @@ class PooledTask(HeadTask):
         heads = HEADS[self.pair_encoding]
         if self.head not in heads:
             how = self.pair_encoding or "single texts"
-            other = "separate" if self.head in HEADS["separate"] else "joint"
+            others = [f", or pair_encoding {x!r}" for x in HEADS if x and self.head in HEADS[x]]
             raise ValueError(
                 f"head={self.head!r} does not fit pair_encoding {how!r}: use one of "
-                f"{', '.join(heads)}, or pair_encoding {other!r}"
+                f"{', '.join(heads)}{''.join(others)}"
             )
         if self.loss not in self.losses:
             allowed = ", ".join(self.losses) or "none, choose another head"

@@ -15,7 +15,7 @@ from transformers.utils.generic import ModelOutput
 
 from .cpu_minbert import summed_loss, vocabulary_loss
 from .head_minbert import TaskBatch, check_token_labels
-from .packing_minbert import Read, labels_at, read_labelled
+from .packing_minbert import Read, labels_at, read_labeled
 from .task_minbert import DATA, MinBertTask
 
 
@@ -138,7 +138,7 @@ def pretrain(
     """Encode a batch once and compute the heads of a model; see `score_pretraining`."""
     heads = model.cls
     masked_lm, next_sentence = (hasattr(heads, x) for x in ("predictions", "seq_relationship"))
-    read = read_labelled(model, labels, inputs[1], kwargs) if masked_lm else "first"
+    read = read_labeled(model, labels, inputs[1], kwargs) if masked_lm else "first"
     outputs = model.bert(*inputs, return_dict=True, read=read, **kwargs)
     targets = (labels, next_sentence_label, kwargs.get("num_items_in_batch"))
     return score_pretraining(
@@ -166,7 +166,6 @@ class MaskedLMTask(TextTask):
     """Which tokens are masked."""
 
     problem_type: Literal["masked_lm"] = field(default="masked_lm", metadata=DATA)
-
     predicts_masked_tokens: ClassVar[bool] = True
     auto_class: ClassVar[str] = "AutoModelForMaskedLM"
 
@@ -177,7 +176,6 @@ class NextSentenceTask(TextTask):
     """Whether a segment follows another."""
 
     problem_type: Literal["next_sentence"] = field(default="next_sentence", metadata=DATA)
-
     predicts_next_sentence: ClassVar[bool] = True
     auto_class: ClassVar[str] = "AutoModelForNextSentencePrediction"
 
@@ -188,7 +186,6 @@ class PreTrainingTask(TextTask):
     """Both in one pass of the encoder."""
 
     problem_type: Literal["pretraining"] = field(default="pretraining", metadata=DATA)
-
     predicts_masked_tokens: ClassVar[bool] = True
     predicts_next_sentence: ClassVar[bool] = True
     extra_targets: ClassVar[tuple[str, ...]] = ("next_sentence_label",)
@@ -213,7 +210,7 @@ class SharedHead:
     def read(self, batch: TaskBatch) -> Read:
         if not self.task.predicts_masked_tokens:
             return "first"
-        return read_labelled(self.model, batch.labels, batch.inputs[1], batch.options)
+        return read_labeled(self.model, batch.labels, batch.inputs[1], batch.options)
 
     def __call__(self, outputs: Any, batch: TaskBatch) -> MinBertForPreTrainingOutput:
         return score_pretraining(

@@ -44,7 +44,6 @@ class QuestionAnsweringTask(HeadTask):
     doc_stride: int = field(default=128, metadata=RECIPE)
     max_answer_length: int = field(default=30, metadata=RECIPE)
     null_score_diff_threshold: float | int | None = field(default=None, metadata=RECIPE)
-
     is_token_level: ClassVar[bool] = True
     answers_questions: ClassVar[bool] = True
     extra_targets: ClassVar[tuple[str, ...]] = ("start_positions", "end_positions")

@@ -9,7 +9,7 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor
 
 from .losses_minbert import Target
-from .pooled_minbert import HEADS, CosineTask, HeadType, PooledHead, describe_scores
+from .pooled_minbert import HEADS, CosineTask, PooledHead, describe_scores
 from .task_minbert import DATA, RECIPE
 
 
@@ -32,7 +32,6 @@ class SimilarityTask(CosineTask):
     score_range: list[float | int] | None = field(default=None, metadata=DATA)
     threshold: float | int = field(default=0.5, metadata=RECIPE)
     positive_score: float | int | None = field(default=None, metadata=RECIPE)
-
     target: ClassVar[Target] = "score"
     default_loss: ClassVar[str] = "mse"
 
@@ -44,7 +43,7 @@ class SimilarityTask(CosineTask):
             self.positive_score = low + 0.8 * (high - low)
 
     @property
-    def default_head(self) -> HeadType:
+    def default_head(self) -> str:
         return "cosine" if self.pair_encoding == "separate" else HEADS[self.pair_encoding][0]
 
     @property

@@ -37,7 +37,6 @@ class MinBertTask:
     """
 
     problem_type: str = field(metadata=DATA)
-
     is_pretraining: ClassVar[bool] = False
     is_unlabelled: ClassVar[bool] = False
     is_token_level: ClassVar[bool] = False

@@ -37,7 +37,6 @@ class TokenClassificationTask(HeadTask):
     labels: list[str] | None = field(default=None, metadata=DATA)
     loss: Literal["cross_entropy"] = field(default="cross_entropy", metadata=RECIPE)
     dropout: float | int = field(default=0.1, metadata=RECIPE)
-
     is_token_level: ClassVar[bool] = True
     single_task_model: ClassVar[str | None] = "MinBertForTokenClassification"
 

@@ -112,7 +112,7 @@ def test_other_tasks_have_no_threshold(build_multitask):
 def test_a_threshold_needs_labels(build_multitask):
     model = build_multitask({"mine": RANKED})
 
-    with pytest.raises(ValueError, match="no labelled pairs to choose a threshold by"):
+    with pytest.raises(ValueError, match="no labeled pairs to choose a threshold by"):
         model.fit_threshold("mine", torch.zeros(2, 1), torch.tensor([-100, -100]))
 
 
