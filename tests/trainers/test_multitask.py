@@ -232,9 +232,7 @@ def test_evaluation_leaves_the_random_state_as_it_was(make_trainer):
 
 
 def test_another_task_than_those_of_the_trainer_cannot_be_evaluated(make_trainer):
-    with pytest.raises(
-        ValueError, match=r"needs a mapping from task to rows; known tasks: moods"
-    ):
+    with pytest.raises(ValueError, match=r"needs a mapping from task to rows; known tasks: moods"):
         make_trainer().evaluate(make_rows("moods", 3))
 
 
