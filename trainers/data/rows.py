@@ -257,7 +257,7 @@ def _read_lists(dataset: datasets.Dataset, name: str) -> Tokens | None:
         return None
     (per_row,) = counts
     bounds = [chunk.offsets.to_numpy().astype(np.int64) for chunk in chunks]
-    lengths = np.concatenate([np.diff(bound) for bound in bounds]).astype(np.int32)
+    lengths = np.concatenate([*map(np.diff, bounds)]).astype(np.int32)
     values, starts = _view_whole([chunk.values for chunk in chunks], bounds)
     return Tokens(values, starts, lengths, per_row)
 
