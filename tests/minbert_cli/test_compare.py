@@ -277,7 +277,7 @@ def test_labels_that_have_changed_are_noticed(run):
 
     with pytest.raises(ValueError, match="the labels have changed, repeat the run"):
         read_scored_rows(folder, {"sts": (ids, values[::-1])})
-    with pytest.raises(ValueError, match="its 400 rows are not the 399 validation rows"):
+    with pytest.raises(ValueError, match="its 400 rows are not the current 399 validation rows"):
         read_scored_rows(folder, {"sts": (ids[1:], values[1:])})
 
 
@@ -364,7 +364,7 @@ def test_other_answers_and_questions_are_noticed(tmp_path):
 
     with pytest.raises(ValueError, match=r"f1 is 0.4167, but metrics.json has 0.7500"):
         read_scored_rows(tmp_path, {"qa": (ids, lists([["cow"], ["1887"], ["Rome"], ["cats"]]))})
-    with pytest.raises(ValueError, match=r"its 4 rows are not the 3 validation rows"):
+    with pytest.raises(ValueError, match=r"its 4 rows are not the current 3 validation rows"):
         read_scored_rows(tmp_path, {"qa": (ids[1:], ANSWERS[1:])})
     (tmp_path / "predictions" / "qa-dev-predictions.json").write_text("{")
     with pytest.raises(ValueError, match=r"predictions.json' cannot be read"):
@@ -412,7 +412,7 @@ def test_other_tags_and_broken_lines_are_noticed(tmp_path):
     labels, _ = write_sentences(tmp_path, 0.8, 1)
     ids = [str(number) for number in range(60)]
 
-    with pytest.raises(ValueError, match="its 60 rows are not the 60 validation rows"):
+    with pytest.raises(ValueError, match="its 60 rows are not the current 60 validation rows"):
         read_scored_rows(tmp_path, {"ner": (ids, lists(labels[::-1]))})
     path = tmp_path / "predictions" / "ner-dev-output.txt"
     path.write_text("a O O\n\nb O\n")

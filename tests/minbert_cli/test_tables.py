@@ -180,7 +180,7 @@ def test_runs_that_have_no_row_any_more_are_named(make):
 
     text = ExperimentTable(table.rows, {}, list_waiting(table), runs).markdown()
 
-    assert "today's, so not in the table: plain, seed 1; plain, seed 2. Choose" in text
+    assert "settings or data, so not in the table: plain, seed 1; plain, seed 2. Choose" in text
     assert "not in the table" not in table.markdown()
 
 
