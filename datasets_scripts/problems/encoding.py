@@ -27,7 +27,7 @@ def encode_rows(
     pair_encoding: str | None,
     max_length: int,
     truncation: str = "head",
-    label_type: str = "int64",
+    label_type: str | datasets.List = "int64",
 ) -> datasets.Dataset:
     """Tokenize sentences; padding and masks are left to the collator.
 
@@ -70,7 +70,7 @@ def tokenize_rows(
     is_separate: bool,
     max_length: int,
     truncation: str = "head",
-    label_type: str = "int64",
+    label_type: str | datasets.List = "int64",
 ) -> datasets.Dataset:
     """Tokenize rows as `encode_rows` does, with one sequence for each text or for all of them."""
     if truncation not in HEAD_SHARES:

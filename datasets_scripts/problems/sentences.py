@@ -43,7 +43,7 @@ class SentenceFormat(RowFormat):
 
     def to_row(self, record: Record, number: int, split: str) -> Row:
         texts, row_id, text_problem = self.read_texts(record)
-        label, problem = self._find_label(record, split)
+        label, problem = self.find_label(record, split)
         if problem != UNDECIDED:
             problem = record.problem or ", ".join(filter(None, (text_problem, problem)))
             problem = add_id(problem, row_id)
@@ -66,7 +66,7 @@ class SentenceFormat(RowFormat):
     def _sentence_names(self) -> list[str]:
         return [f"sentence{number}" for number, _ in enumerate(self.text_columns, start=1)]
 
-    def _find_label(self, record: Record, split: str) -> tuple[float | int | None, str]:
+    def find_label(self, record: Record, split: str) -> tuple[Any, str]:
         """Return the label of a record and an empty text, or None and the problem."""
         if self.label_column is None:
             return None, ""
