@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from datasets_scripts.files.readers import FILE_SUFFIXES, PLAIN_FORMAT, FileFormat, Record
 from datasets_scripts.files.splits import is_test
+from datasets_scripts.files.values import Converter
 
 Row = dict[str, Any]
 
@@ -73,6 +74,8 @@ class RowFormat(ABC):
     # Keys of a recipe that not every problem type has, and those that it must give.
     own_keys: ClassVar[tuple[str, ...]] = ("label_column",)
     required_keys: ClassVar[tuple[str, ...]] = ("text_columns", "label_column")
+    # Further keys of a recipe, which are fields of this format alone, and how they are converted.
+    options: ClassVar[Mapping[str, Converter]] = {}
     # Keys of the columns that rows of the Hub must name.
     hub_keys: ClassVar[tuple[str, ...]] = ("text_columns", "label_column")
     # Values of keys that a recipe may leave out.

@@ -160,7 +160,7 @@ def make_format(data: TaskData, **changes: Any) -> RowFormat:
     keys = {field.name for field in fields(kind)} & {field.name for field in fields(data)}
     given = {key: getattr(data, key) for key in keys}
     given["text_columns"] = data.text_columns or ()
-    return kind(**{**given, "undecided": data.built_in.undecided, **changes})
+    return kind(**{**given, **data.options, "undecided": data.built_in.undecided, **changes})
 
 
 def _find_sources(

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,10 @@ CONVERTERS: dict[str, values.Converter] = {
     "extra_files": values.to_paths,
     "max_invalid_fraction": values.to_fraction,
     **SAMPLING_CONVERTERS,
+}
+# Keys that only some problem types have, by the format that declares them.
+OPTIONS: dict[str, values.Converter] = {
+    key: converter for kind in ROW_FORMATS.values() for key, converter in kind.options.items()
 }
 HINTS = {"score_range": "[low, high], such as [0, 5]"}
 
@@ -92,6 +96,7 @@ class TaskData:
             or the Hub; in CoNLL columns ``-DOCSTART-`` lines separate documents.
         document_context: Whether to encode a sentence with tags together with its neighbors in the
             document, as far as there is room.
+        options: Keys that only formats of some problem types have; see ``RowFormat.options``.
     """
 
     name: str
@@ -118,6 +123,13 @@ class TaskData:
     scheme: str | None = None
     document_column: str | None = None
     document_context: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def recipe_fields(cls) -> tuple[str, ...]:
+        """List the keys of a recipe."""
+        own = (field.name for field in fields(cls) if field.name not in ("name", "options"))
+        return (*own, *OPTIONS)
 
     @classmethod
     def from_recipe(
@@ -133,13 +145,14 @@ class TaskData:
         Raises:
             ValueError: If a key or a value is unknown, missing, or contradicts another one.
         """
-        known = [field.name for field in fields(cls) if field.name != "name"]
+        known = cls.recipe_fields()
         if unknown := sorted(set(mapping) - set(known)):
             raise ValueError(
                 f"task {name!r}: unknown data keys {unknown}; known keys: {', '.join(known)}"
             )
-        given = values.convert_keys(f"task {name!r}", mapping, CONVERTERS)
-        data = cls(name, **given)
+        given = values.convert_keys(f"task {name!r}", mapping, CONVERTERS | OPTIONS)
+        options = {key: value for key, value in given.items() if key in OPTIONS}
+        data = cls(name, **{key: given[key] for key in given.keys() - options}, options=options)
         _check_one_source(data)
         if data.dataset in DATASETS:
             data = _fill_built_in(data, given, None if data_dir is None else str(data_dir))
@@ -282,9 +295,9 @@ def _check_keys(data: TaskData, kind: type[RowFormat]) -> None:
     """Reject keys that the problem type does not have, and missing ones that it needs."""
     where = f"task {data.name!r}"
     own = {key for other in ROW_FORMATS.values() for key in other.own_keys}
-    foreign = own - set(kind.own_keys)
+    foreign = own - set(kind.own_keys) | (OPTIONS.keys() - kind.options)
     for key in sorted(foreign):
-        if getattr(data, key):
+        if data.options.get(key) or getattr(data, key, None):
             raise ValueError(f"{where}: {kind.problem_type} tasks have no {key}; remove it")
     needed = kind.required_keys if data.hub_id is None else kind.hub_keys
     for key in needed:
