@@ -188,15 +188,16 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         """
         return self._head(task).decode(torch.as_tensor(logits))
 
-    def fit_threshold(self, task: str, logits: Tensor, labels: Tensor) -> float:
+    def fit_threshold(self, task: str, logits: Tensor, labels: Tensor) -> Any:
         """Choose the decision threshold of a cosine that classifies most pairs correctly.
 
         It becomes part of the configuration, and is saved with the model. A ranking loss orders
-        cosines but teaches no threshold, so `MultiTaskTrainer` calls this with training rows.
+        cosines but teaches no threshold, so `MultiTaskTrainer` calls this with training rows. Other
+        tasks with decision thresholds choose theirs as their heads document.
 
         Args:
-            task: Name of a paraphrase task with head cosine.
-            logits: Of labeled pairs in evaluation mode, (B, 1); if none is finite the threshold
+            task: Name of a task with a decision threshold, as a paraphrase with head cosine.
+            logits: Of labeled rows in evaluation mode, (B, K); if none is finite the threshold
                 stays.
             labels: 1 for a paraphrase, 0 for none, -100 for a row that does not count, (B,).
 
@@ -204,16 +205,16 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
             The cosine, in [-1, 1].
 
         Raises:
-            ValueError: If the task compares no cosine with a threshold, or no row has a label.
+            ValueError: If the task has no such threshold, or no row has a label.
         """
         head = self._head(task)
         spec = head.task
         if not spec.has_threshold:
             raise ValueError(
-                f"task {task!r} compares no cosine with a threshold: only a paraphrase with head "
-                "'cosine' does"
+                f"task {task!r}, a {spec.problem_type} with head {getattr(spec, 'head', None)!r}, "
+                "has no decision threshold to fit: a paraphrase with head 'cosine' has one"
             )
-        value: float = head.fit_threshold(torch.as_tensor(logits), torch.as_tensor(labels))
+        value = head.fit_threshold(torch.as_tensor(logits), torch.as_tensor(labels))
         self.config.tasks = {**(self.config.tasks or {}), task: asdict(spec)}
         return value
 

@@ -82,7 +82,7 @@ class MinBertTask:
 
     @property
     def has_threshold(self) -> bool:
-        """Whether predictions compare a cosine with a threshold."""
+        """Whether predictions are decided by thresholds that `fit_threshold` can choose."""
         return False
 
     @property
