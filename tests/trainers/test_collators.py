@@ -196,3 +196,14 @@ def test_there_is_room_for_all_rows_and_fillers_of_one_token_or_more(per_row):
             sizes.add(shape.tokens)
 
     assert len(sizes) <= 8
+
+
+@pytest.mark.parametrize("rows", [SINGLE[:1], SEPARATE[:1]])
+@pytest.mark.parametrize("packed", [False, True])
+def test_several_scores_of_a_row_are_no_labels_of_its_tokens(rows, packed):
+    labels = [0.0, 1.0, 1.0][: len(rows[0]["input_ids"])]
+
+    batch = TaskCollator(pad_token_id=0, packed=packed)([{**rows[0], "labels": labels}])
+
+    assert batch["labels"].tolist() == [labels]
+    assert "label_positions" not in batch

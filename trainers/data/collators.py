@@ -195,10 +195,10 @@ def list_batches(inputs: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _has_token_labels(row: Mapping[str, Any]) -> bool:
-    """Whether labels are of tokens, not of the row (nor the two positions of an answer)."""
+    """Whether labels are of tokens, not of the row (such as the two positions of an answer)."""
     labels = row["labels"]
-    is_list = isinstance(labels, Sequence | np.ndarray)
-    return is_list and len(labels) == len(row["input_ids"])
+    is_list = isinstance(labels, Sequence | np.ndarray) and len(labels) == len(row["input_ids"])
+    return is_list and np.asarray(labels).dtype.kind != "f"
 
 
 def _is_separate(rows: Sequence[Mapping[str, Any]]) -> bool:

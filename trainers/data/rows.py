@@ -19,7 +19,7 @@ class Joined(NamedTuple):
     lengths: NDArray[np.int64]  # tokens of each sequence, (N,); N is a multiple of B
     input_ids: NDArray[np.int64]  # (T,)
     token_type_ids: NDArray[np.int64]  # (T,)
-    labels: NDArray[Any] | None  # (B,), int64 or float32; or (B, 2), the positions of answers
+    labels: NDArray[Any] | None  # (B,), or (B, K) for K numbers of a row
     token_labels: NDArray[np.int64] | None = None  # (T,), -100 for none
     next_sentence_label: NDArray[np.int64] | None = None  # (B,), 0 if B follows A, 1 if random
     places: NDArray[np.int64] | None = None  # pass index and row index of each row, (2, B)
@@ -112,7 +112,7 @@ class FlatRows:
         # input_ids, token_type_ids, and labels if tokens have any; all with the same lengths
         self.tokens = tokens
         self._lengths, self._per_row = tokens["input_ids"].lengths, tokens["input_ids"].per_row
-        self._labels = labels  # (rows,), or (rows, 2) for positions of answers
+        self._labels = labels  # (rows,), or (rows, K) for K numbers of a row
 
     @classmethod
     def read(cls, dataset: datasets.Dataset) -> "FlatRows | None":
@@ -341,7 +341,7 @@ def _has_plain_labels(dataset: datasets.Dataset) -> bool:
 
 
 def _read_labels(column: pa.ChunkedArray) -> NDArray[Any]:
-    """Read a number for every row, (rows,), or the positions of an answer, (rows, 2)."""
+    """Read a number for every row, (rows,), or K of them, (rows, K)."""
     if not pa.types.is_fixed_size_list(column.type):
         return column.to_numpy()
     flat = [chunk.flatten().to_numpy() for chunk in column.chunks]

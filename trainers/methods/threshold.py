@@ -1,4 +1,4 @@
-"""Decision thresholds that the loss does not train: fitted to training rows."""
+"""Decision thresholds that the loss does not train: fitted to rows."""
 
 import logging
 from typing import Any
@@ -16,9 +16,9 @@ THRESHOLD_ROWS = 2000
 
 
 class ThresholdFitting(Method):
-    """Fit the decision threshold of the paraphrase tasks whose loss does not train one.
+    """Fit the decision thresholds of the tasks whose loss does not train them.
 
-    The threshold is fitted before each evaluation during training, and to the final weights. The
+    They are fitted before each evaluation during training, and to the final weights. The
     trainer always has this method, at the end of its list.
     """
 
@@ -42,10 +42,14 @@ class ThresholdFitting(Method):
             self.trainer.is_in_train = False
 
     def fit(self, task: str) -> None:
-        """Choose the cosine above which a pair counts as a paraphrase."""
+        """Choose the thresholds of a task by its training rows, or those that its type asks for."""
         trainer = self.trainer
-        rows: Any = spread(trainer.tasks[task].train, THRESHOLD_ROWS)
+        data = trainer.tasks[task]
+        rows: Any = spread(data.train, THRESHOLD_ROWS)
+        if trainer.problems[task].fits_held_out and data.evaluation is not None:
+            rows = data.evaluation
         model = trainer.accelerator.unwrap_model(trainer.model)
         logits, labels = trainer.predict_task(task, rows), np.asarray(rows["labels"])
-        threshold = model.fit_threshold(task, logits, labels)
-        logger.info("%s: decision threshold %.3f", task, threshold)
+        thresholds = np.atleast_1d(model.fit_threshold(task, logits, labels))
+        described = ", ".join(f"{threshold:.3f}" for threshold in thresholds)
+        logger.info("%s: decision threshold %s", task, described)

@@ -86,10 +86,10 @@ class LabelledProblem(Problem[Predicted]):
         labels = np.asarray(columns["labels"][:], dtype=float)
         fits = (labels >= low) & (labels <= high) | (labels == -100)
         if not fits.all():
-            row = int(np.flatnonzero(~fits)[0])
+            place = tuple(np.argwhere(~fits)[0].tolist())
             raise ValueError(
-                f"{where}, row {row}: the label {labels[row]:g} is out of range; allowed are "
-                f"{low:g} to {high:g}, and -100 for none"
+                f"{where}, row {place[0]}: the label {labels[place]:g} is out of range; allowed "
+                f"are {low:g} to {high:g}, and -100 for none"
             )
 
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
@@ -107,6 +107,11 @@ class LabelledProblem(Problem[Predicted]):
         predictions = np.asarray((decode or self.decide)(values))
         return Predicted(values, predictions, None if labels is None else np.asarray(labels))
 
+    @property
+    def metric_feature(self) -> Any:
+        """Type of a prediction and a label."""
+        return datasets.Value(np.dtype(self.dtype).name)
+
     def make_metric(self) -> Any:
         """Create the metrics as a module of the ``evaluate`` library, which computes them here.
 
@@ -121,7 +126,7 @@ class LabelledProblem(Problem[Predicted]):
         random.setstate(state)
         metrics: Any = self.reported
         dtype: Any = self.dtype
-        value = datasets.Value(np.dtype(dtype).name)
+        value = self.metric_feature
         info = evaluate.MetricInfo(
             description=f"Metrics of {self.problem_type} tasks.",
             citation="",

@@ -76,6 +76,8 @@ class Problem(ABC, Generic[Outputs]):
     joins_rows: ClassVar[bool] = False
     # Outputs of two passes can be compared, which R-Drop and SMART do.
     is_comparable: ClassVar[bool] = False
+    # Decision thresholds are fitted to held-out rows instead of training rows.
+    fits_held_out: ClassVar[bool] = False
     # Parts of the loss that are logged, and their names in the outputs of the model.
     part_losses: ClassVar[Mapping[str, str]] = {}
     # https://huggingface.co/tasks: of the results, and of a model that has no other problem type
