@@ -97,7 +97,7 @@ def predict(model: Any, args: argparse.Namespace, texts: Iterator[str]) -> Itera
     found = model.predict_stream(task, rows, show_progress=show_progress(args))
     for prediction, row in zip(found, shown, strict=True):
         columns = {"text1": row[0], "text2": row[1]} if pairs else {"text": row}
-        yield prediction | columns
+        yield (prediction if isinstance(prediction, dict) else {"labels": prediction}) | columns
 
 
 def show_progress(args: argparse.Namespace) -> bool | None:

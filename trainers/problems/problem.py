@@ -270,6 +270,11 @@ class Problem(ABC, Generic[Outputs]):
         return {"Loss": {"training": f"loss_{self.task}", "held out": f"eval_{self.task}_loss"}}
 
     @property
+    def caution(self) -> str:
+        """What a reader of the results has to know, for page and model card; may be empty."""
+        return ""
+
+    @property
     def card_example(self) -> str | None:
         """Rows to predict, as Python code for the model card; None if there is no ``predict``."""
         if self.head.get("pair_encoding"):
