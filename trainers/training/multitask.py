@@ -263,7 +263,7 @@ class MultiTaskTrainer(Trainer):
         if not isinstance(given, Mapping) or not set(given) <= set(self.tasks):
             known = ", ".join(self.tasks)
             raise ValueError(
-                f"evaluate() needs a mapping from task to dataset; known tasks: {known}"
+                f"evaluate() needs a mapping from task to rows; known tasks: {known}"
             )
         metrics: dict[str, float] = {}
         with ExitStack() as stack:
