@@ -117,10 +117,7 @@ def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase)
 
 
 def keep_pooler(model: Any, path: str) -> None:
-    """Keep the pooler of the checkpoint, if it has one, where the objective does not use it.
-
-    It is frozen and saved again, since many tasks use it when the model is fine-tuned.
-    """
+    """Keep the checkpoint's pooler, frozen, for fine-tuning if the objective does not use it."""
     if model.bert.pooler is not None:
         return
     verbosity = logging.get_verbosity()

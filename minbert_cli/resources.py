@@ -1,7 +1,4 @@
-"""Files the programs need beside their code: recipes, the model card's template, the Space.
-
-A clone has them at its top level; an installed wheel carries them inside this package.
-"""
+"""Recipes, card template and Space: at the top of a clone, inside this package in a wheel."""
 
 import difflib
 from collections.abc import Sequence

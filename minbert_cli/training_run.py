@@ -77,10 +77,7 @@ def report_training(
     rows: Mapping[str, Mapping[str, Any]],
     *evidence: Any,
 ) -> dict[tuple[str, str], Any] | None:
-    """Evaluate the trained model; write results, model card and report; print the tables.
-
-    Returns the outputs of `evaluate_run`; None on all processes but the first.
-    """
+    """Evaluate the model, write and print results; return None on all but the first process."""
     results, outputs = evaluate_run(trainer, rows)
     if not trainer.is_world_process_zero():
         return None

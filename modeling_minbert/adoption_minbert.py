@@ -52,10 +52,7 @@ class MinBertAdoptedHead:
 def find_config(
     path: str | os.PathLike[str], task: str | None, kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
-    """Return a copy of the configuration, and the keyword arguments that it did not use.
-
-    The configuration is None for a checkpoint without tasks, unless a task is named.
-    """
+    """Return a copy of the configuration, None without tasks or `task`, and unused keywords."""
     config = kwargs.get("config")
     # an Auto class that trusts remote code has a copy of MinBertConfig, which is another class
     if isinstance(config, PreTrainedConfig):
@@ -72,10 +69,7 @@ def find_config(
 
 
 def choose_task(config: Any, task: str | None, model_class: str) -> str | None:
-    """Return the name of the task whose head a model takes.
-
-    It is None if no task fits, or if the caller passed other labels.
-    """
+    """Return the task whose head a model takes; None if none fits or labels were passed."""
     tasks = {name: config.task(name) for name in sorted(config.tasks or {})}
     names = [name for name, each in tasks.items() if each.single_task_model == model_class]
     if task is None:

@@ -1,9 +1,7 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Answers to questions about texts of any length, which are split into windows.
+"""Answers to questions about texts of any length, in W windows of L tokens.
 
 Source: Devlin et al. 2019, sections 4.2 and 4.3, and `run_squad.py` of google-research/bert.
-
-Shapes: W windows, L tokens of a window.
 """
 
 import math
@@ -81,11 +79,8 @@ def cut_windows(length: int, room: int, doc_stride: int) -> list[Span]:
 
 
 def share_tokens(windows: Sequence[Span]) -> list[Span]:
-    """Assign every token to the window in which it has most context, the first of equals.
-
-    The context is `min(left, right) + 0.01 * length of the window`. Both terms change in steps of
-    one, so comparing neighboring windows is enough.
-    """
+    """Assign each token to the first window with the highest `min(left, right) + 0.01 * length`."""
+    # Both terms change in steps of one, so comparing neighboring windows is enough.
     cuts = [0]
     for left, right in pairwise(windows):
         better = (t for t in range(right[0], left[1]) if _context(t, right) > _context(t, left))
@@ -179,10 +174,8 @@ def find_best(
 ) -> list[dict[str, Any]]:
     """Return the best answers to one question, best first, given `keep_scores` of its windows.
 
-    Each has `answer`, `start` and `end` (characters of the text) and `score`, its probability: exp
-    of the sum of its logits over the sum of that of all starts and ends in all windows (Clark and
-    Gardner 2018, section 3.2). An empty answer has 0 as `start` and `end`, and comes first if the
-    threshold says so. If no span can be an answer, the only one is empty and scores 0.
+    `start` and `end` are characters of the text, 0 for no answer; `score` is the probability among
+    all spans of all windows (Clark and Gardner 2018, section 3.2), 0 if no span can be an answer.
     """
     kept = scores.double().unflatten(1, (2, 2 + 2 * PLACES))  # (W, 2, 42)
     total = float(kept[:, :, 0].logsumexp(dim=0).sum())

@@ -72,11 +72,7 @@ class Plan(NamedTuple):
 
 
 def plan_buckets(sequences: MinBertSequences, heads: int, select: Tensor | None = None) -> Plan:
-    """Group the sequences into buckets; `select`, (M,), ascending, are the queries, None for all.
-
-    At most a fifth of the cells of a bucket are padding, except for sequences of a few tokens, for
-    which `BUCKET_SLACK` groups more lengths together.
-    """
+    """Group sequences of similar length into buckets; `select`, (M,), are the queries, sorted."""
     offsets = sequences.offsets.tolist()
     lengths = _differences(offsets)
     starts = offsets
@@ -168,10 +164,7 @@ def _index(cells: list[tuple[Tensor, list[int]]], counts: Sequence[int], rows: i
 
 
 class _BucketAttention(torch.autograd.Function):
-    """Attention with dropout by plain products (Vaswani et al. 2017, section 3.2.1).
-
-    Saves only the weights of each bucket; the sign bit of a weight is set where it is dropped.
-    """
+    """Attention with dropout, which sets the sign bit of weights (Vaswani et al. 2017, 3.2.1)."""
 
     @staticmethod
     def forward(
@@ -290,11 +283,8 @@ def _attend_cpu(
 def _attend_cuda(
     query: Tensor, key: Tensor, value: Tensor, dropout: float, offsets: Sequence[Any]
 ) -> Tensor:
-    """Attend with the variable-length kernels of torch, (M, H, d) and (T, H, d) -> (M, H, d).
-
-    The public function has no dropout and supports half precision only, on Ampere or newer. The
-    operators below it are private, but take the same positional arguments in torch 2.11 to 2.13.
-    """
+    """Attend with the variable-length kernels of torch, (M, H, d) and (T, H, d) -> (M, H, d)."""
+    # The public function has no dropout; private ones have equal arguments in torch 2.11 to 2.13.
     # flash kernels need Ampere or newer
     if query.dtype == torch.float32 or torch.cuda.get_device_capability(query.device) < (8, 0):
         batch = (states.unsqueeze(0) for states in (query, key, value))

@@ -19,10 +19,7 @@ from transformers.utils.import_utils import is_tracing
 
 
 def is_followed(tensor: Any) -> bool:
-    """Return whether torch traces or transforms the program (compile, export, `torch.func`).
-
-    Then nothing may depend on the values of a tensor or have a backward of its own.
-    """
+    """Return whether torch traces or transforms the program, so that no value may be read."""
     return is_tracing(tensor) or torch._C._are_functorch_transforms_active()
 
 
@@ -32,11 +29,8 @@ VALUES = 2**16
 
 
 def draw(shape: torch.Size, p: float) -> tuple[Tensor, float]:
-    """Draw int16 noise for dropout, and its threshold: what is above it is kept.
-
-    `torch.bernoulli` draws numbers one by one on one core; here a 64-bit integer of torch's default
-    CPU generator gives four.
-    """
+    """Draw int16 noise for dropout, and its threshold: what is above it is kept."""
+    # Four numbers of each 64-bit integer: `torch.bernoulli` draws one by one on one core.
     count = shape.numel()
     words = torch.empty(-(-count // LANES), dtype=torch.int64)
     lanes = words.random_(-(2**63), None).view(torch.int16)[:count]
@@ -98,9 +92,7 @@ class Buffers:
 def reuse_gradient(weight: nn.Parameter) -> None:
     """Let backward passes write the gradient of the word embedding, (V, D), into one buffer.
 
-    The gradient then appears in `weight.grad` only: `torch.autograd.grad` finds none, hooks on it
-    do not run, and the gradient of the previous step is overwritten. This suits a training loop of
-    one process that reads nothing but `weight.grad`.
+    It is in `weight.grad` only, overwritten at every step: not in `torch.autograd.grad` or hooks.
     """
     weight.buffers = Buffers(weight)  # type: ignore[attr-defined]
 
@@ -159,11 +151,7 @@ def _is_plain(module: nn.Module, kind: type) -> bool:
 
 
 class _VocabularyLoss(torch.autograd.Function):
-    """Summed cross-entropy of a softmax over the vocabulary that holds one (M, V) matrix in all.
-
-    It contains scores, then probabilities; the gradient of the scores is p - 1 at the label and p
-    elsewhere, so the backward pass needs nothing but p.
-    """
+    """Summed cross-entropy over the vocabulary; one (M, V) matrix of scores, then probabilities."""
 
     @staticmethod
     def forward(

@@ -1,8 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Vectors of sentences: `encode`, and saving for sentence-transformers.
-
-Shapes: N sequences, L tokens of a sequence, D hidden size.
-"""
+"""Vectors of N sentences, (N, D): `encode`, and saving for sentence-transformers."""
 
 import copy
 import json

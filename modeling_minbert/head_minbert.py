@@ -107,11 +107,7 @@ def text_keys(batch: TaskBatch) -> Tensor | None:
 
 
 def sequence_keys(ids: Tensor, mask: Tensor | None, offsets: Tensor | None) -> Tensor:
-    """Hash the ids of each sequence, (N, L), or (1, T) of a packed batch with `offsets`, to (N,).
-
-    Padded and packed batches give the same numbers; different sequences collide with a probability
-    of about 2 ** -64.
-    """
+    """Hash the ids of sequences, (N, L) or packed (1, T) with `offsets`, to 64 bits, (N,)."""
     if offsets is not None:
         tokens = torch.arange(ids.shape[1], device=ids.device)
         starts = offsets[:-1].long()

@@ -119,10 +119,7 @@ def tokenize(
     max_length: int,
     truncation: str = "head",
 ) -> list[Encoded]:
-    """Tokenize rows of equally many sentences without padding, truncated to `max_length` tokens.
-
-    `separate` makes each sentence a sequence of its own.
-    """
+    """Tokenize rows, truncated but not padded; `separate` makes each sentence a sequence."""
     # A tokenizer takes pairs as two columns.
     texts = [list(chain.from_iterable(rows))] if separate else [list(x) for x in zip(*rows)]  # noqa: B905 - checked
     whole = truncation != "head"  # a tokenizer cannot truncate the middle
@@ -193,10 +190,8 @@ def pad(rows: Sequence[Encoded], padding: int) -> dict[str, Any]:
 
 
 def split_batches(rows: Sequence[Encoded], max_tokens: int, *, packed: bool) -> Iterator[list[int]]:
-    """Split rows into batches of indices, the longest first, so that too large a batch fails early.
-
-    A batch has at most `max_tokens` tokens, counting padding unless `packed`, or a single row.
-    """
+    """Split rows into batches of at most `max_tokens`, counting padding unless `packed`."""
+    # The longest first, so that too large a batch fails early.
     batch: list[int] = []
     used = longest = 0
     for index in sorted(range(len(rows)), key=lambda index: -rows[index].tokens):
@@ -222,11 +217,7 @@ def stream(
     max_tokens: int | None,
     show_progress: bool | None,
 ) -> Iterator[Tensor]:
-    """Compute numbers for rows, window by window, without dropout or gradients.
-
-    `encode` tokenizes rows, `compute` maps a batch to (rows, K). The result is (n, K) in float32 on
-    the CPU for each window of rows, in their order; rows are read as far as results are consumed.
-    """
+    """Yield (n, K) in float32 on the CPU for windows of rows; `compute` maps a batch to (B, K)."""
     tokens = choose_tokens(model, max_tokens)
 
     def run() -> Iterator[Tensor]:

@@ -26,12 +26,9 @@ def multiple_negatives_ranking(
 ) -> Tensor:
     """Compute the cross-entropy of choosing each anchor's positive among all candidates, by cosine.
 
-    Anchors are (B, D); candidates, (C, D), begin with their positives. `symmetric` averages this
-    and the other direction, in which the positive chooses among the anchors. The masks (B,) and
-    (C,) tell which anchors have a positive and which candidates count. With the hashes of both
-    texts as `keys`, (B,) and (C,), a candidate with the text of the anchor, or of one of its
-    positives in any row, is not a negative. Source: Henderson et al. 2017; van den Oord et al.
-    2018, section 2.3.
+    Anchors are (B, D); candidates, (C, D), begin with their positives; the masks tell which count.
+    With hashes as `keys`, (B,) and (C,), texts equal to an anchor or a positive of it are kept out.
+    `symmetric` averages both directions. Source: Henderson et al. 2017; van den Oord et al. 2018.
     """
     count = len(anchors)
     is_anchor = anchors.new_ones(count, dtype=torch.bool) if is_anchor is None else is_anchor
@@ -54,10 +51,7 @@ def multiple_negatives_ranking(
 
 
 def _related(queries: Tensor, targets: Tensor, candidates: Tensor, is_anchor: Tensor) -> Tensor:
-    """Return which candidates are not negatives of a query, (B, C), by the hashes of texts.
-
-    They equal it, its target, or the target of another query that equals it.
-    """
+    """Return which candidates equal a query, its target, or that of an equal query, (B, C)."""
     equal = (candidates == queries[:, None]) | (candidates == targets[:, None])
     shared = (queries == queries[:, None]) & is_anchor
     count = shared.float() @ (candidates == targets[:, None]).float()
@@ -72,10 +66,7 @@ def count_processes() -> int:
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # the number of rows is dynamic
 def gather_rows(rows: Tensor) -> Tensor:
-    """Concatenate the rows of all processes, whose numbers may differ, (B, ...) -> (sum of B, ...).
-
-    Only the rows of this process keep their gradient.
-    """
+    """Concatenate rows, (B, ...), of all processes; only the own ones keep their gradient."""
     own = rows.new_tensor([len(rows)], dtype=torch.int64)
     sizes = [torch.zeros_like(own) for _ in range(count_processes())]
     distributed.all_gather(sizes, own)
@@ -99,9 +90,7 @@ def _rank(scores: Tensor, ignored: Tensor) -> Tensor:
 def cosent(cosines: Tensor, labels: Tensor, *, scale: float) -> Tensor:
     """Compute `log(1 + sum exp(scale * (s_j - s_i)))` over all i, j with `y_i > y_j`.
 
-    Cosines are (B,); labels (B,), -100 for rows that do not count. It is 0 if all labels are equal.
-
-    Source: Su 2022, https://kexue.fm/archives/8847
+    Cosines and labels, -100 for none, are (B,). Source: Su 2022, https://kexue.fm/archives/8847
     """
     scores = scale * cosines.float()
     real = labels != -100
@@ -111,10 +100,7 @@ def cosent(cosines: Tensor, labels: Tensor, *, scale: float) -> Tensor:
 
 
 def symmetric_kl(logits: Tensor, other: Tensor) -> Tensor:
-    """Compute `KL(P || Q) + KL(Q || P)` of each row of logits, (B, K) -> (B,).
-
-    A single logit is that of a probability, against its complement.
-    """
+    """Compute `KL(P || Q) + KL(Q || P)` of logits, (B, K) -> (B,); one logit is a probability's."""
     logits, other = logits.float(), other.float()
     if logits.shape[-1] == 1:
         return ((logits.sigmoid() - other.sigmoid()) * (logits - other)).squeeze(-1)
@@ -196,11 +182,8 @@ class CrossEntropy(MinBertLoss):
     reads = "logits"
 
     def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
-        """Divide the weighted sum by the number of labeled rows.
-
-        Dividing by their weights would cancel these in a batch of one row; this way the loss does
-        not depend on how rows are split into batches and processes.
-        """
+        """Divide the weighted sum by the number of labeled rows, not by their weights."""
+        # These would cancel in a batch of one row, and the loss would depend on the batches.
         labels = head.class_ids(inputs.labels)
         # casting the whole model to half precision casts the class weights, too
         weight = None if head.class_weights is None else head.class_weights.float()
@@ -287,11 +270,7 @@ class MultipleNegativesRanking(InBatchLoss):
     options = ("symmetric", "positive_score")
 
     def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
-        """Compare every first sentence with the other sentences of the batch.
-
-        The second sentence of a negative pair is a candidate, too: a hard negative if its first
-        sentence also occurs in another row.
-        """
+        """Compare each first sentence with all others, those of negative pairs included."""
         vectors, _, labels, keys = inputs
         return multiple_negatives_ranking(
             vectors[:, 0],

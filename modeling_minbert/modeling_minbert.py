@@ -137,11 +137,7 @@ def eager_attention_forward(
     dropout: float = 0.0,
     **_: Any,
 ) -> tuple[Tensor, Tensor]:
-    """Attend by plain matrix products (Vaswani et al. 2017, section 3.2.1).
-
-    Query, key and value are (B, H, L, d); the result is context (B, L, H, d) and weights (B, H, L,
-    L).
-    """
+    """Attend (Vaswani et al. 2017, section 3.2.1): (B, H, L, d) -> (B, L, H, d), (B, H, L, L)."""
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
     if attention_mask is not None:
         scores = scores + attention_mask

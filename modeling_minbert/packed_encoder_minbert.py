@@ -1,9 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""The encoder on real tokens only: which batches it computes this way, and how.
-
-Shapes: B rows, L columns, N sequences, T real tokens of all of them, M tokens whose state is read,
-D hidden size.
-"""
+"""The encoder on the T real tokens of (B, L), in N sequences, M tokens read; D hidden size."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,9 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Sequences without padding: their offsets, their tokens, and the pooling of their states.
-
-Shapes: B rows and L columns of a padded batch, N sequences, T real tokens of all of them, D hidden
-size.
-"""
+"""Sequences without padding: N, of T tokens in all, from B rows and L columns; D hidden size."""
 
 from typing import Any, Literal
 
@@ -39,10 +35,7 @@ def any_at_padding(chosen: Tensor, mask: Any) -> bool:
 def read_labeled(
     model: Any, labels: Tensor | None, mask: Tensor | None, kwargs: dict[str, Any]
 ) -> Read:
-    """Return the labeled tokens, (B, L); None or `padded` for all if others are scored, too.
-
-    A packed batch may name them as `label_positions`, (M,), which are removed from `kwargs`.
-    """
+    """Return the labeled tokens, (B, L) or (M,); None or `padded` for all if others are scored."""
     positions: Tensor | None = kwargs.pop("label_positions", None)
     packed = kwargs.get("cu_seq_lens_q") is not None
     if positions is not None and not packed:
@@ -78,11 +71,7 @@ class MinBertSequences:
     def from_mask(
         cls, mask: Tensor | None, shape: tuple[int, int], device: torch.device
     ) -> "MinBertSequences | None":
-        """Find the real tokens of a padded batch by its mask, (B, L); None if all are real.
-
-        Return None if a sequence does not begin with a real token: "the first token" would be
-        another one than in the padded batch.
-        """
+        """Find real tokens by a mask, (B, L); None if all are, or a first token is padding."""
         batch, length = shape
         if mask is not None:
             real = mask != 0
@@ -103,11 +92,8 @@ class MinBertSequences:
     def from_offsets(
         cls, offsets: Tensor, max_length: int | None, shape: tuple[int, int]
     ) -> "MinBertSequences":
-        """Check and take a packed batch; `max_length` may be None on the CPU.
-
-        The values of the offsets are checked on the CPU only; elsewhere that would synchronize the
-        device.
-        """
+        """Check and take a packed batch; `max_length` may be None on the CPU."""
+        # Checking the values elsewhere would synchronize the device.
         if shape[0] != 1 or offsets.dim() != 1:
             raise ValueError(
                 "a packed batch is (1, T) tokens with cu_seq_lens_q of (N + 1,), got "
@@ -156,10 +142,7 @@ class MinBertSequences:
         position_ids: Tensor | None,
         inputs_embeds: Tensor | None,
     ) -> tuple[Tensor | None, ...]:
-        """Take the real tokens of the inputs of the embeddings, each (B, L) -> (1, T).
-
-        The default position of a token is its column in the padded batch.
-        """
+        """Take the real tokens of inputs, (B, L) -> (1, T); positions default to columns."""
         batch: list[Tensor | None] = []
         for given in (input_ids, token_type_ids, position_ids, inputs_embeds):
             # (1, L) holds for all rows
@@ -232,11 +215,8 @@ Pooling = Literal["cls", "pooler", "mean", "max"]
 
 
 def pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
-    """Pool padded states, (N, L, D) -> (N, D), by `cls`, `mean` or `max`; special tokens count.
-
-    `mask` is 0 for padding, (N, L). A sequence without a real token gives zeros under `mean`, and
-    the lowest number of the dtype under `max`. Source: Reimers and Gurevych 2019, section 3.
-    """
+    """Pool states, (N, L, D) -> (N, D); `mask` is 0 for padding, (N, L); special tokens count."""
+    # Source: Reimers and Gurevych 2019, section 3.
     if pooling == "cls":
         return hidden[:, 0]
     if mask is None:

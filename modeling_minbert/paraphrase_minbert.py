@@ -75,10 +75,7 @@ class ParaphraseHead(PooledHead):
 
     @property
     def threshold(self) -> float:
-        """The decision threshold.
-
-        In training, a fitted one keeps its initial value: evaluation must not change a step.
-        """
+        """The threshold; in training, a fitted one stays: evaluation must not change a step."""
         chosen = self.task.threshold
         return (
             0.5 if chosen is None or (self.training and self.task.needs_threshold_fit) else chosen
@@ -106,10 +103,7 @@ class ParaphraseHead(PooledHead):
 
 
 def best_threshold(values: Tensor, is_above: Tensor) -> float:
-    """Return the cosine that separates most pairs correctly, given which belong above it, (N,).
-
-    It is the midpoint between two neighboring cosines; the lowest of equally good ones.
-    """
+    """Return the lowest of the midpoints that separate most cosines, (N,), correctly."""
     ordered, order = values.clamp(-1, 1).sort()
     above = is_above[order].long()
     # correct if the first n lie below: those of them that belong there, and the others above

@@ -1,8 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""The shared part of tasks whose head scores one vector per sequence.
-
-Shapes: B rows, S sequences of a row, N = B * S sequences, D hidden size, K logits of a row.
-"""
+"""Tasks with one vector, (D,), per sequence: B rows of S, N = B * S sequences, K logits a row."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,8 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Pre-training: its heads, their losses, and its tasks (Devlin et al. 2019, section 3.1).
-
-Shapes: B rows, L tokens of a row, M tokens whose state is read, D hidden size, V vocabulary.
-"""
+"""Pre-training (Devlin et al. 2019, 3.1): B rows, L tokens, M read, D hidden size, V vocabulary."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -48,11 +45,7 @@ class MinBertLMHead(nn.Module):
     def predict(
         self, hidden: Tensor, read: Read, labels: Tensor | None, num_items: Any = None
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Return scores, (B, L, V) or (M, V), and the loss of the labeled tokens.
-
-        In training there are no scores if only labeled tokens were read. `num_items` divides the
-        summed loss; None for the number of labels.
-        """
+        """Return scores, (B, L, V) or (M, V), and the summed loss divided by `num_items`."""
         chosen = isinstance(read, Tensor)
         scores = None if chosen and self.training else self(hidden)
         if labels is None:
@@ -109,9 +102,8 @@ def score_pretraining(
 ) -> MinBertForPreTrainingOutput:
     """Compute one or both heads of pre-training from the output of the encoder.
 
-    Labels are (B, L), (1, T) of a packed batch; `number` divides their summed loss, None for their
-    number. Next-sentence labels (B,) are 0 where the second segment follows the first, 1 where it
-    is random, -100 for rows that only fill the batch.
+    Labels are (B, L) or (1, T), `number` divides their loss; next-sentence labels, (B,), are 0 for
+    a second segment that follows, 1 for a random one, -100 for rows that only fill the batch.
     """
     scores = relation = mlm_loss = nsp_loss = None
     if masked_lm:

@@ -1,8 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Question answering: which tokens of a text answer a question.
-
-Shapes: B rows, L tokens of a row, T tokens of a packed batch, N sequences, D hidden size.
-"""
+"""Question answering: B rows of L tokens, T in a packed batch of N sequences; D hidden size."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -135,10 +132,8 @@ def find_answers(
 ) -> QuestionAnsweringModelOutput:
     """Score every token as the first and the last one of an answer, and compute the mean loss.
 
-    Logits are (B, L); for a packed batch L is `max_length_q`, and rows are padded with the lowest
-    number. Positions, (B,), beyond the sequence and at -100 are ignored; as in BERT, other negative
-    ones mean the first token. The loss is over all columns of a padded batch, as BERT's is, and
-    over the real tokens of a packed one.
+    Logits are (B, L), padded with the lowest number if packed. Positions, (B,), beyond the sequence
+    and at -100 are ignored; as in BERT, other negative ones mean the first token.
     """
     logits = score(outputs.last_hidden_state)
     if outputs.sequences is not None:

@@ -46,10 +46,7 @@ def split_words(row: Any, number: int, task: str) -> Words:
 
 
 def cut_windows(sizes: Sequence[int], room: int) -> list[tuple[int, int, int, int]]:
-    """Split words of `sizes` tokens, at most `room` each, into windows of at most `room` tokens.
-
-    Each window is the range of words that is encoded, and the range that is tagged there.
-    """
+    """Split words of `sizes` tokens into windows of at most `room`: ranges encoded and tagged."""
     ends = [0, *accumulate(sizes)]
     if ends[-1] <= room:
         return [(0, len(sizes), 0, len(sizes))] if sizes else []
@@ -95,12 +92,7 @@ def predict_tags(
     max_tokens: int | None,
     show_progress: bool | None,
 ) -> Iterator[dict[str, Any]]:
-    """Tag the words of texts, or of lists of words.
-
-    Yields:
-        For each row its `words`, `tags`, `scores` (probabilities of the tags) and, if these mark
-        spans, `entities`; see `find_entities`.
-    """
+    """Yield `words`, `tags`, `scores` and, for spans, `entities` of texts or lists of words."""
     names = model.config.task(task).labels
     tokens = choose_tokens(model, max_tokens)
     number = 0

@@ -32,11 +32,7 @@ TASKS: dict[str, type[MinBertTask]] = {
 
 
 def parse_task(name: str, values: Mapping[str, Any]) -> MinBertTask:
-    """Build a task from its fields.
-
-    Raises:
-        ValueError: If the name, a key or a value is invalid; the message names the task.
-    """
+    """Build a task from its fields; the message of a ValueError names it."""
     # nn.ModuleDict, which holds the heads, rejects the names of its attributes ("keys", "train").
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name) or hasattr(nn.ModuleDict(), name):
         raise ValueError(

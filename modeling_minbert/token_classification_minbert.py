@@ -1,8 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Token classification: a label for every token.
-
-Shapes: B rows, L tokens of a row, T tokens of a packed batch, D hidden size, K logits of a token.
-"""
+"""Token classification: B rows of L tokens, T of a packed batch; D hidden size, K logits."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -97,11 +94,7 @@ def read_tokens(labels: Tensor | None, mask: Tensor | None) -> Read:
 def label_tokens(
     outputs: Any, score: Callable[[Tensor], Tensor], labels: Tensor | None, number: Any = None
 ) -> TokenClassifierOutput:
-    """Score every token, (B, L, K), (1, T, K) of a packed batch, and compute the mean loss.
-
-    Labels are ids of the tags, (B, L) or (1, T), -100 for none; `number` divides the summed loss,
-    None for the number of labels.
-    """
+    """Score tokens, (B, L, K) or (1, T, K); the mean loss is over `number` or all labels."""
     logits = score(outputs.last_hidden_state)
     if outputs.sequences is not None:
         logits = outputs.sequences.pad(logits)

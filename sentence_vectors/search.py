@@ -76,10 +76,8 @@ def _search_block(asked: Tensor, known: Tensor, top_k: int, size: int) -> Hits:
 
 
 def _take_top(scores: Tensor, top_k: int) -> Hits:
-    """Return the highest scores of every row, (Q, n) -> (Q, K); ties by index.
-
-    Among scores equal to the lowest one kept, `topk` chooses arbitrarily.
-    """
+    """Return the highest scores of every row, (Q, n) -> (Q, K); ties by index."""
+    # Among scores equal to the lowest one kept, `topk` chooses arbitrarily.
     values, places = scores.topk(top_k, dim=1)
     reach = scores >= values[:, -1:]
     for row in (reach.sum(dim=1) > top_k).nonzero().flatten().tolist():

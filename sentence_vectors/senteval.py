@@ -77,11 +77,7 @@ SOURCES: dict[str, _Source] = {
 
 
 def missing_files(name: str, folder: Path) -> list[str]:
-    """Return the files of a task that a folder lacks.
-
-    Raises:
-        ValueError: If the task is unknown.
-    """
+    """Return the files of a task that a folder lacks; ValueError if the task is unknown."""
     if name not in SOURCES:
         raise ValueError(f"unknown task {name!r}; known tasks: {', '.join(SOURCES)}")
     names = [file for files in SOURCES[name].files.values() for file in files]

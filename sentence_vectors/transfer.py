@@ -42,16 +42,10 @@ class Score:
 def evaluate_transfer(
     task: TransferTask, embed: Embedder, *, folds: int = 10, jobs: int = 1
 ) -> Score:
-    """Measure a classifier on vectors.
+    """Measure a classifier on vectors; a pair is the vector (|u - v|, u * v).
 
-    Without official splits, nested stratified cross-validation chooses C; with a training split
-    only, cross-validation on it; else the development rows. A pair is the vector (|u - v|, u * v).
-
-    Args:
-        task: The task.
-        embed: Returns the vectors; each sentence is embedded once.
-        folds: Number of folds.
-        jobs: Parallel processes; -1 for all cores.
+    C is chosen by nested cross-validation without official splits, by cross-validation with a
+    training split only, else on the development rows. `jobs` is -1 for all cores.
     """
     features = _make_features(task, embed)
     labels = {split: np.asarray(found) for split, found in task.labels.items()}
@@ -73,10 +67,7 @@ def evaluate_transfer(
 def evaluate_similarity(
     pairs: Sequence[tuple[str, str]], scores: Sequence[float], embed: Embedder
 ) -> dict[str, float]:
-    """Correlate cosines with human judgments, without training; in percent, 0 if one is constant.
-
-    Source: Reimers and Gurevych 2019, section 4.1.
-    """
+    """Correlate cosines with judgments, in percent (Reimers and Gurevych 2019, section 4.1)."""
     first = unit_vectors(embed([pair[0] for pair in pairs]))
     second = unit_vectors(embed([pair[1] for pair in pairs]))
     cosines = (first * second).sum(dim=1).double().cpu().numpy()

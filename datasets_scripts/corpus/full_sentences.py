@@ -1,7 +1,4 @@
-"""Pack whole sentences into rows, across documents or within them.
-
-Source: Liu et al. 2019 (RoBERTa), section 4.2: FULL-SENTENCES and DOC-SENTENCES.
-"""
+"""Pack sentences into rows (RoBERTa, Liu et al. 2019, section 4.2: FULL- and DOC-SENTENCES)."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,11 +13,9 @@ from .tokenized import TokenizedDocuments
 def pack_sentences(
     lengths: Callable[[int], Any], order: Iterable[int], *, max_tokens: int, is_across: bool
 ) -> Iterator[list[Piece]]:
-    """Fill rows with consecutive sentences, of at most ``max_tokens`` with [SEP] between documents.
+    """Fill rows of at most ``max_tokens`` with consecutive sentences, [SEP] between documents.
 
-    A sentence that does not fit starts a new row; one that is longer than a row is split into
-    pieces of the length of a row, and a rest. With ``is_across`` a row may continue with the next
-    document.
+    Longer sentences are cut; with ``is_across`` a row may continue with the next document.
     """
     row: list[Piece] = []
     room = max_tokens

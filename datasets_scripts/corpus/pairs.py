@@ -39,21 +39,16 @@ class Pair(NamedTuple):
 
 
 class Balance:
-    """Keeps half of all pairs random, although a chunk of one sentence can only have a random B.
-
-    Where both are possible, a random B becomes less probable with the surplus of random pairs so
-    far. Google draws with equal probability, so more than half of its pairs are random.
-    """
+    """Keeps half of all pairs random: the larger their surplus, the rarer a random B."""
 
     def __init__(self) -> None:
         self._surplus = 0  # of random pairs
 
     def chance(self) -> float:
-        """Return the probability that the next B is random, if both are possible."""
+        # Google draws with equal probability, so more than half of its pairs are random.
         return 0.5 - 0.5 * self._surplus / BALANCE_ROWS
 
     def count(self, *, is_random: bool) -> None:
-        """Count a pair."""
         self._surplus += 1 if is_random else -1
 
 
@@ -183,10 +178,7 @@ def _draw_segment(
 def _truncate(
     a_size: int, b_size: int, max_tokens: int, rng: random.Random
 ) -> tuple[int, int, int, int]:
-    """Truncate the longer segment token by token at a random end, B if both are equal.
-
-    Returns the tokens truncated from the front and the back of A, and of B.
-    """
+    """Truncate the longer segment at random ends, B if equal: front and back of A, and of B."""
     sizes, cuts = [a_size, b_size], [0, 0, 0, 0]
     for _ in range(a_size + b_size - max_tokens):
         longer = 0 if sizes[0] > sizes[1] else 1

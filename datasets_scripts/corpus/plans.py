@@ -63,11 +63,7 @@ class Plan(NamedTuple):
 
 
 class PlanFolder:
-    """The plans of the last two requested passes, in a temporary folder.
-
-    The folder belongs to the process that created it, and is removed with the object. A pickled
-    copy, such as that of a worker, reads the same files, and plans again what was removed.
-    """
+    """The plans of the last two passes, in a temporary folder that its process removes."""
 
     def __init__(self, planner: Planner, seed: int) -> None:
         self._planner = planner

@@ -99,11 +99,7 @@ def find_all_sources(
 
 
 def held_out(share: float) -> Iterator[int]:
-    """Draw the numbers of the held-out documents, ascending and endlessly.
-
-    One of every ``1 / share`` consecutive documents is drawn, so that the choice depends only on
-    the number of a document.
-    """
+    """Yield the number of one of every ``1 / share`` consecutive documents, without end."""
     if share == 0:
         return
     rng = random.Random(HELD_OUT_SEED)

@@ -42,10 +42,7 @@ class TokenizedTextConfig(datasets.BuilderConfig):  # type: ignore[misc]
 
 
 class TokenizedText(datasets.ArrowBasedBuilder):  # type: ignore[misc]
-    """One row for each document: its sentences as tokens, or where and why it is invalid.
-
-    ``digest`` is equal for documents that differ only in white space.
-    """
+    """A document's sentences as tokens, or its error; ``digest`` ignores white space."""
 
     BUILDER_CONFIG_CLASS = TokenizedTextConfig
 

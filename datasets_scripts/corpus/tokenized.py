@@ -45,11 +45,7 @@ class _Chunk(NamedTuple):
 
 
 class TokenizedDocuments:
-    """The documents of a split as tokens, without special tokens.
-
-    Only the table of chunks and the numbers of held-out documents are in memory. A pickled copy
-    opens the same files.
-    """
+    """The documents of a split as tokens, read from files, without special tokens."""
 
     def __init__(
         self, parts: Sequence[tuple[datasets.Dataset, Selection]], split: str, empty: int = 0
@@ -156,10 +152,7 @@ def find_equal(dataset: datasets.Dataset, digests: NDArray[np.uint64]) -> Number
 
 
 def fingerprint(dataset: datasets.Dataset) -> str:
-    """Hash the documents of a dataset and the lengths of their sentences, but not their tokens.
-
-    Together with the tokenizer this determines the tokens, in a fraction of the time.
-    """
+    """Hash documents and lengths of sentences; with the tokenizer, they determine the tokens."""
     hashes = [hashlib.blake2b(digest_size=16) for _ in range(3)]
     for chunk in _view_chunks(dataset):
         first, last = chunk.documents[0], chunk.documents[-1]

@@ -16,11 +16,7 @@ Lines = list[list[str]]
 
 
 def read_conll(path: str, columns: Sequence[str]) -> Iterator[Record]:
-    """Read a file sentence by sentence: lists by column, and ``document``, its number.
-
-    Columns are numbers from 0, or from -1 backward from the last. A sentence with a line that has
-    not as many columns as the first line of the file is invalid.
-    """
+    """Read sentences: lists by column, numbered from 0 or back from -1, and ``document``."""
     count = count_columns(path)
     places = {column: _find_column(path, column, count) for column in columns}
     document = 0

@@ -12,10 +12,7 @@ SQUAD_SUFFIXES = (".json", ".jsonl", ".parquet")
 
 
 def read_squad(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
-    """Read a file question by question, including invalid ones.
-
-    The ``line`` of a question of JSON is its number, from 1.
-    """
+    """Read a file question by question, also invalid ones; a ``line`` of JSON is a question."""
     check_file(path, SQUAD_SUFFIXES)
     content = _read_json(path) if find_suffix(path) == ".json" else None
     if content is None:

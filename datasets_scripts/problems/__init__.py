@@ -1,8 +1,4 @@
-"""The formats of rows, one module for each problem type.
-
-``row_format`` (what every type defines), ``sentences`` and ``encoding`` (what types of sentences
-share), ``tag_schemes`` and ``tag_encoding`` (tags), ``windows`` (passages of questions).
-"""
+"""The formats of rows, one module for each problem type, and the encoding they share."""
 
 from .classification import ClassificationFormat
 from .contrastive import ContrastiveFormat

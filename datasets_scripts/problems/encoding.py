@@ -105,11 +105,8 @@ def check_pair_encoding(kind: str, given: str | None, allowed: Sequence[str | No
 
 
 def choose_tokens(special: Sequence[int], max_length: int, head_share: float) -> list[int]:
-    """Choose the tokens of a sequence to keep, including all special ones; returns their positions.
-
-    ``special`` (T,) is 1 for a token that the tokenizer added. The longer of two texts loses tokens
-    first, until both have the same length, as with ``truncation="longest_first"``.
-    """
+    """Choose the tokens to keep, as positions; ``special``, (T,), is 1 for added tokens."""
+    # The longer of two texts loses tokens first, as with ``truncation="longest_first"``.
     places = range(len(special))
     if len(special) <= max_length:
         return list(places)

@@ -1,7 +1,4 @@
-"""Questions that a part of a passage answers, or none.
-
-Source: Rajpurkar et al. 2016 (SQuAD 1.1) and 2018 (SQuAD 2.0, with unanswerable questions).
-"""
+"""Questions about passages (Rajpurkar et al. 2016, SQuAD 1.1, and 2018, SQuAD 2.0)."""
 
 import logging
 from collections.abc import Iterator, Mapping

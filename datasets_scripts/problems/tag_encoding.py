@@ -26,11 +26,8 @@ class Window(NamedTuple):
 
 
 def cut_windows(sizes: Sequence[int], room: int) -> list[Window]:
-    """Split a long sentence into windows of at most ``room`` tokens that overlap by about half.
-
-    Every word is labeled once, in the window with most context on its shorter side (the maximum
-    context rule of Devlin et al. 2019 for answers). ``sizes`` are the tokens of each word.
-    """
+    """Split a sentence, given the tokens of each word, into windows that overlap by about half."""
+    # A word is labeled in the window with most context (Devlin et al. 2019, for answers).
     ends = [0, *accumulate(sizes)]
     if ends[-1] <= room:
         return [Window(0, len(sizes), 0, len(sizes))]

@@ -22,11 +22,7 @@ def is_span_tag(tag: str) -> bool:
 
 
 def find_scheme(path: str, sentences: Iterable[TaggedRecord], declared: str | None) -> str:
-    """Detect the scheme of a file, or check that it has the declared one.
-
-    ``iob`` declares spans that begin as in IOB1 or IOB2, ``plain`` tags of single tokens. The
-    scheme is ``iob2`` without any span, and ``plain`` if no tag but ``O`` looks like part of one.
-    """
+    """Detect the scheme of a file, or check the declared one: ``iob`` for both, or ``plain``."""
     first = _find_evidence(sentences)
     if declared == "plain":
         return "plain"

@@ -1,7 +1,4 @@
-"""Tokenize questions with windows of their passages.
-
-Source: Devlin et al. 2019, section 4.2, and its code, ``run_squad.py`` of google-research/bert.
-"""
+"""Windows of passages (Devlin et al. 2019, section 4.2; google-research/bert, ``run_squad.py``)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -102,22 +99,15 @@ def encode_questions(
 
 
 def cut_windows(length: int, room: int, doc_stride: int) -> list[Span]:
-    """Split a passage of ``length`` tokens into windows: first and last token (exclusive) of each.
-
-    They begin every ``doc_stride`` tokens; an empty passage has one empty window.
-    """
+    """Cut a passage every ``doc_stride`` tokens: first and last (exclusive) of each window."""
     step = min(room, doc_stride)
     starts = range(0, max(1, length - room + step), step)
     return [(first, min(first + room, length)) for first in starts]
 
 
 def share_tokens(windows: Sequence[Span]) -> list[Span]:
-    """Assign every token of a passage to the window in which it has most context.
-
-    The context is ``min(left, right) + 0.01 * length of the window``; the first of two windows wins
-    a tie. As left and right context change by one per token, the tokens of a window are
-    consecutive, and only neighboring windows need to be compared.
-    """
+    """Assign each token to the first window with the highest min(left, right) + 0.01 * length."""
+    # Both terms change in steps of one, so comparing neighboring windows is enough.
     cuts = [0]
     for left, right in pairwise(windows):
         both = np.arange(right[0], left[1])

@@ -1,9 +1,4 @@
-"""Generate the built-in samples: three small tasks that a model can learn.
-
-Reviews with five grades of sentiment, pairs of questions that are paraphrases or not, and pairs of
-scenes with graded similarity. Texts are composed of the words in `task_words.py`; no held-out text
-occurs in the training rows.
-"""
+"""Generate the built-in samples: graded reviews, pairs of questions, and similar scenes."""
 
 import random
 from collections.abc import Callable

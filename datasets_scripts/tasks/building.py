@@ -20,11 +20,7 @@ SILENT_SECONDS = 5  # before a progress bar appears
 def build_rows(
     source: RowSource, row_format: RowFormat, cache_dir: str | Path | None
 ) -> datasets.Dataset:
-    """Build the rows of a split; invalid rows are included and marked.
-
-    They are mapped from a temporary file, so that memory does not grow with them. Only encoded rows
-    are cached, in the same folder; their names depend on the rows and on the code.
-    """
+    """Build the rows of a split, invalid ones marked, mapped from a temporary file."""
     folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / "minbert_rows"
     folder.mkdir(parents=True, exist_ok=True)
     title = f"read {source.split}"

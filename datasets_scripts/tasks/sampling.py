@@ -15,12 +15,8 @@ from .task_data import TaskData
 def sample_rows(
     rows: datasets.Dataset, data: TaskData, split: str, labels: Sequence[str] | None
 ) -> datasets.Dataset:
-    """Draw rows so that a split, or each of its classes, does not exceed its maximum.
-
-    Every row draws a number that depends only on the seed, the split and its position; the rows
-    with the lowest numbers are kept, in their order. So a larger sample contains a smaller one, and
-    other classes or tasks change nothing. All test rows are predicted.
-    """
+    """Draw rows so that a split, or each of its classes, does not exceed its maximum."""
+    # Draws depend on seed, split and position alone: a larger sample contains a smaller one.
     key = f"max_{'train' if split == 'train' else 'eval'}_samples"
     most, most_per_class = getattr(data, key), getattr(data, f"{key}_per_class")
     if is_test(split) or (most is None and most_per_class is None):

@@ -46,11 +46,7 @@ class Failure:
 
 
 def order_runs(rows: Sequence[Row]) -> list[PlannedRun]:
-    """Order runs so that every row has its first seed before any row has its second.
-
-    A pre-training comes once, right before the first run that starts from its weights, and only if
-    that run was selected.
-    """
+    """Order runs by seed, then row; a pre-training comes right before its first run."""
     most = max((len(row.runs) for row in rows), default=0)
     ordered: dict[Path, PlannedRun] = {}
     for index in range(most):
@@ -69,10 +65,7 @@ def find_state(
     overwrite: bool,
     read_data: Callable[[], Mapping[str, str]] = dict,
 ) -> State:
-    """Return the state of a run by its folder; ValueError if the folder has another run.
-
-    ``read_data`` returns today's fingerprints of tasks; called only if the folder has noted some.
-    """
+    """Return the state of a run by its folder; ValueError if the folder has another run."""
     folder = run.folder
     try:
         check_output_dir(folder, settings, resume=True, overwrite=False)
@@ -211,10 +204,8 @@ def program_command(module: str, processes: int) -> list[str]:
 
 
 def program_environment() -> dict[str, str]:
-    """Return the environment in which ``-m`` finds this code, and not files of the current folder.
-
-    An installed package is found anyway; its folder must not come before the standard library.
-    """
+    """Return the environment in which ``-m`` finds this code, not files of the current folder."""
+    # The folder of an installed package must not come before the standard library.
     own = [] if IS_INSTALLED else [str(HOME)]
     paths = [*own, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}

@@ -47,12 +47,10 @@ def compare_runs(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> list[Difference]:
-    """Compare two runs, by task, by a paired bootstrap: second minus first, and the aggregates.
+    """Compare two runs by a paired bootstrap: second minus first, by task, and the aggregates.
 
-    Rows are drawn with replacement, the same rows for both runs. The interval is the percentile
-    interval of the differences, and p is twice the smaller share of differences on one side of 0
-    (Efron and Tibshirani 1993, sections 13.3 and 15.4; for language, Koehn 2004). Only the choice
-    of dev rows is random here; training seeds are another source of variance.
+    Both get the same rows; p is twice the smaller share of differences on one side of 0 (Efron and
+    Tibshirani 1993, sections 13.3 and 15.4; Koehn 2004). The variance of seeds is not included.
     """
     shared = [task for task in first if task in second]
     if not shared:

@@ -82,12 +82,7 @@ class PretrainKeys:
 def parse_experiments(
     argv: Sequence[str], default: str | Path | None = None
 ) -> tuple[ExperimentArguments, dict[str, Any], dict[str, Any]]:
-    """Read an experiments file and flags: ``[FILE] [--flag value ...]``.
-
-    A flag that is not a field of ``ExperimentArguments`` is a dotted path and overrides a field in
-    all recipes; without a value it is true. Returns the arguments, these overrides, and all rows of
-    the file if ``--rows`` selects some of them, else the rows of the arguments.
-    """
+    """Read ``[FILE] [--flag value ...]``: arguments, overrides by dotted path, and rows of FILE."""
     path, flags = split_argv(argv, default)
     own: list[str] = [] if path is None else [str(path)]
     overrides: dict[str, Any] = {}

@@ -6,11 +6,7 @@ from typing import Any
 
 
 def override(where: str, recipe: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe with fields changed by dotted paths, in order.
-
-    Mappings and lists are replaced as a whole; null removes a key, so ``tasks.sts: null`` removes
-    a task.
-    """
+    """Return a recipe with fields replaced by dotted paths, in order; null removes a key."""
     changed = copy.deepcopy(dict(recipe))
     for path, value in overrides.items():
         if not all(str(path).split(".")):

@@ -58,12 +58,8 @@ def plan_rows(
     flags: Mapping[str, Any] | None = None,
     of_file: Mapping[str, Any] | None = None,
 ) -> list[Row]:
-    """Expand the rows of an experiments file to rows of the table with their runs.
-
-    Finished runs whose row or seed was not selected are included, so that a partial run of the file
-    does not replace the complete table. ``flags`` win over the overrides of all rows, and must not
-    change what a row sets itself; ``of_file`` are all rows, ``arguments`` has the selected ones.
-    """
+    """Expand rows of a file to rows of the table with their runs; ``flags`` win over overrides."""
+    # Finished runs that were not selected are included, so that a partial run keeps the table.
     flags = flags or {}
     rows: list[Row] = []
     for name, keys in {**(of_file or {}), **arguments.rows}.items():

@@ -51,10 +51,7 @@ class ScoredRows:
 def read_scored_rows(
     folder: Path, labels: Mapping[str, tuple[list[str], NDArray[Any]]], split: str = "validation"
 ) -> dict[str, ScoredRows]:
-    """Read the predictions of a run for a held-out set, by task; check them with metrics.json.
-
-    ``labels`` are ids and labels of the current rows, (N,), lists for questions and sentences.
-    """
+    """Read and check the predictions for a held-out set; ``labels`` are ids and labels, (N,)."""
     content = read_metrics(folder)
     heads = {task: content["tasks"][task] for task in labels}
     problem_types = {task: head["problem_type"] for task, head in heads.items()}

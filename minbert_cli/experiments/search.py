@@ -29,12 +29,7 @@ def grid_points(where: str, grid: Mapping[str, Any]) -> list[Point]:
 
 @dataclass(frozen=True, kw_only=True)
 class RandomSearch:
-    """Random search over fields of a recipe.
-
-    A value is a function of (seed, attempt, field), so more draws or fields do not change the
-    others. A field has one of ``{choice: [a, b, ...]}``, ``{uniform: [low, high]}`` and
-    ``{loguniform: [low, high]}``.
-    """
+    """Random search: ``{choice: [...]}``, ``{uniform: [low, high]}`` or ``{loguniform: ...}``."""
 
     draws: int = 0  # number of points
     seed: int = 0
@@ -52,6 +47,7 @@ class RandomSearch:
 
     def points(self) -> list[Point]:
         """Draw distinct points."""
+        # a generator for each value, so that more draws or fields do not change the others
         points: list[Point] = []
         for attempt in range(100 * self.draws):
             point = {
