@@ -1,10 +1,7 @@
 """Multi-task training on top of the Hugging Face Trainer.
 
-The layers from below; each imports only those before it: ``files`` (atomic writes) and ``errors``
-(messages), ``data`` (rows to batches), ``problems`` (everything that depends on the type of a
-task), ``task`` (its rows and settings), ``methods`` (changes to a training step), ``training`` (the
-trainer), ``reports`` (files of a run) and ``runs`` (recipes and folders). Import public names from
-here.
+The layers from below: ``files``, ``errors``, ``data``, ``problems``, ``task``, ``methods``,
+``training``, ``reports``, ``runs``; each imports only those before it.
 """
 
 from .data.collators import TaskCollator

@@ -179,10 +179,7 @@ def join_rows(rows: Sequence[Mapping[str, Any]]) -> Joined:
 
 
 def collate_rows(collator: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Apply a collator to rows of one task, or to the rows of each task of a mixed step.
-
-    The result of a mixed step is ``{"batches": [...]}``.
-    """
+    """Collate rows of one task, or of each task of a mixed step into ``{"batches": [...]}``."""
     if isinstance(rows, list) and not isinstance(rows[0], Mapping):
         return {BATCHES: [collate_rows(collator, part) for part in rows]}
     return collator(rows if isinstance(collator, TaskCollator) else list(rows))

@@ -1,7 +1,4 @@
-"""Batches of text without labels: dynamic masks, drawn anew in every pass, and labels of pairs.
-
-Source: Devlin et al. 2019, section 3.1, and whole-word masking as in google-research/bert.
-"""
+"""Batches of text: dynamic masks, drawn anew in every pass (Devlin et al. 2019, section 3.1)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -176,11 +173,7 @@ def check_shares(
 
 
 def _fill(rows: Ids, sizes: Ids, budgets: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Take words in order until the budget of their row is full, skipping those that do not fit.
-
-    ``rows`` (ascending) and ``sizes`` are (W,), one for each word; ``budgets`` is (N,). Returns
-    whether each word is taken, (W,).
-    """
+    """Take words in order that fit into the budget, (N,), of their row; return which, (W,)."""
     taken = np.zeros(len(rows), dtype=bool)
     counts = np.bincount(rows, minlength=len(budgets))
     starts = np.cumsum(counts) - counts

@@ -101,11 +101,9 @@ class SourceRows:
 
 
 class FlatRows:
-    """Views of the Arrow buffers of a dataset.
+    """Views of the Arrow buffers of a dataset, and 20 bytes per sequence.
 
-    Nothing is copied if the dataset is one memory-mapped file or one piece in memory, even if rows
-    were selected, filtered or shuffled; otherwise the tokens are copied once. In addition there are
-    20 bytes per sequence.
+    Nothing is copied if the dataset is one memory-mapped file or one piece in memory.
     """
 
     def __init__(self, tokens: dict[str, Tokens], labels: NDArray[Any] | None) -> None:
@@ -265,10 +263,7 @@ def _read_lists(dataset: datasets.Dataset, name: str) -> Tokens | None:
 def _view_whole(
     parts: list[pa.Array], bounds: list[NDArray[np.int64]]
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """View the parts in their shared memory, or concatenate them; return values and starts.
-
-    The boundaries of the sequences of a part are (N + 1,).
-    """
+    """View the parts in their shared memory, or concatenate them; return values and starts."""
     buffers = [part.buffers()[1] for part in parts]
     dtype = np.dtype(parts[0].type.to_pandas_dtype())
     whole = _root(buffers[0])

@@ -14,14 +14,7 @@ from .token_streams import TokenStream
 
 
 class TaskShare(NamedTuple):
-    """The share of a task in an epoch.
-
-    Args:
-        steps: Batches per rank and epoch.
-        rows: Rows per epoch, over all ranks.
-        passes: Passes over the data of the task per epoch.
-        share: Share of all batches, in [0, 1].
-    """
+    """Share of a task in an epoch: steps per rank, rows over all ranks, passes, share in [0, 1]."""
 
     steps: int
     rows: int

@@ -20,30 +20,22 @@ class Shape(NamedTuple):
 
 
 class FixedShapes:
-    """Chooses one of few shapes for a batch of real rows.
+    """Chooses one of few shapes for a batch of real rows; filler rows come after them.
 
     - Tokens: the maximum of a batch of the task, plus 1/32 for the fillers, and seven smaller
-      sizes, each a fifth less: at most a fifth of a batch is filling (more below the smallest
-      size). Larger batches, as in evaluation, continue upwards in the same steps.
+      sizes, each a fifth less. Larger batches, as in evaluation, continue in these steps.
     - Rows: 1, 2, 3, 4, 6, 8, 12, 16 and so on, powers of two and halfway between.
     - ``max_length_q``: 32, 64, 128, 256, 512 or a higher power of two.
 
-    Fillers are rows after the real ones. Each of their sequences has at least one token, and not
-    more than the longest real sequence (or two, if that has only one).
-
-    Args:
-        max_tokens: Maximum tokens of a batch by task: its budget, or those of the longest rows.
+    Each sequence of a filler has at least one token, and not more than the longest real sequence
+    (or two, if that has only one).
     """
 
     def __init__(self, max_tokens: Mapping[str, int]) -> None:
         self.max_tokens = dict(max_tokens)
 
     def fit(self, task: str, tokens: int, rows: int, longest: int, sequences_per_row: int) -> Shape:
-        """Find the smallest shape that fits the real rows, whose longest sequence is ``longest``.
-
-        A row has ``sequences_per_row`` sequences. The tokens that remain can be distributed over
-        the filler sequences.
-        """
+        """Find the smallest shape that fits the rows; filler sequences get the remaining tokens."""
         most = self.max_tokens[task] * (1 + SPARE)
         step = max(-STEPS_DOWN, math.ceil(math.log(tokens / most, STEP)))
         while True:

@@ -23,12 +23,7 @@ def counts_of(counts: Counts, pass_index: int) -> NDArray[np.int64]:
 
 
 class Seed(NamedTuple):
-    """The seed of the orders of a task.
-
-    Args:
-        seed: Seed of the run, >= 0.
-        task: Position of the task among all tasks.
-    """
+    """The seed of the orders of a task: the seed of the run, >= 0, and the position of the task."""
 
     seed: int
     task: int
@@ -56,10 +51,7 @@ class TaskStream(Protocol):
 
 
 class RowStream:
-    """Steps with ``batch_size`` rows per rank, of similar length if ``lengths`` are given.
-
-    A step may have the last rows of one pass and the first of the next, so batches are always full.
-    """
+    """Steps with ``batch_size`` rows per rank, always full: one may have rows of two passes."""
 
     def __init__(
         self,
@@ -109,10 +101,9 @@ def group_by_length(
     head: int,
     generator: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Reorder a permutation so that the rows of a batch have similar lengths.
+    """Reorder a permutation, (N,), so that the rows of a batch have similar lengths.
 
-    ``order`` and ``lengths`` are (N,). The first ``head`` rows, before the first whole batch, keep
-    their places; an incomplete batch comes last.
+    The first ``head`` rows, before the first whole batch, stay; an incomplete batch comes last.
     """
     body = order[head:]
     group = GROUP_BATCHES * batch

@@ -150,10 +150,9 @@ def count_tokens(dataset: datasets.Dataset) -> NDArray[np.int64]:
 def longest_first(
     task: str, dataset: Rows, length_column: str
 ) -> tuple[TaskDataset, NDArray[np.int64]]:
-    """Sort rows by length, which saves padding; a lack of memory shows in the first batch.
+    """Sort rows by length, if it is known; a lack of memory shows in the first batch.
 
-    Returns the rows and the index of each in ``dataset``, (N,). Without ``length_column``, and for
-    a text source, the order is unchanged.
+    Returns the rows and the index of each in ``dataset``, (N,).
     """
     if isinstance(dataset, TextSource) or length_column not in dataset.column_names:
         return TaskDataset({task: dataset}), np.arange(len(dataset))

@@ -1,7 +1,4 @@
-"""The task of each step: a function of (seed, epoch, epochs of the run), the same on all ranks.
-
-An order also counts the batches of each task before an epoch without going through them.
-"""
+"""The task of each step: a function of (seed, epoch, epochs of the run), the same on all ranks."""
 
 import math
 from collections.abc import Callable
@@ -30,11 +27,7 @@ class TaskOrder(Protocol):
 
 
 class FixedOrder:
-    """The same steps in all epochs.
-
-    ``period`` has the tasks of the steps that repeat, (steps of the period, tasks of a step); every
-    task occurs once. ``passes`` are the steps of a pass over each task, (T,).
-    """
+    """The same steps in all epochs: ``period``, (steps, tasks); ``passes``, (T,), in steps."""
 
     def __init__(
         self,
@@ -58,13 +51,10 @@ class FixedOrder:
 class DrawnOrder:
     """Tasks that are drawn independently, step by step, with p ~ sizes^alpha.
 
-    This equals drawing first how often each task occurs, from a multinomial distribution, and then
-    shuffling: so the counts of all earlier epochs are known without their steps.
-
-    An epoch ends when the expected number of batches of a task is one pass over its data: of the
-    first task (``shortest``: the smallest N/p) or of the last one (``longest``: the largest N/p).
-    With p ~ N all N/p equal the sum of all N: an epoch is on average one pass over all data. All
-    epochs have the length of the first, even if p changes with ``alpha(epoch, epochs of the run)``.
+    Counts are drawn first, from a multinomial distribution, and then shuffled: so the counts of
+    earlier epochs are known without their steps. An epoch ends when the expected number of batches
+    of the first task (``shortest``) or of the last one (``longest``) is one pass over its data. All
+    epochs have the length of the first, even if p changes.
     """
 
     def __init__(

@@ -84,11 +84,7 @@ class Mixed(TaskSampling):
 
 
 class DrawnSampling(TaskSampling):
-    """The task of every step is drawn with p ~ N^alpha, independently of earlier steps.
-
-    N is the number of batches in a pass over the task: with equal batch sizes proportional to its
-    rows. In any case ``proportional`` shows every row of all tasks equally often.
-    """
+    """The task of every step is drawn with p ~ N^alpha, N the batches in a pass over the task."""
 
     power: ClassVar[float] = 1.0
 

@@ -11,22 +11,13 @@ from .streams import GROUP_BATCHES, Counts, Seed, Step, counts_of
 class TokenStream:
     """Steps with as many rows as fit into a budget of tokens per rank.
 
-    A pass is divided into stripes of one row per rank, so that all ranks have the same number of
-    rows at every step: the mean of their mean losses is the mean over all rows. A stripe costs as
-    much as its longest row; a step takes stripes while their sum is within the budget. The last two
-    steps of a pass share their rows evenly. A pass whose rows cannot be divided evenly repeats a
-    few of its first rows.
+    A pass is divided into stripes of one row per rank: with equal numbers of rows the mean of the
+    ranks' losses is the mean over all rows. A stripe costs as much as its longest row. Rows are
+    sorted within groups of about a quarter of a step, with ``lengths`` of many steps. The last two
+    steps of a pass share their rows evenly. A pass that cannot be divided repeats a few rows.
 
-    Rows are sorted within groups of about a quarter of a step: the rows of a stripe have similar
-    lengths, and all ranks come close to the budget, while the rows of a step stay random. With
-    ``lengths`` many steps are sorted together, and then shuffled.
-
-    The loss of a step is the mean over its rows, and every step counts the same, even in gradient
-    accumulation: rows of steps with fewer rows weigh slightly more.
-
-    Passes may differ by a few steps. The number of steps before a pass is computed from the orders
-    of all earlier passes, once, in about 0.2 seconds per pass over a million rows; text, whose rows
-    change, is planned anew for each pass.
+    Every step counts the same in gradient accumulation: rows of steps with fewer rows weigh more.
+    Passes may differ by a few steps; text, whose rows change, is planned anew for each pass.
     """
 
     def __init__(
@@ -95,8 +86,7 @@ class TokenStream:
     def _pass(self, pass_index: int) -> tuple[Step, NDArray[np.int64], NDArray[np.int64]]:
         """Order the rows of a pass and cut them into steps.
 
-        Returns the stripes, (S, ranks); the boundaries of the steps in them, (steps + 1,); and the
-        order of the steps, (steps,).
+        Returns the stripes, (S, ranks), the boundaries of steps, (steps + 1,), and their order.
         """
         generator = self._seed.generator(pass_index)
         tokens, lengths = (counts_of(each, pass_index) for each in (self._tokens, self._lengths))
@@ -122,10 +112,9 @@ class TokenStream:
 
 
 def cut_by_cost(costs: NDArray[np.int64], budget: int) -> NDArray[np.int64]:
-    """Cut a sequence into as few parts as possible that cost at most ``budget`` each.
+    """Cut a sequence with costs (N,) into as few parts as possible within the budget.
 
-    The last two parts are balanced, instead of leaving a small remainder. ``costs`` are (N,), each
-    in [1, budget]. Returns the boundaries of the parts, from 0 to N, (parts + 1,).
+    The last two parts are balanced. Returns the boundaries of the parts, (parts + 1,).
     """
     sums = np.concatenate([[0], np.cumsum(costs)])
     ends = (np.searchsorted(sums, sums + budget, side="right") - 1).tolist()
@@ -140,9 +129,6 @@ def cut_by_cost(costs: NDArray[np.int64], budget: int) -> NDArray[np.int64]:
 
 
 def _snake(lengths: NDArray[np.int64], group: int) -> NDArray[np.int64]:
-    """Return the order, (N,), that sorts groups of rows by length, alternately down and up.
-
-    So rows on both sides of a group boundary have similar lengths.
-    """
+    """Return the order, (N,), that sorts groups of rows by length, alternately down and up."""
     groups = np.arange(len(lengths)) // group
     return np.lexsort((np.where(groups % 2, lengths, -lengths), groups))

@@ -21,10 +21,7 @@ COUNT_KEY = "steps_averaged"
 
 
 class WeightAverage:
-    """A running average of the weights of a model, which is not wrapped.
-
-    With ``from_start`` the initial weights are part of it, else it begins with the first update.
-    """
+    """A running average of unwrapped weights; with ``from_start`` it includes the initial ones."""
 
     def __init__(self, model: nn.Module, *, from_start: bool = False) -> None:
         # tied parameters occur once

@@ -1,10 +1,4 @@
-"""PCGrad and GradVac on the parameters that several tasks share.
-
-Both replace the gradient of a task by a linear combination of the gradients of all tasks. The
-coefficients depend only on the T x T dot products; the vectors are read once more, to be summed.
-
-Shapes: T tasks, P shared parameters, G groups of them.
-"""
+"""PCGrad and GradVac, computed from the T x T dot products of the gradients of T tasks."""
 
 from collections.abc import Sequence
 from itertools import chain, pairwise
@@ -25,30 +19,16 @@ TARGET_DECAY = 0.01
 class GradientMerger:
     """Merge the gradients of several tasks on the parameters that they share.
 
-    ``take``, after the backward pass of a task, moves its gradient into a flat float32 vector.
-    ``merge``, once per optimizer step, averages the vectors over processes, resolves conflicts, and
-    writes the sum (not the mean) of the results to ``.grad``. Parameters that only some tasks use
-    keep their gradients. Without conflicts the result is the plain sum, bit for bit.
+    - ``pcgrad``: the gradient of task i loses, for all other j in random order, the component that
+      opposes the original gradient of j. Source: Yu et al. 2020, algorithm 1.
+    - ``gradvac``: the gradient of i turns towards that of j until their cosine reaches the moving
+      average of earlier ones; each layer, the embeddings, and everything above the layers have
+      gradients and targets of their own. Source: Wang et al. 2021, algorithm 1.
 
-    - ``pcgrad`` removes from the gradient of task i, for all other tasks j in random order, the
-      component that opposes the original gradient of j. All shared parameters form one vector.
-      Source: Yu et al. 2020, algorithm 1.
-    - ``gradvac`` rotates the gradient of i towards that of j until their cosine reaches a target,
-      the moving average of earlier cosines. Each layer, the embeddings, and everything above the
-      layers have gradients and targets of their own. Source: Wang et al. 2021, algorithm 1.
-
-    Gradients are those of the weighted losses. A loss scale of float16 scales the result. Memory:
-    T x P float32 numbers.
-
-    Args:
-        model: A model whose tasks share its ``base_model``.
-        tasks: Names of the tasks.
-        rule: ``pcgrad`` or ``gradvac``.
-        seed: Seed of the run, >= 0; with the step it determines the order of the tasks j.
-
-    Raises:
-        ValueError: If there is only one task, no shared trainable parameter, or for GradVac no
-            number of layers in the configuration.
+    ``take`` follows the backward pass of a task, and ``merge`` all of them: it writes the sum (not
+    the mean) to ``.grad``. Without conflicts the result is the plain sum, bit for bit. Gradients
+    are those of the weighted losses; a loss scale of float16 scales the result. Memory: T x P
+    float32 numbers for T tasks and P shared parameters.
     """
 
     def __init__(self, model: nn.Module, tasks: Sequence[str], rule: MergeRule, seed: int) -> None:
@@ -167,10 +147,7 @@ class GradientMerger:
 
 
 def project_conflicts(gram: NDArray[np.float64], orders: list[list[int]]) -> NDArray[np.float64]:
-    """Compute PCGrad from the dot products (T, T) of the gradients, in these orders of the others.
-
-    Returns the coefficient of each gradient in the sum of the projected ones, (T,).
-    """
+    """Compute PCGrad's coefficients, (T,), from dot products, (T, T), in orders of the others."""
     weights = np.eye(len(gram))  # row i: coefficients of the gradient of task i
     for task, others in enumerate(orders):
         for other in others:
@@ -184,10 +161,9 @@ def project_conflicts(gram: NDArray[np.float64], orders: list[list[int]]) -> NDA
 def vaccinate(
     gram: NDArray[np.float64], targets: NDArray[np.float64], orders: list[list[int]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Compute GradVac from dot products and target cosines, (T, T), in these orders of the others.
+    """Compute GradVac's coefficients, (T,), and next targets from dot products, both (T, T).
 
-    A zero gradient has no direction: its pairs and their targets stay as they are. Returns the
-    coefficient of each gradient in the sum, (T,), and the targets of the next step.
+    A zero gradient has no direction: its pairs and their targets stay as they are.
     """
     weights, targets = np.eye(len(gram)), targets.copy()
     for task, others in enumerate(orders):

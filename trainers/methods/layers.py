@@ -17,10 +17,7 @@ LAYER = re.compile(r"(?:^|\.)encoder\.layer\.(\d+)\.")
 
 
 def layer_of(name: str, num_layers: int) -> int:
-    """Return the layer of a parameter from its name in BERT.
-
-    It is `EMBEDDINGS`, 0 to ``num_layers - 1``, or ``num_layers`` for pooler and heads.
-    """
+    """Return the layer of a parameter: `EMBEDDINGS`, 0 and up, ``num_layers`` above the layers."""
     if HEAD.search(name):  # of a task that may be called "embeddings"
         return num_layers
     if match := LAYER.search(name):
@@ -114,10 +111,7 @@ class GradualUnfreezing(Method):
 
 
 def check_trainable(model: nn.Module, layer: int, key: str) -> None:
-    """Check that every task has trainable weights if only the layers from this one on train.
-
-    ``key`` is the argument that freezes the others.
-    """
+    """Check that every task has trainable weights from this layer on; ``key`` freezes the rest."""
     count = count_layers(model, key)
     heads = getattr(model, "heads", None)
     for task, head in heads.items() if isinstance(heads, nn.ModuleDict) else ():

@@ -77,13 +77,10 @@ def smoothness(
     noise: Tensor,
     replay: "DropoutReplay",
 ) -> dict[str, Tensor]:
-    """Compute the smoothness term: how much a small change of the embeddings changes predictions.
+    """Compute how much a small change of the embeddings, (..., D), changes the predictions.
 
-    ``logits`` and ``embeddings``, (..., D), are those of the pass without a change, whose dropout
-    masks ``replay`` repeats; ``noise`` is standard normal, (..., D). The model is not wrapped, and
-    its ``.grad`` stay. Returns ``smart_divergence``, with its graph; ``smart_change``, the largest
-    element of the change; ``smart_cosine``, the mean over tokens of the cosine between change and
-    gradient.
+    ``replay`` repeats the dropout masks of the pass without a change. Returns the divergence, with
+    its graph; the largest element of the change; and the mean cosine of change and gradient.
     """
     shape = embeddings.shape
     given, target = unlabeled(inputs), logits.detach()
@@ -140,8 +137,7 @@ def _autocast_forward(model: Any) -> Any:
 def whole_precision(model: Any) -> Iterator[None]:
     """Compute in the precision of the weights, without the autocast of mixed precision.
 
-    bfloat16 rounds a change of 1e-5 away: for many rows the divergence, and with it the gradient
-    that the search needs, would be 0.
+    bfloat16 rounds a change of 1e-5 away: for many rows divergence and gradient would be 0.
     """
     original = _autocast_forward(model)
     if original is None:
@@ -209,12 +205,7 @@ def take_steps(
     noise: Tensor,
     gradient_at: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, Tensor]:
-    """Search for the change of the embeddings, (T, D), that changes predictions most.
-
-    ``sequences`` is the sequence of each token, (T,), -1 for padding, which is not changed;
-    ``gradient_at`` is the gradient of the divergence at a change. Returns the change and the last
-    gradient.
-    """
+    """Search for the change, (T, D), that changes predictions most, and the last gradient."""
     real = (sequences >= 0).unsqueeze(1)
     count = int(sequences.max()) + 1
     unit = torch.ones((), device=embeddings.device)
@@ -245,10 +236,7 @@ def _largest(values: Tensor, sequences: Tensor, count: int) -> Tensor:
 
 
 def number_sequences(inputs: Mapping[str, Any]) -> Tensor:
-    """Return the sequence of each token of a batch, in the order of the embeddings; -1 for padding.
-
-    The batch is packed, with ``cu_seq_lens_q``, or padded, (B, L) or (B, 2, L).
-    """
+    """Return the sequence of each token of a batch, packed or padded; -1 for padding."""
     ids = inputs["input_ids"]
     bounds = inputs.get("cu_seq_lens_q")
     if bounds is not None:

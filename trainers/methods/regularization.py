@@ -1,8 +1,4 @@
-"""What R-Drop and SMART share: they compare several predictions for the same rows.
-
-The model needs ``divergence(task, logits, other)``, the mean over rows of a distance between two
-sets of logits.
-"""
+"""What R-Drop and SMART share: they compare predictions by the model's ``divergence``."""
 
 import logging
 from typing import Any, ClassVar

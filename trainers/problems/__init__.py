@@ -1,9 +1,4 @@
-"""Problem types: everything about a task on the training side that depends on its type.
-
-``problem`` defines the interface. There is one module for each type; ``labelled`` and ``text`` are
-bases of several types. ``measures`` has the functions that compute metrics, choose answers and
-analyze predictions.
-"""
+"""Problem types: everything about a task on the training side that depends on its type."""
 
 import difflib
 from collections.abc import Mapping, Sequence

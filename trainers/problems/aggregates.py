@@ -11,18 +11,10 @@ AGGREGATES = ("mean", "leaderboard", "glue")
 
 
 def aggregates(headlines: Mapping[str, tuple[Problem[Any], float | None]]) -> dict[str, float]:
-    """Average the headline metrics of all tasks.
+    """Average the headline metrics of all tasks (None: undefined); empty if no task has a value.
 
-    Args:
-        headlines: Problem and value of each task; None if the metric is undefined for its rows.
-
-    Returns:
-        ``mean`` of the values, and ``leaderboard``, the mean after a correlation r in [-1, 1]
-        became (r + 1) / 2, as on the leaderboard of Stanford CS 224N's default project. Tasks
-        without labels count only if there are no others. Empty if no task has a value.
-
-    Raises:
-        ValueError: If there is no task.
+    ``leaderboard`` is the mean after a correlation r became (r + 1) / 2, as in Stanford CS 224N's
+    default project. Tasks without labels count only if there are no others.
     """
     if not headlines:
         raise ValueError("no tasks to aggregate; expected at least one")
@@ -38,11 +30,5 @@ def aggregates(headlines: Mapping[str, tuple[Problem[Any], float | None]]) -> di
 
 
 def glue_score(values: Mapping[str, Sequence[float]]) -> float:
-    """Average first the metrics of each task, then the tasks.
-
-    Source: Wang et al. 2019, GLUE, section 3.4.
-
-    Args:
-        values: The official metrics of each task, on both development sets of MNLI.
-    """
+    """Average the metrics of each task, then the tasks (Wang et al. 2019, GLUE, section 3.4)."""
     return float(np.mean([np.mean(metrics) for metrics in values.values()]))

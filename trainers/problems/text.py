@@ -1,7 +1,4 @@
-"""Training on text without labels: the base of masked tokens, next sentences, and both.
-
-Source: Devlin et al. 2019, section 3.1.
-"""
+"""Base of masked tokens, next sentences, and both, on unlabeled text (Devlin et al. 2019, 3.1)."""
 
 import math
 from collections.abc import Mapping

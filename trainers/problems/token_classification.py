@@ -1,7 +1,4 @@
-"""Token classification: a tag for each word of a sentence, counted as entities.
-
-Shapes: W words of all sentences, one after the other, R rows (windows of sentences).
-"""
+"""Token classification: a tag for each of the W words of the sentences, counted as entities."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -132,8 +129,7 @@ class TokenClassification(Problem[Tagged]):
 def tags_by_row(logits: Tensor, labels: Tensor, offsets: Tensor | None) -> tuple[Tensor, Tensor]:
     """Select predicted and right tags of the words of each row, (B, words), filled with -100.
 
-    The logits are (B, L, K), or (1, T, K) of a packed batch with row ``offsets``, (B + 1,). The
-    Trainer gathers the result: one number per word is much smaller than logits.
+    The Trainer gathers the result: one number per word is much smaller than logits.
     """
     rows, places = (labels != IGNORED_LABEL).nonzero(as_tuple=True)
     count = labels.shape[0]
@@ -169,10 +165,7 @@ def join_windows(tags: NDArray[Any], rows: Any) -> Tagged:
 
 
 def write_tags(path: Path, words: Sequence[str], tagged: Tagged, names: Sequence[str]) -> None:
-    """Write a word with its tags per line, as conlleval reads them; the whole file or nothing.
-
-    White space in a word, which would split columns, becomes ``_``.
-    """
+    """Write a word with its tags per line, for conlleval; white space in a word becomes ``_``."""
     lines = []
     for place, word in enumerate(words):
         if place and tagged.sentences[place] != tagged.sentences[place - 1]:

@@ -1,5 +1,1 @@
-"""The files of a finished run.
-
-``results`` (metrics, predictions), ``glue`` (files for its server), ``model_card``, ``run_card``;
-and ``report.html``: ``evidence`` (its numbers), ``curves``, ``plots`` and ``page``.
-"""
+"""The files of a finished run: results, GLUE files, cards and ``report.html``."""

@@ -18,11 +18,7 @@ def find_points(history: Sequence[Mapping[str, float]], key: str) -> Points:
 def task_curves(
     history: Sequence[Mapping[str, float]], problem: Problem[Any]
 ) -> list[dict[str, Any]]:
-    """Collect the plots of a task: its losses, and its metrics on the held-out rows.
-
-    Each has a ``title`` and ``series``: ``name``, ``points`` (step, value), thinned evenly to
-    ``MOST_POINTS``, and ``logged``, their original number. What has no points is left out.
-    """
+    """Collect the plots of a task, with a ``title`` and thinned ``series``; none without points."""
     plots = problem.loss_curves
     # metrics that are not plotted are in the table
     shown = [metric for metric in problem.reported if metric.is_plotted and not metric.is_loss]

@@ -38,17 +38,7 @@ def write_glue_file(
 ) -> None:
     """Write ``index<TAB>prediction`` of every row, below a header; the whole file or nothing.
 
-    The server rejects a file with missing rows. Invalid rows, which were skipped, get the most
-    frequent prediction, with a warning.
-
-    Args:
-        path: File to write.
-        ids: Index of each row in the official test file, (N,).
-        predictions: Class indices, 0 or 1 for a paraphrase, or scores, (N,).
-        file: The file on the server.
-
-    Raises:
-        ValueError: If there are no rows, or the numbers of ids and predictions differ.
+    The server rejects a file with missing rows: skipped ones get the most frequent prediction.
     """
     if not len(ids) or len(ids) != len(predictions):
         raise ValueError(

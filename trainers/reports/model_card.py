@@ -24,14 +24,7 @@ def results_table(
     standard_errors: Mapping[str, float] | None = None,
     rows: Mapping[str, int] | None = None,
 ) -> str:
-    """Format the metrics of every task, the headline first, and the aggregates in Markdown.
-
-    Args:
-        metrics: Result of ``MultiTaskTrainer.evaluate``.
-        problems: Problem of each task.
-        standard_errors: Standard error of the headline metric of each task.
-        rows: Number of evaluation rows of each task.
-    """
+    """Format the metrics of every task, the headline first, and the aggregates in Markdown."""
     lines = [("task", "metric", "value", "standard error", "rows")]
     for task, problem in problems.items():
         for metric in problem.reported:
@@ -82,13 +75,7 @@ def plot_history(
     problems: Mapping[str, Problem[Any]],
     path: str | os.PathLike[str],
 ) -> None:
-    """Plot the losses and the headline metric of each task over the steps to a PNG file.
-
-    Args:
-        log_history: ``trainer.state.log_history``; with at least a loss or an evaluation.
-        problems: Problem of each task.
-        path: File to write.
-    """
+    """Plot the losses and the headline metric of each task over the steps to a PNG file."""
     if not has_history(log_history, problems):
         raise ValueError("the log has no loss and no evaluation to plot; log at least once")
     # a run that only trains saves the memory of this import
@@ -160,18 +147,7 @@ def write_model_card(
     card_data: Mapping[str, Any] | None = None,
     template_values: Mapping[str, Any] | None = None,
 ) -> None:
-    """Fill the template with the numbers of a run, which its metadata get, too.
-
-    Args:
-        template_path: Jinja template of a model card with ``{{ card_data }}`` as its metadata.
-        path: Card to write.
-        model_name: Name in the ``model-index``.
-        metrics: Result of ``MultiTaskTrainer.evaluate``.
-        problems: Problem of each task.
-        dataset_names: Dataset of each task; the default is the name of the task.
-        card_data: Other metadata: language, license, base_model, tags and so on.
-        template_values: Other variables of the template.
-    """
+    """Fill the Jinja template of a card with the numbers of a run, which its metadata get, too."""
     if not Path(template_path).is_file():
         raise ValueError(f"the template {str(template_path)!r} of the model card is not a file")
     results = _eval_results(metrics, problems, dataset_names or {})

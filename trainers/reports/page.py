@@ -1,8 +1,4 @@
-"""``report.html``: one page about a run, made from the files in its folder.
-
-The page is self-contained: no other file, no network, no script. The template escapes texts and
-names, and the page forbids the browser to load or run anything.
-"""
+"""``report.html``: one self-contained page about a run, made from the files in its folder."""
 
 import logging
 import os
@@ -105,10 +101,7 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
 
 
 def printable(content: Any) -> Any:
-    """Replace unprintable characters in all strings of a JSON document, keys included.
-
-    Control characters become their symbols, such as U+2400 for NUL; all others U+FFFD.
-    """
+    """Replace control characters by symbols such as U+2400, other unprintable ones by U+FFFD."""
     if isinstance(content, str):
         return UNPRINTABLE.sub(lambda found: PICTURES.get(found[0], "\ufffd"), content)
     if isinstance(content, Mapping):

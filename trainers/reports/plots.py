@@ -1,7 +1,4 @@
-"""Positions of the lines, points and ticks of plots, which the template of the page draws.
-
-A plot is as wide as a phone, so that its text is readable there without zooming.
-"""
+"""Positions of lines, points and ticks of plots, as wide as a phone to be readable there."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

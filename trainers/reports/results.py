@@ -106,10 +106,7 @@ def file_split(split: str) -> str:
 
 
 def _score_glue(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> None:
-    """Add the GLUE score to the splits in which all its tasks have labels.
-
-    All sets of a split count, such as validation and validation_mismatched.
-    """
+    """Add the GLUE score to the splits, such as validation, in which all its tasks have labels."""
     for split in {"train", "validation", "test"} & results.keys():
         sets = [found for name, found in results.items() if name.partition("_")[0] == split]
         values = {

@@ -21,11 +21,7 @@ def speak_once(args: TrainingArguments) -> None:
 
 
 def use_all_cores(args: TrainingArguments) -> None:
-    """Use all cores if there is no accelerator.
-
-    By default ``accelerate launch`` sets OMP_NUM_THREADS to 1, so that one process leaves the other
-    cores idle. ``--num_cpu_threads_per_process`` above 1 is respected.
-    """
+    """Use all cores if there is no accelerator: ``accelerate launch`` sets OMP_NUM_THREADS to 1."""
     launched = "ACCELERATE_MIXED_PRECISION" in os.environ  # the launcher always sets it
     if args.device.type == "cpu" and launched and os.environ.get("OMP_NUM_THREADS") == "1":
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

@@ -8,11 +8,7 @@ import yaml
 
 
 class RecipeLoader(yaml.SafeLoader):
-    """YAML with the numbers and booleans of YAML 1.2, and without duplicate keys.
-
-    In YAML 1.1, which PyYAML reads, ``no`` is a boolean (as in ``eval_strategy: no``) and ``2e-5``
-    is a string.
-    """
+    """YAML 1.2 without duplicate keys: in 1.1 ``no`` is a boolean and ``2e-5`` a string."""
 
     # a copy: add_implicit_resolver and the change below must not reach other users of yaml
     yaml_implicit_resolvers = {  # noqa: RUF012

@@ -60,10 +60,9 @@ def find_checkpoint(
     resume_from_checkpoint: str | None,
     world_size: int,
 ) -> str | None:
-    """Resolve ``--resume_from_checkpoint``.
+    """Resolve ``--resume_from_checkpoint``: None, "false", a folder, or "true".
 
-    None and "false" mean none; "true" the last complete checkpoint of the run, none if it was
-    stopped before the first; else it is a folder.
+    "true" means the last complete checkpoint, or none if the run was stopped before the first.
     """
     if not asks_to_resume(resume_from_checkpoint):
         return None
@@ -89,8 +88,7 @@ def check_output_dir(
 ) -> None:
     """Check that a run would not destroy another one.
 
-    A new or empty folder is free, and so is that of a finished run with equal settings, whose
-    results will be equal.
+    An empty folder is free, and so is that of a finished run with equal settings.
     """
     folder = Path(output_dir)
     if folder.exists() and not folder.is_dir():

@@ -18,8 +18,7 @@ def static_shapes(args: TrainingArguments, tasks: int) -> Iterator[None]:
     """With ``torch_compile``, compile one program for each shape and task.
 
     By default dynamo makes the second shape symbolic, which is slower and which CUDA graphs cannot
-    replay, and gives up after eight programs. The settings are global to the process; they are
-    restored at the end.
+    replay, and gives up after eight programs. The settings are global and restored at the end.
     """
     if not args.torch_compile:
         yield
@@ -37,10 +36,9 @@ def static_shapes(args: TrainingArguments, tasks: int) -> Iterator[None]:
 
 @contextmanager
 def reused_gradients(trainer: Trainer) -> Iterator[None]:
-    """Let the model reuse the buffer of its largest gradient, where that is safe.
+    """Let the model reuse the buffer of its largest gradient, which pays only on the CPU.
 
-    It pays only on the CPU. Gradient hooks do not run, but DDP and optimizers that step layer by
-    layer need them. A compiled model manages its own memory.
+    Gradient hooks do not run, but DDP and optimizers that step layer by layer need them.
     """
     args = trainer.args
     model: Any = trainer.model

@@ -20,9 +20,7 @@ def mean_targets(
 ) -> dict[str, Tensor]:
     """Count the labeled tokens of each token-level task, as a mean over batches and ranks.
 
-    ``steps`` are the inputs of the micro-steps of an optimizer step; ``reduce`` averages a tensor
-    over ranks. Batches and ranks have different numbers of labeled tokens: the mean of their means
-    is not the mean over all tokens of the step.
+    The mean of the batches' means is not the mean over all tokens of the step.
     """
     counts: dict[str, list[Tensor]] = {}
     for batch in (batch for inputs in steps for batch in list_batches(inputs)):

@@ -15,10 +15,7 @@ from trainers.task import Task
 
 
 class TaskEvaluator:
-    """Measures one task after the other, then all of them together.
-
-    If the model has ``decode(task, logits)``, metrics use the decoded predictions.
-    """
+    """Measures one task after the other, then all together, on decoded predictions if possible."""
 
     def __init__(
         self, tasks: Mapping[str, Task], problems: Mapping[str, Problem[Any]], model: Any

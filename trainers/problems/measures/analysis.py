@@ -1,7 +1,4 @@
-"""Distributions, confusions, calibration and errors of predictions, for the report of a run.
-
-The results are small for any number of rows, and ready for JSON.
-"""
+"""Distributions, confusions, calibration and errors of predictions, small and ready for JSON."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -26,10 +23,9 @@ Analysis = dict[str, Any]
 def calibrate(
     confidences: NDArray[np.float64], correct: NDArray[np.bool_], bins: int = CALIBRATION_BINS
 ) -> dict[str, Any]:
-    """Compare the confidences (N,) of a model with its accuracy, and compute its calibration error.
+    """Compare confidences, (N,), with accuracy, and compute the calibration error.
 
-    Non-finite confidences are left out; a bin includes its upper edge. Source: Guo et al. 2017, On
-    Calibration of Modern Neural Networks, equations 1 to 3.
+    Non-finite confidences are left out. Source: Guo et al. 2017, equations 1 to 3.
     """
     finite = np.isfinite(confidences)
     confidences, correct = confidences[finite], correct[finite]

@@ -1,8 +1,4 @@
-"""The best answers to a question: spans of the windows of its passage, chosen by their logits.
-
-Source: Devlin et al. 2019, section 4.2 and 4.3, and its code, ``run_squad.py`` of
-google-research/bert.
-"""
+"""The best answers to a question: spans, by their logits (Devlin et al. 2019, 4.2 and 4.3)."""
 
 import json
 import math
@@ -73,11 +69,9 @@ class QuestionAnswers:
 
 
 def keep_places(start_logits: Tensor, end_logits: Tensor, lengths: Tensor) -> Tensor:
-    """Select the logits (W, L) of windows with ``lengths`` (W,) that can become answers.
+    """Return position and logit of [CLS] and of the 20 best starts and ends, (W, 2, 21, 2).
 
-    Returns position and logit of [CLS] and of the 20 best starts and ends of each window, the best
-    first, (W, 2, 21, 2), float32; missing logits are -inf. All logits of an evaluation would take
-    much more memory.
+    The logits are (W, L); all of an evaluation would take much more memory. Missing ones are -inf.
     """
     logits = torch.stack([start_logits, end_logits], dim=1).float()  # (W, 2, L)
     beyond = torch.arange(logits.shape[-1], device=logits.device) >= lengths[:, None]
@@ -93,14 +87,11 @@ def keep_places(start_logits: Tensor, end_logits: Tensor, lengths: Tensor) -> Te
 def find_answers(
     windows: Mapping[str, Sequence[Any]], places: NDArray[np.float32], search: AnswerSearch
 ) -> list[QuestionAnswers]:
-    """Find the best answers to every question.
+    """Find the best answers to every question, ranked by the sum of their logits over all windows.
 
-    An answer is a span of passage tokens of one window. Its start is among the 20 best starts of
-    the window and has its maximum context there; its end is among the 20 best ends. Spans of all
-    windows of a question are ranked by the sum of their logits, and of equal texts only the best
-    one is kept. The score of no answer is that of [CLS], the minimum over the windows.
-    ``windows`` has the columns id, passage, first_token, token_starts, token_ends and owned, each
-    (W,); ``places`` is the output of `keep_places`, (W, 2, 21, 2).
+    An answer is a span of one window, between its 20 best starts and ends; the start must have its
+    maximum context there. The score of no answer is that of [CLS], the minimum over the windows.
+    ``places`` is the output of `keep_places`.
     """
     ids: dict[str, int] = {}
     numbers = [ids.setdefault(name, len(ids)) for name in windows["id"]]

@@ -11,9 +11,8 @@ ROUNDING = 1e-5
 def embedding_metrics(vectors: NDArray[np.float32]) -> dict[str, float]:
     """Compute metrics of vectors of length 1, (N, S, D): anchor, positive, an ignored negative.
 
-    - ``accuracy``: share of anchors to which no positive of another row is nearer than their own,
-      in [0, 1]. Ties, such as equal texts, do not count as nearer, unless they are the majority:
-      collapsed vectors must not score well.
+    - ``accuracy``: share of anchors to which no other positive is nearer, in [0, 1]. Ties count
+      only if they are the majority: collapsed vectors must not score well.
     - ``mrr``: mean reciprocal rank of an anchor's own positive, in (0, 1].
     - ``alignment``: mean squared distance of anchor and positive, in [0, 4]; lower is better.
     - ``uniformity``: logarithm of the mean of exp(-2 d^2) over the distances d of all pairs of
@@ -38,8 +37,7 @@ def embedding_metrics(vectors: NDArray[np.float32]) -> dict[str, float]:
 def _ranks(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[np.int64]:
     """Rank the own positive of every anchor, from 1, (N,).
 
-    It is the first of ties, unless these are more than half of the others: then it is in their
-    middle. Vectors that are not finite rank last.
+    It is the first of ties, or if these are more than half of the others, in their middle.
     """
     own = (first * second).sum(axis=1, keepdims=True)
     count, parts = len(first), []

@@ -1,12 +1,7 @@
-"""Entities in tagged sentences, by the rules of conlleval.
+"""Entities in tagged sentences, by the rules of conlleval (Tjong Kim Sang and Buchholz 2000).
 
-An entity is right if its first word, its last word and its type are. It begins at a ``B-``, where
-the type changes, and after an ``O``: a stray ``I-`` opens one, as in conlleval (Tjong Kim Sang and
-Buchholz 2000) and in seqeval's default mode, and unlike in seqeval's strict mode. It ends before
-the next one, before an ``O`` and with its sentence. Tags that do not mark spans, such as parts of
-speech, count as entities of one word each, all but ``O``, as with conlleval's option ``-r``.
-
-Shapes: W words of all sentences, one after the other.
+A stray ``I-`` opens an entity, unlike in seqeval's strict mode. Tags that do not mark spans, such
+as parts of speech, count as entities of one word each, all but ``O``, as with ``conlleval -r``.
 """
 
 from collections.abc import Sequence

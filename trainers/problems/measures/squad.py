@@ -1,7 +1,4 @@
-"""Exact match and F1 of answers, as in the official evaluation of SQuAD 1.1 and 2.0.
-
-Source: Rajpurkar et al. 2016, section 6.1, and 2018; ``evaluate-v1.1.py`` and ``evaluate-v2.0.py``.
-"""
+"""Exact match and F1 of answers, as in the evaluation of SQuAD (Rajpurkar et al. 2016, 2018)."""
 
 import re
 import string
@@ -16,11 +13,7 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> str:
-    """Lowercase, and remove punctuation, articles and extra white space, in this order.
-
-    >>> normalize_answer("The  U.S. Army, a force")
-    'us army force'
-    """
+    """Lowercase, and remove punctuation, articles and extra white space, in this order."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
 
 
@@ -44,8 +37,8 @@ def score_answers(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Compute exact match and F1 of each question, both (N,), by its best matching right answer.
 
-    The evaluation of SQuAD 2.0 (``some_impossible``) differs for texts that are empty after
-    normalization: the F1 of two such texts is 1, and such a right answer counts only if all are.
+    With ``some_impossible`` (SQuAD 2.0) the F1 of two texts that normalize to nothing is 1,
+    and such a right answer counts only if all are.
     """
     exact, f1 = np.zeros(len(predictions)), np.zeros(len(predictions))
     for row, (prediction, given) in enumerate(zip(predictions, answers, strict=True)):
@@ -62,10 +55,9 @@ def score_answers(
 def find_threshold(
     scores: NDArray[np.float64], null_odds: NDArray[np.float64], has_answer: NDArray[np.bool_]
 ) -> tuple[float, float]:
-    """Find the best decision threshold for giving no answer, from scores and odds of it, (N,).
+    """Return the best mean score and the lowest threshold for giving no answer that reaches it.
 
-    Returns the best mean score and the lowest threshold that reaches it: the odds of the last
-    question that gets its answer, or 0 if none does.
+    It is among the odds of no answer, (N,), or 0 if no question gets its answer.
     """
     order = np.argsort(null_odds, kind="stable")
     # answering a question without an answer loses the point for giving none
@@ -85,8 +77,7 @@ def squad_metrics(
 ) -> dict[str, float]:
     """Compute the official metrics in [0, 1], except those of a group without questions.
 
-    ``best_texts`` are the best answers that are not empty, and ``null_odds`` how much better no
-    answer scored, both (N,); SQuAD 2.0 (``some_impossible``) finds the best thresholds with them.
+    ``best_texts`` are the best non-empty answers; ``null_odds`` how much better no answer scored.
     """
     if not len(predictions):
         raise ValueError("no questions to score; give at least one")
