@@ -19,14 +19,14 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from datasets_scripts import ChainedTexts, LoadedTask, corpus_texts, load_task, train_wordpiece
 from minbert_cli.checkpoints import fit_together, load_tokenizer, new_config, share
-from minbert_cli.resources import RECIPES
-from minbert_cli.tasks import (
+from minbert_cli.recipe_tasks import (
     RecipeTask,
     RecipeText,
     encode_task,
     find_glue_files,
     parse_tasks,
 )
+from minbert_cli.resources import RECIPES
 from minbert_cli.texts import Text, load_text
 from minbert_cli.training_run import (
     check_start,

@@ -21,8 +21,8 @@ from transformers.utils import logging
 from datasets_scripts import CorpusData, corpus_texts, train_wordpiece
 from minbert_cli import finetune
 from minbert_cli.checkpoints import fit_together, load_tokenizer, new_config, share
+from minbert_cli.recipe_tasks import parse_tasks
 from minbert_cli.resources import RECIPES, with_recipe
-from minbert_cli.tasks import parse_tasks
 from minbert_cli.texts import Text, load_text, parse_corpus
 from minbert_cli.training_run import (
     check_start,

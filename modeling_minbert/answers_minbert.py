@@ -208,7 +208,7 @@ def _rank_null(scores: list[float], null: float, threshold: float) -> int:
 def _list_spans(
     windows: Sequence[Window], kept: Tensor, options: AnswerOptions
 ) -> Iterator[tuple[float, int, int]]:
-    """Combine starts and ends to possible answers: score, first and last character."""
+    """Combine starts and ends into candidate answers: score, first and last character."""
     for window, (starts, ends) in zip(windows, _read(kept), strict=True):
         for start, start_logit in starts:
             first = start - window.first
@@ -272,7 +272,8 @@ class MinBertAnswering(MinBertTokenizing):
         Returns:
             For one question with a `top_k` of 1 a dictionary: `score`, the probability; `start` and
             `end`, in characters of the text; `answer`, the text between them, empty for no answer.
-            With more a list of them, best first. For several questions a list with that of each.
+            With more, a list of such dictionaries, best first; for several questions, one entry for
+            each.
 
         Raises:
             ValueError: If the numbers of texts and questions differ, an input is not a string, or
@@ -316,7 +317,7 @@ class MinBertAnswering(MinBertTokenizing):
     def answer_rows(
         self, rows: Iterable[Row], task: str | None, options: AnswerOptions, **progress: Any
     ) -> Iterator[list[dict[str, Any]]]:
-        """Answer pairs of a question and its text, some hundred at a time; see `find_best`."""
+        """Answer pairs of a question and its text, a few hundred at a time; see `find_best`."""
         model: Any = self
         named = {} if task is None else {"task": task}
 

@@ -29,7 +29,7 @@ VALUES = 2**16
 
 
 def draw(shape: torch.Size, p: float) -> tuple[Tensor, float]:
-    """Draw int16 noise for dropout, and its threshold: what is above it is kept."""
+    """Draw int16 dropout noise; values above the returned threshold are kept."""
     # Four numbers of each 64-bit integer: `torch.bernoulli` draws one by one on one core.
     count = shape.numel()
     words = torch.empty(-(-count // LANES), dtype=torch.int64)

@@ -1,8 +1,8 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """The losses of tasks whose head scores one vector per sequence: one class each, and `LOSSES`.
 
-A task has a kind of target, its head returns logits or cosines; both decide which losses fit. To
-add a loss, add a class and its line in `LOSSES`.
+Which losses fit depends on the target of a task and on whether its head returns logits or cosines.
+To add a loss, add a class and its line in `LOSSES`.
 
 Shapes: B rows, S sequences of a row, C candidates, D size of a vector, K logits.
 """
@@ -262,7 +262,7 @@ class CoSENT(InBatchLoss):
 
 
 class MultipleNegativesRanking(InBatchLoss):
-    """Every other second sentence of the batch is a negative (Henderson et al. 2017)."""
+    """MNRL: every other second sentence of the batch is a negative (Henderson et al. 2017)."""
 
     name = "multiple_negatives_ranking"
     fits = (("binary", "cosine"), ("score", "cosine"), ("unlabelled", "cosine"))

@@ -43,7 +43,7 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
     """One encoder with any number of named heads, described in `config.tasks`.
 
     A step computes one task. Sentences of a separate pair come as (B, 2, L), like the choices of a
-    multiple-choice model; those of a contrastive task as (B, S, L), S its `num_sentences`.
+    multiple-choice model; those of a contrastive task as (B, S, L), where S is `num_sentences`.
 
     `from_pretrained(folder_of_a_bert, tasks={...})` puts new heads on a checkpoint;
     `from_pretrained(folder)` restores a saved model with its tasks, label names and score ranges.
@@ -196,10 +196,10 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         tasks with decision thresholds choose theirs as their heads document.
 
         Args:
-            task: Name of a task with a decision threshold, as a paraphrase with head cosine.
+            task: Name of a task with a decision threshold, such as a cosine paraphrase task.
             logits: Of labeled rows in evaluation mode, (B, K); if none is finite the threshold
                 stays.
-            labels: 1 for a paraphrase, 0 for none, -100 for a row that does not count, (B,).
+            labels: 1 for a paraphrase, 0 for a non-paraphrase, -100 for rows to ignore, (B,).
 
         Returns:
             The cosine, in [-1, 1].

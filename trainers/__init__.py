@@ -7,7 +7,7 @@ The layers from below: ``files``, ``errors``, ``data``, ``problems``, ``task``, 
 from .data.collators import TaskCollator
 from .data.masking import Masking
 from .data.rows import TextSource
-from .data.samplers import TaskBatchSampler
+from .data.task_batch_sampler import TaskBatchSampler
 from .data.task_dataset import TaskDataset, spread
 from .data.task_sampling import SamplingArguments
 from .errors import INPUT_ERRORS, named_errors, readable_errors, reason_of
@@ -20,9 +20,9 @@ from .methods.layer_rates import LayerwiseLearningRates
 from .methods.layers import FreezeLayers, GradualUnfreezing
 from .methods.lr_decay import ExponentialDecay
 from .methods.method_arguments import MethodArguments
-from .methods.perturbation import SmartConfig
 from .methods.r_drop import RDrop
 from .methods.smart import Smart
+from .methods.smart_perturbation import SmartConfig
 from .problems import PROBLEMS, make_problems
 from .problems.problem import Metric, Problem
 from .reports.glue import GlueFile, missing_files, write_submission

@@ -18,7 +18,7 @@ from datasets_scripts.samples.task_rows import generate_rows
 
 from .building import build_rows
 from .invalid_rows import InvalidRow, check_invalid_fraction, log_invalid_rows
-from .sampling import describe_rows, sample_rows
+from .subsampling import describe_rows, sample_rows
 from .task_data import TaskData
 
 FINGERPRINT_ROWS = 1000  # rows hashed at a time

@@ -69,7 +69,7 @@ class TaskData:
         extra_files: Paths of more held-out rows by split, as in ``validation_hard`` or
             ``test_web``; each is evaluated, or predicted, separately.
         text_columns: One or two columns with the sentences; of a contrastive task one, two that
-            match, or three, the last of which does not match the first. For tags the column of the
+            match, or three (anchor, positive, hard negative). For tags the column of the
             words, in CoNLL columns its number from 0; default ``tokens``, or 0. For questions
             by default ``question`` and ``context``.
         label_column: Column with the class, 0/1 or the score; None for a contrastive task. For tags
@@ -350,4 +350,4 @@ def _check_sampling(data: TaskData) -> None:
                 f"classes; remove it, or give {other}"
             )
         if getattr(data, other) is not None:
-            raise ValueError(f"{where}: {other} and {key} exclude each other; remove one")
+            raise ValueError(f"{where}: {other} and {key} are mutually exclusive; remove one")

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets_scripts import LoadedTask, load_task
-from minbert_cli import finetune, pretrain
-from minbert_cli import tasks as recipe_tasks
+from minbert_cli import finetune, pretrain, recipe_tasks
 from minbert_cli.texts import parse_corpus
 from modeling_minbert import MinBertConfig
 from trainers import (

@@ -14,7 +14,7 @@ from .scored_rows import ScoredRows
 LEVEL = 0.95
 # Maximum number of elements of the arrays of a batch of resamples.
 ELEMENTS = 4_000_000
-# Differences are rounded to so many decimals, so that ties are found despite rounding errors.
+# Differences are rounded to this many decimals, so that ties are found despite rounding errors.
 DIGITS = 12
 
 
@@ -23,7 +23,7 @@ class ComparisonArguments:
     """Flags of ``experiments.py compare``."""
 
     resamples: int = field(default=10_000, metadata={"help": "Draws of the bootstrap."})
-    seed: int = field(default=0, metadata={"help": "Of the draws."})
+    seed: int = field(default=0, metadata={"help": "Random seed of the bootstrap."})
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _check_same_rows(task: str, left: ScoredRows, right: ScoredRows) -> None:
     types = {one.problem.problem_type for one in (left, right)}
     if len(types) > 1 or left.ids != right.ids:
         raise ValueError(
-            f"task {task!r}: the runs were evaluated on other rows ({len(left.ids)} and "
+            f"task {task!r}: the runs were evaluated on different rows ({len(left.ids)} and "
             f"{len(right.ids)}); compare runs with the same validation rows"
         )
     if left.metric_name != right.metric_name:

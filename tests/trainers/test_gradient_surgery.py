@@ -13,7 +13,7 @@ from tests.trainers.tiny import SIZES, make_model
 from trainers import GradientSurgery
 from trainers.data.collators import list_batches
 from trainers.data.task_sampling import Mixed
-from trainers.methods.gradient_merging import GradientMerger
+from trainers.methods.pcgrad_gradvac import GradientMerger
 
 PCGRAD = MIXED | {"methods": {"gradient_surgery": "pcgrad"}}
 GRADVAC = MIXED | {"methods": {"gradient_surgery": "gradvac"}}

@@ -4,7 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainers.methods.perturbation import DropoutReplay, SmartConfig, number_sequences, take_steps
+from trainers.methods.smart_perturbation import (
+    DropoutReplay,
+    SmartConfig,
+    number_sequences,
+    take_steps,
+)
 
 ROW = torch.zeros(1, dtype=torch.int64)  # one sequence of one token
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .task_orders import DrawnOrder, FixedOrder, StepsPerEpoch, TaskOrder
+from .task_schedule import DrawnOrder, FixedOrder, StepsPerEpoch, TaskOrder
 
 # Decrease of alpha between the first and the last epoch (Stickland and Murray 2019).
 ANNEALED_BY = 0.8

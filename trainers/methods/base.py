@@ -107,7 +107,7 @@ class Method:
         """Run after a training that succeeded: the model gets its final weights."""
 
     def release(self) -> None:
-        """Free memory after training, also if it failed."""
+        """Free memory after training, even if it failed."""
 
     # Evaluation and logs
 

@@ -12,7 +12,7 @@ from transformers import TrainerState, TrainingArguments
 from trainers.data.task_sampling import TaskSampling
 
 from .base import Method
-from .gradient_merging import GradientMerger, MergeRule
+from .pcgrad_gradvac import GradientMerger, MergeRule
 
 SURGERY_FILE = "gradient_surgery.pt"
 

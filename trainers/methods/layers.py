@@ -71,7 +71,7 @@ class FreezeLayers(Method):
 
 @dataclass
 class GradualUnfreezing(Method):
-    """Unfreeze one more layer after every so many epochs, from the top down.
+    """Unfreeze one more layer every few epochs, from the top down.
 
     Heads and pooler train from the start, the embeddings last. Which layers train is a function of
     the epoch alone, so a resumed run continues identically. All parameters are in the optimizer;

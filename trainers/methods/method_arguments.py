@@ -10,9 +10,9 @@ from .gradient_surgery import GradientSurgery
 from .layer_rates import LayerwiseLearningRates
 from .layers import FreezeLayers, GradualUnfreezing
 from .lr_decay import ExponentialDecay
-from .perturbation import SmartConfig
 from .r_drop import RDrop
 from .smart import Smart
+from .smart_perturbation import SmartConfig
 
 
 @dataclass(kw_only=True)
@@ -36,7 +36,7 @@ class MethodArguments:
     )
     unfreeze_layer_every: float | None = field(
         default=None,
-        metadata={"help": "Train the heads first; unfreeze one layer after so many epochs each."},
+        metadata={"help": "Train the heads first; epochs until each further layer is unfrozen."},
     )
     weight_averaging: Literal["ema", "swa"] | None = field(
         default=None,

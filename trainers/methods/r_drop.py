@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .base import ComputeLoss, StepLoss
-from .perturbation import check_number, diverge
 from .regularization import Regularizer
+from .smart_perturbation import check_number, diverge
 
 
 @dataclass

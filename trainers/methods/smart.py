@@ -12,7 +12,8 @@ from transformers import TrainerState, TrainingArguments
 
 from .averaging import WeightAverage
 from .base import ComputeLoss, StepLoss
-from .perturbation import (
+from .regularization import Regularizer
+from .smart_perturbation import (
     DropoutReplay,
     SmartConfig,
     diverge,
@@ -20,7 +21,6 @@ from .perturbation import (
     smoothness,
     unlabeled,
 )
-from .regularization import Regularizer
 
 BREGMAN_FILE = "bregman.safetensors"
 # Decay of the moving average in the first tenth of training, and later: Jiang et al. 2020, 4.1.

@@ -45,7 +45,7 @@ def report_run(trainer: MultiTaskTrainer, *args: Any, **kwargs: Any) -> Path | N
         return write_report(folder)
     except Exception:
         logger.exception(
-            "%s could not be written; the results of the run are complete, and it goes on",
+            "%s could not be written; the results of the run are complete; continuing without it",
             folder / REPORT_FILE,
         )
         return None

@@ -12,12 +12,12 @@ from transformers import TrainingArguments
 
 from trainers.data.collators import TaskCollator, collate_rows
 from trainers.data.masking import TextTask
-from trainers.data.samplers import TaskBatchSampler
 from trainers.data.shapes import FixedShapes
 from trainers.data.streams import counts_of
+from trainers.data.task_batch_sampler import TaskBatchSampler
 from trainers.data.task_dataset import Rows, read_lengths, token_counts
-from trainers.data.task_orders import StepsPerEpoch
 from trainers.data.task_sampling import TaskSampling
+from trainers.data.task_schedule import StepsPerEpoch
 from trainers.problems import PROBLEMS
 from trainers.task import Task, find_rows
 

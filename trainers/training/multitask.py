@@ -17,12 +17,12 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trainers.data.collators import list_batches
-from trainers.data.samplers import TaskBatchSampler
+from trainers.data.task_batch_sampler import TaskBatchSampler
 from trainers.data.task_dataset import Rows, TaskDataset, longest_first
-from trainers.data.task_orders import StepsPerEpoch
 from trainers.data.task_sampling import RoundRobin, TaskSampling
+from trainers.data.task_schedule import StepsPerEpoch
 from trainers.methods.base import Method, MethodCallback, StepLoss, nested_loss
-from trainers.methods.threshold import ThresholdFitting
+from trainers.methods.threshold_fitting import ThresholdFitting
 from trainers.task import Task, find_rows
 
 from .acceleration import reused_gradients, static_shapes
@@ -262,9 +262,7 @@ class MultiTaskTrainer(Trainer):
         given = self.eval_dataset if eval_dataset is None else eval_dataset
         if not isinstance(given, Mapping) or not set(given) <= set(self.tasks):
             known = ", ".join(self.tasks)
-            raise ValueError(
-                f"evaluate() needs a mapping from task to rows; known tasks: {known}"
-            )
+            raise ValueError(f"evaluate() needs a mapping from task to rows; known tasks: {known}")
         metrics: dict[str, float] = {}
         with ExitStack() as stack:
             for method in self.methods:

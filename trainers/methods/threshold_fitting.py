@@ -1,4 +1,4 @@
-"""Decision thresholds that the loss does not train: fitted to rows."""
+"""Fit decision thresholds that the loss does not learn."""
 
 import logging
 from typing import Any
@@ -42,7 +42,7 @@ class ThresholdFitting(Method):
             self.trainer.is_in_train = False
 
     def fit(self, task: str) -> None:
-        """Choose the thresholds of a task by its training rows, or those that its type asks for."""
+        """Fit a task's thresholds on training rows, or on held-out rows if its type requires it."""
         trainer = self.trainer
         data = trainer.tasks[task]
         rows: Any = spread(data.train, THRESHOLD_ROWS)

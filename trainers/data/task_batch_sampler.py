@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
 from .streams import Counts, RowStream, Seed, TaskStream, counts_of
-from .task_orders import DrawnOrder, StepsPerEpoch
 from .task_sampling import RoundRobin, TaskSampling
+from .task_schedule import DrawnOrder, StepsPerEpoch
 from .token_streams import TokenStream
 
 
