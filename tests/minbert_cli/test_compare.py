@@ -221,8 +221,11 @@ def test_runs_with_other_tasks_are_compared_where_they_meet():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"ids": [str(number) for number in range(1, ROWS + 1)]}, "on other rows \\(400 and 400"),
-        ({"problem": make_problem("paraphrase")}, "on other rows"),
+        (
+            {"ids": [str(number) for number in range(1, ROWS + 1)]},
+            "on different rows \\(400 and 400",
+        ),
+        ({"problem": make_problem("paraphrase")}, "on different rows"),
         ({"labels": np.zeros(ROWS)}, "the labels of the runs differ"),
     ],
 )

@@ -137,7 +137,7 @@ def test_numbers_are_good_label_names():
         ),
         (
             {**OWN, "max_train_samples": 9, "max_train_samples_per_class": 9},
-            "max_train_samples and max_train_samples_per_class exclude each other",
+            "max_train_samples and max_train_samples_per_class are mutually exclusive",
         ),
         ({"hub_id": "a/b", "data_dir": "x"}, "data_dir='x' has no effect for 'a/b'"),
     ],
