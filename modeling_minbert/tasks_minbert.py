@@ -11,6 +11,7 @@ from torch import nn
 
 from .classification_minbert import ClassificationTask
 from .contrastive_minbert import ContrastiveTask
+from .multi_label_classification_minbert import MultiLabelClassificationTask
 from .paraphrase_minbert import ParaphraseTask
 from .pretraining_minbert import MaskedLMTask, NextSentenceTask, PreTrainingTask
 from .question_answering_minbert import QuestionAnsweringTask
@@ -20,6 +21,7 @@ from .token_classification_minbert import TokenClassificationTask
 
 TASKS: dict[str, type[MinBertTask]] = {
     "classification": ClassificationTask,
+    "multi_label_classification": MultiLabelClassificationTask,
     "paraphrase": ParaphraseTask,
     "similarity": SimilarityTask,
     "contrastive": ContrastiveTask,

@@ -90,12 +90,27 @@ def write_corpus(folder: Path) -> dict[str, Any]:
     return {"corpus": {"own": files}}
 
 
+def write_labels(folder: Path) -> dict[str, Any]:
+    """Write texts with any of three labels: a kind of thing, and how it is."""
+    files = {}
+    for split, key in SPLITS.items():
+        rows = []
+        for name, text, _, same, good in small_run.make_rows(split):
+            labels = ["good"] * good + ["same"] * same + ["outside"] * ("garden" in text)
+            rows.append({"id": name, "a": text, "topics": labels})
+        path = folder / f"labels-{split}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        files[key] = str(path)
+    return {"text_columns": ["a"], "label_column": "topics", **files}
+
+
 PAIR = [("the river is fine", "this river was dull")]
 LABEL = {"label", "score"}
 EXAMPLES = {
     "classification": Example(
         pairs_of(text_columns=["a"], label_column="mood"), ["the river is fine"], LABEL
     ),
+    "multi_label_classification": Example(write_labels, ["the river is fine"], LABEL),
     "paraphrase": Example(pairs_of(text_columns=["a", "b"], label_column="same"), PAIR, LABEL),
     "similarity": Example(
         pairs_of(text_columns=["a", "b"], label_column="same", score_range=[0, 1]), PAIR, {"score"}

@@ -2,6 +2,7 @@
 
 from .classification import ClassificationFormat
 from .contrastive import ContrastiveFormat
+from .multi_label_classification import MultiLabelFormat
 from .paraphrase import ParaphraseFormat
 from .question_answering import QuestionFormat
 from .row_format import RowFormat
@@ -11,6 +12,7 @@ from .token_classification import TagFormat
 # None: the rows are made from a corpus, by `make_text_rows`.
 FORMATS: dict[str, type[RowFormat] | None] = {
     "classification": ClassificationFormat,
+    "multi_label_classification": MultiLabelFormat,
     "paraphrase": ParaphraseFormat,
     "similarity": SimilarityFormat,
     "contrastive": ContrastiveFormat,

@@ -49,6 +49,7 @@ pytestmark = pytest.mark.conformance
 LABELS = ["down", "level", "up"]
 TASKS = {
     "classification": {"problem_type": "classification", "labels": LABELS},
+    "labels": {"problem_type": "multi_label_classification", "labels": LABELS},
     "mlp": {"problem_type": "classification", "labels": LABELS, "head": "mlp"},
     "joint": {"problem_type": "paraphrase", "pair_encoding": "joint"},
     "concat": {
@@ -145,7 +146,8 @@ class MultiTask(ModelTesterMixin):
             kind = TASKS[self.tasks[0]]["problem_type"]
             of_words = kind in ("masked_lm", "pretraining")
             dtype = torch.long if of_words or kind == "classification" else torch.float
-            inputs["labels"] = zeros(rows, *[length] * of_words, dtype=dtype)
+            beside = [length] * of_words + [len(LABELS)] * (self.tasks[0] == "labels")
+            inputs["labels"] = zeros(rows, *beside, dtype=dtype)
             if kind == "pretraining":
                 inputs["next_sentence_label"] = zeros(rows)
         return inputs
@@ -153,6 +155,10 @@ class MultiTask(ModelTesterMixin):
 
 class TestClassification(MultiTask, unittest.TestCase):
     tasks = ("classification",)
+
+
+class TestLabels(MultiTask, unittest.TestCase):
+    tasks = ("labels",)
 
 
 class TestMlp(MultiTask, unittest.TestCase):

@@ -121,6 +121,7 @@ def test_constant_decisions_give_numbers(logit):
 def test_every_problem_type_reports_its_headline_metric():
     logits = {
         "classification": np.eye(2),
+        "multi_label_classification": np.eye(2),
         "paraphrase": np.eye(2)[:, :1],
         "similarity": [[0.0], [1.0]],
         "contrastive": np.ones((2, 2, 1)),
@@ -130,7 +131,8 @@ def test_every_problem_type_reports_its_headline_metric():
     }
 
     for kind, values in logits.items():
-        problem, outputs = collect(kind, values, np.arange(2))
+        labels = np.eye(2) if kind == "multi_label_classification" else np.arange(2)
+        problem, outputs = collect(kind, values, labels)
         assert problem.headline[0] in problem.compute_metrics(outputs)
     # these are measured in sentences and questions, which several rows can share
     others = {kind for kind, problem in PROBLEMS.items() if problem.joins_rows}

@@ -7,6 +7,7 @@ from typing import Any
 from .classification import Classification
 from .contrastive import Contrastive
 from .masked_lm import MaskedLM
+from .multi_label_classification import MultiLabelClassification
 from .next_sentence import NextSentence
 from .paraphrase import Paraphrase
 from .pretraining import Pretraining
@@ -17,6 +18,7 @@ from .token_classification import TokenClassification
 
 PROBLEMS: dict[str, type[Problem[Any]]] = {
     "classification": Classification,
+    "multi_label_classification": MultiLabelClassification,
     "paraphrase": Paraphrase,
     "similarity": Similarity,
     "contrastive": Contrastive,

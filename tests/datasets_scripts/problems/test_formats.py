@@ -21,6 +21,11 @@ TASKS = {
         [{**PAIR, "y": "up"}, {**PAIR, "y": "down"}, {**PAIR, "y": "up"}],
         {"pair_encoding": None},
     ),
+    "multi_label_classification": (
+        {"text_columns": "a", "label_column": "y"},
+        [{**PAIR, "y": ["up", "far"]}, {**PAIR, "y": []}],
+        {"pair_encoding": None},
+    ),
     "paraphrase": (
         {"text_columns": ["a", "b"], "label_column": "y"},
         [{**PAIR, "y": 1}, {**PAIR, "y": 0}],
@@ -41,6 +46,7 @@ TASKS = {
 }
 FACTS = {
     "classification": {"labels": ("down", "up"), "class_counts": [1, 2]},
+    "multi_label_classification": {"labels": ("far", "up")},
     "paraphrase": {"num_texts": 2, "class_counts": [1, 1]},
     "similarity": {"num_texts": 2, "score_range": (0.0, 5.0)},
     "contrastive": {"num_texts": 2},
@@ -49,6 +55,7 @@ FACTS = {
 }
 REFERENCES = {
     "classification": [1.0, 0.0, 1.0],
+    "multi_label_classification": [[1.0, 1.0], [0.0, 0.0]],
     "paraphrase": [1.0, 0.0],
     "similarity": [2.5],
     "token_classification": [[*"OABCAB"]],
@@ -92,7 +99,7 @@ def test_a_task_of_every_type_can_be_used_without_knowing_it(tmp_path, problem_t
     references = task.references("validation")
 
     if problem_type in REFERENCES:
-        assert list(references[1]) == REFERENCES[problem_type]
+        assert references[1].tolist() == REFERENCES[problem_type]
         assert references[0] == task.splits["validation"]["id"][:]
     else:
         assert references is None

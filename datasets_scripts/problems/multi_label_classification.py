@@ -1,0 +1,118 @@
+"""Sentences or pairs of them, each with any number of labels."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import datasets
+
+from datasets_scripts.files.readers import Record
+from datasets_scripts.files.splits import is_test
+from datasets_scripts.files.values import Converter, to_columns, to_text
+
+from .classification import ClassificationFormat, infer_labels
+from .encoding import encode_rows
+from .row_format import Row, RowSource, normalize_value
+from .sentences import parse_number
+
+
+@dataclass(frozen=True)
+class MultiLabelFormat(ClassificationFormat):
+    """Rows whose ``label`` has 1 for each of ``labels`` that the row has, else 0, (K,).
+
+    ``label_column`` has lists of names or numbers, or text: names with ``label_separator`` between
+    them, nothing for no label. Or ``label_columns`` are the labels, with 0 or 1 in each column.
+    """
+
+    label_separator: str = ","
+    label_columns: tuple[str, ...] = ()
+
+    problem_type = "multi_label_classification"
+    has_classes = False
+    required_keys = ("text_columns",)
+    hub_keys = ("text_columns",)
+    options: ClassVar[Mapping[str, Converter]] = {
+        "label_separator": to_text,
+        "label_columns": to_columns,
+    }
+
+    @property
+    def class_names(self) -> None:
+        return None  # a row has no single class to be drawn by
+
+    @property
+    def features(self) -> datasets.Features:
+        return datasets.Features({**super().features, "label": self._vector_type})
+
+    def required_columns(self, split: str) -> tuple[str, ...]:
+        labels = () if is_test(split) else self.label_columns
+        return (*super().required_columns(split), *labels)
+
+    def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:
+        if bool(self.label_columns) == (self.label_column is not None):
+            raise ValueError(
+                f"{where}: give either label_column, with the labels of a row, or label_columns, "
+                "with 0 or 1 for one label each"
+            )
+        if self.labels and self.label_columns:
+            raise ValueError(f"{where}: the label_columns are the labels; remove labels")
+        train = sources["train"]
+        labels = self.labels or self.label_columns or train.class_names(self)
+        labels = labels or infer_labels(self._list_names(train))
+        if len(labels) < 2:
+            raise ValueError(
+                f"{where}: the training rows have the labels {list(labels)}, at least two are "
+                f"needed; check label_column={self.label_column!r} and "
+                f"label_separator={self.label_separator!r}"
+            )
+        return replace(self, labels=labels)
+
+    def from_hub(self, number: int, values: Row, names: tuple[str, ...] | None) -> Record:
+        given = values.get(self.label_column or "")
+        if names is not None and isinstance(given, list):
+            known = dict(enumerate(names))
+            values = {**values, str(self.label_column): [known.get(one, one) for one in given]}
+        return Record(number + 1, values)
+
+    def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
+        return encode_rows(rows, tokenizer, label_type=self._vector_type, **options)
+
+    def find_label(self, record: Record, split: str) -> tuple[list[float] | None, str]:
+        try:
+            vector = self._read_columns(record, split) if self.label_columns else self._read(record)
+        except ValueError as error:
+            return None, str(error)
+        return vector, "" if vector is not None or is_test(split) else "no label"
+
+    @property
+    def _vector_type(self) -> datasets.List:
+        return datasets.List(datasets.Value("float32"), length=len(self.labels or ()))
+
+    def _split(self, value: Any) -> list[str] | None:
+        """Return the labels of a row as they are written; None if they are missing."""
+        if isinstance(value, list):
+            return [normalize_value(one) for one in value]
+        if isinstance(value, str):
+            return [name for one in value.split(self.label_separator) if (name := one.strip())]
+        return [text] if (text := normalize_value(value)) else None
+
+    def _list_names(self, source: RowSource) -> Iterator[str]:
+        for record in source.read(self):
+            yield from self._split(record.values.get(str(self.label_column))) or ()
+
+    def _read(self, record: Record) -> list[float] | None:
+        names = self._split(record.values.get(str(self.label_column)))
+        if names is None:
+            return None
+        given = {self.parse_label(name) for name in names}
+        return [float(number in given) for number, _ in enumerate(self.labels or ())]
+
+    def _read_columns(self, record: Record, split: str) -> list[float] | None:
+        texts = [normalize_value(record.values.get(column)) for column in self.label_columns]
+        if is_test(split) and set(texts) <= {"", "-1"}:  # kept secret
+            return None
+        numbers = [parse_number(text) for text in texts]
+        for column, number in zip(self.label_columns, numbers, strict=True):
+            if number not in {0.0, 1.0}:
+                raise ValueError(f"column {column!r} has {number:g}; allowed are 0 and 1")
+        return numbers

@@ -1,0 +1,431 @@
+"""Multi-label classification against scikit-learn, torch, transformers, and brute force."""
+
+import csv
+import json
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, f1_score
+from torch import nn
+from torch.distributions import Bernoulli, kl_divergence
+from transformers import BertForSequenceClassification, pipeline
+
+from datasets_scripts import TaskData, load_task
+from minbert_cli import finetune, predict
+from modeling_minbert import MinBertForMultiTask, export_onnx
+from modeling_minbert.multi_label_classification_minbert import best_f1_threshold
+from tests import small_run
+from tests.modeling_minbert.test_onnx import assert_equal_everywhere, needs_onnx
+from tests.problem_examples import write_labels
+from tests.trainers import tiny
+from trainers import PROBLEMS, Task, TaskCollator, TaskDataset
+
+KIND = "multi_label_classification"
+LABELS = ["rude", "vague", "warm"]
+TEXTS = ["one", "two", "three", "four"]
+GIVEN = [["warm", "rude"], [], ["vague"], ["rude", "vague"]]
+VECTORS = [[1, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 0]]
+
+
+def make_model(**keys):
+    torch.manual_seed(0)
+    task = {"problem_type": KIND, "labels": LABELS, "dropout": 0.0, **keys}
+    return MinBertForMultiTask(tiny.make_config({"tone": task})).eval()
+
+
+def make_rows(count=12, separate=False):
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(3, 9, size=count).tolist()
+    ids = [generator.integers(1, tiny.VOCABULARY, size=length).tolist() for length in lengths]
+    ids = [[row, row[:2]] for row in ids] if separate else ids
+    types = [[[0] * len(part) for part in row] if separate else [0] * len(row) for row in ids]
+    vector = datasets.List(datasets.Value("float32"), length=len(LABELS))
+    columns = {"id": list(map(str, range(count))), "input_ids": ids, "token_type_ids": types}
+    columns |= {"length": lengths, "labels": generator.integers(0, 2, (count, 3)).tolist()}
+    return datasets.Dataset.from_dict(columns).cast_column("labels", vector)
+
+
+def make_batch(rows, **options):
+    dataset = TaskDataset({"tone": rows})
+    return TaskCollator(0, **options)(dataset.__getitems__(list(range(len(rows)))))
+
+
+# Data
+
+
+def load(folder, name, text, **keys):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    files = {"train_file": str(path), "validation_file": str(path), "test_file": str(path)}
+    keys = {"problem_type": KIND, "text_columns": "text", **files, **keys}
+    return load_task(TaskData.from_recipe("tone", keys), folder / "cache")
+
+
+def as_json(rows):
+    return "".join(json.dumps({"text": text, "y": y}) + "\n" for text, y in rows)
+
+
+def test_all_ways_to_write_labels_give_equal_rows(tmp_path):
+    lists = load(tmp_path, "a.jsonl", as_json(zip(TEXTS, GIVEN, strict=True)), label_column="y")
+    lines = [f'{text},"{", ".join(names)}"' for text, names in zip(TEXTS, GIVEN, strict=True)]
+    commas = load(tmp_path, "b.csv", "\n".join(["text,y", *lines]) + "\n", label_column="y")
+    lines = [f"{text}\t{'|'.join(names)}" for text, names in zip(TEXTS, GIVEN, strict=True)]
+    keys = {"label_column": "y", "label_separator": "|"}
+    bars = load(tmp_path, "c.tsv", "\n".join(["text\ty", *lines]) + "\n", **keys)
+    lines = [",".join(map(str, [text, *row])) for text, row in zip(TEXTS, VECTORS, strict=True)]
+    columns = load(
+        tmp_path, "d.csv", "\n".join(["text,rude,vague,warm", *lines]) + "\n", label_columns=LABELS
+    )
+    numbers = [[LABELS.index(name) for name in names] for names in GIVEN]
+    named = load(
+        tmp_path,
+        "e.jsonl",
+        as_json(zip(TEXTS, numbers, strict=True)),
+        label_column="y",
+        labels=LABELS,
+    )
+
+    assert lists.labels == tuple(LABELS)
+    assert lists.splits["train"]["label"][:] == VECTORS
+    for other in (commas, bars, columns, named):
+        assert other.labels == lists.labels
+        assert other.fingerprint == lists.fingerprint
+    ids, references = lists.references("test")
+    assert ids == ["0", "1", "2", "3"]
+    assert references.tolist() == VECTORS
+
+
+def test_names_of_the_hub_replace_its_numbers(tmp_path):
+    names = datasets.ClassLabel(names=LABELS)
+    features = datasets.Features({"text": datasets.Value("string"), "y": datasets.List(names)})
+    rows = datasets.Dataset.from_dict(
+        {"text": TEXTS, "y": [[LABELS.index(name) for name in row] for row in GIVEN]}, features
+    )
+    (tmp_path / "hub").mkdir()
+    for split in ("train", "validation"):
+        rows.to_parquet(tmp_path / "hub" / f"{split}.parquet")
+    keys = {"problem_type": KIND, "hub_id": str(tmp_path / "hub"), "text_columns": "text"}
+
+    loaded = load_task(
+        TaskData.from_recipe("tone", {**keys, "label_column": "y"}), tmp_path / "cache"
+    )
+
+    assert loaded.labels == tuple(LABELS)
+    assert loaded.splits["train"]["label"][:] == VECTORS
+
+
+def test_invalid_rows_are_skipped_with_their_reason(tmp_path):
+    rows = [("a", ["rude"]), ("b", ["warm", "wrm"]), ("c", None), ("d", [])]
+    keys = {"label_column": "y", "labels": LABELS, "max_invalid_fraction": 0.5}
+
+    loaded = load(tmp_path, "rows.jsonl", as_json(rows), **keys)
+
+    assert loaded.splits["train"]["id"][:] == ["0", "3"]
+    reasons = [row.reason for row in loaded.bad_rows[:2]]
+    assert "'wrm' is not among the labels 'rude', 'vague', 'warm'" in reasons[0]
+    assert reasons[1] == "no label"
+
+
+def test_a_test_set_may_keep_its_labels_secret(tmp_path):
+    (tmp_path / "test.csv").write_text("text,rude,vague\na,-1,-1\nb,-1,-1\n")
+    keys = {"label_columns": ["rude", "vague"], "test_file": str(tmp_path / "test.csv")}
+
+    loaded = load(tmp_path, "rows.csv", "text,rude,vague\na,1,0\nb,0,1\n", **keys)
+
+    assert "label" not in loaded.splits["test"].column_names
+    assert loaded.splits["train"]["label"][:] == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({}, "give either label_column"),
+        ({"label_column": "y", "label_columns": ["y"]}, "give either label_column"),
+        ({"label_columns": ["y", "z"], "labels": ["y", "z"]}, "remove labels"),
+        ({"label_column": "y", "label_separator": "|"}, "at least two are needed"),
+    ],
+)
+def test_keys_must_fit(tmp_path, keys, message):
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path, "rows.csv", 'text,y,z\na,"b,c",1\n', **keys)
+
+
+def test_other_types_have_no_separator():
+    keys = {"problem_type": "classification", "text_columns": "a", "label_column": "b"}
+    files = {"train_file": "a.csv", "validation_file": "b.csv", "label_separator": ";"}
+
+    with pytest.raises(ValueError, match="classification tasks have no label_separator"):
+        TaskData.from_recipe("tone", {**keys, **files})
+
+
+# Model
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    "keys", [{}, {"head": "mlp"}, {"pair_encoding": "separate", "head": "concat"}]
+)
+def test_the_loss_is_torchs(keys, packed):
+    model, rows = make_model(**keys), make_rows(separate=len(keys) == 2)
+    batch = make_batch(rows, packed=packed)
+
+    outputs = model(**batch)
+
+    expected = nn.BCEWithLogitsLoss()(outputs.logits, torch.tensor(rows["labels"][:]))
+    assert outputs.logits.shape == (12, 3)
+    torch.testing.assert_close(outputs.loss, expected)
+    padded = model(**make_batch(rows))
+    torch.testing.assert_close(outputs.logits, padded.logits, atol=1e-6, rtol=1e-5)
+
+
+def test_filler_rows_do_not_count():
+    model, rows = make_model(), make_rows()
+    batch = make_batch(rows)
+    expected = model(**make_batch(rows.select(range(9)))).loss
+
+    batch["labels"][9:] = -100
+
+    torch.testing.assert_close(model(**batch).loss, expected)
+
+
+def test_transformers_computes_the_same():
+    model, batch = make_model(), make_batch(make_rows())
+    peer = BertForSequenceClassification(model.config.to_bert()).eval()
+    weights = {
+        name.replace("heads.tone.out", "classifier"): x for name, x in model.state_dict().items()
+    }
+    peer.load_state_dict(weights)
+
+    found = model(**batch)
+    expected = peer(**{name: x for name, x in batch.items() if name != "task"})
+
+    assert peer.config.problem_type == KIND
+    assert peer.config.id2label == dict(enumerate(LABELS))
+    torch.testing.assert_close(found.logits, expected.logits)
+    torch.testing.assert_close(found.loss, expected.loss)
+
+
+def test_the_divergence_is_that_of_every_label():
+    model = make_model()
+    first, second = torch.randn(2, 5, 3)
+
+    p, q = Bernoulli(logits=first), Bernoulli(logits=second)
+    expected = (kl_divergence(p, q) + kl_divergence(q, p)).mean()
+    torch.testing.assert_close(model.divergence("tone", first, second), expected)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_thresholds_are_those_of_a_search(seed):
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.rand(30, generator=generator).mul(20).round().div(20)  # with ties
+    labels = torch.rand(30, generator=generator) < values if seed else values < 0
+
+    found = best_f1_threshold(values, labels)
+
+    def f1(threshold):
+        return f1_score(labels, values > threshold, zero_division=0)
+
+    steps = [(number + 0.5) / 20 for number in range(20)]  # one between all neighbors
+    grid = [0.5, *sorted(steps, key=lambda x: abs(x - 0.5))]
+    scores = [f1(x) for x in grid]
+    assert f1(found) == pytest.approx(max(scores))
+    nearest = grid[int(np.argmax(np.isclose(scores, max(scores))))]
+    assert abs(found - 0.5) <= abs(nearest - 0.5) + 0.05
+
+
+def test_fitted_thresholds_decide_and_are_saved(tmp_path):
+    model = make_model()
+    logits = torch.randn(40, 3) - torch.tensor([2.0, 0.0, -2.0])
+    labels = (logits.sigmoid() > torch.tensor([0.1, 0.5, 0.9])).float()
+    labels[0] = -100
+
+    chosen = model.fit_threshold("tone", logits, labels)
+
+    counted = labels[:, 0] != -100
+    assert torch.equal(model.decode("tone", logits)[counted], labels[counted].long())
+    assert chosen[1] == 0.5
+    model.save_pretrained(tmp_path)
+    loaded = MinBertForMultiTask.from_pretrained(tmp_path)
+    assert loaded.config.task("tone").thresholds == chosen
+    with pytest.raises(ValueError, match="no labelled rows"):
+        model.fit_threshold("tone", logits, torch.full_like(labels, -100))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"pair_encoding": "separate", "head": "cosine"}, "use concat"),
+        ({"thresholds": [0.5]}, "must be 3 numbers"),
+        ({"thresholds": [0.5, 0.5, 1.5]}, "must be 3 numbers"),
+        ({"loss": "mse"}, "allowed are bce"),
+        ({"labels": ["one"]}, "at least two"),
+    ],
+)
+def test_a_task_is_checked(keys, message):
+    with pytest.raises(ValueError, match=message):
+        make_model(**keys)
+
+
+def test_labels_must_be_one_for_each_logit():
+    batch = make_batch(make_rows())
+    batch["labels"] = batch["labels"][:, 0]
+
+    with pytest.raises(ValueError, match=r"expected \(12, 3\)"):
+        make_model()(**batch)
+
+
+@needs_onnx
+def test_onnx_computes_the_same(tmp_path):
+    model = make_model()
+    path = export_onnx(model, tmp_path, task="tone")
+
+    assert_equal_everywhere(path, lambda **x: model(**x, task="tone"), None, tiny.VOCABULARY)
+
+
+# Training
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    recipe = small_run.make_recipe(folder)
+    task = {"problem_type": KIND, "batch_size": 4, **write_labels(folder)}
+    task["test_file"] = task["validation_file"]
+    recipe |= {
+        "tasks": {"own": task},
+        "steps_per_epoch": "6",
+        "r_drop": 1.0,
+        "smart": {"weight": 1.0},
+    }
+    finetune.main([small_run.write_recipe(folder, recipe)])
+    return folder / "out"
+
+
+def read_labels(folder, split):
+    with (folder / "predictions" / f"own-{split}-output.csv").open(newline="") as file:
+        return {row[0]: row[1:] for row in list(csv.reader(file))[1:]}
+
+
+def test_metrics_are_scikit_learns(run):
+    metrics = json.loads((run / "metrics.json").read_text())
+    names = metrics["tasks"]["own"]["labels"]
+    lines = (run.parent / "labels-dev.jsonl").read_text().splitlines()
+    given = {row["id"]: row["topics"] for row in map(json.loads, lines)}
+    predicted = read_labels(run, "dev")
+    assert list(given) == list(predicted)
+    labels, predictions = (
+        np.array([[name in row for name in names] for row in rows.values()])
+        for rows in (given, predicted)
+    )
+
+    found = metrics["validation"]["metrics"]
+    for average in ("micro", "macro"):
+        expected = f1_score(labels, predictions, average=average, zero_division=0)
+        assert found[f"own_{average}_f1"] == pytest.approx(expected)
+    assert found["own_accuracy"] == pytest.approx(accuracy_score(labels, predictions))
+    assert metrics["test"]["metrics"] == found
+    assert 0 < metrics["validation"]["standard_errors"]["own"] < 0.5
+
+
+def test_predict_reads_the_files_predictions_again(run):
+    model = MinBertForMultiTask.from_pretrained(run)
+    lines = (run.parent / "labels-dev.jsonl").read_text().splitlines()
+    texts = [json.loads(line)["a"] for line in lines]
+
+    predictions = model.predict("own", texts)
+
+    assert [{row["label"] for row in rows} for rows in predictions] == [
+        set(names) for names in read_labels(run, "dev").values()
+    ]
+    best = model.predict("own", texts, top_k=2)
+    assert all(len(rows) == 2 and rows[0]["score"] >= rows[1]["score"] for rows in best)
+
+
+def test_a_pipeline_of_transformers_gives_the_same_probabilities(run):
+    model = MinBertForMultiTask.from_pretrained(run)
+    pipe = pipeline("text-classification", model=str(run), device="cpu")
+    text = "the river is fine"
+
+    (expected,) = model.predict("own", [text], top_k=3)
+    found = pipe(text, function_to_apply="sigmoid", top_k=None)
+
+    assert model.config.problem_type == KIND
+    assert set(model.config.label2id) == set(model.config.task("own").labels)
+    assert [row["label"] for row in found] == [row["label"] for row in expected]
+    for row, other in zip(found, expected, strict=True):
+        assert row["score"] == pytest.approx(other["score"], abs=1e-6)
+    assert pipe(text, top_k=None) == found  # the default of the problem type
+
+
+def test_r_drop_and_smart_compare_its_predictions(run):
+    history = json.loads((run / "checkpoint-12/trainer_state.json").read_text())["log_history"]
+    logged = {name for entry in history for name in entry}
+
+    assert any("rdrop_divergence" in name for name in logged)
+    assert any("smart_divergence" in name for name in logged)
+
+
+def test_page_and_card_say_what_the_thresholds_saw(run):
+    page, card = ((run / name).read_text() for name in ("report.html", "README.md"))
+    report = json.loads((run / "report.json").read_text())["analyses"]["own"]
+
+    for text in (page, card):
+        assert "metrics on these rows are optimistic; judge the model by a test set" in text
+    assert "Precision and recall" in page
+    assert {one["name"] for one in report["by_class"]} == {"good", "same", "outside"}
+    assert sum(part["rows"] for part in report["calibration"]["bins"]) == 3 * report["rows"]
+    assert all(error["texts"] and error["label"] for error in report["errors"])
+
+
+def test_the_program_prints_its_labels(run, capsys):
+    predict.main([str(run), "the river is fine", "--format", "jsonl"])
+
+    row = json.loads(capsys.readouterr().out)
+    assert row.keys() == {"labels", "text"}
+
+
+def test_thresholds_are_those_of_the_validation_rows(run):
+    model = MinBertForMultiTask.from_pretrained(run)
+    head = model.config.task("own")
+    rows = [json.loads(x) for x in (run.parent / "labels-dev.jsonl").read_text().splitlines()]
+
+    predictions = model.predict("own", [row["a"] for row in rows], top_k=3)
+
+    for name, threshold in zip(head.labels, head.thresholds, strict=True):
+        scores = [next(x["score"] for x in row if x["label"] == name) for row in predictions]
+        given = torch.tensor([name in row["topics"] for row in rows])
+        assert best_f1_threshold(torch.tensor(scores), given) == pytest.approx(threshold, abs=1e-5)
+
+
+def test_rows_are_checked_before_training():
+    problem = PROBLEMS[KIND]("tone", {"labels": LABELS})
+    rows = make_rows()
+    problem.check("rows", rows)
+
+    changed = rows["labels"][:]
+    changed[1][2] = 7.0
+    wrong = rows.remove_columns("labels").add_column("labels", changed)
+    with pytest.raises(ValueError, match="rows, row 1: the label 7 is out of range"):
+        problem.check("rows", wrong)
+    flat = rows.remove_columns("labels").add_column("labels", [1.0] * len(rows))
+    with pytest.raises(ValueError, match="a list of 3 floats"):
+        problem.check("rows", flat)
+
+
+def test_own_rows_train_without_a_format_of_theirs(tmp_path):
+    plain = make_rows().to_dict() | {"labels": make_rows()["labels"][:]}
+    rows = datasets.Dataset.from_dict(plain)  # lists of any length
+    model = make_model()
+    trainer = tiny.make_trainer(
+        tmp_path,
+        model=model,
+        own={"tasks": [Task.from_dataset("tone", KIND, rows, rows)]},
+        max_steps=3,
+    )
+
+    trainer.train()
+
+    assert 0 <= trainer.evaluate()["eval_tone_micro_f1"] <= 1
+    assert len(model.config.task("tone").thresholds) == 3

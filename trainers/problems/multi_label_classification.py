@@ -1,0 +1,185 @@
+"""Multi-label classification of sentences or pairs: any number of K labels for each row."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from trainers.data.task_dataset import Rows
+from trainers.files import write_text
+
+from .labelled import LabelledProblem, Predicted, PredictionMetric
+from .measures.analysis import MOST_CLASSES, calibrate
+from .problem import check_same_rows
+
+
+def _f1(hits: NDArray[Any], predicted: NDArray[Any], given: NDArray[Any]) -> NDArray[np.float64]:
+    """Compute F1 of counts of any shape; 0 where there is neither a label nor a prediction."""
+    count = (predicted + given).astype(np.float64)
+    return np.divide(2 * hits, count, out=np.zeros_like(count), where=count > 0)
+
+
+def _count(predictions: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Count the hits, the predictions and the labels of each label, (..., N, K) -> (..., K)."""
+    predicted, given = predictions == 1, labels == 1
+    return tuple(one.sum(axis=-2) for one in (predicted & given, predicted, given))
+
+
+def micro_f1(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
+    """F1 of all labels of all rows together, (..., N, K) -> (...)."""
+    return _f1(*(counts.sum(axis=-1) for counts in _count(predictions, labels)))
+
+
+def macro_f1(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
+    """Mean F1 of the labels, 0 for one that no row has, (..., N, K) -> (...)."""
+    mean: NDArray[np.float64] = _f1(*_count(predictions, labels)).mean(axis=-1)
+    return mean
+
+
+def exact_match(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
+    """Share of the rows all of whose labels are right, (..., N, K) -> (...)."""
+    share: NDArray[np.float64] = (predictions == labels).all(axis=-1).mean(axis=-1)
+    return share
+
+
+class MultiLabelClassification(LabelledProblem):
+    """Any number of labels for each row; predictions and labels are 0 or 1, (N, K).
+
+    Decision thresholds are fitted to the validation rows, before each evaluation and at the end:
+    metrics on these rows are optimistic, and only a test set tells how good the model is.
+    """
+
+    problem_type = "multi_label_classification"
+    metrics = (
+        PredictionMetric("micro_f1", draws=micro_f1),
+        PredictionMetric("macro_f1", draws=macro_f1),
+        PredictionMetric("accuracy", draws=exact_match),
+    )
+    label_range = (0, 1)
+    fits_held_out = True
+    confidence = "sigmoid"
+    caution = (
+        "The decision threshold of each label was chosen on the validation rows, so metrics on "
+        "these rows are optimistic; judge the model by a test set."
+    )
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the labels; empty if they are unknown."""
+        return self.head.get("labels") or ()
+
+    @property
+    def needs_threshold_fit(self) -> bool:
+        return bool(self.head)  # a model without a description of its heads decides by itself
+
+    def check(self, where: str, rows: Rows) -> None:
+        super().check(where, rows)
+        columns: Any = rows
+        first = np.asarray(columns[0]["labels"])
+        expected = len(self.names) or first.size
+        if first.shape != (expected,) or first.dtype.kind != "f":
+            raise ValueError(
+                f"{where} is of a multi_label_classification: labels must be a list of "
+                f"{expected or 'K'} floats, 0.0 or 1.0, for every row; the first row has "
+                f"{columns[0]['labels']!r}"
+            )
+
+    # Evaluation
+
+    @property
+    def metric_feature(self) -> Any:
+        return datasets.List(super().metric_feature)
+
+    def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
+        return (logits > 0).astype(np.int64)
+
+    def standard_error(self, outputs: Predicted, metrics: Mapping[str, float]) -> float:
+        return self.bootstrap_error(outputs)
+
+    def describe_types(self, outputs: Predicted) -> list[dict[str, Any]]:
+        counts = _count(outputs.predictions, np.asarray(outputs.labels))
+        return [
+            {
+                "name": self._name(number),
+                "f1": float(_f1(hits, predicted, given)),
+                "precision": float(hits / max(1, predicted)),
+                "recall": float(hits / max(1, given)),
+                "labelled": int(given),
+                "predicted": int(predicted),
+            }
+            for number, (hits, predicted, given) in enumerate(zip(*counts, strict=True))
+        ]
+
+    # Files
+
+    def write(self, folder: Path, stem: str, outputs: Predicted, rows: Any) -> None:
+        """Write one line per row, ``id,label,label``, as CSV; the whole file or nothing."""
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("id", "labels"))
+        for name, row in zip(rows["id"][:], outputs.predictions, strict=True):
+            writer.writerow(
+                [name, *(self._name(number) for number in np.flatnonzero(row).tolist())]
+            )
+        write_text(folder / self.prediction_file(stem), file.getvalue())
+
+    def read(
+        self, folder: Path, stem: str, ids: Sequence[str], references: NDArray[Any]
+    ) -> Predicted:
+        path = self.find_file(folder, stem)
+        with path.open(encoding="utf-8", newline="") as file:
+            lines = list(csv.reader(file))[1:]
+        check_same_rows(path, [line[0] for line in lines], ids)
+        numbers = {name: number for number, name in enumerate(self.names)}
+        predictions = np.zeros((len(lines), len(numbers)), dtype=np.int64)
+        for place, (row_id, *names) in enumerate(lines):
+            if unknown := [name for name in names if name not in numbers]:
+                raise ValueError(
+                    f"{path}: row {row_id!r} has the unknown label {unknown[0]!r}; known: "
+                    f"{', '.join(numbers)}"
+                )
+            predictions[place, [numbers[name] for name in names]] = 1
+        return Predicted(None, predictions, references)
+
+    # Reports
+
+    def summarize(self, outputs: Predicted) -> dict[str, Any]:
+        by_class = self.describe_types(outputs)
+        most_frequent = sorted(by_class, key=lambda one: -one["labelled"])
+        shown = by_class if len(by_class) <= MOST_CLASSES else most_frequent[:MOST_CLASSES]
+        right = outputs.predictions == np.asarray(outputs.labels)
+        return {
+            "classes": len(by_class),
+            "distribution": [
+                {"name": one["name"], "labels": one["labelled"], "predictions": one["predicted"]}
+                for one in shown
+            ],
+            "calibration": calibrate(self._likelihoods(outputs).ravel(), right.ravel()),
+            "by_class": shown,
+        }
+
+    def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
+        """Return the wrong rows whose labels together had the lowest probability."""
+        labels = np.asarray(outputs.labels)
+        predicted = self._likelihoods(outputs)
+        given = np.where(outputs.predictions == labels, predicted, 1 - predicted).prod(axis=-1)
+        wrong = np.flatnonzero((outputs.predictions != labels).any(axis=-1))
+        order = wrong[np.argsort(given[wrong], kind="stable")[:most]]
+        return [(int(row), float(predicted[row].prod())) for row in order]
+
+    def format_label(self, value: Any) -> str:
+        return ", ".join(self._name(number) for number in np.flatnonzero(value).tolist()) or "none"
+
+    def _likelihoods(self, outputs: Predicted) -> NDArray[np.float64]:
+        """Compute the probability of each decision, (N, K)."""
+        probabilities = expit(np.asarray(outputs.logits, dtype=np.float64))
+        return np.where(outputs.predictions == 1, probabilities, 1 - probabilities)
+
+    def _name(self, number: int) -> str:
+        return str(self.names[number]) if number < len(self.names) else str(number)
