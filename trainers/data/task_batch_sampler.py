@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
 from .streams import Counts, RowStream, Seed, TaskStream, counts_of
-from .task_sampling import RoundRobin, TaskSampling
-from .task_schedule import DrawnOrder, StepsPerEpoch
+from .task_sampling import DrawnOrder, RoundRobin, StepsPerEpoch, TaskSampling, TaskSizes
 from .token_streams import TokenStream
 
 
@@ -101,7 +100,9 @@ class TaskBatchSampler(Sampler[list[int]]):
         self._streams = [self._make_stream(task, lengths, tokens or {}) for task in sizes]
         passes = np.asarray([stream.pass_steps for stream in self._streams], dtype=np.float64)
         rows = np.asarray(list(sizes.values()))
-        self.order = self.sampling.make_order(list(sizes), passes, rows, steps_per_epoch, seed)
+        self.order = self.sampling.make_order(
+            TaskSizes(list(sizes), passes, rows), steps_per_epoch, seed
+        )
         self.steps = self.order.steps
 
     def set_epoch(self, epoch: int) -> None:

@@ -1,18 +1,127 @@
-"""Sampling strategies: how the task of a step is chosen."""
+"""Which task each step takes: the sampling strategies, and the orders of tasks that they build.
+
+An order is a function of (seed, epoch, epochs of the run), the same on all ranks.
+"""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .task_schedule import DrawnOrder, FixedOrder, StepsPerEpoch, TaskOrder
-
 # Decrease of alpha between the first and the last epoch (Stickland and Murray 2019).
 ANNEALED_BY = 0.8
+
+
+StepsPerEpoch = Literal["shortest", "longest"] | int
+
+
+class TaskOrder(Protocol):
+    """The tasks of every step."""
+
+    steps: int
+    """Steps of an epoch, per rank."""
+
+    def tasks(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        """List the tasks of each step of an epoch, (steps, tasks of a step)."""
+
+    def count(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        """Count the batches of each task in an epoch, (T,)."""
+
+    def count_before(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        """Count the batches of each task in all earlier epochs, (T,)."""
+
+
+class FixedOrder:
+    """The same steps in all epochs: ``period``, (steps, tasks); ``passes``, (T,), in steps."""
+
+    def __init__(
+        self,
+        period: NDArray[np.int64],
+        passes: NDArray[np.float64],
+        steps_per_epoch: StepsPerEpoch,
+    ) -> None:
+        self._period = period
+        self.steps = count_steps(steps_per_epoch, passes, unit=len(period))
+
+    def tasks(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        return np.resize(self._period, (self.steps, self._period.shape[1]))
+
+    def count(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        return np.bincount(self.tasks(epoch, epochs).ravel(), minlength=self._period.size)
+
+    def count_before(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        return epoch * self.count(0, epochs)
+
+
+class DrawnOrder:
+    """Tasks that are drawn independently, step by step, with p ~ sizes^alpha.
+
+    Counts are drawn first, from a multinomial distribution, and then shuffled: so the counts of
+    earlier epochs are known without their steps. An epoch ends when the expected number of batches
+    of the first task (``shortest``) or of the last one (``longest``) is one pass over its data. All
+    epochs have the length of the first, even if p changes.
+    """
+
+    def __init__(
+        self,
+        sizes: NDArray[np.float64],
+        alpha: Callable[[int, int], float],
+        passes: NDArray[np.float64],
+        steps_per_epoch: StepsPerEpoch,
+        seed: int,
+    ) -> None:
+        self._sizes, self.alpha, self._seed = sizes, alpha, seed
+        # rounded: the sum of all passes can be slightly above a whole number
+        self.steps = count_steps(steps_per_epoch, np.round(passes / self.probabilities(0, 1), 6))
+
+    def probabilities(self, epoch: int, epochs: int) -> NDArray[np.float64]:
+        """Compute the probability of each task at a step of an epoch, (T,)."""
+        logits = self.alpha(epoch, epochs) * np.log(self._sizes)
+        powers = np.exp(logits - logits.max())
+        probabilities: NDArray[np.float64] = powers / powers.sum()
+        return probabilities
+
+    def tasks(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        generator = self._generator(epoch)
+        counts = generator.multinomial(self.steps, self.probabilities(epoch, epochs))
+        return generator.permutation(np.repeat(np.arange(len(counts)), counts))[:, None]
+
+    def count(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        return self._generator(epoch).multinomial(self.steps, self.probabilities(epoch, epochs))
+
+    def count_before(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        none = np.zeros(len(self._sizes), dtype=np.int64)
+        return sum((self.count(earlier, epochs) for earlier in range(epoch)), none)
+
+    def _generator(self, epoch: int) -> np.random.Generator:
+        # the spawn key separates it from the orders of rows, which use the same seed
+        return np.random.default_rng(np.random.SeedSequence((self._seed, epoch), spawn_key=(1,)))
+
+
+def count_steps(steps_per_epoch: StepsPerEpoch, passes: NDArray[np.float64], unit: int = 1) -> int:
+    """Convert ``steps_per_epoch`` to steps; ``passes`` are the units of a pass over each task."""
+    is_number = isinstance(steps_per_epoch, int) and not isinstance(steps_per_epoch, bool)
+    if is_number and steps_per_epoch >= 1:  # type: ignore[operator]
+        return steps_per_epoch  # type: ignore[return-value]
+    if steps_per_epoch == "shortest":
+        return max(1, math.floor(passes.min())) * unit
+    if steps_per_epoch == "longest":
+        return math.ceil(passes.max()) * unit
+    raise ValueError(
+        f"steps_per_epoch={steps_per_epoch!r}; expected 'shortest', 'longest' or a number >= 1"
+    )
+
+
+class TaskSizes(NamedTuple):
+    """The sizes of T tasks."""
+
+    names: Sequence[str]
+    passes: NDArray[np.float64]  # steps of a pass over each task, (T,)
+    rows: NDArray[np.int64]  # rows of each task, (T,)
 
 
 class TaskSampling(ABC):
@@ -28,20 +137,11 @@ class TaskSampling(ABC):
     """Whether the probabilities change from epoch to epoch."""
 
     @abstractmethod
-    def make_order(
-        self,
-        names: Sequence[str],
-        passes: NDArray[np.float64],
-        rows: NDArray[np.int64],
-        steps_per_epoch: StepsPerEpoch,
-        seed: int,
-    ) -> TaskOrder:
+    def make_order(self, sizes: TaskSizes, steps_per_epoch: StepsPerEpoch, seed: int) -> TaskOrder:
         """Build the order of the tasks.
 
         Args:
-            names: The tasks.
-            passes: Steps of a pass over each task, (T,).
-            rows: Rows of each task, (T,).
+            sizes: The tasks.
             steps_per_epoch: End of an epoch.
             seed: Seed of the run, >= 0.
 
@@ -55,15 +155,8 @@ class RoundRobin(TaskSampling):
 
     name = "round_robin"
 
-    def make_order(
-        self,
-        names: Sequence[str],
-        passes: NDArray[np.float64],
-        rows: NDArray[np.int64],
-        steps_per_epoch: StepsPerEpoch,
-        seed: int,
-    ) -> TaskOrder:
-        return FixedOrder(np.arange(len(names))[:, None], passes, steps_per_epoch)
+    def make_order(self, sizes: TaskSizes, steps_per_epoch: StepsPerEpoch, seed: int) -> TaskOrder:
+        return FixedOrder(np.arange(len(sizes.names))[:, None], sizes.passes, steps_per_epoch)
 
 
 class Mixed(TaskSampling):
@@ -72,15 +165,8 @@ class Mixed(TaskSampling):
     name = "mixed"
     mixes_tasks = True
 
-    def make_order(
-        self,
-        names: Sequence[str],
-        passes: NDArray[np.float64],
-        rows: NDArray[np.int64],
-        steps_per_epoch: StepsPerEpoch,
-        seed: int,
-    ) -> TaskOrder:
-        return FixedOrder(np.arange(len(names))[None], passes, steps_per_epoch)
+    def make_order(self, sizes: TaskSizes, steps_per_epoch: StepsPerEpoch, seed: int) -> TaskOrder:
+        return FixedOrder(np.arange(len(sizes.names))[None], sizes.passes, steps_per_epoch)
 
 
 class DrawnSampling(TaskSampling):
@@ -93,26 +179,12 @@ class DrawnSampling(TaskSampling):
         del epoch, epochs
         return self.power
 
-    def sizes(
-        self,
-        names: Sequence[str],
-        passes: NDArray[np.float64],
-        rows: NDArray[np.int64],
-    ) -> NDArray[np.float64]:
+    def weigh(self, sizes: TaskSizes) -> NDArray[np.float64]:
         """Return N of each task, (T,)."""
-        del names, rows
-        return passes
+        return sizes.passes
 
-    def make_order(
-        self,
-        names: Sequence[str],
-        passes: NDArray[np.float64],
-        rows: NDArray[np.int64],
-        steps_per_epoch: StepsPerEpoch,
-        seed: int,
-    ) -> TaskOrder:
-        sizes = self.sizes(names, passes, rows)
-        return DrawnOrder(sizes, self.alpha, passes, steps_per_epoch, seed)
+    def make_order(self, sizes: TaskSizes, steps_per_epoch: StepsPerEpoch, seed: int) -> TaskOrder:
+        return DrawnOrder(self.weigh(sizes), self.alpha, sizes.passes, steps_per_epoch, seed)
 
 
 class Proportional(DrawnSampling):
@@ -171,13 +243,9 @@ class Temperature(DrawnSampling):
     def alpha(self, epoch: int, epochs: int) -> float:
         return 1 / self.temperature
 
-    def sizes(
-        self,
-        names: Sequence[str],
-        passes: NDArray[np.float64],
-        rows: NDArray[np.int64],
-    ) -> NDArray[np.float64]:
-        return passes if self.cap is None else passes * np.minimum(1, self.cap / rows)
+    def weigh(self, sizes: TaskSizes) -> NDArray[np.float64]:
+        passes = sizes.passes
+        return passes if self.cap is None else passes * np.minimum(1, self.cap / sizes.rows)
 
 
 @dataclass(frozen=True)
@@ -201,18 +269,13 @@ class Weighted(DrawnSampling):
                     "a task, remove it from the recipe)"
                 )
 
-    def sizes(
-        self,
-        names: Sequence[str],
-        passes: NDArray[np.float64],
-        rows: NDArray[np.int64],
-    ) -> NDArray[np.float64]:
-        if set(self.weights) != set(names):
+    def weigh(self, sizes: TaskSizes) -> NDArray[np.float64]:
+        if set(self.weights) != set(sizes.names):
             raise ValueError(
                 f"sampling_weights names {', '.join(map(str, self.weights))}; expected one weight "
-                f"for each of {', '.join(names)}"
+                f"for each of {', '.join(sizes.names)}"
             )
-        return np.asarray([self.weights[name] for name in names], dtype=np.float64)
+        return np.asarray([self.weights[name] for name in sizes.names], dtype=np.float64)
 
 
 STRATEGIES: dict[str, type[Any]] = {

@@ -1,6 +1,7 @@
 """What R-Drop and SMART share: they compare predictions by the model's ``divergence``."""
 
 import logging
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from torch import nn
@@ -11,7 +12,7 @@ from .base import ComputeLoss, Method, StepLoss, refuse_sharding
 logger = logging.getLogger(__name__)
 
 
-class Regularizer(Method):
+class Regularizer(Method, ABC):
     """A method that adds a divergence between predictions to the loss of some tasks."""
 
     key: ClassVar[str]
@@ -54,6 +55,6 @@ class Regularizer(Method):
     def loss(self, compute: ComputeLoss, task: str, inputs: dict[str, Any]) -> StepLoss:
         return self.regularized(compute, inputs) if task in self.tasks else compute()
 
+    @abstractmethod
     def regularized(self, compute: ComputeLoss, inputs: dict[str, Any]) -> StepLoss:
         """Compute the loss of a batch with the terms of this method."""
-        raise NotImplementedError

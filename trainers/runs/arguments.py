@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from transformers import TrainingArguments
 
-from trainers.data.task_sampling import SamplingArguments
-from trainers.data.task_schedule import StepsPerEpoch
+from trainers.data.task_sampling import SamplingArguments, StepsPerEpoch
 from trainers.methods.method_arguments import MethodArguments
 from trainers.training.callbacks import AggregateEarlyStopping
 

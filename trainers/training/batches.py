@@ -16,8 +16,7 @@ from trainers.data.shapes import FixedShapes
 from trainers.data.streams import counts_of
 from trainers.data.task_batch_sampler import TaskBatchSampler
 from trainers.data.task_dataset import Rows, read_lengths, token_counts
-from trainers.data.task_sampling import TaskSampling
-from trainers.data.task_schedule import StepsPerEpoch
+from trainers.data.task_sampling import StepsPerEpoch, TaskSampling
 from trainers.problems import PROBLEMS
 from trainers.task import Task, find_rows
 

@@ -19,8 +19,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trainers.data.collators import list_batches
 from trainers.data.task_batch_sampler import TaskBatchSampler
 from trainers.data.task_dataset import Rows, TaskDataset, longest_first
-from trainers.data.task_sampling import RoundRobin, TaskSampling
-from trainers.data.task_schedule import StepsPerEpoch
+from trainers.data.task_sampling import RoundRobin, StepsPerEpoch, TaskSampling
 from trainers.methods.base import Method, MethodCallback, StepLoss, nested_loss
 from trainers.methods.threshold_fitting import ThresholdFitting
 from trainers.task import Task, find_rows
