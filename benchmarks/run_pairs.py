@@ -94,8 +94,7 @@ def run(args: argparse.Namespace) -> None:
     if args.rounds < 1 or args.pairs < 1:
         raise ValueError(f"rounds={args.rounds} and pairs={args.pairs} must be at least 1")
     texts = read_sentences(args.data_dir, args.sentences)
-    encoder: Any = load_encoder(args.model)
-    encoder.to(args.device)
+    encoder: Any = load_encoder(args.model, args.device)
     joint: Any = MinBertForMultiTask.from_pretrained(args.model, tasks=JOINT, dtype=torch.float32)
     joint.tokenizer = encoder.tokenizer
     joint.to(args.device).eval()

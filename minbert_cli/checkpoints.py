@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
+import torch
 from accelerate.utils import broadcast_object_list
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArguments
 
@@ -14,9 +15,9 @@ Made = TypeVar("Made")
 
 
 def load_tokenizer(path: str, flag: str = "model_name_or_path") -> PreTrainedTokenizerBase:
-    """Load a fast tokenizer, without its own padding and truncation; ``flag`` is for messages."""
+    """Load a fast tokenizer without padding and truncation; ``flag`` is for messages."""
     tokenizer = load_pretrained(AutoTokenizer, path, flag=flag)
-    # Without files, AutoTokenizer returns a tokenizer that has special tokens alone.
+    # Without files, AutoTokenizer returns a tokenizer with special tokens only.
     if len(tokenizer) <= len(tokenizer.all_special_ids) or not tokenizer.is_fast:
         raise ValueError(f"{flag}={path!r} has no tokenizer; add its tokenizer.json or vocab.txt")
     # Checkpoints of sentence-transformers store both in tokenizer.json.
@@ -25,8 +26,8 @@ def load_tokenizer(path: str, flag: str = "model_name_or_path") -> PreTrainedTok
     return tokenizer
 
 
-def load_encoder(path: str) -> MinBertModel | MinBertForMultiTask:
-    """Load an encoder of sentences in evaluation mode, with its task heads if it has any."""
+def load_encoder(path: str, device: str | None) -> MinBertModel | MinBertForMultiTask:
+    """Load an encoder with its task heads, if any; the default device is CUDA if available."""
     config = load_pretrained(MinBertConfig, path, flag="checkpoint")
     # The configuration of an encoder that was saved alone still lists the tasks.
     saved = (config.architectures or [MinBertForMultiTask.__name__])[0]
@@ -36,7 +37,12 @@ def load_encoder(path: str) -> MinBertModel | MinBertForMultiTask:
     replaceable = () if has_heads else ("pooler.",)
     model: Any = load_pretrained(kind, path, flag="checkpoint", replaceable=replaceable)
     model.tokenizer = load_tokenizer(path, "checkpoint")
-    return model.eval()
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return model.to(device).eval()
+    except (AssertionError, RuntimeError) as error:  # torch has no error class for this
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device={device!r} cannot be used: {reason}; try --device cpu") from None
 
 
 def new_config(sizes: Mapping[str, Any] | None, **changes: Any) -> MinBertConfig:
@@ -69,6 +75,4 @@ def share(args: TrainingArguments, make: Callable[[], Made]) -> Made:
     """Create an object on the first process and broadcast it to the others."""
     if args.world_size == 1:
         return make()
-    shared = [make() if args.process_index == 0 else None]
-    made: Any = broadcast_object_list(shared)[0]
-    return made
+    return broadcast_object_list([make() if args.process_index == 0 else None])[0]

@@ -1,12 +1,11 @@
-"""What ``minbert embeddings`` measures."""
+"""The measurements of ``minbert embeddings``."""
 
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import torch
 from transformers.utils import logging
 
 from datasets_scripts import TaskData, load_task
@@ -18,14 +17,8 @@ from sentence_vectors.transfer import Embedder, evaluate_similarity, evaluate_tr
 from trainers import replaced_when_done, write_text
 
 PEER = "sentence-transformers"
-
-
-class Similarity(NamedTuple):
-    """Pairs of sentences with similarity scores."""
-
-    name: str  # of the column in the table
-    pairs: list[tuple[str, str]]
-    scores: list[float]
+# Pairs of sentences with their scores.
+Similarity = tuple[list[tuple[str, str]], list[float]]
 
 
 def load_transfer(args: argparse.Namespace) -> list[TransferTask]:
@@ -45,24 +38,26 @@ def load_transfer(args: argparse.Namespace) -> list[TransferTask]:
     return tasks
 
 
-def load_similarity(args: argparse.Namespace) -> list[Similarity]:
-    """Load the held-out splits of a dataset of scored pairs."""
+def load_similarity(args: argparse.Namespace) -> dict[str, Similarity]:
+    """Load the held-out splits of a dataset of scored pairs, by name in the table."""
     if args.sts is None:
         if args.sts_dir:
             raise ValueError("--sts_dir needs --sts, the name of the dataset")
-        return []
+        return {}
     task = load_task(TaskData.from_recipe(args.sts, {"dataset": args.sts}, args.sts_dir))
     if task.score_range is None:
         raise ValueError(f"sts={args.sts!r} is a {task.problem_type}; expected pairs with scores")
-    found = []
-    for split, rows in task.splits.items():
-        if split != "train" and "label" in rows.column_names:
-            pairs = list(zip(rows["sentence1"][:], rows["sentence2"][:], strict=True))
-            found.append(Similarity(f"{args.sts} {split}", pairs, rows["label"][:]))
-    return found
+    return {
+        f"{args.sts} {split}": (
+            list(zip(rows["sentence1"][:], rows["sentence2"][:], strict=True)),
+            rows["label"][:],
+        )
+        for split, rows in task.splits.items()
+        if split != "train" and "label" in rows.column_names
+    }
 
 
-def load_peer(model: Any, args: argparse.Namespace, device: str) -> Embedder:
+def load_peer(model: Any, args: argparse.Namespace) -> Embedder:
     """Load the same embeddings with sentence-transformers."""
     try:
         from sentence_transformers import SentenceTransformer
@@ -70,38 +65,36 @@ def load_peer(model: Any, args: argparse.Namespace, device: str) -> Embedder:
         raise ValueError(f"--peer needs {PEER}: pip install sentence-transformers") from error
     with tempfile.TemporaryDirectory() as folder:
         model.save_as_sentence_transformers(folder, task=args.task, pooling=args.pooling)
-        peer = SentenceTransformer(folder, device=device)
+        peer = SentenceTransformer(folder, device=str(model.device))
     return lambda texts: peer.encode(list(texts), show_progress_bar=False)
 
 
 def load_embedders(args: argparse.Namespace) -> dict[str, Embedder]:
-    """Load every checkpoint, and its peer if asked for, by name of the row."""
-    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    """Load every checkpoint, and its peer if requested, by name of the row."""
     embedders: dict[str, Embedder] = {}
     for path in args.checkpoints:
-        model: Any = load_encoder(path)
-        model.to(device)
+        model: Any = load_encoder(path, args.device)
         embedders[path] = lambda texts, model=model: model.encode(  # type: ignore[misc]
             texts, task=args.task, pooling=args.pooling, show_progress=False
         )
         # fail before any checkpoint is measured
         as_vectors(embedders[path](["Does it embed?"]))
         if args.peer:
-            embedders[f"{path} ({PEER})"] = load_peer(model, args, device)
+            embedders[f"{path} ({PEER})"] = load_peer(model, args)
     return embedders
 
 
 def measure(
     embed: Embedder,
-    similarities: Sequence[Similarity],
+    similarities: Mapping[str, Similarity],
     tasks: Sequence[TransferTask],
     args: argparse.Namespace,
 ) -> dict[str, float]:
     """Measure embeddings on all tasks, in percent."""
     row: dict[str, float] = {}
-    for part in similarities:
-        found = evaluate_similarity(part.pairs, part.scores, embed)
-        row |= {f"{part.name} {metric}": value for metric, value in found.items()}
+    for name, (pairs, scores) in similarities.items():
+        found = evaluate_similarity(pairs, scores, embed)
+        row |= {f"{name} {metric}": value for metric, value in found.items()}
     for task in tasks:
         score = evaluate_transfer(task, embed, folds=args.folds, jobs=args.jobs)
         row[task.name] = score.accuracy

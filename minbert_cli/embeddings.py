@@ -46,7 +46,3 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     with readable_errors(PROGRAM):
         run(args)
-
-
-if __name__ == "__main__":
-    main()

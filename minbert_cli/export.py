@@ -37,7 +37,3 @@ def main(argv: Sequence[str] | None = None) -> None:
     with readable_errors(PROGRAM):
         summary = export(args.checkpoint, args.format, args.output_dir, args.task)
     print(f"{args.output_dir}: {summary}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,15 +1,14 @@
-"""What ``minbert predict`` computes with a checkpoint."""
+"""The computations of ``minbert predict``."""
 
 import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from itertools import chain, islice, tee
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from transformers.utils import logging
 
@@ -27,8 +26,14 @@ from trainers import replaced_when_done
 Row = dict[str, Any]
 
 
+def read_file(path: Path) -> Iterator[str]:
+    """Read the lines of a UTF-8 file."""
+    with path.open("rb") as file:
+        yield from read_lines(file, str(path))
+
+
 def read_lines(source: IO[bytes], name: str) -> Iterator[str]:
-    r"""Read the lines of a UTF-8 file; only \n and \r\n end a line."""
+    r"""Decode lines of UTF-8; only \n and \r\n end a line."""
     for number, line in enumerate(source, start=1):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
@@ -39,22 +44,22 @@ def read_lines(source: IO[bytes], name: str) -> Iterator[str]:
         yield text
 
 
-def read_texts(args: argparse.Namespace, stack: ExitStack) -> Iterator[str]:
+def read_texts(args: argparse.Namespace) -> Iterator[str]:
     """Return the texts of the command line, a file, or the standard input."""
     if args.texts and args.file:
         raise ValueError(f"texts are given, and --file {args.file}; leave one out")
     if args.texts:
         lines = iter(check_texts(args.texts))
     elif args.file:
-        lines = read_lines(stack.enter_context(args.file.open("rb")), str(args.file))
+        lines = read_file(args.file)
     elif sys.stdin.isatty():
         raise ValueError("no sentences: give texts or --file, or pipe lines to the standard input")
     else:
         lines = read_lines(sys.stdin.buffer, "standard input")
-    first = list(islice(lines, 1))
-    if not first:
+    first = next(lines, None)
+    if first is None:
         raise ValueError("no sentences: the input is empty")
-    return chain(first, lines)
+    return chain([first], lines)
 
 
 def check_texts(texts: Sequence[str]) -> Sequence[str]:
@@ -108,10 +113,8 @@ def show_progress(args: argparse.Namespace) -> bool | None:
 
 def embed(model: Any, args: argparse.Namespace, texts: Sequence[str]) -> Tensor:
     """Return the embeddings of all texts, (n, D)."""
-    vectors: Tensor = model.encode(
-        texts, task=args.task, pooling=args.pooling, show_progress=show_progress(args)
-    )
-    return vectors
+    options = {"task": args.task, "pooling": args.pooling}
+    return model.encode(texts, **options, show_progress=show_progress(args))
 
 
 def write_vectors(model: Any, args: argparse.Namespace, texts: Sequence[str]) -> None:
@@ -128,8 +131,7 @@ def write_vectors(model: Any, args: argparse.Namespace, texts: Sequence[str]) ->
 
 def search(model: Any, args: argparse.Namespace, queries: Sequence[str]) -> Iterator[Row]:
     """Yield the nearest sentences of a corpus for each query."""
-    with args.corpus.open("rb") as file:
-        corpus = list(read_lines(file, str(args.corpus)))
+    corpus = list(read_file(args.corpus))
     if not corpus:
         raise ValueError(f"corpus={str(args.corpus)!r}: the file is empty")
     known = embed(model, args, corpus).to(model.device)
@@ -209,7 +211,7 @@ def to_cell(value: Any) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def find(model: Any, args: argparse.Namespace, stack: ExitStack) -> Iterator[Row]:
+def find(model: Any, args: argparse.Namespace) -> Iterator[Row]:
     """Return the rows of results that the command line asks for."""
     if args.query is not None:
         if args.corpus is None:
@@ -217,7 +219,7 @@ def find(model: Any, args: argparse.Namespace, stack: ExitStack) -> Iterator[Row
         if args.texts or args.file:
             raise ValueError("--query replaces the texts; leave out texts and --file")
         return search(model, args, check_texts(args.query))
-    texts = read_texts(args, stack)
+    texts = read_texts(args)
     if args.corpus is not None:
         return search(model, args, list(texts))
     if args.pairs is not None:
@@ -246,15 +248,8 @@ def run(args: argparse.Namespace) -> None:
         logging.disable_progress_bar()
     if args.embed is not None and args.embed.suffix not in (".npy", ".jsonl"):
         raise ValueError(f"embed={str(args.embed)!r}: name a file that ends in .npy or .jsonl")
-    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    model: Any = load_encoder(args.checkpoint)
-    try:
-        model.to(device)
-    except (AssertionError, RuntimeError) as error:  # torch has no error class for this
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"device={device!r} cannot be used: {reason}; try --device cpu") from None
-    with ExitStack() as stack:
-        if args.embed is None:
-            write_results(find(model, args, stack), args)
-        else:
-            write_vectors(model, args, list(read_texts(args, stack)))
+    model: Any = load_encoder(args.checkpoint, args.device)
+    if args.embed is None:
+        write_results(find(model, args), args)
+    else:
+        write_vectors(model, args, list(read_texts(args)))

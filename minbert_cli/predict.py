@@ -64,7 +64,3 @@ def main(argv: Sequence[str] | None = None) -> None:
             sys.stdout.flush()
         except BrokenPipeError:  # the reader has closed the pipe, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-if __name__ == "__main__":
-    main()

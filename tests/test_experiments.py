@@ -244,7 +244,7 @@ def test_runs_are_done_once_compared_and_skipped(recipe, capsys):
     content = {"output_dir": "out", "rows": rows, "seeds": [1], "keep_checkpoints": False}
     Path("experiments.yaml").write_text(json.dumps(content))
 
-    status = experiments.main(["experiments.yaml"])
+    status = experiments.run(["experiments.yaml"])
 
     table = Path("out/table.md").read_text()
     assert status == 0
@@ -258,7 +258,7 @@ def test_runs_are_done_once_compared_and_skipped(recipe, capsys):
 
     weights = [Path(f"out/{row}/seed-1/model.safetensors") for row in rows]
     before = [path.stat().st_mtime_ns for path in weights]
-    status = experiments.main(["experiments.yaml"])
+    status = experiments.run(["experiments.yaml"])
 
     assert status == 0
     assert capsys.readouterr().out.startswith("done     plain, seed 1\ndone     fast, seed 1\n")

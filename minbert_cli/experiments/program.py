@@ -24,7 +24,6 @@ from contextlib import ExitStack
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from tqdm.auto import tqdm
@@ -117,14 +116,8 @@ def run_campaign(rows: Sequence[Row], campaign: Campaign, output_dir: Path) -> b
     return not failures
 
 
-def _stop(signal_number: int, _: FrameType | None) -> None:
-    """End as after Ctrl-C, which also ends the current run."""
-    raise KeyboardInterrupt(signal.Signals(signal_number).name)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
+def run(argv: Sequence[str]) -> int:
     """Do the runs, or compare two; return the exit status."""
-    argv = sys.argv[1:] if argv is None else argv
     with ExitStack() as stack:
         with readable_errors(PROGRAM):
             if argv[:1] == ["compare"]:
@@ -143,11 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return INTERRUPTED
 
 
-def run(argv: Sequence[str] | None = None) -> None:
-    """Run the program; SIGTERM ends it like Ctrl-C."""
-    signal.signal(signal.SIGTERM, _stop)
-    sys.exit(main(argv))
-
-
-if __name__ == "__main__":
-    run()
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the program; SIGTERM ends it and the current run, like Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(run(sys.argv[1:] if argv is None else argv))
