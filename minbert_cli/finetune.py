@@ -14,7 +14,6 @@ from itertools import chain
 from typing import Any
 
 import torch
-from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from datasets_scripts import ChainedTexts, LoadedTask, corpus_texts, load_task, train_wordpiece
@@ -22,33 +21,21 @@ from minbert_cli.checkpoints import fit_together, load_tokenizer, new_config, sh
 from minbert_cli.recipe_tasks import (
     RecipeTask,
     RecipeText,
-    encode_task,
     find_glue_files,
     parse_tasks,
 )
 from minbert_cli.resources import RECIPES
 from minbert_cli.texts import Text, load_text
 from minbert_cli.training_run import (
+    Run,
     check_start,
-    data_seed,
     describe_start,
-    hub_errors,
-    report_training,
+    make_trainer,
+    report,
     run_program,
 )
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from trainers import (
-    FinetuneArguments,
-    GlueFile,
-    MultiTaskTrainer,
-    Program,
-    RunFacts,
-    Task,
-    add_lora,
-    load_pretrained,
-    missing_files,
-    write_submission,
-)
+from trainers import FinetuneArguments, Program, RunFacts, Task, add_lora, load_pretrained
 
 QUICKSTART = RECIPES / "quickstart.yaml"
 
@@ -67,7 +54,7 @@ class RecipeData:
         return {**self.tasks, **self.texts}
 
     def describe_heads(self, max_length: int) -> dict[str, dict[str, Any]]:
-        """Describe the head of every task, as the configuration of the model takes it."""
+        """Describe the head of every task for the configuration of the model."""
         heads = {
             name: task.describe_head(self.loaded[name], max_length)
             for name, task in self.tasks.items()
@@ -75,30 +62,6 @@ class RecipeData:
         return heads | {
             name: {"problem_type": text.problem_type} for name, text in self.texts.items()
         }
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run that is ready to be trained."""
-
-    trainer: MultiTaskTrainer
-    encoded: dict[str, dict[str, Any]]  # rows by task and split
-    facts: RunFacts
-    arguments: FinetuneArguments
-    texts: dict[str, Dataset]  # validation rows of the tasks with labels, before they were encoded
-    glue_files: dict[tuple[str, str], GlueFile]  # by task and split
-
-    def rows_to_evaluate(self) -> dict[str, dict[str, Any]]:
-        """Select the held-out rows and, if asked for, as many training rows of each task."""
-        selected = {}
-        for task, splits in self.encoded.items():
-            rows = {split: found for split, found in splits.items() if split != "train"}
-            if self.arguments.evaluate_train:
-                # they show overfitting
-                problem = self.trainer.problems[task]
-                rows["train"] = problem.choose_rows(splits["train"], len(splits["validation"]))
-            selected[task] = rows
-        return selected
 
 
 def find_tokenizer(
@@ -167,37 +130,46 @@ def prepare_run(
         loaded = {name: load_task(task.data) for name, task in tasks.items()}
     data = RecipeData(tasks, text_tasks, loaded)
     tokenizer = share(args, lambda: find_tokenizer(arguments, data, checkpoint))
-    model = load_model(arguments, data.describe_heads(arguments.max_length), tokenizer)
+    length = arguments.max_length
+    model = load_model(arguments, data.describe_heads(length), tokenizer)
     with args.main_process_first(desc="encode the data"):
         encoded: dict[str, dict[str, Any]] = {
-            name: encode_task(arguments, task, model.config.task(name), tokenizer)
+            name: task.encode(tokenizer, **model.config.task(name).encoding_options(length))
             for name, task in loaded.items()
         }
-        options: dict[str, Any] = {"max_length": arguments.max_length, "seed": data_seed(args)}
         texts = {
-            name: load_text(text.corpora, text.arguments, tokenizer, text.problem_type, **options)
+            name: load_text(
+                text.corpora, text.arguments, tokenizer, text.problem_type, args, max_length=length
+            )
             for name, text in text_tasks.items()
         }
     encoded |= {name: text.splits for name, text in texts.items()}
-    options = {"processing_class": tokenizer, "callbacks": callbacks}
-    trainer = make_trainer(arguments, args, model, data, encoded, texts, **options)
+    trainer = make_trainer(
+        arguments,
+        args,
+        model,
+        make_tasks(arguments, model, data, encoded, texts),
+        methods=arguments.make_methods(),
+        sampling=arguments.make_sampling(),
+        steps_per_epoch=arguments.parse_steps_per_epoch(),
+        processing_class=tokenizer,
+        callbacks=callbacks,
+    )
     facts = describe_run(arguments, args, argv, data, texts)
     validation = {name: task.splits["validation"] for name, task in loaded.items()}
-    glue_files = find_glue_files(tasks, loaded)
-    return Run(trainer, encoded, facts, arguments, validation, glue_files)
+    quoted, glue_files = arguments.count_examples(args), find_glue_files(tasks, loaded)
+    return Run(trainer, encoded, facts, arguments.evaluate_train, validation, quoted, glue_files)
 
 
-def make_trainer(
+def make_tasks(
     arguments: FinetuneArguments,
-    args: TrainingArguments,
     model: MinBertForMultiTask,
     data: RecipeData,
     encoded: dict[str, dict[str, Any]],
     texts: dict[str, Text],
-    **options: Any,
-) -> MultiTaskTrainer:
-    """Create the trainer; the order of the recipe's tasks is that of the round robin."""
-    tasks = [
+) -> list[Task]:
+    """Describe the tasks to the trainer in the order of the recipe, which round robin follows."""
+    return [
         Task(
             name,
             model.config.task(name).problem_type,
@@ -210,17 +182,6 @@ def make_trainer(
         )
         for name in arguments.tasks
     ]
-    with hub_errors(args):
-        return MultiTaskTrainer(
-            model,
-            args,
-            tasks,
-            methods=arguments.make_methods(),
-            sampling=arguments.make_sampling(),
-            steps_per_epoch=arguments.parse_steps_per_epoch(),
-            max_tokens_per_batch=arguments.max_tokens_per_batch,
-            **options,
-        )
 
 
 def describe_run(
@@ -246,21 +207,6 @@ def describe_run(
         fingerprints={name: task.fingerprint for name, task in data.loaded.items()}
         | {name: text.fingerprint for name, text in texts.items()},
     )
-
-
-def report(run: Run) -> None:
-    """Evaluate the trained model, report the results, and write the files for the GLUE server."""
-    quoted = run.arguments.count_examples(run.trainer.args)
-    outputs = report_training(
-        run.trainer, run.facts, run.encoded, run.rows_to_evaluate(), run.texts, quoted
-    )
-    if outputs is None:
-        return
-    output_dir = str(run.trainer.args.output_dir)
-    archive = write_submission(output_dir, run.glue_files, run.encoded, outputs)
-    if archive is not None:
-        missing = ", ".join(missing_files(archive))
-        print(f"\nGLUE server: {archive}" + (f"; it also needs {missing}" if missing else ""))
 
 
 PROGRAM = Program("minbert finetune", FinetuneArguments, QUICKSTART, prepare_run, report)

@@ -11,7 +11,6 @@ device; they override the recipe.
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,20 +22,19 @@ from minbert_cli import finetune
 from minbert_cli.checkpoints import fit_together, load_tokenizer, new_config, share
 from minbert_cli.recipe_tasks import parse_tasks
 from minbert_cli.resources import RECIPES, with_recipe
-from minbert_cli.texts import Text, load_text, parse_corpus
+from minbert_cli.texts import load_text, parse_corpus
 from minbert_cli.training_run import (
+    Run,
     check_start,
-    data_seed,
     describe_start,
-    hub_errors,
-    report_training,
+    make_trainer,
+    report,
     run_program,
 )
 from modeling_minbert import MinBertForMaskedLM, MinBertForNSP, MinBertForPreTraining, MinBertModel
 from trainers import (
     FastTrainingArguments,
     FinetuneArguments,
-    MultiTaskTrainer,
     PretrainArguments,
     Program,
     RunFacts,
@@ -64,16 +62,6 @@ SIZES = {
     "base": (12, 768),
     "large": (24, 1024),
 }
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run that is ready to be trained."""
-
-    trainer: MultiTaskTrainer
-    text: Text
-    facts: RunFacts
-    evaluate_train: bool
 
 
 def find_tokenizer(
@@ -147,22 +135,14 @@ def prepare_run(
             arguments,
             tokenizer,
             arguments.problem_type,
+            args,
             max_length=arguments.max_length,
-            seed=data_seed(args),
             num_proc=arguments.preprocessing_num_workers,
         )
     train, validation = text.splits["train"], text.splits["validation"]
     task = Task(TASK, arguments.problem_type, train, validation, masking=text.masking)
-    with hub_errors(args):
-        trainer = MultiTaskTrainer(
-            model,
-            args,
-            [task],
-            steps_per_epoch="longest",
-            max_tokens_per_batch=arguments.max_tokens_per_batch,
-            processing_class=tokenizer,
-            callbacks=callbacks,
-        )
+    options = {"processing_class": tokenizer, "callbacks": callbacks}
+    trainer = make_trainer(arguments, args, model, [task], steps_per_epoch="longest", **options)
     hub_datasets = [data.hub_dataset for data in corpora.values()]
     facts = RunFacts(
         **describe_start(PROGRAM, arguments, argv, hub_datasets),
@@ -171,16 +151,10 @@ def prepare_run(
         text=text.facts,
         fingerprints={TASK: text.fingerprint},
     )
-    return Run(trainer, text, facts, arguments.evaluate_train)
-
-
-def report(run: Run) -> None:
-    """Evaluate the trained model and report the results."""
-    rows = {"validation": run.text.splits["validation"]}
-    if run.evaluate_train:
-        # as many training rows show overfitting
-        rows = {"train": spread(run.text.splits["train"], len(rows["validation"])), **rows}
-    report_training(run.trainer, run.facts, {TASK: rows}, {TASK: rows})
+    rows = {"validation": validation}
+    if arguments.evaluate_train:
+        rows = {"train": spread(train, len(validation)), **rows}
+    return Run(trainer, {TASK: rows}, facts, arguments.evaluate_train)
 
 
 PROGRAM = Program("minbert pretrain", PretrainArguments, QUICKSTART, prepare_run, report)

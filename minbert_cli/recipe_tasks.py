@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from datasets import Dataset
-
 from datasets_scripts import DATASETS, CorpusData, LoadedTask, TaskData
 from minbert_cli.texts import parse_corpus
-from modeling_minbert import TASKS, MinBertTask
+from modeling_minbert import TASKS
 from trainers import (
     PROBLEMS,
     FinetuneArguments,
@@ -53,7 +51,7 @@ class RecipeTask:
         data, head, training = split_keys(f"task {name!r}", keys, readers)
         with _name_task(name):
             task_training = TaskTraining(**training)
-        # what both data and head need comes from the data
+        # keys that data and head share come from the data
         own = {key: value for key, value in head.items() if key not in data}
         task_data = TaskData.from_recipe(name, data, data_dir)
         PROBLEMS[str(task_data.problem_type)](name, metrics=task_data.metrics or ())  # checks them
@@ -160,11 +158,3 @@ def find_glue_files(
                 count = facts.get("usable_rows", 0) + facts.get("unusable_rows", 0)
                 files[name, split] = GlueFile(file, kind, labels, count or None)
     return files
-
-
-def encode_task(
-    arguments: FinetuneArguments, task: LoadedTask, head: MinBertTask, tokenizer: Any
-) -> dict[str, Dataset]:
-    """Encode all splits of a task."""
-    with _name_task(task.name):
-        return task.encode(tokenizer, **head.encoding_options(arguments.max_length))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from datasets_scripts import CorpusData, encode_corpus, make_text_rows
 from trainers import PROBLEMS, Masking, TextArguments, TextSource, spread
@@ -17,17 +17,14 @@ class Text:
     splits: dict[str, TextSource]
     masking: Masking | None  # None for next sentences alone
     facts: dict[str, dict[str, Any]]  # by split
-    problems: list[str]  # what was skipped, and why
+    problems: list[str]  # skipped documents with reasons
     fingerprint: str
 
 
-def parse_corpus(where: str, corpus: Any, data_dir: str | None) -> dict[str, CorpusData]:
+def parse_corpus(
+    where: str, corpus: Mapping[str, Any], data_dir: str | None
+) -> dict[str, CorpusData]:
     """Check the texts of a recipe."""
-    if not isinstance(corpus, dict):
-        raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
-            f"{where}: corpus={corpus!r}; expected names and keys, as in "
-            "{mine: {train_file: my.txt}}"
-        )
     parsed = {}
     for name, keys in corpus.items():
         if not isinstance(keys, dict):
@@ -44,12 +41,13 @@ def load_text(
     arguments: TextArguments,
     tokenizer: PreTrainedTokenizerBase,
     problem_type: str,
+    args: TrainingArguments,
     *,
     max_length: int,
-    seed: int,
     num_proc: int | None = None,
 ) -> Text:
     """Tokenize texts, and cut them into rows."""
+    seed = args.seed if args.data_seed is None else args.data_seed
     masking = None
     if PROBLEMS[problem_type].is_masked:
         shares = ("mlm_probability", "mask_replace_prob", "random_replace_prob", "whole_word_mask")

@@ -1,30 +1,59 @@
 """Steps that fine-tuning and pre-training share, before and after training."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
+from datasets import Dataset
 from transformers import TrainingArguments, set_seed
 
 from minbert_cli.resources import MODEL_CARD, with_recipe, with_recipe_name
 from modeling_minbert import MinBertConfig
 from trainers import (
+    GlueFile,
     MultiTaskTrainer,
     Program,
     RunArguments,
     RunFacts,
+    Task,
     describe_command,
     describe_recipe,
     evaluate_run,
     load_pretrained,
+    missing_files,
     named_errors,
     readable_errors,
     report_run,
     split_argv,
     write_card,
     write_results,
+    write_submission,
 )
 from trainers.runs.launch import Done
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is ready to be trained."""
+
+    trainer: MultiTaskTrainer
+    encoded: dict[str, dict[str, Any]]  # rows by task and split
+    facts: RunFacts
+    evaluate_train: bool
+    texts: dict[str, Dataset] = field(default_factory=dict)  # labeled validation rows, not encoded
+    quoted_errors: int = 0  # in the report, for each task
+    glue_files: dict[tuple[str, str], GlueFile] = field(default_factory=dict)  # by task and split
+
+    def rows_to_evaluate(self) -> dict[str, dict[str, Any]]:
+        """Select the held-out rows and, to show overfitting, the same number of training rows."""
+        selected = {}
+        for task, splits in self.encoded.items():
+            selected[task] = {split: rows for split, rows in splits.items() if split != "train"}
+            if self.evaluate_train:
+                most, problem = len(splits["validation"]), self.trainer.problems[task]
+                selected[task]["train"] = problem.choose_rows(splits["train"], most)
+        return selected
 
 
 def run_program(program: Program, argv: Sequence[str]) -> Done:
@@ -41,15 +70,19 @@ def check_start(arguments: RunArguments, args: TrainingArguments) -> None:
     set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
 
 
-def data_seed(args: TrainingArguments) -> int:
-    """Return the seed of everything that is drawn from the data."""
-    return args.seed if args.data_seed is None else args.data_seed
-
-
-def hub_errors(args: TrainingArguments) -> AbstractContextManager[None]:
-    """Explain errors of the Hub while the Trainer creates the repository of a run."""
+def make_trainer(
+    arguments: RunArguments,
+    args: TrainingArguments,
+    model: Any,
+    tasks: Sequence[Task],
+    **options: Any,
+) -> MultiTaskTrainer:
+    """Create the trainer; explain errors of the Hub while it creates the repository of the run."""
     advice = "check the network, log in with `hf auth login`, or train without it"
-    return named_errors("push_to_hub", advice) if args.push_to_hub else nullcontext()
+    with named_errors("push_to_hub", advice) if args.push_to_hub else nullcontext():
+        return MultiTaskTrainer(
+            model, args, tasks, max_tokens_per_batch=arguments.max_tokens_per_batch, **options
+        )
 
 
 def describe_start(
@@ -70,22 +103,20 @@ def describe_start(
     }
 
 
-def report_training(
-    trainer: MultiTaskTrainer,
-    facts: RunFacts,
-    encoded: Mapping[str, Mapping[str, Any]],
-    rows: Mapping[str, Mapping[str, Any]],
-    *evidence: Any,
-) -> dict[tuple[str, str], Any] | None:
-    """Evaluate the model, write and print results; return None on all but the first process."""
-    results, outputs = evaluate_run(trainer, rows)
+def report(run: Run) -> None:
+    """Evaluate the trained model; on the first process, write and print the results."""
+    trainer, encoded = run.trainer, run.encoded
+    results, outputs = evaluate_run(trainer, run.rows_to_evaluate())
     if not trainer.is_world_process_zero():
-        return None
-    write_results(trainer, encoded, results, outputs, facts)
-    write_card(MODEL_CARD, trainer, encoded, results, facts)
-    page = report_run(trainer, encoded, outputs, *evidence)
+        return
+    write_results(trainer, encoded, results, outputs, run.facts)
+    write_card(MODEL_CARD, trainer, encoded, results, run.facts)
+    page = report_run(trainer, encoded, outputs, run.texts, run.quoted_errors)
     for split, result in results.items():
         print(f"\n{split}\n{result.table(trainer.problems)}")
     if page is not None:
         print(f"\nreport: {page}")
-    return outputs
+    archive = write_submission(str(trainer.args.output_dir), run.glue_files, encoded, outputs)
+    if archive is not None:
+        missing = ", ".join(missing_files(archive))
+        print(f"\nGLUE server: {archive}" + (f"; it also needs {missing}" if missing else ""))

@@ -1,4 +1,4 @@
-"""Do the runs of an experiments file, each in a process of its own, and skip what is done."""
+"""Do the unfinished runs of an experiments file, each in a separate process."""
 
 import os
 import shutil
@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +28,7 @@ from trainers.runs.run_folder import (
 from .planning import PlannedRun, Row
 
 State = Literal["new", "unfinished", "done"]
-TAIL = 5  # shown lines of a log
+TAIL = 5  # lines of a log that are shown
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,11 @@ class Failure:
 
 def order_runs(rows: Sequence[Row]) -> list[PlannedRun]:
     """Order runs by seed, then row; a pre-training comes right before its first run."""
-    most = max((len(row.runs) for row in rows), default=0)
     ordered: dict[Path, PlannedRun] = {}
-    for index in range(most):
-        for row in rows:
-            for run in list(row.runs.values())[index : index + 1]:
-                if run.after is not None and run.chosen:
-                    ordered.setdefault(run.after.folder, run.after)
-                ordered.setdefault(run.folder, run)
+    for run in filter(None, chain(*zip_longest(*(row.runs.values() for row in rows)))):
+        if run.after is not None and run.chosen:
+            ordered.setdefault(run.after.folder, run.after)
+        ordered.setdefault(run.folder, run)
     return list(ordered.values())
 
 
@@ -65,7 +64,7 @@ def find_state(
     overwrite: bool,
     read_data: Callable[[], Mapping[str, str]] = dict,
 ) -> State:
-    """Return the state of a run by its folder; ValueError if the folder has another run."""
+    """Return the state of a run by its folder; ValueError if the folder has a different run."""
     folder = run.folder
     try:
         check_output_dir(folder, settings, resume=True, overwrite=False)
@@ -77,11 +76,10 @@ def find_state(
         return "new"
     if is_free(folder):
         return "new"
-    try:
+    with suppress(ValueError):
         read_metrics(folder)
-    except ValueError:
-        return "unfinished"
-    return "done" if is_finished(folder) else "unfinished"
+        return "done" if is_finished(folder) else "unfinished"
+    return "unfinished"
 
 
 def drop_needless(runs: Sequence[PlannedRun], states: Mapping[Path, State]) -> list[PlannedRun]:
@@ -95,7 +93,7 @@ def drop_needless(runs: Sequence[PlannedRun], states: Mapping[Path, State]) -> l
 def leave_out(
     rows: Sequence[Row], states: Mapping[Path, State]
 ) -> tuple[list[Row], list[PlannedRun]]:
-    """Leave out (and list) runs neither selected nor done, and rows without any other."""
+    """Leave out (and list) runs that are neither selected nor done, and rows without runs."""
     kept, left_out = [], []
     for row in rows:
         runs = {
@@ -115,7 +113,7 @@ class Campaign:
 
     runs: Sequence[PlannedRun]
     states: Mapping[Path, State]  # by folder
-    programs: Mapping[str, Sequence[str]]  # name -> command that starts it
+    programs: Mapping[str, Sequence[str]]  # command that starts a program, by name
     overwrite: bool = False  # whether folders may lose runs with other settings or data
     keep_checkpoints: bool = True  # of finished runs
     left_out: Sequence[PlannedRun] = ()  # finished runs with other settings or data, not selected
@@ -129,9 +127,9 @@ class Campaign:
         return "\n".join(f"{word:<{width}}  {name}" for word, name in lines)
 
     def do(
-        self, tell: Callable[[PlannedRun], None] = lambda _: None
+        self, announce: Callable[[PlannedRun], None] = lambda _: None
     ) -> Iterator[tuple[PlannedRun, Failure | None]]:
-        """Do what is not done; yield each run with its failure, which does not stop the others."""
+        """Do the remaining runs; yield every run with its failure, which does not stop the rest."""
         failed: dict[Path, Failure] = {}
         for run in self.runs:
             failure = None
@@ -139,7 +137,7 @@ class Campaign:
                 if run.after is not None and run.after.folder in failed:
                     failure = Failure(f"not started: {run.after.name} failed")
                 else:
-                    tell(run)
+                    announce(run)
                     failure = self._start(run)
             if failure is not None:
                 failed[run.folder] = failure
@@ -187,7 +185,7 @@ def _explain(status: int) -> str:
 
 
 def _tail(log: Path, before: int) -> tuple[str, ...]:
-    """Return the last lines after so many bytes; progress bars overwrite their line."""
+    """Return the last lines after the first ``before`` bytes; progress bars overwrite theirs."""
     with log.open("rb") as file:
         file.seek(before)
         text = file.read().decode("utf-8", errors="replace")

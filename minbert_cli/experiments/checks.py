@@ -28,18 +28,17 @@ PROGRAMS = {"finetune": finetune.PROGRAM, "pretrain": pretrain.PROGRAM}
 
 
 def check_runs(runs: Sequence[PlannedRun], processes: int) -> list[dict[str, Any]]:
-    """Check recipes as their programs will; return settings of each run, as in its ``run.json``."""
+    """Check recipes as their programs will; return the settings for ``run.json`` of each run."""
     settings: list[dict[str, Any]] = []
     for run in runs:
+        checked = {}  # of an invalid run that was not selected: equals no run, so it is not shown
         try:
             checked = _check_recipe(run)
         except INPUT_ERRORS as error:
-            if not run.chosen:
-                settings.append({"processes": processes})  # equal to no run: it is not shown
-                continue
-            reason = reason_of(error)
-            message = reason if reason.startswith(run.name) else f"{run.name}: {reason}"
-            raise ValueError(message) from None
+            if run.chosen:
+                reason = reason_of(error)
+                message = reason if reason.startswith(run.name) else f"{run.name}: {reason}"
+                raise ValueError(message) from None
         settings.append(checked | {"processes": processes})
     return settings
 
@@ -67,14 +66,14 @@ def _check_recipe(run: PlannedRun) -> dict[str, Any]:
 def _check_tasks(
     arguments: FinetuneArguments,
 ) -> tuple[dict[str, recipe_tasks.RecipeTask], dict[str, str]]:
-    """Check data, heads and losses of all tasks; return those with labels, and problem types."""
+    """Check data, heads and losses of all tasks; return labeled tasks and all problem types."""
     tasks, texts = recipe_tasks.parse_tasks(arguments)
     for name, task in tasks.items():
         if missing := [file for file in task.data.files.values() if not Path(file).is_file()]:
             raise FileNotFoundError(f"task {name!r}: {missing[0]!r} is not a file")
     heads = {}
     for name, task in tasks.items():
-        # a placeholder for what the head needs from the rows
+        # a placeholder for the facts of the rows that the head needs
         weights = task.head.get("class_weights")
         count = len(weights) if isinstance(weights, list) else 2
         heads[name] = task.describe_head(LoadedTask.placeholder(task.data, count))
@@ -84,7 +83,7 @@ def _check_tasks(
 
 
 def read_fingerprints(settings: Mapping[str, Any], known: dict[str, str]) -> dict[str, str]:
-    """Return the fingerprints of labelled rows and initial weights; ``known`` caches them."""
+    """Return the fingerprints of labeled rows and initial weights; ``known`` caches them."""
     fingerprints = {}
     for name, task in list_labelled(settings).items():
         description = repr(task.data)
@@ -99,7 +98,7 @@ def read_fingerprints(settings: Mapping[str, Any], known: dict[str, str]) -> dic
 
 
 def list_labelled(settings: Mapping[str, Any]) -> dict[str, recipe_tasks.RecipeTask]:
-    """Return the tasks of a run that have labels, in their order."""
+    """Return the labeled tasks of a run, in their order."""
     tasks: dict[str, Any] = settings.get("tasks") or {}
     return {
         name: recipe_tasks.RecipeTask.from_recipe(name, tasks[name], settings["data_dir"])

@@ -12,8 +12,9 @@ from trainers.reports.model_card import markdown_table
 from .scored_rows import ScoredRows
 
 LEVEL = 0.95
-# Maximum number of elements of the arrays of a batch of resamples.
+# Maximum size of an array in a batch of resamples.
 ELEMENTS = 4_000_000
+RowsByTask = Mapping[str, ScoredRows]
 # Differences are rounded to this many decimals, so that ties are found despite rounding errors.
 DIGITS = 12
 
@@ -41,11 +42,7 @@ class Difference:
 
 
 def compare_runs(
-    first: Mapping[str, ScoredRows],
-    second: Mapping[str, ScoredRows],
-    *,
-    resamples: int = 10_000,
-    seed: int = 0,
+    first: RowsByTask, second: RowsByTask, *, resamples: int = 10_000, seed: int = 0
 ) -> list[Difference]:
     """Compare two runs by a paired bootstrap: second minus first, by task, and the aggregates.
 
@@ -114,8 +111,7 @@ def _resample(
         method="percentile",
         rng=generator,
     )
-    drawn: NDArray[np.float64] = found.bootstrap_distribution
-    return drawn
+    return found.bootstrap_distribution
 
 
 def _judge(
@@ -131,11 +127,9 @@ def _judge(
 
 
 def _compare_aggregates(
-    first: Mapping[str, ScoredRows],
-    second: Mapping[str, ScoredRows],
-    drawn: Mapping[str, NDArray[np.float64]],
+    first: RowsByTask, second: RowsByTask, drawn: Mapping[str, NDArray[np.float64]]
 ) -> list[Difference]:
-    """Compare the aggregates; the rows of each task were drawn on their own."""
+    """Compare the aggregates; the rows of each task were drawn independently."""
     left, right = (
         aggregates({task: (rows.problem, rows.metric) for task, rows in run.items()})
         for run in (first, second)

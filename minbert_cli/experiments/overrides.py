@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 
@@ -28,7 +29,7 @@ def _descend(
     for depth, name in enumerate(parents):
         reached = ".".join(parents[: depth + 1])
         if depth == 0 and place.get(name) is None:
-            place[name] = {}  # such as model_config, which a recipe may omit
+            place[name] = {}  # a recipe may omit a mapping such as model_config
         if name not in place:
             raise ValueError(
                 f"{where}: {path}: the recipe has no {reached}; it has "
@@ -45,9 +46,7 @@ def _descend(
 
 def check_disjoint(where: str, left: Iterable[str], right: Iterable[str], how: str) -> None:
     """Reject two values for one field: equal paths, or one that contains the other."""
-    right = list(right)
-    for path in left:
-        for other in right:
-            if f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}."):
-                named = path if path == other else f"{path} and {other}"
-                raise ValueError(f"{where}: {named} is set {how}; leave one out")
+    for path, other in product(left, right):
+        if f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}."):
+            named = path if path == other else f"{path} and {other}"
+            raise ValueError(f"{where}: {named} is set {how}; leave one out")

@@ -27,7 +27,7 @@ RESERVED = ("table.md", "table.csv", "table.png", "runs.csv", "pretrained", LOCK
 FIXED = ("output_dir", "overwrite_output_dir", "resume_from_checkpoint")
 # Set by the pre-training of a row.
 FROM_PRETRAINING = ("model_name_or_path", "model_config")
-# Overrides of all rows that apply to their pre-training, too.
+# Overrides of all rows that also apply to their pre-training.
 SHARED = ("model_name_or_path", "data_dir", "use_cpu", "bf16", "fp16")
 
 
@@ -108,7 +108,7 @@ def _plan_row(
 
 
 def _read_pretrain(where: str, row: RowKeys) -> tuple[PretrainKeys | None, dict[str, Any]]:
-    """Return the pre-training of a row, and the overrides of both."""
+    """Return the pre-training of a row, and all overrides of the row."""
     own = dict(row.overrides or {})
     if row.pretrain is None:
         return None, own
@@ -128,18 +128,15 @@ def _fill(where: str, kind: type, keys: Any) -> Any:
 
 
 def _find_points(where: str, row: RowKeys) -> list[dict[str, Any]]:
-    """Return the points of the search of a row; one empty point without a search."""
+    """Return the points of a row's search; one empty point without a search."""
     if row.grid is not None and row.random is not None:
         raise ValueError(f"{where}: give either grid or random, or make two rows")
     if row.grid is not None:
         return grid_points(where, row.grid)
     if row.random is None:
         return [{}]
-    search = _fill(f"{where}: random", RandomSearch, row.random)
-    try:
-        return search.points()
-    except ValueError as error:
-        raise ValueError(f"{where}: random: {error}") from None
+    search: RandomSearch = _fill(f"{where}: random", RandomSearch, row.random)
+    return search.points(f"{where}: random")
 
 
 def _make_recipes(
@@ -150,7 +147,7 @@ def _make_recipes(
     changes: Mapping[str, Any],
     root: Path,
 ) -> tuple[dict[str, Any], PlannedRun | None]:
-    """Apply overrides (of all rows, then of the row) to its recipe and that of its pre-training."""
+    """Apply overrides, of all rows and then of the row, to the recipes of both programs."""
     (ours, theirs), (own, of_pretraining) = _split(general), _split(changes)
     if any(_first(path) == "seed" for path in ours | own):
         raise ValueError(f"{where}: leave out seed; give seeds, as in [1, 2, 3]")
@@ -199,7 +196,7 @@ def _read_base(where: str, base: str | None) -> dict[str, Any]:
 
 
 def _split(overrides: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split overrides into those of the fine-tuning and those of the pre-training."""
+    """Split overrides between fine-tuning and pre-training."""
     ours, theirs = {}, {}
     for path, value in overrides.items():
         if str(path).startswith(PRETRAIN):
@@ -212,7 +209,7 @@ def _split(overrides: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
 def _plan_runs(
     root: Path, name: str, recipe: dict[str, Any], after: PlannedRun | None, chosen: Sequence[int]
 ) -> dict[int, PlannedRun]:
-    """Plan the selected seeds, and others whose runs are finished."""
+    """Plan the selected seeds, then all finished ones."""
     numbers = [path.name.removeprefix("seed-") for path in root.glob("seed-*")]
     others = sorted({int(number) for number in numbers if number.isdecimal()} - {*chosen})
     finished = [seed for seed in others if is_finished(root / f"seed-{seed}")]

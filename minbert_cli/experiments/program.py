@@ -7,9 +7,9 @@ FILE is a YAML file or the name of a packaged one, such as report/table; the def
 example. Flags are the fields of `ExperimentArguments`; any other flag is a field of the recipes, as
 in `--tasks.sts.loss mse`, and overrides it in all of them.
 
-Every run is a process of its own with a log: its memory is freed at the end, and a crash fails one
-row only. Finished runs are skipped and interrupted ones resumed, so repeating the command does what
-is left.
+Every run is a separate process with a log: its memory is freed at the end, and a crash fails one
+row only. Finished runs are skipped and interrupted ones resumed, so repeating the command does the
+rest.
 
 A search is a plain grid or random draws rather than the Trainer's `hyperparameter_search`, which
 can change only `TrainingArguments` (no keys of tasks, no pre-training), trains in one process,
@@ -57,7 +57,7 @@ def prepare(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], Campai
     arguments, overrides, of_file = parse_experiments(with_recipe(argv), QUICKSTART)
     rows = plan_rows(arguments, overrides, of_file)
     runs = order_runs(rows)
-    # in its own process: reading the arguments of a run allocates GPU memory
+    # in a separate process: reading the arguments of a run allocates GPU memory
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         settings = pool.submit(check_runs, runs, arguments.processes).result()
     overwrite = arguments.overwrite_output_dir
@@ -98,8 +98,8 @@ def run_campaign(rows: Sequence[Row], campaign: Campaign, output_dir: Path) -> b
     waiting = {run.folder for run in campaign.runs if campaign.states[run.folder] != "done"}
     failures: dict[Path, Failure] = {}
     make_table = partial(ExperimentTable, rows, failures, left_out=campaign.left_out)
-    bar = tqdm(total=len(campaign.runs), initial=len(campaign.runs) - len(waiting), unit="run")
-    with bar:
+    total = len(campaign.runs)
+    with tqdm(total=total, initial=total - len(waiting), unit="run") as bar:
         for run, failure in campaign.do(lambda run: bar.set_description(run.name)):
             if failure is not None:
                 failures[run.folder] = failure

@@ -45,8 +45,8 @@ class RandomSearch:
         for name, distribution in self.fields.items():
             _check_distribution(name, distribution)
 
-    def points(self) -> list[Point]:
-        """Draw distinct points."""
+    def points(self, where: str) -> list[Point]:
+        """Draw distinct points; ``where`` is the prefix of the error if there are too few."""
         # a generator for each value, so that more draws or fields do not change the others
         points: list[Point] = []
         for attempt in range(100 * self.draws):
@@ -59,43 +59,31 @@ class RandomSearch:
             if len(points) == self.draws:
                 return points
         raise ValueError(
-            f"draws={self.draws}, but only {len(points)} distinct points were found; "
+            f"{where}: draws={self.draws}, but only {len(points)} distinct points were found; "
             "reduce draws, or use a grid"
         )
 
 
 def _check_distribution(name: str, distribution: Any) -> None:
-    kind, values = _split_distribution(distribution)
-    if kind == "choice":
-        if not isinstance(values, list) or not values:
-            raise ValueError(f"fields: {name}: choice={values!r}; expected a list of values")
-    elif kind in ("uniform", "loguniform"):
-        lowest = 0.0 if kind == "loguniform" else -math.inf
-        if not _is_interval(values) or not lowest < values[0] < values[1] < math.inf:
-            above = " above 0" if kind == "loguniform" else ""
-            raise ValueError(
-                f"fields: {name}: {kind}={values!r}; expected [low, high]: two numbers{above}, the "
-                "lower one first"
-            )
-    else:
+    kinds = list(distribution) if isinstance(distribution, dict) else []
+    if kinds not in (["choice"], ["uniform"], ["loguniform"]):
         raise ValueError(
             f"fields: {name}={distribution!r}; expected {{choice: [a, b]}}, {{uniform: [low, "
             "high]} or {loguniform: [low, high]}"
         )
-
-
-def _split_distribution(distribution: Any) -> tuple[Any, Any]:
-    """Return the only key and value of a mapping; None for anything else."""
-    if isinstance(distribution, dict) and len(distribution) == 1:
-        return next(iter(distribution.items()))
-    return None, None
-
-
-def _is_interval(values: Any) -> bool:
-    """Return whether a value is a list of two numbers."""
-    if not isinstance(values, list) or len(values) != 2:
-        return False
-    return all(type(value) in (int, float) for value in values)
+    ((kind, values),) = distribution.items()
+    given = values if isinstance(values, list) else []
+    if kind == "choice":
+        if not given:
+            raise ValueError(f"fields: {name}: choice={values!r}; expected a list of values")
+        return
+    are_numbers = [type(value) in (int, float) for value in given] == [True, True]
+    lowest, above = (0.0, " above 0") if kind == "loguniform" else (-math.inf, "")
+    if not are_numbers or not lowest < given[0] < given[1] < math.inf:
+        raise ValueError(
+            f"fields: {name}: {kind}={values!r}; expected [low, high]: two numbers{above}, the "
+            "lower one first"
+        )
 
 
 def _draw(generator: random.Random, distribution: Mapping[str, Any]) -> Any:

@@ -1,6 +1,5 @@
 """The picture of a table of experiments."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from trainers.files import replaced_when_done
 
 @dataclass(frozen=True)
 class Summary:
-    """A number of a row."""
+    """A cell of the table."""
 
     values: dict[int, float]  # by seed
     reference: float | None = None  # published
@@ -40,7 +39,7 @@ class Summary:
 
 
 def plot_table(
-    names: Sequence[str], summaries: Sequence[Mapping[str, Summary]], path: str | os.PathLike[str]
+    names: Sequence[str], summaries: Sequence[Mapping[str, Summary]], path: Path
 ) -> None:
     """Draw a panel for each column: seeds, mean, standard deviation and reference of each row."""
     # a run that only trains saves the memory of this import
@@ -62,12 +61,12 @@ def plot_table(
     labels = ["\n".join(wrap(name, 42, max_lines=2, placeholder=" …")) for name in names]
     panels[0].set_yticks(range(len(names)), labels, parse_math=False)
     panels[0].set_ylim(len(names) - 0.5, -0.5)  # the first row on top
-    shown = [axes.get_legend_handles_labels() for axes in panels]
-    legend = {
-        name: one for handles, labels in shown for name, one in zip(labels, handles, strict=True)
-    }
+    legend: dict[str, Any] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        legend |= zip(labels, handles, strict=True)
     figure.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=3, fontsize=8)
-    with replaced_when_done(Path(path).with_suffix(".png")) as temporary:
+    with replaced_when_done(path) as temporary:
         figure.savefig(temporary, dpi=150)
 
 

@@ -4,8 +4,7 @@ import csv
 import io
 import json
 import logging
-import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -115,9 +114,8 @@ class ExperimentTable:
             )
         return [*notes, *self._list_failures()]
 
-    def write(self, folder: str | os.PathLike[str], *, picture: bool = True) -> None:
+    def write(self, folder: Path, *, picture: bool = True) -> None:
         """Write ``table.md``, ``table.csv`` and ``runs.csv``; draw or remove ``table.png``."""
-        folder = Path(folder)
         write_text(folder / "table.md", self.markdown())
         write_text(folder / "table.csv", _csv(self._row_lines()))
         write_text(folder / "runs.csv", _csv(self._run_lines()))
@@ -129,8 +127,7 @@ class ExperimentTable:
             except Exception:  # it must not hide the table, which is printed next
                 logger.exception("table.png could not be drawn; the numbers are in table.csv")
 
-    def _row_lines(self) -> list[dict[str, Any]]:
-        lines = []
+    def _row_lines(self) -> Iterator[dict[str, Any]]:
         for row in self.rows:
             line: dict[str, Any] = {"row": row.name}
             for column, cell in self.summarize(row).items():
@@ -141,11 +138,9 @@ class ExperimentTable:
                     f"{name}_seeds": len(cell.values),
                     f"{name}_reference": cell.reference,
                 }
-            lines.append(line)
-        return lines
+            yield line
 
-    def _run_lines(self) -> list[dict[str, Any]]:
-        lines = []
+    def _run_lines(self) -> Iterator[dict[str, Any]]:
         for row in self.rows:
             for seed, run in row.runs.items():
                 content = self.found.get(run.folder, {})
@@ -154,8 +149,7 @@ class ExperimentTable:
                 line |= _validation(content) if content else {}
                 line["steps"] = content.get("steps")
                 line["changes"] = json.dumps(row.changes, default=str)
-                lines.append(line | {"folder": str(run.folder)})
-        return lines
+                yield line | {"folder": str(run.folder)}
 
     def _complete_reference(self, row: Row) -> dict[str, float]:
         """Add aggregates to the reference, if it has a value for every task of the row."""
@@ -246,17 +240,13 @@ def _count_tasks(row: Row) -> dict[str, str]:
 
 
 def _validation(content: Mapping[str, Any]) -> dict[str, float]:
-    metrics: dict[str, float] = content["validation"]["metrics"]
-    return metrics
+    return content["validation"]["metrics"]
 
 
-def _csv(lines: Sequence[Mapping[str, Any]]) -> str:
+def _csv(lines: Iterable[Mapping[str, Any]]) -> str:
     """Format mappings as CSV, with columns in the order of their first occurrence."""
-    columns: dict[str, None] = {}
-    for line in lines:
-        columns |= dict.fromkeys(line)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(columns), lineterminator="\n")
+    rows, text = list(lines), io.StringIO()
+    writer = csv.DictWriter(text, dict.fromkeys(chain(*rows)), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(lines)
+    writer.writerows(rows)
     return text.getvalue()

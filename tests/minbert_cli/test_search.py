@@ -33,7 +33,7 @@ def test_a_grid_without_values_is_refused(grid, message):
 
 def draw(distribution, draws=400, seed=0):
     search = RandomSearch(draws=draws, seed=seed, fields={"x": distribution})
-    return [point["x"] for point in search.points()]
+    return [point["x"] for point in search.points("row")]
 
 
 # Oracle: the Kolmogorov-Smirnov test of scipy against its own distributions.
@@ -53,14 +53,14 @@ def test_choices_are_equally_likely():
         draws=400, fields={"x": {"choice": ["a", "b", "c"]}, "y": {"uniform": [0, 1]}}
     )
 
-    drawn = [point["x"] for point in search.points()]
+    drawn = [point["x"] for point in search.points("row")]
 
     assert stats.chisquare([drawn.count(value) for value in "abc"]).pvalue > 0.01
 
 
 def test_fields_are_drawn_independently():
     fields = {"x": {"uniform": [0, 1]}, "y": {"uniform": [0, 1]}}
-    points = RandomSearch(draws=300, fields=fields).points()
+    points = RandomSearch(draws=300, fields=fields).points("row")
 
     found = stats.spearmanr([p["x"] for p in points], [p["y"] for p in points])
 
@@ -72,7 +72,7 @@ def test_the_seed_decides_and_more_draws_and_fields_change_nothing():
 
     assert draw(wide, 5) == draw(wide, 5) == draw(wide, 9)[:5]
     assert draw(wide, 5) != draw(wide, 5, seed=1)
-    both = RandomSearch(draws=5, fields={"y": wide, "x": wide}).points()
+    both = RandomSearch(draws=5, fields={"y": wide, "x": wide}).points("row")
     assert [point["x"] for point in both] == draw(wide, 5)
 
 
