@@ -18,12 +18,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from datasets_scripts import ChainedTexts, LoadedTask, corpus_texts, load_task, train_wordpiece
 from minbert_cli.checkpoints import fit_together, load_tokenizer, new_config, share
-from minbert_cli.recipe_tasks import (
-    RecipeTask,
-    RecipeText,
-    find_glue_files,
-    parse_tasks,
-)
+from minbert_cli.recipe_tasks import RecipeTask, RecipeText, find_glue_files, parse_tasks
 from minbert_cli.resources import RECIPES
 from minbert_cli.texts import Text, load_text
 from minbert_cli.training_run import (
@@ -42,7 +37,7 @@ QUICKSTART = RECIPES / "quickstart.yaml"
 
 @dataclass(frozen=True)
 class RecipeData:
-    """Tasks of a recipe, and the rows of those with labels."""
+    """Tasks of a recipe, and the rows of its labeled tasks."""
 
     tasks: dict[str, RecipeTask]
     texts: dict[str, RecipeText]
@@ -50,7 +45,7 @@ class RecipeData:
 
     @property
     def all_tasks(self) -> dict[str, RecipeTask | RecipeText]:
-        """Tasks with labels, then those without."""
+        """All tasks, labeled ones first."""
         return {**self.tasks, **self.texts}
 
     def describe_heads(self, max_length: int) -> dict[str, dict[str, Any]]:
@@ -213,7 +208,7 @@ PROGRAM = Program("minbert finetune", FinetuneArguments, QUICKSTART, prepare_run
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Fine-tune, evaluate, predict, save and, if asked for, push."""
+    """Fine-tune, evaluate, predict, save and, if requested, push."""
     run_program(PROGRAM, sys.argv[1:] if argv is None else argv)
 
 

@@ -212,7 +212,7 @@ def to_cell(value: Any) -> str:
 
 
 def find(model: Any, args: argparse.Namespace) -> Iterator[Row]:
-    """Return the rows of results that the command line asks for."""
+    """Return the result rows of the requested mode."""
     if args.query is not None:
         if args.corpus is None:
             raise ValueError("--query needs --corpus, the file to search")
@@ -243,7 +243,7 @@ def write_results(rows: Iterator[Row], args: argparse.Namespace) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Load the model, compute what the command line asks for, and write it."""
+    """Load the model, compute the requested results, and write them."""
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
     if args.embed is not None and args.embed.suffix not in (".npy", ".jsonl"):

@@ -3,7 +3,7 @@
     minbert predict CHECKPOINT --task sst "a text" "another one"
     minbert predict CHECKPOINT --task quora < pairs.tsv                  # two columns
     minbert predict CHECKPOINT --embed vectors.npy --file sentences.txt
-    minbert predict CHECKPOINT --corpus sentences.txt --query "what to look for"
+    minbert predict CHECKPOINT --corpus sentences.txt --query "text to look for"
     minbert predict CHECKPOINT --pairs 10 --file sentences.txt           # the most similar pairs
     minbert predict CHECKPOINT --clusters kmeans --num_clusters 8 --file sentences.txt
 
@@ -31,13 +31,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("checkpoint", help="folder or Hub id")
     add("texts", nargs="*", help="texts; for a task on pairs, first and second texts alternate")
     add("--file", type=Path, help="file with a text or a pair on each line")
-    add("--task", help="task to predict or whose embeddings to use (default: that of the model)")
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--embed", type=Path, help="write embeddings: .npy, or .jsonl with the texts")
-    what.add_argument("--corpus", type=Path, help="search the lines of this file")
-    what.add_argument("--pairs", type=int, help="number of most similar pairs to find")
-    what.add_argument("--clusters", choices=CLUSTERINGS, help="cluster the texts")
-    add("--query", action="append", help="what to search for, repeatable (default: the texts)")
+    add("--task", help="task to predict or whose embeddings to use (default: the model's)")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--embed", type=Path, help="write embeddings: .npy, or .jsonl with the texts")
+    mode.add_argument("--corpus", type=Path, help="search the lines of this file")
+    mode.add_argument("--pairs", type=int, help="number of most similar pairs to find")
+    mode.add_argument("--clusters", choices=CLUSTERINGS, help="cluster the texts")
+    add("--query", action="append", help="text to search for, repeatable (default: the texts)")
     add("--top_k", type=int, default=5, help="results per query (5)")
     add("--backend", choices=("torch", "faiss"), default="torch", help="search engine")
     add("--num_clusters", type=int, help="for kmeans and agglomerative")

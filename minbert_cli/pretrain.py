@@ -67,7 +67,7 @@ SIZES = {
 def find_tokenizer(
     arguments: PretrainArguments, corpora: Mapping[str, CorpusData], checkpoint: str | None
 ) -> PreTrainedTokenizerBase:
-    """Load the tokenizer that the arguments name, or train one on the training text."""
+    """Load a tokenizer by the arguments, or train one on the training text."""
     for flag, path in (
         ("model_name_or_path", arguments.model_name_or_path),
         ("tokenizer_name_or_path", arguments.tokenizer_name_or_path),
@@ -189,7 +189,7 @@ def check_finetuning(arguments: PretrainArguments, args: TrainingArguments) -> N
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Pre-train, evaluate, save and, if asked for, push and fine-tune."""
+    """Pre-train, evaluate, save and, if requested, push and fine-tune."""
     done = run_program(PROGRAM, sys.argv[1:] if argv is None else argv)
     if done.arguments.finetune is not None:
         argv = finetuning_argv(done.arguments, done.training_arguments)

@@ -19,7 +19,7 @@ from trainers import (
     split_keys,
 )
 
-# `complete` refuses the keys of other problem types.
+# `complete` refuses keys of the wrong problem type.
 HEAD_KEYS = {
     key
     for task in TASKS.values()
@@ -38,7 +38,7 @@ def _name_task(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class RecipeTask:
-    """A labelled task of a recipe, its keys split among data, head and training."""
+    """A labeled task of a recipe, its keys split among data, head and training."""
 
     data: TaskData
     head: dict[str, Any]
@@ -64,7 +64,7 @@ class RecipeTask:
 
     @property
     def hub_datasets(self) -> list[str | None]:
-        """Name on the Hub of the data, or of a copy of them; None if there is none."""
+        """Hub name of the data or of a copy; None without one."""
         row = DATASETS.get(str(self.data.dataset))
         name = self.data.hub_id or (row.hub_id if row else None)
         return [None if name is None or Path(name).exists() else name.partition(":")[0]]
@@ -117,7 +117,7 @@ class RecipeText:
 
     @property
     def hub_datasets(self) -> list[str | None]:
-        """Names on the Hub of the texts; None for those without."""
+        """Hub names of the texts; None for local texts."""
         return [data.hub_dataset for data in self.corpora.values()]
 
 
@@ -130,7 +130,7 @@ def learns_from_text(keys: Any) -> bool:
 def parse_tasks(
     arguments: FinetuneArguments,
 ) -> tuple[dict[str, RecipeTask], dict[str, RecipeText]]:
-    """Check all tasks of a recipe: those with labels, and those that learn from text."""
+    """Check all tasks of a recipe; return labeled tasks, and tasks that learn from text."""
     tasks, texts = {}, {}
     for name, keys in arguments.tasks.items():
         if learns_from_text(keys):

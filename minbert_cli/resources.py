@@ -26,11 +26,8 @@ def find_recipe(recipe: str) -> Path:
         return RECIPES / f"{recipe}.yaml"
     stem = recipe.removesuffix(".yaml").removesuffix(".yml").removeprefix("recipes/")
     similar = difflib.get_close_matches(stem, names, n=2)
-    hint = (
-        f"did you mean {' or '.join(map(repr, similar))}?"
-        if similar
-        else f"names: {', '.join(names)}"
-    )
+    known = ", ".join(names)
+    hint = f"did you mean {' or '.join(map(repr, similar))}?" if similar else f"names: {known}"
     raise FileNotFoundError(
         f"recipe {recipe!r} is not a file, and no packaged recipe has this name; {hint}"
     )
@@ -44,7 +41,7 @@ def with_recipe(argv: Sequence[str]) -> list[str]:
 
 
 def with_recipe_name(argv: Sequence[str]) -> list[str]:
-    """Undo `with_recipe`: a command shows the name, which works on every machine."""
+    """Undo `with_recipe`, since a name works on every machine."""
     is_packaged = bool(argv) and Path(argv[0]).is_absolute() and RECIPES in Path(argv[0]).parents
     return [_name(Path(argv[0])), *argv[1:]] if is_packaged else list(argv)
 

@@ -109,14 +109,14 @@ def leave_out(
 
 @dataclass(frozen=True)
 class Campaign:
-    """Runs that are done one after the other."""
+    """Runs that are done one at a time."""
 
     runs: Sequence[PlannedRun]
     states: Mapping[Path, State]  # by folder
     programs: Mapping[str, Sequence[str]]  # command that starts a program, by name
-    overwrite: bool = False  # whether folders may lose runs with other settings or data
+    overwrite: bool = False  # whether folders may lose runs with different settings or data
     keep_checkpoints: bool = True  # of finished runs
-    left_out: Sequence[PlannedRun] = ()  # finished runs with other settings or data, not selected
+    left_out: Sequence[PlannedRun] = ()  # unselected finished runs with changed settings or data
 
     def describe(self) -> str:
         """Return the list of runs with their states."""

@@ -85,7 +85,7 @@ def _check_tasks(
 def read_fingerprints(settings: Mapping[str, Any], known: dict[str, str]) -> dict[str, str]:
     """Return the fingerprints of labeled rows and initial weights; ``known`` caches them."""
     fingerprints = {}
-    for name, task in list_labelled(settings).items():
+    for name, task in list_labeled(settings).items():
         description = repr(task.data)
         if description not in known:
             known[description] = load_task(task.data).fingerprint
@@ -97,7 +97,7 @@ def read_fingerprints(settings: Mapping[str, Any], known: dict[str, str]) -> dic
     return fingerprints | ({"model_name_or_path": known[start]} if known[start] else {})
 
 
-def list_labelled(settings: Mapping[str, Any]) -> dict[str, recipe_tasks.RecipeTask]:
+def list_labeled(settings: Mapping[str, Any]) -> dict[str, recipe_tasks.RecipeTask]:
     """Return the labeled tasks of a run, in their order."""
     tasks: dict[str, Any] = settings.get("tasks") or {}
     return {

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from datasets_scripts import load_task
 from trainers import parse_recipe, read_settings
 
-from .checks import list_labelled
+from .checks import list_labeled
 from .compare import ComparisonArguments, compare_glue, compare_runs, describe_differences
 from .scored_rows import ScoredRows, read_scored_rows
 
@@ -21,13 +21,13 @@ def load_labels(folder: Path) -> dict[str, Labels]:
     """Load ids and labels of the validation splits by split and task, without auxiliary tasks."""
     settings = read_settings(folder)
     found: dict[str, Labels] = {"validation": {}}
-    for name, described in list_labelled(settings).items():
+    for name, described in list_labeled(settings).items():
         if described.training.auxiliary:
             continue
         task = load_task(described.data)
         # further splits count only in the GLUE score
-        others = [split for split in task.splits if split.startswith("validation_")]
-        for split in ["validation", *(others if described.data.submission else [])]:
+        further = [split for split in task.splits if split.startswith("validation_")]
+        for split in ["validation", *(further if described.data.submission else [])]:
             references = task.references(split)
             if references is not None:
                 found.setdefault(split, {})[name] = references
@@ -44,7 +44,7 @@ def sets_of_glue(
     """Return the validation splits that count in the GLUE score of a run, by task."""
     return {
         name: [rows[name] for rows in scored.values() if name in rows]
-        for name, task in list_labelled(read_settings(folder)).items()
+        for name, task in list_labeled(read_settings(folder)).items()
         if task.in_glue
     }
 

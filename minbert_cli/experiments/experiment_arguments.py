@@ -22,8 +22,8 @@ class ExperimentArguments:
 
     rows: dict[str, Any] = field(
         metadata={
-            "help": "Row to its keys; as a flag also the names of rows to run. The table includes "
-            "other rows that are done."
+            "help": "Keys of each row by name; as a flag also the names of rows to run. The table "
+            "includes all finished rows."
         }
     )
     output_dir: str = field(metadata={"help": "Folder of the runs and the table."})
@@ -33,9 +33,7 @@ class ExperimentArguments:
     )
     seeds: list[int] = field(
         default_factory=lambda: [42],
-        metadata={
-            "help": "Seeds of rows without their own; the table includes others that are done."
-        },
+        metadata={"help": "Seeds of rows without seeds; the table includes all finished seeds."},
     )
     processes: int = field(default=1, metadata={"help": "Processes per run."})
     keep_checkpoints: bool = field(
@@ -43,7 +41,7 @@ class ExperimentArguments:
     )
     overwrite_output_dir: bool = field(
         default=False,
-        metadata={"help": "Whether folders may lose runs with other settings or data."},
+        metadata={"help": "Whether folders may lose runs with different settings or data."},
     )
     dry_run: bool = field(default=False, metadata={"help": "Check and list the runs, and stop."})
 
@@ -63,8 +61,8 @@ class RowKeys:
     base: str | None = None  # recipe of ``minbert finetune``
     overrides: dict[str, Any] | None = None  # by dotted paths as in ``tasks.sts.loss``
     seeds: list[int] | None = None  # of the fine-tuning; one run each
-    # Keys of a pre-training. Rows and seeds with the same one share its run, so the variation over
-    # the seeds is that of the fine-tuning.
+    # Keys of a pre-training. Rows and seeds with equal keys share one run, so only fine-tuning
+    # varies over the seeds.
     pretrain: dict[str, Any] | None = None
     grid: dict[str, Any] | None = None  # field, or ``pretrain.<path>``, to list of values
     random: dict[str, Any] | None = None  # ``RandomSearch``, instead of a grid

@@ -40,7 +40,7 @@ class PlannedRun:
     folder: Path
     recipe: dict[str, Any]
     after: "PlannedRun | None" = None  # pre-training whose weights it starts from
-    chosen: bool = True  # other runs are in the table if they are done
+    chosen: bool = True  # runs that were not selected are in the table if they are finished
 
 
 @dataclass(frozen=True)

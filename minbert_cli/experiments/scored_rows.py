@@ -1,4 +1,4 @@
-"""Predictions of a run for its validation rows, read from its folder to be scored again."""
+"""Predictions of a run for its validation rows, read from its folder and scored again."""
 
 import math
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ class ScoredRows:
 
     problem: Problem[Any]
     ids: list[str]  # (N,)
-    values: NDArray[Any]  # what is resampled, (N, ...); see ``Problem.sample``
-    labels: NDArray[Any]  # (N,); a list each for questions and tagged sentences
+    values: NDArray[Any]  # the values to resample, (N, ...); see ``Problem.sample``
+    labels: NDArray[Any]  # (N,); lists for questions and tagged sentences
 
     @property
     def metric_name(self) -> str:
@@ -61,12 +61,12 @@ def read_scored_rows(
         problem, stem = problems[task], f"{task}-{file_split(split)}"
         outputs = problem.read(folder / "predictions", stem, ids, references)
         rows = ScoredRows(problem, ids, problem.sample(outputs)[0], references)
-        noted = content[split]["metrics"][f"{task}_{rows.metric_name}"]
-        if not math.isclose(rows.metric, noted, abs_tol=ROUNDING):
+        recorded = content[split]["metrics"][f"{task}_{rows.metric_name}"]
+        if not math.isclose(rows.metric, recorded, abs_tol=ROUNDING):
             file = problem.find_file(folder / "predictions", stem)
             raise ValueError(
                 f"{str(file)!r}: with the current labels the {rows.metric_name} is "
-                f"{rows.metric:.4f}, but metrics.json has {noted:.4f}; the labels have changed, "
+                f"{rows.metric:.4f}, but metrics.json has {recorded:.4f}; the labels have changed, "
                 "repeat the run"
             )
         scored[task] = rows

@@ -33,7 +33,7 @@ ROUNDING = 0.001
 
 
 class ExperimentTable:
-    """Results of an experiments file; finished runs ``left_out`` no longer belong to its rows."""
+    """Results of an experiments file; the finished runs ``left_out`` no longer match its rows."""
 
     def __init__(
         self,
@@ -99,20 +99,20 @@ class ExperimentTable:
         done = len(self.found.keys() & {run.folder for run in row.runs.values()})
         return str(done) if done == len(row.runs) else f"{done} of {len(row.runs)}"
 
-    def _notes(self) -> list[str]:
-        notes = [NOTE]
+    def _notes(self) -> Iterator[str]:
+        yield NOTE
         if len(self.rows) > MOST_DRAWN:
-            notes.append(
-                f"{len(self.rows)} rows are too many for a picture; table.csv has the numbers."
-            )
-        notes += [*self._doubt_aggregates(), *self._doubt_references(), *self._doubt_code()]
+            yield f"{len(self.rows)} rows are too many for a picture; table.csv has the numbers."
+        yield from self._doubt_aggregates()
+        yield from self._doubt_references()
+        yield from self._doubt_code()
         if self.left_out:
             names = "; ".join(run.name for run in self.left_out)
-            notes.append(
-                f"Finished with other settings or data, so not in the table: {names}. "
+            yield (
+                f"Finished with different settings or data, so not in the table: {names}. "
                 "Choose these rows and seeds with --overwrite_output_dir true to repeat them."
             )
-        return [*notes, *self._list_failures()]
+        yield from self._list_failures()
 
     def write(self, folder: Path, *, picture: bool = True) -> None:
         """Write ``table.md``, ``table.csv`` and ``runs.csv``; draw or remove ``table.png``."""
@@ -124,7 +124,7 @@ class ExperimentTable:
             names, summaries = [row.name for row in self.rows], map(self.summarize, self.rows)
             try:
                 plot_table(names, list(summaries), folder / "table.png")
-            except Exception:  # it must not hide the table, which is printed next
+            except Exception:  # the table must still be printed
                 logger.exception("table.png could not be drawn; the numbers are in table.csv")
 
     def _row_lines(self) -> Iterator[dict[str, Any]]:
@@ -153,19 +153,19 @@ class ExperimentTable:
 
     def _complete_reference(self, row: Row) -> dict[str, float]:
         """Add aggregates to the reference, if it has a value for every task of the row."""
-        # the problem of a task is known from the first finished run
+        # a task has a problem once a run is finished
         problems = {task: self.problems.get(task) for task in _count_tasks(row)}
-        labelled = {
+        labeled = {
             task: (problem, row.reference.get(task))
             for task, problem in problems.items()
             if problem is not None and problem.has_labels
         }
-        if not labelled or None in problems.values() or not labelled.keys() <= row.reference.keys():
+        if not labeled or None in problems.values() or not labeled.keys() <= row.reference.keys():
             return row.reference
-        return row.reference | aggregates(labelled)
+        return row.reference | aggregates(labeled)
 
-    def _doubt_aggregates(self) -> list[str]:
-        """List the rows whose aggregates are of other tasks than in the first finished row."""
+    def _doubt_aggregates(self) -> Iterator[str]:
+        """List the rows with different tasks in their aggregates than the first finished row."""
         counted = {}
         for row in self.rows:
             done = [self.found[run.folder] for run in row.runs.values() if run.folder in self.found]
@@ -177,56 +177,51 @@ class ExperimentTable:
                 }
         first = next(iter(counted.values()), set())
         others = [name for name, tasks in counted.items() if tasks != first]
-        if not others:
-            return []
-        shown = ", ".join(sorted(task for task, _ in first))
-        return [
-            f"The {' and '.join(name for name in AGGREGATES if name in self.columns)} of a row are "
-            f"of its own tasks, and these rows have others than {shown} or another metric, so that "
-            f"they cannot be compared with the first: {'; '.join(others)}."
-        ]
+        if others:
+            shown = ", ".join(sorted(task for task, _ in first))
+            yield (
+                f"Only rows with equal tasks and metrics can be compared by "
+                f"{' and '.join(name for name in AGGREGATES if name in self.columns)}; these rows "
+                f"differ from the first, which has {shown}: {'; '.join(others)}."
+            )
 
-    def _doubt_references(self) -> list[str]:
-        """List the aggregates of references that do not match their own numbers."""
-        doubts = []
+    def _doubt_references(self) -> Iterator[str]:
+        """List the aggregates of references that do not match their tasks."""
         for row in self.rows:
             computed = self._complete_reference(row)
             for name in AGGREGATES:
                 given = row.reference.get(name)
                 if given is not None and abs(given - computed.get(name, given)) > ROUNDING:
-                    doubts.append(
-                        f"The reference of {row.name} is given with {name} {given:g}, but the "
-                        f"{name} of its own numbers is {computed[name]:.4f}, which the table has."
+                    yield (
+                        f"The reference of {row.name} has {name} {given:g}, but the {name} of its "
+                        f"tasks is {computed[name]:.4f}, which the table shows."
                     )
-        return doubts
 
-    def _doubt_code(self) -> list[str]:
-        """List the rows with runs of other code than the newest run."""
+    def _doubt_code(self) -> Iterator[str]:
+        """List the rows with runs of different code than the newest run."""
         made = {folder: read_code(folder) for folder in self.found}
         _, newest = max(made.values(), key=lambda found: found[0], default=(0.0, None))
         others = {folder for folder, (_, code) in made.items() if code != newest}
         names = [
             row.name for row in self.rows if any(run.folder in others for run in row.runs.values())
         ]
-        if newest is None or not names:
-            return []
-        return [
-            f"Made by other code than the newest run, or by unknown code: "
-            f"{'; '.join(names)}. To repeat runs with the current code, delete their folders."
-        ]
+        if newest is not None and names:
+            yield (
+                f"Made with different code than the newest run, or with unknown code: "
+                f"{'; '.join(names)}. To repeat runs with the current code, delete their folders."
+            )
 
-    def _list_failures(self) -> list[str]:
-        """Show the failures, including those of pre-training."""
-        if not self.failures:
-            return []
+    def _list_failures(self) -> Iterator[str]:
+        """Show the failed runs, including pre-training."""
         runs = [run for row in self.rows for run in row.runs.values()]
         names = {run.folder: run.name for run in runs}
         names |= {run.after.folder: run.after.name for run in runs if run.after is not None}
         shown = [
             f"{names[folder]} {failure.describe()}" for folder, failure in self.failures.items()
         ]
-        advice = "Repeat the command to retry failed runs from their last checkpoints."
-        return ["\n".join(["```", *shown, "```"]), advice]
+        if shown:
+            yield "\n".join(["```", *shown, "```"])
+            yield "Repeat the command to retry failed runs from their last checkpoints."
 
 
 def _count_tasks(row: Row) -> dict[str, str]:

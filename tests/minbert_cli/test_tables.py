@@ -102,18 +102,18 @@ def test_reference_numbers_stand_beside_ours_with_both_aggregates(make):
 def test_an_aggregate_of_a_reference_that_is_not_that_of_its_numbers_is_said(make):
     text = make({"sst": 0.4, "sts": 0.6, "mean": 0.589}).markdown()
 
-    assert "given with mean 0.589, but the mean of its own numbers is 0.5000" in text
+    assert "has mean 0.589, but the mean of its tasks is 0.5000" in text
     assert cells(text)[2][7] == "0.5000"
 
 
 def test_aggregates_of_other_tasks_are_said(make):
     table = make()
-    assert "cannot be compared" not in table.markdown()
+    assert "can be compared" not in table.markdown()
     for run in table.rows[1].runs.values():
         run.recipe["tasks"]["sst"]["auxiliary"] = True
 
-    said = "these rows have others than sst, sts or another metric, so that they cannot be compared"
-    assert f"{said} with the first: better." in table.markdown()
+    note = "these rows differ from the first, which has sst, sts: better."
+    assert note in table.markdown()
 
 
 def test_a_row_without_results_has_its_reference(make, monkeypatch):
@@ -122,7 +122,7 @@ def test_a_row_without_results_has_its_reference(make, monkeypatch):
     text = make({"sst": 0.4, "sts": 0.6, "mean": 0.589}).markdown()
 
     assert cells(text)[2][2:] == ["", "0.4000", "", "0.6000", "", "0.5000", "", "0.6000"]
-    assert "given with mean 0.589" in text
+    assert "has mean 0.589, but" in text
 
 
 def test_before_any_run_nothing_is_said_of_the_aggregates_of_a_reference(make, monkeypatch):
@@ -131,13 +131,13 @@ def test_before_any_run_nothing_is_said_of_the_aggregates_of_a_reference(make, m
 
     text = make({"sst": 0.5, "sts": 0.8, "leaderboard": 0.7}).markdown()
 
-    assert "given with" not in text
+    assert "The reference of" not in text
 
 
 def test_a_reference_of_some_tasks_has_the_aggregates_that_are_given(make):
     text = make({"sts": 0.6, "mean": 0.5}).markdown()
 
-    assert "given with" not in text
+    assert "The reference of" not in text
     head, _, plain, _ = cells(text)
     assert head == [
         "row",
@@ -161,7 +161,7 @@ def test_rows_of_another_code_than_the_newest_run_are_named(make):
         content = {"finished": True, "settings": {}} | ({} if code is None else {"code": code})
         (run.folder / "run.json").write_text(json.dumps(content))
         os.utime(run.folder / "run.json", (time, time))
-    note = "Made by other code than the newest run, or by unknown code: "
+    note = "Made with different code than the newest run, or with unknown code: "
 
     assert f"{note}plain. To repeat" in table.markdown()
     (plain.runs[2].folder / "run.json").write_text(
