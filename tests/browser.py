@@ -27,7 +27,7 @@ OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usa
 
 
 class Page:
-    """A tab; what the console and the network say is kept."""
+    """A tab; messages of the console and the network are kept."""
 
     def __init__(self, commands, answers):
         self._commands = commands
@@ -57,7 +57,7 @@ class Page:
         return answer["result"]
 
     def _read(self):
-        """Read a message; an event that a reader should know of is kept."""
+        """Read a message; keep events that a reader should see."""
         parts = bytearray()
         while (byte := self._answers.read(1)) != b"\0":
             if not byte:

@@ -1,4 +1,4 @@
-"""What every test shares: no network, one thread, own caches, sizes that cannot be mistaken."""
+"""Shared by all tests: no network, one thread, separate caches, distinct sizes."""
 
 import os
 import shutil
@@ -56,7 +56,7 @@ def no_network(monkeypatch):
 def tiny_sizes():
     """Return sizes of a tiny model, by config field: all differ, so no swapped dimension passes.
 
-    Three heads of 11. Batches of five rows and seven tokens (``tiny_batch``) differ from them, too.
+    Three heads of 11. Batches of five rows and seven tokens (``tiny_batch``) also differ from them.
     """
     return {
         "vocab_size": 31,

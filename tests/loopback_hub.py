@@ -20,7 +20,7 @@ LFS = re.compile(r"/(?P<repo>[\w-]+/[\w.-]+)\.git/info/lfs/objects/batch")
 COMMIT = "c" * 40
 LARGE = (".safetensors", ".bin", ".png")
 HEADER = re.compile(r"^---\n(.*?)\n---\n", re.DOTALL)
-# What the Hub knows of a card. Source: https://github.com/huggingface/hub-docs, modelcard.md
+# The Hub's schema of a card. Source: https://github.com/huggingface/hub-docs, modelcard.md
 METADATA = {
     "base_model": (str, list),
     "datasets": list,
@@ -88,7 +88,7 @@ class Handler(BaseHTTPRequestHandler):
             self.post(path, body)
 
     def post(self, path, body):
-        """Take what is sent; everybody who may write may write to ``user``."""
+        """Accept uploads; everybody who may write may write to ``user``."""
         if path == "/api/repos/create":
             asked = json.loads(body)
             repo = f"{asked.get('organization') or 'user'}/{asked['name']}"
@@ -175,7 +175,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def check_card(text):
-    """List what the metadata of a card have wrong, as far as the Hub would look."""
+    """List the errors in the metadata of a card that the Hub would find."""
     found = HEADER.match(text)
     if found is None:
         return ["no metadata"]

@@ -23,7 +23,7 @@ def write_rows(path, rows, extra=()):
 
 
 def write_snli(folder, rows=12, undecided=0):
-    """Write the three files of SNLI, with so many rows in each on which nobody agreed."""
+    """Write the three files of SNLI, with that many rows without agreement in each."""
     for split in ("train", "dev", "test"):
         write_rows(folder / f"snli_1.0_{split}.jsonl", rows, ["-"] * undecided)
     return folder

@@ -47,7 +47,7 @@ def pairs_of(**keys: Any) -> Callable[[Path], dict[str, Any]]:
 
 
 def write_tags(folder: Path) -> dict[str, Any]:
-    """Write sentences with a tag for the word that says how something is."""
+    """Write sentences with a tag for the adjective."""
     files = {}
     for split, key in SPLITS.items():
         rows = [

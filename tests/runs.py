@@ -272,7 +272,7 @@ def read_batches(folder, rank=0):
 
 
 def read_log(output_dir):
-    """What the last checkpoint says was logged, without times."""
+    """Return the logs of the last checkpoint, without times."""
     log = read_state(output_dir)["log_history"]
     timed = ("_runtime", "_per_second")
     return [{key: entry[key] for key in entry if not key.endswith(timed)} for entry in log]
@@ -288,5 +288,5 @@ def checkpoints(output_dir):
 
 
 def read_output(output_dir, rank=0):
-    """What a process said."""
+    """The output of a process."""
     return (output_dir.parent / f"rank-{rank}.log").read_text()

@@ -1,4 +1,4 @@
-"""A recipe with three small tasks in files of its own; a run of it takes seconds."""
+"""A recipe with three small tasks and their files; a run of it takes seconds."""
 
 import json
 import random

@@ -27,7 +27,7 @@ from benchmarks.workloads import CLS, MASK, SEP, Rows, prepare
 from trainers.data.collators import TaskCollator
 from trainers.data.shapes import FixedShapes
 
-# what transformers and sentence-transformers warn of in their own trainers
+# warnings of transformers and sentence-transformers in their own trainers
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
 RACE = Race("sst", "tiny", ("minbert", "trainer", "minbert-again"))
@@ -83,7 +83,7 @@ def test_a_folder_of_other_workloads_is_refused(tmp_path):
         prepare(tmp_path, [], [], None, batches=3, sentences=300)
 
 
-def test_lengths_are_those_of_the_table(tmp_path):
+def test_lengths_equal_the_table(tmp_path):
     prepare(tmp_path, ["sst"], [], None, batches=64, sentences=300)
     lengths = Rows.load(tmp_path / "sst.npz").lengths
     mean, sd, longest = TASKS["sst"].lengths
@@ -98,7 +98,7 @@ def test_grouped_batches_hold_distinct_rows_and_less_padding(folder):
     assert grouped.fill() > random.fill() + 0.05
 
 
-def test_masks_spare_special_tokens_and_say_what_was_there(folder):
+def test_masks_spare_special_tokens_and_keep_the_originals_as_labels(folder):
     rows = Rows.load(folder / "mlm128.npz")
     chosen = rows.labels >= 0
     assert 0.12 < chosen.mean() < 0.18
@@ -195,7 +195,7 @@ def test_a_round_with_other_load_is_repeated_and_does_not_count(settings):
     assert counted == [1, 2, 3]
 
 
-def test_resuming_does_only_what_is_missing(settings):
+def test_resuming_does_only_missing_runs(settings):
     Campaign(settings, [RACE], Log.open(settings.results, resume=False), Blocks()).run()
     lines = settings.results.read_text().splitlines(keepends=True)
     settings.results.write_text("".join(lines[:-1]))
@@ -322,7 +322,7 @@ def test_the_cuda_command_runs_its_logic_on_a_processor(tmp_path):
     assert "## Use of the GPU" in text
 
 
-def test_operations_of_a_token_are_those_of_the_formula(folder):
+def test_operations_of_a_token_follow_the_formula(folder):
     rows = Rows.load(folder / "sst.npz")
     constant = dataclasses.replace(rows, starts=np.arange(0, 2501, 25))
     assert flops_per_token(constant, "sst", "base") / 1e6 == pytest.approx(512.4, abs=0.1)

@@ -95,7 +95,7 @@ def test_it_opens_everywhere_and_can_be_read(page, folder, width, scheme):
     assert page.evaluate(OVERLAPS) == 0
 
 
-def test_what_the_data_says_is_shown_and_not_done(page, folder):
+def test_data_is_shown_and_not_executed(page, folder):
     page.open(folder / "report.html")
 
     assert page.evaluate("document.title") == "out: report of a run"

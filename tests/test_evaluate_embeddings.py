@@ -21,7 +21,7 @@ HAS_PEER = importlib.util.find_spec("sentence_transformers") is not None
 
 
 def make_sentences(words, count, seed):
-    """Make sentences of words that tell their class."""
+    """Make sentences of words that determine their class."""
     draw = random.Random(seed)
     return [f"the {draw.choice(THINGS)} is {draw.choice(words)}" for _ in range(count)]
 
@@ -81,14 +81,14 @@ def test_a_row_for_each_checkpoint_and_a_column_for_each_task(checkpoint, data, 
 
     (row,) = table.values()
     assert {"CR", "TREC", "sts validation spearman", "sts validation pearson"} <= row.keys()
-    assert float(row["CR"]) > 75  # the words tell the classes apart
+    assert float(row["CR"]) > 75  # the words separate the classes
     said = capsys.readouterr()
     assert f"MR: skipped, there is no {data}" in said.err
     assert str(checkpoint) in said.out
     assert (tmp_path / "out" / "table.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_spearman_is_that_of_scipy_on_the_vectors(checkpoint, data, tmp_path):
+def test_spearman_equals_scipy_on_the_vectors(checkpoint, data, tmp_path):
     from scipy.stats import spearmanr
 
     (row,) = measure(checkpoint, data, tmp_path / "out", "--task", "near").values()
@@ -121,7 +121,7 @@ def test_the_peer_has_the_same_numbers(checkpoint, data, tmp_path):
         (["--sts_dir", "here"], "nothing to measure"),
     ],
 )
-def test_what_cannot_be_measured_is_one_line(checkpoint, tmp_path, capsys, flags, message):
+def test_an_invalid_command_is_one_line(checkpoint, tmp_path, capsys, flags, message):
     with pytest.raises(SystemExit) as stopped:
         evaluate_embeddings.main([str(checkpoint), *flags, "--output_dir", str(tmp_path / "out")])
 

@@ -1,4 +1,4 @@
-"""``minbert experiments``: what it refuses before a run starts, and two real runs."""
+"""``minbert experiments``: checks before a run starts, and two real runs."""
 
 import csv
 import json
@@ -65,7 +65,7 @@ def test_a_grid_is_checked_as_a_whole(recipe):
         check({"a": {"grid": {"learning_rate": [1e-3, "b"]}}}, recipe)
 
 
-def test_a_run_that_was_not_chosen_may_be_wrong(recipe):
+def test_an_unselected_run_may_be_invalid(recipe):
     folder = Path("out/b/seed-3")
     folder.mkdir(parents=True)
     (folder / "run.json").write_text('{"finished": true, "settings": {}}')
@@ -77,7 +77,7 @@ def test_a_run_that_was_not_chosen_may_be_wrong(recipe):
     assert settings == {"processes": 1}
 
 
-def test_pre_training_is_checked_too(recipe):
+def test_pre_training_is_checked(recipe):
     text = Path("text.yaml")
     text.write_text("corpus: {mine: {dataset: sample_text}}\nobjective: mlm\n")
 
@@ -99,7 +99,7 @@ def test_pre_training_is_checked_too(recipe):
     ],
     ids=str,
 )
-def test_what_the_programs_take_is_accepted(recipe, overrides):
+def test_valid_settings_are_accepted(recipe, overrides):
     assert len(check({"a": {"overrides": overrides}}, recipe)) == 1
 
 
@@ -115,7 +115,7 @@ def test_tags_are_accepted(recipe, tmp_path, own):
     assert len(check({"a": tasks}, recipe)) == 1
 
 
-def test_settings_are_those_that_a_run_notes(recipe):
+def test_settings_equal_the_recorded_ones(recipe):
     (settings,) = check({"a": {"overrides": {"tasks.moods.pooling": "cls"}}}, recipe)
 
     assert settings["processes"] == 1
@@ -179,7 +179,7 @@ def test_a_comparison_needs_two_runs(tmp_path):
         experiments.compare([str(tmp_path), str(tmp_path)])
 
 
-def test_rows_are_read_once_and_have_the_fingerprints_of_today(recipe, monkeypatch):
+def test_rows_are_read_once_and_have_current_fingerprints(recipe, monkeypatch):
     row = {"overrides": {"tasks.moods.max_train_samples": 3, "learning_rate": 1.0}}
     settings = check({"a": {"seeds": [1, 2]}, "b": row}, recipe)
     read = []
@@ -200,7 +200,7 @@ def test_rows_are_read_once_and_have_the_fingerprints_of_today(recipe, monkeypat
     assert {name for name in first if first[name] != changed[name]} == {"pairs"}
 
 
-def test_weights_to_begin_with_are_told_too(recipe, tmp_path):
+def test_initial_weights_have_a_fingerprint(recipe, tmp_path):
     (settings,) = check({"a": {}}, recipe)
     settings |= {"model_name_or_path": str(tmp_path)}
     (tmp_path / "model.safetensors").write_text("a")

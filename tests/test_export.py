@@ -157,7 +157,7 @@ def test_every_task_is_written_as_onnx_and_compared(checkpoint, tmp_path, capsys
         (["--format", "bert", "--output_dir", "{folder}"], "is not empty; name a new or an empty"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(checkpoint, tmp_path, capsys, flags, message):
+def test_an_impossible_export_is_one_line(checkpoint, tmp_path, capsys, flags, message):
     flags = [flag.format(folder=checkpoint) for flag in flags]
 
     with pytest.raises(SystemExit) as stopped:
@@ -169,7 +169,7 @@ def test_what_cannot_be_done_is_one_line(checkpoint, tmp_path, capsys, flags, me
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_no_checkpoint_is_one_line(tmp_path, capsys):
+def test_a_folder_without_a_checkpoint_is_one_line(tmp_path, capsys):
     with pytest.raises(SystemExit):
         export.main([str(tmp_path), "--format", "bert", "--output_dir", str(tmp_path / "out")])
 

@@ -21,7 +21,7 @@ TASKS = ("moods", "pairs", "scores")
 
 
 def train(folder, recipe, *flags):
-    """Run finetune.py; returns what it printed."""
+    """Run finetune.py; return its output."""
     printed = StringIO()
     with redirect_stdout(printed):
         finetune.main([small_run.write_recipe(folder, recipe), *flags])
@@ -55,7 +55,7 @@ def recipe(files):
 
 @pytest.fixture(scope="module")
 def run(files, recipe):
-    """Run the recipe once; returns the folder and what was printed."""
+    """Run the recipe once; return the folder and the output."""
     printed = train(files, recipe)
     return files / "out", printed
 
@@ -84,12 +84,12 @@ def test_every_task_and_both_aggregates_are_measured(metrics):
     assert metrics["validation"]["rows"] == dict.fromkeys(TASKS, 9)
 
 
-def test_test_rows_with_labels_are_measured_too(metrics):
+def test_labeled_test_rows_are_measured(metrics):
     assert metrics["test"]["rows"] == {"scores": 5}
     assert set(metrics["test"]["metrics"]) == {"scores_pearson", "scores_spearman"}
 
 
-def test_metrics_say_what_the_run_was(metrics):
+def test_metrics_describe_the_run(metrics):
     assert metrics["seed"] == 42
     assert metrics["steps"] == 6
     assert metrics["data"]["moods"] == "moods-train.tsv"
@@ -227,7 +227,7 @@ def test_the_seed_decides_about_the_weights(run, files, recipe, seed, is_equal):
     assert all(equal) == is_equal
 
 
-def test_rows_and_checkpoint_know_how_long_texts_are_cut(recipe, tmp_path):
+def test_rows_and_checkpoint_share_the_truncation(recipe, tmp_path):
     texts = ["the garden is fine and the river is cold and this song was dull", "the window"] * 3
     rows = list(zip(texts, ("good", "bad") * 3, strict=True))
     small_run.write_tsv(tmp_path / "long.tsv", ("text", "mood"), rows)

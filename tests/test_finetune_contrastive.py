@@ -73,7 +73,7 @@ def balanced_by_hand(folder):
     return [pytest.approx(24 / (2 * counts[name])) for name in ("bad", "good")]
 
 
-def test_balanced_weights_are_those_of_scikit_learn(tmp_path):
+def test_balanced_weights_equal_scikit_learn(tmp_path):
     small_run.write_files(tmp_path)
     keys = small_run.make_recipe(tmp_path)["tasks"]["moods"] | {"class_weights": "balanced"}
     task = load_task(

@@ -1,4 +1,4 @@
-"""What a user gets wrong: one line that names the place and the way out, and nothing written."""
+"""User errors: one line with the place and a remedy, and nothing written."""
 
 import os
 import re
@@ -56,7 +56,7 @@ def only_error(text):
 
 
 def read_tree(folder):
-    """Return what is in a folder, or None if there is none."""
+    """Return the content of a folder, or None if there is none."""
     if not folder.exists():
         return None
     paths = [folder, *folder.rglob("*")]
@@ -242,7 +242,7 @@ def add_a_class(weights):
         (add_a_class, r"heads.moods.out.weight of shape \(3, 12\).*give the task another name"),
     ],
 )
-def test_weights_that_are_not_those_of_the_model(checkpoint, refused, change, message):
+def test_weights_of_a_different_model_are_refused(checkpoint, refused, change, message):
     change_weights(checkpoint, change)
 
     assert_matches(refused(), message)
@@ -342,7 +342,7 @@ def test_a_folder_that_is_a_file(recipe, refused):
 
 
 def leave_run(recipe, tmp_path, *, finished):
-    """Leave what a run of the recipe leaves that was stopped at its beginning, or at its end."""
+    """Write the files of a run that was stopped at its beginning, or at its end."""
     argv = [small_run.write_recipe(tmp_path, recipe)]
     kinds = (FinetuneArguments, FastTrainingArguments)
     arguments, training_arguments = parse_recipe(kinds, argv)
@@ -393,7 +393,7 @@ def test_no_network_to_push_to(refused):
 
 
 def run_alone(folder, recipe, *flags, launch=False, **environment):
-    """Run finetune.py in a process of its own, where no server answers."""
+    """Run finetune.py in a separate process, where no server answers."""
     program = ["finetune.py"]
     if launch:
         program = ["-m", "accelerate.commands.launch", "--num_processes", "1", *program]

@@ -77,7 +77,7 @@ def test_the_score_of_glue_is_over_both_development_sets(metrics):
     )
 
 
-def test_the_server_s_files_are_those_of_the_predictions(run):
+def test_the_files_for_the_server_match_the_predictions(run):
     folder, printed = run
     with zipfile.ZipFile(folder / "glue" / "submission.zip") as archive:
         names = archive.namelist()

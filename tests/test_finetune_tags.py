@@ -45,7 +45,7 @@ def write_files(folder):
 
 @pytest.fixture(scope="module", params=[False, True], ids=["alone", "context"])
 def run(request, tmp_path_factory):
-    """Run a recipe with tags beside a classification; returns its folder and what was printed."""
+    """Run a recipe with tags beside a classification; return its folder and its output."""
     folder = tmp_path_factory.mktemp("tags")
     write_files(folder)
     small_run.write_files(folder)

@@ -1,4 +1,4 @@
-"""The Hub: what a run pushes, and what others load from there without the package."""
+"""The Hub: files that a run pushes, and loading them without the package."""
 
 import json
 import os
@@ -62,12 +62,12 @@ print(json.dumps(messages))
 
 
 def run_with(hub, folder, *command, status=0, **more):
-    """Run Python in ``folder``, with ``hub`` as the Hub and a cache of its own."""
+    """Run Python in ``folder``, with ``hub`` as the Hub and a separate cache."""
     environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
     environment |= {
         "HF_ENDPOINT": hub.url,
         "HF_HOME": str(folder / "cache"),
-        "HF_HUB_DISABLE_XET": "1",  # a protocol of its own, which the loopback server lacks
+        "HF_HUB_DISABLE_XET": "1",  # a protocol that the loopback server lacks
         "HF_TOKEN": "hf_loopback",
         "NO_PROXY": "127.0.0.1",
         "PYTHONPATH": str(ROOT) if more.pop("installed", False) else "",
@@ -112,7 +112,7 @@ def pushed(hub, folder):
 
 
 @pytest.mark.slow
-def test_a_run_pushes_what_others_need_and_no_checkpoints(pushed):
+def test_a_run_pushes_all_needed_files_and_no_checkpoints(pushed):
     assert {
         "model.safetensors",
         "config.json",
@@ -169,7 +169,7 @@ def test_the_pushed_card_is_ours(pushed):
 
 @pytest.fixture(scope="module")
 def own(hub, folder, pushed):
-    """Push models by themselves; returns what was said of those that could not be."""
+    """Push models without a run; return the messages of refused ones."""
     assert pushed
     hub.refused = {
         "user/full/preupload/main": (403, "Private repository storage limit reached"),
@@ -203,7 +203,7 @@ def test_a_model_pushes_itself_with_code_tokenizer_and_the_card_of_its_run(hub, 
 
 
 @pytest.mark.slow
-def test_a_model_without_a_run_has_a_card_of_what_it_knows(hub, own):
+def test_a_model_without_a_run_has_a_card_from_its_configuration(hub, own):
     text = hub.repos["user/bare"]["README.md"].decode()
 
     assert own
@@ -215,7 +215,7 @@ def test_a_model_without_a_run_has_a_card_of_what_it_knows(hub, own):
 
 
 @pytest.mark.slow
-def test_a_refused_push_says_why_and_what_to_do(own):
+def test_a_refused_push_explains_reason_and_remedy(own):
     refused, full, no_token = own
 
     assert refused.startswith("push_to_hub('other/refused'): 403 ")
@@ -228,7 +228,7 @@ def test_a_refused_push_says_why_and_what_to_do(own):
 
 
 @pytest.mark.slow
-def test_a_run_that_cannot_be_pushed_says_so_before_it_begins_or_is_whole(hub, tmp_path):
+def test_a_run_that_cannot_be_pushed_fails_at_its_start_or_is_complete(hub, tmp_path):
     small_run.write_files(tmp_path)
     recipe = small_run.make_recipe(tmp_path)
     recipe["tasks"] = {"moods": recipe["tasks"]["moods"]}

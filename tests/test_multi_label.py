@@ -207,7 +207,7 @@ def test_transformers_computes_the_same():
     torch.testing.assert_close(found.loss, expected.loss)
 
 
-def test_the_divergence_is_that_of_every_label():
+def test_the_divergence_sums_over_labels():
     model = make_model()
     first, second = torch.randn(2, 5, 3)
 
@@ -217,7 +217,7 @@ def test_the_divergence_is_that_of_every_label():
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_thresholds_are_those_of_a_search(seed):
+def test_thresholds_equal_an_exhaustive_search(seed):
     generator = torch.Generator().manual_seed(seed)
     values = torch.rand(30, generator=generator).mul(20).round().div(20)  # with ties
     labels = torch.rand(30, generator=generator) < values if seed else values < 0
@@ -367,7 +367,7 @@ def test_r_drop_and_smart_compare_its_predictions(run):
     assert any("smart_divergence" in name for name in logged)
 
 
-def test_page_and_card_say_what_the_thresholds_saw(run):
+def test_page_and_card_name_the_rows_of_the_thresholds(run):
     page, card = ((run / name).read_text() for name in ("report.html", "README.md"))
     report = json.loads((run / "report.json").read_text())["analyses"]["own"]
 
@@ -386,7 +386,7 @@ def test_the_program_prints_its_labels(run, capsys):
     assert row.keys() == {"labels", "text"}
 
 
-def test_thresholds_are_those_of_the_validation_rows(run):
+def test_thresholds_are_fitted_to_the_validation_rows(run):
     model = MinBertForMultiTask.from_pretrained(run)
     head = model.config.task("own")
     rows = [json.loads(x) for x in (run.parent / "labels-dev.jsonl").read_text().splitlines()]

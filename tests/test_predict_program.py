@@ -60,7 +60,7 @@ def sentences(tmp_path):
 
 @pytest.fixture
 def run(checkpoint, capsys, monkeypatch):
-    """Return a function that runs the program and returns what it prints, line by line."""
+    """Return a function that runs the program and returns its output lines."""
 
     def run(*argv, stdin=b""):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
@@ -71,7 +71,7 @@ def run(checkpoint, capsys, monkeypatch):
 
 
 def fail(run, capsys, *argv, stdin=b""):
-    """Run with a mistake, and return the line that says so."""
+    """Run with a mistake, and return the error line."""
     with pytest.raises(SystemExit) as caught:
         run(*argv, stdin=stdin)
     assert caught.value.code == 2
@@ -224,7 +224,7 @@ def test_a_device_that_is_not_there_is_one_line(checkpoint, capsys):
     assert line.endswith("; try --device cpu")
 
 
-def test_an_encoder_without_tasks_says_what_it_can_do(model, capsys, tmp_path):
+def test_an_encoder_without_tasks_names_its_modes(model, capsys, tmp_path):
     model.save_as_sentence_transformers(tmp_path)
 
     with pytest.raises(SystemExit):

@@ -1,4 +1,4 @@
-"""``minbert pretrain`` from a text to a folder that others can use, and what a user gets wrong."""
+"""``minbert pretrain`` from a text to a usable folder, and user errors."""
 
 import json
 import re
@@ -36,7 +36,7 @@ EVALUATED = {
 
 
 def train(recipe, output, *flags):
-    """Run pretrain.py; returns what it printed."""
+    """Run pretrain.py; return its output."""
     printed = StringIO()
     with redirect_stdout(printed):
         pretrain.main([str(recipe), "--output_dir", str(output), *flags])
@@ -51,7 +51,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(folder):
-    """Run the recipe once, with evaluations; returns the folder and what was printed."""
+    """Run the recipe once, with evaluations; return the folder and the output."""
     recipe = write_pretraining(folder, **EVALUATED)
     return folder / "run", train(recipe, folder / "run")
 
@@ -71,7 +71,7 @@ def test_held_out_and_training_text_are_measured(metrics):
         assert torch.tensor(list(found.values())).isfinite().all()
 
 
-def test_metrics_say_what_the_text_was(metrics):
+def test_metrics_describe_the_text(metrics):
     assert metrics["command"].startswith("accelerate launch -m minbert_cli.pretrain ")
     assert metrics["data"] == {"text": "own"}
     facts = metrics["text"]
@@ -107,7 +107,7 @@ def test_training_text_need_not_be_measured(folder):
     assert (folder / "sparing" / "report.html").is_file()
 
 
-def test_the_best_checkpoint_is_what_is_left(run):
+def test_only_the_best_checkpoint_is_left(run):
     state = json.loads((run[0] / "checkpoint-9" / "trainer_state.json").read_text())
 
     best = load_file(run[0] / f"checkpoint-{state['best_global_step']}" / "model.safetensors")

@@ -64,7 +64,7 @@ def test_there_is_a_recipe_for_every_task():
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_begins_with_what_it_does_and_its_command(recipe):
+def test_a_recipe_begins_with_its_purpose_and_its_command(recipe):
     sentence, command = recipe.read_text(encoding="utf-8").splitlines()[:2]
 
     program = "pretrain.py" if recipe in PRETRAINING else "finetune.py"

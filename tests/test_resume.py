@@ -124,7 +124,7 @@ def write_bert(folder):
 
 
 def add_text(folder, recipe):
-    """Add two tasks that learn from text to those of a recipe."""
+    """Add two tasks that learn from text to a recipe."""
     keys = {"corpus": {"own": write_text(folder)}, "batch_size": 4}
     return json.loads(recipe.read_text())["tasks"] | {
         "words": {"problem_type": "masked_lm", "whole_word_mask": True, **keys},
@@ -173,7 +173,7 @@ def kill(run, output, moment, *flags):
 
 
 def resume(run, output, *flags):
-    """Resume a run and return what its first process said."""
+    """Resume a run and return the output of its first process."""
     recipe, _, processes = run
     assert finetune(recipe, output, *RESUME, *flags, processes=processes) == 0, read_output(output)
     return read_output(output)
@@ -293,7 +293,7 @@ def test_it_may_be_killed_again_and_again(whole_run, output, name, steps):
 @pytest.mark.parametrize(
     ("name", "first", "last"), [("best is late", 18, 18), ("best is early", 2, 2)]
 )
-def test_the_runs_above_have_their_best_checkpoint_where_it_is_said(whole_run, name, first, last):
+def test_the_runs_above_have_their_best_checkpoint_at_the_stated_step(whole_run, name, first, last):
     _, whole, _ = whole_run(name)
 
     assert first <= read_state(whole)["best_global_step"] <= last

@@ -1,4 +1,4 @@
-"""Two processes do what one process does with twice the batch."""
+"""Two processes equal one process with twice the batch."""
 
 import csv
 import json

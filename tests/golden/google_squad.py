@@ -57,7 +57,7 @@ def best_places(logits: list[float], size: int) -> list[int]:
 
 
 class Feature(NamedTuple):
-    """A row of one question: what is known of its tokens, and their logits."""
+    """A row of one question: its tokens and their logits."""
 
     # place in the row -> word of the passage, and whether an answer may begin there
     words: dict[int, int]

@@ -1,4 +1,4 @@
-"""Rows of a made-up vocabulary for the tests of masks, and what hides their targets."""
+"""Rows of a made-up vocabulary for the tests of masks, and the masks."""
 
 import random
 
@@ -33,7 +33,7 @@ def make_segment(rng, length):
 
 
 def make_row(rng):
-    """A pair or a single segment, at times padded, with a mask of its own, or without any word."""
+    """A pair or a single segment, at times padded, with a different mask, or without any word."""
     row = [CLS, *make_segment(rng, rng.randrange(40)), SEP]
     if rng.random() < 0.6:
         row += [*make_segment(rng, rng.randrange(25)), SEP]

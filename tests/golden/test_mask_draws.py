@@ -1,4 +1,4 @@
-"""The random numbers of masks: shares within three standard deviations, and what they depend on."""
+"""The random numbers of masks: shares within three standard deviations, and dependencies."""
 
 import math
 from itertools import product
@@ -114,7 +114,7 @@ def test_rows_of_different_passes_have_the_same_draws_together_as_apart():
         np.testing.assert_array_equal(draw, np.concatenate(parts))
 
 
-def test_every_seed_task_pass_and_row_has_numbers_of_its_own():
+def test_every_seed_task_pass_and_row_has_distinct_numbers():
     rows, lengths = np.arange(6), np.full(6, 20)
 
     numbers = [

@@ -25,7 +25,7 @@ from tests.golden.masks import (
 
 @pytest.mark.parametrize("whole_words", [False, True])
 @pytest.mark.parametrize("shares", SHARES.values(), ids=SHARES.keys())
-def test_ids_and_labels_equal_those_of_the_loops(shares, whole_words):
+def test_ids_and_labels_equal_the_loops(shares, whole_words):
     rows = make_rows(600)
     draws = uniform(rows)
 

@@ -21,7 +21,7 @@ SHORT = [0, 0.1, 1]
 
 
 def make_corpus(shape, seed):
-    """Documents of sentences; all tokens of a corpus differ, so that a token tells its place."""
+    """Documents of sentences; every token of a corpus is unique and identifies its place."""
     documents, sentences, tokens = SHAPES[shape]
     rng = random.Random(seed)
     sizes = [
@@ -51,7 +51,7 @@ def read(sentences, front, back):
 
 
 def instance_of(corpus, pair):
-    """What a pair stands for: the tokens of A, those of B, and whether B is a random one."""
+    """A pair: the tokens of A and of B, and whether B is random."""
     first = corpus[pair.document][pair.first : pair.middle]
     second = corpus[pair.other][pair.other_first : pair.other_last]
     return (
@@ -62,7 +62,7 @@ def instance_of(corpus, pair):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_pairs_and_the_state_of_the_generator_equal_those_of_google(shape):
+def test_pairs_and_the_state_of_the_generator_equal_google(shape):
     for seed, row, short in product(range(6), ROWS, SHORT):
         corpus = make_corpus(shape, seed)
         our_rng, google_rng = random.Random(seed), random.Random(seed)

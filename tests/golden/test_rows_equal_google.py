@@ -1,4 +1,4 @@
-"""From a text file to the rows that a model reads: what google's loops make of the same text."""
+"""The rows of a text file equal google's loops on the same text."""
 
 import random
 
@@ -80,7 +80,7 @@ def our_rows(rows, number):
     return list(zip(ids, types, columns["next_sentence_label"].tolist(), strict=True))
 
 
-def test_rows_of_the_first_pass_are_those_of_google(corpus, rows):
+def test_rows_of_the_first_pass_equal_google(corpus, rows):
     assert our_rows(rows, 0) == google_rows(corpus, 0)
     assert rows.count_tokens(0).tolist() == [len(ids) for ids, _, _ in google_rows(corpus, 0)]
 

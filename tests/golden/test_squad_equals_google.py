@@ -1,4 +1,4 @@
-"""Windows, labels and answers of SQuAD: what google's loops make of the same passages."""
+"""Windows, labels and answers of SQuAD equal google's loops on the same passages."""
 
 import random
 
@@ -52,7 +52,7 @@ def draw_words(rng, count):
 
 
 @pytest.mark.parametrize(("tokens", "room", "stride"), [*CUTS, *RANDOM_CUTS])
-def test_windows_are_those_of_google(tokens, room, stride):
+def test_windows_equal_google(tokens, room, stride):
     expected = make_windows(tokens, room, stride)
 
     found = cut_windows(tokens, room, stride)
@@ -112,7 +112,7 @@ def test_an_answer_is_labelled_where_it_is_whole_and_elsewhere_at_cls(tokenizer)
     assert any(start for start, _ in expected)
 
 
-def test_a_long_question_is_cut_and_the_passage_has_what_is_left(tokenizer):
+def test_a_long_question_is_cut_and_the_passage_has_the_rest(tokenizer):
     rng = random.Random(2)
     question, words = draw_words(rng, 80), draw_words(rng, 500)
     rows = rows_of([" ".join(question)], [" ".join(words)], [[]], [[]])
@@ -129,7 +129,7 @@ def test_a_long_question_is_cut_and_the_passage_has_what_is_left(tokenizer):
 
 @pytest.mark.parametrize("threshold", [None, 0.0, -3.0])
 @pytest.mark.parametrize("seed", range(6))
-def test_answers_are_those_of_google(tokenizer, seed, threshold):
+def test_answers_equal_google(tokenizer, seed, threshold):
     rng, generator = random.Random(seed), np.random.default_rng(seed)
     passages = [draw_words(rng, rng.choice([1, 3, 30, 100])) for _ in range(8)]
     questions = [draw_words(rng, rng.randint(1, 6)) for _ in passages]

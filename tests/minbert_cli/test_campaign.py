@@ -1,4 +1,4 @@
-"""Doing the runs of experiments: what is skipped, what goes on, what fails alone."""
+"""Doing the runs of experiments: skipped, resumed and failed runs."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from minbert_cli.experiments.experiment_arguments import ExperimentArguments
 from minbert_cli.experiments.planning import plan_rows
 from trainers.runs.run_folder import RUN_FILE
 
-# Stands for finetune.py and pretrain.py: notes that it was called, and does what its recipe says.
+# Replaces finetune.py and pretrain.py: records its call, and follows its recipe.
 STUB = """
 import json, os, signal, sys
 from pathlib import Path
@@ -102,7 +102,7 @@ def test_all_rows_have_their_first_seed_before_any_has_its_second(folder):
     ]
 
 
-def test_what_is_done_is_skipped(folder):
+def test_finished_runs_are_skipped(folder):
     do(make_campaign(folder, {"a": {}}))
     before = calls(folder)
 
@@ -120,7 +120,7 @@ def test_what_is_done_is_skipped(folder):
     assert len(calls(folder)) == 4
 
 
-def test_what_was_not_chosen_is_shown_if_it_is_done_with_the_same_settings(folder):
+def test_unselected_runs_are_shown_if_finished_with_equal_settings(folder):
     step = {"base": "text.yaml"}
     listed = {"a": {}, "b": {}, "c": {"pretrain": step}}
     do(make_campaign(folder, listed, seeds=[1]))
@@ -148,7 +148,7 @@ def test_a_run_gets_its_whole_recipe_and_no_bars(folder):
     assert "learning_rate: 1.0e-05" in text
 
 
-def test_a_run_with_other_settings_is_refused_or_overwritten(folder):
+def test_a_run_with_different_settings_is_refused_or_overwritten(folder):
     do(make_campaign(folder, {"a": {}}, seeds=[1]))
     changed = {"a": {"overrides": {"learning_rate": 1}}}
 
@@ -159,7 +159,7 @@ def test_a_run_with_other_settings_is_refused_or_overwritten(folder):
     assert calls(folder)[1][1:] == ["--disable_tqdm", "true", "--overwrite_output_dir", "true"]
 
 
-def test_a_run_with_other_data_is_refused_or_begun_anew(folder):
+def test_a_run_with_different_data_is_refused_or_repeated(folder):
     (run,) = make_campaign(folder, {"a": {}}, seeds=[1]).runs
     do(make_campaign(folder, {"a": {}}, seeds=[1]))
 
@@ -167,9 +167,9 @@ def test_a_run_with_other_data_is_refused_or_begun_anew(folder):
         keys = {"overwrite": overwrite, "read_data": lambda: now}
         return find_state(run, run.recipe, **keys)
 
-    assert find({"sst": "x"}) == "done"  # it noted nothing
+    assert find({"sst": "x"}) == "done"  # it recorded nothing
     content = json.loads((run.folder / RUN_FILE).read_text())
-    noted = {"sst": "x", "text": "y"}  # of texts nothing is known before a run
+    noted = {"sst": "x", "text": "y"}  # texts have no fingerprint before a run
     (run.folder / RUN_FILE).write_text(json.dumps(content | {"data": noted}))
     assert find({"sst": "x"}) == "done"
     with pytest.raises(ValueError, match=r"a, seed 1: .* resumes with other data of sst"):
@@ -191,7 +191,7 @@ def test_a_done_run_is_not_overwritten(folder):
     assert len(calls(folder)) == 1
 
 
-def test_a_run_that_was_killed_goes_on(folder):
+def test_a_killed_run_resumes(folder):
     rows = {"a": {"overrides": {"die": True}}, "b": {}}
 
     failures = do(make_campaign(folder, rows, seeds=[1]))
@@ -268,7 +268,7 @@ def test_shared_pre_training_runs_once_and_right_before_it_is_needed(folder):
     assert starts == ["plain", "pretrained", "a", "b", "plain", "a", "b"]
 
 
-def test_after_a_failed_pre_training_its_rows_are_not_begun(folder):
+def test_rows_of_a_failed_pre_training_are_not_started(folder):
     step = {"base": "text.yaml", "overrides": {"refuse": "no text"}}
 
     failures = do(make_campaign(folder, {"a": {"pretrain": step}, "b": {}}, seeds=[1]))
@@ -280,7 +280,7 @@ def test_after_a_failed_pre_training_its_rows_are_not_begun(folder):
     assert len(calls(folder)) == 2
 
 
-def test_a_pre_training_that_nothing_needs_any_more_is_not_repeated(folder):
+def test_a_pre_training_that_no_run_needs_is_not_repeated(folder):
     rows = {"a": {"pretrain": {"base": "text.yaml"}}}
     campaign = make_campaign(folder, rows, seeds=[1])
     do(campaign)
@@ -293,7 +293,7 @@ def test_a_pre_training_that_nothing_needs_any_more_is_not_repeated(folder):
     assert drop_needless(more.runs, more.states) == more.runs
 
 
-def test_what_is_done_stays_done_if_its_pre_training_fails_later(folder):
+def test_finished_runs_stay_finished_if_their_pre_training_fails_later(folder):
     rows = {"a": {"pretrain": {"base": "text.yaml"}}}
     campaign = make_campaign(folder, rows, seeds=[1])
     do(campaign)
@@ -306,7 +306,7 @@ def test_what_is_done_stays_done_if_its_pre_training_fails_later(folder):
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_checkpoints_are_kept_if_they_are_wanted(folder, keep):
+def test_checkpoints_are_kept_on_request(folder, keep):
     do(make_campaign(folder, {"a": {}}, seeds=[1], keep_checkpoints=keep))
 
     assert (folder / "out/a/seed-1/checkpoint-1").exists() == keep

@@ -49,7 +49,7 @@ def compare_one(first, second, **keys):
     return found
 
 
-def test_the_interval_of_an_accuracy_is_that_of_its_normal_limit():
+def test_the_interval_of_an_accuracy_equals_its_normal_limit():
     first, second = make_classes(0.7, 1), make_classes(0.75, 2)
 
     found = compare_one(first, second)
@@ -103,7 +103,7 @@ def test_a_correlation_is_resampled_with_its_labels():
 
 
 def test_pairing_narrows_the_interval():
-    """Two runs that err on the same rows differ for certain, however few rows there are."""
+    """Two runs that err on the same rows differ significantly even with few rows."""
     first = make_classes(0.6, 1)
     predictions = first.values.copy()
     wrong = np.flatnonzero(predictions != first.labels)[:20]
@@ -208,7 +208,7 @@ def test_the_score_of_glue_counts_tasks_once_with_all_their_metrics_and_sets():
     assert alone.high - alone.low == pytest.approx(expected, rel=0.06)
 
 
-def test_runs_with_other_tasks_are_compared_where_they_meet():
+def test_runs_with_different_tasks_are_compared_on_shared_ones():
     first = {"a": make_classes(0.7, 1), "b": make_scores(2.0, 3)}
 
     (found,) = compare_runs(first, {"b": make_scores(1.0, 4)}, resamples=100)
@@ -229,7 +229,7 @@ def test_runs_with_other_tasks_are_compared_where_they_meet():
         ({"labels": np.zeros(ROWS)}, "the labels of the runs differ"),
     ],
 )
-def test_other_rows_are_refused(change, message):
+def test_different_rows_are_refused(change, message):
     first = make_classes(0.7, 1)
 
     with pytest.raises(ValueError, match=f"task 'task': .*{message}"):
@@ -253,7 +253,7 @@ def test_a_table_shows_the_signed_difference():
 
 @pytest.fixture
 def run(tmp_path):
-    """Write what a run leaves of one task; returns its folder and its labels."""
+    """Write the results of a run of one task; return its folder and its labels."""
     rows = make_scores(1.0, 1)
     outputs = Predicted(None, rows.values, None)
     rows.problem.write(tmp_path / "predictions", "sts-dev", outputs, {"id": rows.ids})
@@ -274,7 +274,7 @@ def test_predictions_of_a_run_are_read_with_its_labels(run):
     assert scored["sts"].ids == labels["sts"][0]
 
 
-def test_labels_that_have_changed_are_noticed(run):
+def test_changed_labels_are_noticed(run):
     folder, labels = run
     ids, values = labels["sts"]
 
@@ -337,7 +337,7 @@ def write_questions(folder, texts, f1, **head):
 
 
 def test_answers_of_two_runs_are_compared_by_their_f1(tmp_path):
-    # 1, 2/3 (1887 of two words), 0 and 1; of the second run all but the last are right
+    # 1, 2/3 (1887 of two words), 0 and 1; the second run has all but the last right
     ids = write_questions(
         tmp_path / "a", ["A Fox!", "1887", "Graz", "two dogs"], (3 + 2 / 3) / 4 - 0.25
     )
@@ -362,7 +362,7 @@ def test_a_question_without_answer_counts_as_in_squad_2(tmp_path):
     assert read_scored_rows(tmp_path, {"qa": (ids, answers)})["qa"].values.tolist() == [1, 1]
 
 
-def test_other_answers_and_questions_are_noticed(tmp_path):
+def test_changed_answers_and_questions_are_noticed(tmp_path):
     ids = write_questions(tmp_path, ["fox", "in 1887", "Vienna", "cats"], 0.75)
 
     with pytest.raises(ValueError, match=r"f1 is 0.4167, but metrics.json has 0.7500"):
@@ -411,7 +411,7 @@ def test_tags_of_two_runs_are_compared_by_sentences(tmp_path):
     assert found.low > 0
 
 
-def test_other_tags_and_broken_lines_are_noticed(tmp_path):
+def test_changed_tags_and_broken_lines_are_noticed(tmp_path):
     labels, _ = write_sentences(tmp_path, 0.8, 1)
     ids = [str(number) for number in range(60)]
 

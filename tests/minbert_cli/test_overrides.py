@@ -68,7 +68,7 @@ def test_the_recipe_and_the_value_stay_as_they_are():
         ("", "'' is not a path"),
     ],
 )
-def test_a_path_that_leads_nowhere_is_refused(path, message):
+def test_an_invalid_path_is_refused(path, message):
     with pytest.raises(ValueError, match=message):
         override("row", RECIPE, {path: 1})
 

@@ -52,7 +52,7 @@ def test_a_row_is_its_recipe_with_folder_and_seed(plan):
     assert (row.runs[1].program, row.runs[1].after, row.changes) == ("finetune", None, {})
 
 
-def test_the_row_wins_over_the_file_and_the_flag_too(plan):
+def test_row_and_flag_win_over_the_file(plan):
     (row,) = plan(
         {"a": {"overrides": {"tasks.sts.loss": "mse"}, "seeds": [5]}},
         "--warmup_steps=7",
@@ -85,7 +85,7 @@ def finish(*folders):
         (folder / "run.json").write_text('{"finished": true, "settings": {}}')
 
 
-def test_what_is_finished_stays_in_the_table_when_a_part_is_chosen(plan):
+def test_finished_runs_stay_in_the_table_of_a_selection(plan):
     finish("out/a/seed-1", "out/a/seed-4", "out/g-learning_rate=1/seed-2", "out/b/seed-x")
     Path("out/c/seed-5").mkdir(parents=True)  # begun
     listed = {"a": {}, "b": {}, "c": {}, "g": {"grid": {"learning_rate": [1, 2]}}}
@@ -100,7 +100,7 @@ def test_what_is_finished_stays_in_the_table_when_a_part_is_chosen(plan):
     }
 
 
-def test_seeds_that_are_finished_stay_beside_those_that_are_chosen(plan):
+def test_finished_seeds_stay_beside_selected_ones(plan):
     finish("out/a/seed-1", "out/a/seed-2")
 
     (row,) = plan({"a": {}}, "--seeds", "3", "2")
@@ -108,7 +108,7 @@ def test_seeds_that_are_finished_stay_beside_those_that_are_chosen(plan):
     assert {seed: run.chosen for seed, run in row.runs.items()} == {3: True, 2: True, 1: False}
 
 
-def test_a_row_that_was_not_chosen_is_not_checked(plan):
+def test_an_unselected_row_is_not_checked(plan):
     finish("out/b/seed-1", "out/c/seed-1")
     listed = {"a": {}, "b": {"overrides": {"learning_rate": 1}}, "c": {"base": "no.yaml"}}
 
@@ -117,7 +117,7 @@ def test_a_row_that_was_not_chosen_is_not_checked(plan):
     assert [row.name for row in rows] == ["a"]
 
 
-def test_rows_of_the_command_line_are_no_part_of_the_file(plan):
+def test_rows_of_the_command_line_replace_the_file(plan):
     finish("out/a/seed-1")
 
     rows = plan({"a": {}}, "--rows", "{b: {}}")
@@ -139,7 +139,7 @@ def test_a_grid_makes_rows_named_by_their_values(plan):
     assert folders[0] == "g-learning_rate=1e-05-tasks.sts.loss=mse"
 
 
-def test_a_long_name_has_a_short_folder_of_its_own(plan):
+def test_long_names_have_short_distinct_folders(plan):
     rows = plan({"g": {"grid": {"metric_for_best_model": ["x" * 300, "x" * 299 + "y"]}}})
 
     names = {run.folder.parent.name for row in rows for run in row.runs.values()}
@@ -183,7 +183,7 @@ def test_equal_pre_training_is_one_run_for_rows_and_seeds(plan):
     assert "model_config" not in run.recipe
 
 
-def test_where_runs_begin_is_said_to_the_pre_training_too(plan):
+def test_pre_training_shares_start_and_data(plan):
     (row,) = plan(
         {"a": {"pretrain": {"base": "text.yaml"}}},
         "--model_name_or_path",
@@ -274,12 +274,12 @@ TEXT = {"base": "text.yaml"}
         ),
     ],
 )
-def test_a_row_that_is_wrong_is_refused(plan, rows, message):
+def test_an_invalid_row_is_refused(plan, rows, message):
     with pytest.raises(ValueError, match=message):
         plan(rows)
 
 
-def test_a_recipe_that_is_missing_is_named(plan):
+def test_a_missing_recipe_is_named(plan):
     with pytest.raises(FileNotFoundError, match=r"row 'a': base: recipe 'no.yaml' is not a file"):
         plan({"a": {"base": "no.yaml"}})
     with pytest.raises(FileNotFoundError, match=r"row 'a': pretrain: base: recipe 'no.yaml'"):

@@ -67,7 +67,7 @@ def test_fields_are_drawn_independently():
     assert found.pvalue > 0.01
 
 
-def test_the_seed_decides_and_more_draws_and_fields_change_nothing():
+def test_draws_depend_on_the_seed_and_not_on_more_draws_or_fields():
     wide = {"uniform": [0, 1]}
 
     assert draw(wide, 5) == draw(wide, 5) == draw(wide, 9)[:5]
@@ -105,6 +105,6 @@ def test_points_differ():
         ({"draws": 2, "fields": {"x": {"loguniform": [0, 1]}}}, "two numbers above 0"),
     ],
 )
-def test_a_search_that_is_none_is_refused(keys, message):
+def test_an_invalid_search_is_refused(keys, message):
     with pytest.raises(ValueError, match=message):
         RandomSearch(**keys)

@@ -24,7 +24,7 @@ FOUND = {
 
 
 def write_run(folder, sst, sts, tasks=KINDS):
-    """Write what a run of two tasks leaves."""
+    """Write the metrics of a run of two tasks."""
     folder.mkdir(parents=True)
     metrics = {"sst_accuracy": sst, "sst_macro_f1": 0.1, "sts_pearson": sts, "sts_spearman": 0.2}
     metrics |= {"mean": (sst + sts) / 2, "leaderboard": (sst + (sts + 1) / 2) / 2}
@@ -38,7 +38,7 @@ def write_run(folder, sst, sts, tasks=KINDS):
 
 @pytest.fixture
 def make(tmp_path, monkeypatch):
-    """Make the table of two rows; what FOUND does not have is still to do."""
+    """Make the table of two rows; runs that FOUND lacks are to do."""
     monkeypatch.chdir(tmp_path)
     recipe = {"tasks": {"sst": {"dataset": "sst"}, "sts": {"dataset": "sts"}}}
     (tmp_path / "base.yaml").write_text(json.dumps(recipe))
@@ -76,7 +76,7 @@ def cells(text):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def test_mean_and_sample_standard_deviation_are_those_of_numpy(make):
+def test_mean_and_sample_standard_deviation_equal_numpy(make):
     head, _, plain, better = cells(make().markdown())
 
     assert head == ["row", "seeds", "sst accuracy", "sts pearson", "mean", "leaderboard"]
@@ -99,14 +99,14 @@ def test_reference_numbers_stand_beside_ours_with_both_aggregates(make):
     assert better[3::2] == ["", "", "", ""]
 
 
-def test_an_aggregate_of_a_reference_that_is_not_that_of_its_numbers_is_said(make):
+def test_a_wrong_aggregate_of_a_reference_is_reported(make):
     text = make({"sst": 0.4, "sts": 0.6, "mean": 0.589}).markdown()
 
     assert "has mean 0.589, but the mean of its tasks is 0.5000" in text
     assert cells(text)[2][7] == "0.5000"
 
 
-def test_aggregates_of_other_tasks_are_said(make):
+def test_aggregates_of_different_tasks_are_reported(make):
     table = make()
     assert "can be compared" not in table.markdown()
     for run in table.rows[1].runs.values():
@@ -125,7 +125,7 @@ def test_a_row_without_results_has_its_reference(make, monkeypatch):
     assert "has mean 0.589, but" in text
 
 
-def test_before_any_run_nothing_is_said_of_the_aggregates_of_a_reference(make, monkeypatch):
+def test_before_any_run_aggregates_of_a_reference_are_not_checked(make, monkeypatch):
     for name in FOUND:
         monkeypatch.setitem(FOUND, name, {})
 
@@ -152,7 +152,7 @@ def test_a_reference_of_some_tasks_has_the_aggregates_that_are_given(make):
     assert plain[6] == "0.5000"
 
 
-def test_rows_of_another_code_than_the_newest_run_are_named(make):
+def test_rows_of_different_code_than_the_newest_run_are_named(make):
     table = make()
     plain, better = table.rows
     for time, (run, code) in enumerate(
@@ -174,7 +174,7 @@ def test_rows_of_another_code_than_the_newest_run_are_named(make):
     assert f"{note}plain; better. To repeat" in table.markdown()
 
 
-def test_runs_that_have_no_row_any_more_are_named(make):
+def test_finished_runs_left_out_of_the_table_are_named(make):
     table = make()
     runs = list(table.rows[0].runs.values())[:2]
 
@@ -225,7 +225,7 @@ def test_a_name_in_the_picture_is_no_formula(tmp_path, name):
     assert (tmp_path / "table.png").is_file()
 
 
-def test_a_picture_that_fails_is_said_and_costs_nothing_else(make, tmp_path, monkeypatch, caplog):
+def test_a_failed_picture_is_logged_and_costs_nothing_else(make, tmp_path, monkeypatch, caplog):
     (tmp_path / "table.png").touch()
 
     def fail(*_):
@@ -240,7 +240,7 @@ def test_a_picture_that_fails_is_said_and_costs_nothing_else(make, tmp_path, mon
     assert (tmp_path / "table.csv").is_file()
 
 
-def test_a_table_on_the_way_has_no_picture(make, tmp_path):
+def test_an_unfinished_table_has_no_picture(make, tmp_path):
     (tmp_path / "table.png").touch()
 
     make().write(tmp_path, picture=False)
@@ -249,7 +249,7 @@ def test_a_table_on_the_way_has_no_picture(make, tmp_path):
     assert (tmp_path / "table.md").is_file()
 
 
-def test_many_rows_have_no_picture_and_say_so(make, tmp_path, monkeypatch):
+def test_many_rows_have_a_note_instead_of_a_picture(make, tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "MOST_DRAWN", 1)
 
     make().write(tmp_path)

@@ -1,4 +1,4 @@
-"""What the tests of the models share: a tokenizer, tasks of every kind, and a multi-task model."""
+"""Fixtures of the models: a tokenizer, tasks of every kind, and a multi-task model."""
 
 import pytest
 import torch

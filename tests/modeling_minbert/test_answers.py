@@ -59,7 +59,7 @@ def score_all(model, question, text, room=None, step=6):
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_a_score_is_the_probability_of_start_times_that_of_end(model, attention):
+def test_a_score_is_the_product_of_start_and_end_probabilities(model, attention):
     model.set_attn_implementation(attention)
     spans, _, total = score_all(model, "w1 w2", SHORT)
     expected = [span for span in spans if span[2] - span[1] < 3]
@@ -163,7 +163,7 @@ def test_a_multi_task_model_answers_by_its_task(tiny_sizes, model):
         several.answer("w1", LONG, task="tone")
 
 
-def test_a_model_with_the_head_of_a_task_answers_as_the_task_says(tiny_sizes, model, tmp_path):
+def test_a_model_with_the_head_of_a_task_answers_by_its_settings(tiny_sizes, model, tmp_path):
     gaps = {"problem_type": "question_answering", "null_score_diff_threshold": -1000, **CUT}
     facts = gaps | {"null_score_diff_threshold": None, "max_answer_length": 2, "max_length": 20}
     sizes = tiny_sizes | {"max_position_embeddings": 24}

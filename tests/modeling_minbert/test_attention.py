@@ -91,7 +91,7 @@ def test_narrow_dtypes_are_near(dtype, gradient):
 
 
 @pytest.mark.parametrize("chosen", [False, True], ids=["all", "some"])
-def test_gradients_with_dropout_are_those_of_what_was_computed(chosen):
+def test_gradients_match_the_computed_dropout(chosen):
     sequences = sequences_of([2, 3, 1])
     select = torch.tensor([0, 3, 4]) if chosen else None
     generator = torch.Generator().manual_seed(0)
@@ -203,7 +203,7 @@ LAYOUTS = pytest.mark.parametrize(
 
 
 def lay_out(mask, packed):
-    """Return what the model takes beside tokens, and how to choose real tokens of (B, L, ...)."""
+    """Return the inputs beside tokens, and a function that selects real tokens of (B, L, ...)."""
     if not packed:
         return {"attention_mask": mask}, lambda values: values
     offsets = F.pad(mask.sum(dim=1).cumsum(0), (1, 0)).int()

@@ -1,4 +1,4 @@
-"""Any BERT checkpoint loads in one call, and what is saved loads again, here and as BERT."""
+"""Any BERT checkpoint loads in one call, and saved models load again, here and as BERT."""
 
 import json
 
@@ -22,7 +22,7 @@ CLASSES = {
     "MinBertForTokenClassification": "BertForTokenClassification",
     "MinBertForQuestionAnswering": "BertForQuestionAnswering",
 }
-# the kinds of checkpoints that there are, tiny: name -> what differs from ``tiny_sizes``
+# tiny checkpoints of every kind: name -> differences from ``tiny_sizes``
 KINDS = {
     "cased": {"vocab_size": 29},
     "uncased": {},
@@ -311,7 +311,7 @@ def test_a_truncated_file_is_refused(folder):
         MinBertModel.from_pretrained(folder)
 
 
-def test_a_model_of_no_tasks_says_how_to_give_them(folder):
+def test_a_model_without_tasks_explains_how_to_add_them(folder):
     with pytest.raises(ValueError, match=r"config\.tasks is empty: describe at least one task"):
         MinBertForMultiTask.from_pretrained(folder)
 

@@ -1,4 +1,4 @@
-"""A configuration refuses what the model cannot compute, and its file restores it."""
+"""A configuration refuses invalid models, and its file restores it."""
 
 import json
 from dataclasses import fields
@@ -215,7 +215,7 @@ def test_a_task_of_pre_training_takes_no_label_names_over(tiny_sizes):
     assert config.id2label == {0: "LABEL_0", 1: "LABEL_1"}
 
 
-def test_tasks_given_while_loading_replace_those_of_the_file(tiny_sizes, tasks, tmp_path):
+def test_tasks_given_while_loading_replace_saved_ones(tiny_sizes, tasks, tmp_path):
     MinBertConfig(**tiny_sizes, tasks=tasks).save_pretrained(tmp_path)
 
     loaded = MinBertConfig.from_pretrained(tmp_path, tasks={"new": SAME})
@@ -312,7 +312,7 @@ def test_pipelines_get_a_task_with_labels(tiny_sizes):
         MinBertConfig(**tiny_sizes, tasks=config.tasks, default_task="near")
 
 
-def test_every_field_says_who_sets_it():
+def test_every_field_declares_who_sets_it():
     for task in TASKS.values():
         sources = [task.fields_set_by(source) for source in ("recipe", "data", "training")]
 
@@ -353,7 +353,7 @@ def test_the_data_complete_the_fields_of_a_recipe(kind, given, expected):
     assert {name: found[name] for name in expected} == expected
 
 
-def test_what_a_recipe_cannot_say_is_refused():
+def test_a_key_that_a_recipe_cannot_set_is_refused():
     with pytest.raises(ValueError, match="num_sentences is the number of text_columns, 2"):
         TASKS["contrastive"].complete({"num_sentences": 3}, FACTS)
     with pytest.raises(ValueError, match="no training row has the label 'up'"):
@@ -374,5 +374,5 @@ def test_what_a_recipe_cannot_say_is_refused():
         ),
     ],
 )
-def test_a_task_says_how_its_rows_are_encoded(fields, options):
+def test_a_task_returns_its_encoding_options(fields, options):
     assert parse_task("mine", fields).encoding_options(50) == options

@@ -66,7 +66,7 @@ def model(build_multitask):
 @every_task
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_a_packed_batch_costs_what_a_padded_one_does(build_multitask, name, training, attention):
+def test_packed_and_padded_batches_are_equivalent(build_multitask, name, training, attention):
     tasks = {each: task | {"dropout": 0} for each, task in TASKS.items()}
     model = build_multitask(tasks, **NO_DROPOUT).train(training)
     model.set_attn_implementation(attention)
@@ -99,7 +99,7 @@ def test_logits_are_vectors_of_length_one(model, name):
     )
 
 
-def test_the_loss_knows_equal_texts_and_further_negatives(model):
+def test_the_loss_masks_equal_texts_and_uses_further_negatives(model):
     batch = make_batch("three")
 
     outputs = model(**batch, task="three")
@@ -155,7 +155,7 @@ def test_both_views_of_a_sentence_have_other_dropout(build_multitask):
 
         assert views.shape == (6, 2, 33)
         assert ((views[:, 0] - views[:, 1]).abs().amax(dim=-1) > 1e-3).all()
-        # a view is of its own sentence: without dropout both are the same
+        # both views are of one sentence: without dropout they are equal
         model.bert.eval()
         assert_close(*model(**inputs).logits.unbind(dim=1))
         model.bert.train()
@@ -382,7 +382,7 @@ def test_dropout_makes_no_difference_between_equal_sentences(build_multitask):
     u, v, difference = features[0].chunk(3, dim=-1)
     assert not difference.any()
     assert (u == 0).any()
-    assert not torch.equal(u, v)  # it still drops what the layer reads
+    assert not torch.equal(u, v)  # it still drops the layer's input
 
 
 def test_the_cosine_head_has_the_loss_of_sentence_transformers(build_multitask):

@@ -74,7 +74,7 @@ def gradients_of(model):
 
 @every_dtype
 @pytest.mark.parametrize("layout", ["packed", "padded"])
-def test_errors_are_those_of_transformers_kernels(dtype, layout):
+def test_errors_match_the_kernels_of_transformers(dtype, layout):
     """The reference is the eager attention of transformers in float64."""
     padded, packed = make_batches()
     batch = packed if layout == "packed" else padded

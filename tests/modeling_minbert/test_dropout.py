@@ -16,7 +16,7 @@ SIZE = 1_000_003  # no multiple of the four lanes
 
 
 @pytest.mark.parametrize("rate", RATES)
-def test_the_fraction_and_the_scale_are_those_of_the_rate(rate):
+def test_fraction_and_scale_follow_the_rate(rate):
     torch.manual_seed(0)
 
     dropped = MinBertDropout(rate)(torch.ones(SIZE))

@@ -161,7 +161,7 @@ def some_texts(count):
 @pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("budget", [1, 20, None])
-def test_a_stream_yields_what_each_row_gives_alone(model, attention, budget):
+def test_a_stream_equals_single_rows(model, attention, budget):
     texts = some_texts(24)
     alone = torch.cat([model.encode([text]) for text in texts])
     model.set_attn_implementation(attention)
@@ -176,7 +176,7 @@ def test_a_stream_yields_what_each_row_gives_alone(model, attention, budget):
 
 @pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("task", ["tone", "near"])
-def test_streamed_predictions_are_those_of_the_list(model, task):
+def test_streamed_predictions_equal_the_list(model, task):
     rows = some_texts(24)
     if task == "near":
         rows = list(zip(rows, rows[1:] + rows[:1], strict=True))

@@ -128,7 +128,7 @@ def test_equal_texts_are_no_negatives_in_the_other_direction():
 
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_all_positives_of_a_text_are_no_negatives(symmetric):
-    # rows (a, b), (a, c): c belongs to a, too; and with (d, e) there is one negative for each
+    # rows (a, b), (a, c): c also belongs to a; and with (d, e) there is one negative for each
     anchors, candidates = vectors(3, 5), vectors(3, 5, seed=1)
     keys = torch.tensor([1, 1, 4]), torch.tensor([2, 3, 5])
     first = [key[:2] for key in keys]
@@ -248,7 +248,7 @@ def test_divergence_equals_scipy():
     assert_close(symmetric_kl(logits, logits), torch.zeros(7))
 
 
-def test_divergence_of_one_logit_is_that_of_two_outcomes():
+def test_divergence_of_one_logit_equals_two_outcomes():
     logits, other = 3 * vectors(7, 1), 3 * vectors(7, 1, seed=1)
 
     actual = symmetric_kl(logits, other)
@@ -258,7 +258,7 @@ def test_divergence_of_one_logit_is_that_of_two_outcomes():
     assert (actual > 0).all()
 
 
-def test_keys_tell_sequences_apart_and_know_equal_ones():
+def test_keys_are_equal_only_for_equal_sequences():
     rows = [[2, 5, 3], [2, 5, 3], [5, 2, 3], [2, 5], [2, 5, 0, 3], [2, 5, 3, 0], [0], [], [0, 0]]
     length = max(map(len, rows))
     ids = torch.tensor([row + [0] * (length - len(row)) for row in rows])

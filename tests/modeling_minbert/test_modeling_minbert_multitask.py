@@ -209,7 +209,7 @@ def test_sixteen_rows_can_be_learnt_by_heart(build_multitask, tiny_sizes, task):
 
     assert loss < 0.02
     if LOSSES[task["loss"]].compares_rows:
-        return  # which order rows, and say nothing of a row by itself
+        return  # which only order rows
     decoded = model.decode("mine", model.eval()(ids).logits).float()
     scored = task["problem_type"] == "similarity" and task["loss"] != "cross_entropy"
     near = 0.45 * (HIGH - LOW) if scored else 0
@@ -439,7 +439,7 @@ def test_the_plain_trainer_waits_for_labels_alone():
     assert find_labels(MinBertForMultiTask) == ["labels"]
 
 
-def test_the_recorded_states_are_those_of_all_tokens(build_multitask, tiny_batch):
+def test_recorded_states_cover_all_tokens(build_multitask, tiny_batch):
     task = {"problem_type": "classification", "labels": LABELS, "pooling": "cls"}
     model = build_multitask({"only": task}).eval()
 

@@ -1,4 +1,4 @@
-"""A model as ONNX: what ONNX Runtime computes is what the model computes, for any batch."""
+"""A model as ONNX: ONNX Runtime and the model agree on any batch."""
 
 import importlib.util
 
@@ -121,6 +121,6 @@ def test_what_cannot_be_exported_is_named(build_multitask, tasks, tiny_sizes, tm
 
 
 @pytest.mark.skipif(HAS_ONNX, reason="onnx is installed")
-def test_without_onnx_one_is_told_what_to_install(build_multitask, tasks, tmp_path):
+def test_without_onnx_the_error_names_the_packages(build_multitask, tasks, tmp_path):
     with pytest.raises(ImportError, match=r"not installed; .*: pip install onnx onnxscript"):
         export_onnx(build_multitask(tasks), tmp_path)

@@ -1,4 +1,4 @@
-"""A packed batch, and a padded one that is unpadded inside, compute what BERT computes on padding.
+"""A packed batch, and a padded one that is unpadded inside, equal BERT on padding.
 
 The oracle is transformers' BERT with the same weights; for pooled vectors, which BERT has not, the
 eager implementation on the padded batch.
@@ -417,7 +417,7 @@ def test_what_is_recorded_equals_bert(build_pair, tiny_batch, how, what):
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("layout", ["padded", "packed"])
-def test_what_is_not_read_changes_nothing_in_what_is(build_pair, tiny_batch, attention, layout):
+def test_unread_tokens_do_not_change_read_ones(build_pair, tiny_batch, attention, layout):
     ours, _ = build_pair("MinBertModel", attention)
     mask = tiny_batch["attention_mask"] == 1
     batch = tiny_batch if layout == "padded" else pack(tiny_batch)

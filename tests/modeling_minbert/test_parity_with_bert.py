@@ -1,4 +1,4 @@
-"""Every head computes what transformers' BERT computes on the same weights."""
+"""Every head equals transformers' BERT on the same weights."""
 
 from functools import partial
 
@@ -144,7 +144,7 @@ def test_twenty_optimizer_steps_equal_bert(build_pair, make_batch, name, device)
     ours, bert = build_pair(name, device=device)
     batch = make_batch(name, device=device)
 
-    # Adam divides by the size of a gradient, and that of a key's bias is nothing but rounding.
+    # Adam divides by the size of a gradient, and the gradient of a key's bias is only rounding.
     for model in (ours.double().train(), bert.double().train()):
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
         for _ in range(20):

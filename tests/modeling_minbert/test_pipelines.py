@@ -1,4 +1,4 @@
-"""Pipelines of transformers on our checkpoints: what stock BERT gives, and every task."""
+"""Pipelines of transformers on our checkpoints equal stock BERT; and pipelines of every task."""
 
 import json
 import logging
@@ -125,7 +125,7 @@ def run_remote(calls, folder):
 
 @pytest.mark.parametrize("batch_size", [1, 2])
 @pytest.mark.parametrize("case", STOCK)
-def test_pipelines_give_what_stock_bert_gives(save_stock, case, batch_size):
+def test_pipelines_equal_stock_bert(save_stock, case, batch_size):
     name, inputs, options = STOCK[case]
     stock, own = save_stock(name)
 
@@ -136,7 +136,7 @@ def test_pipelines_give_what_stock_bert_gives(save_stock, case, batch_size):
         for folder in (own, stock)
     )
 
-    if name == "Model":  # what a pipeline of features gives of paddings says nothing
+    if name == "Model":  # features of padding are arbitrary
         words = [len(text.split()) + 2 for text in inputs]
         found, expected = (
             [[row[0][:count]] for row, count in zip(rows, words, strict=True)]
@@ -145,7 +145,7 @@ def test_pipelines_give_what_stock_bert_gives(save_stock, case, batch_size):
     assert_close(found, expected)
 
 
-def test_pipelines_without_the_package_give_what_stock_bert_gives(save_stock, multitask, tmp_path):
+def test_pipelines_without_the_package_equal_stock_bert(save_stock, multitask, tmp_path):
     model, folder = multitask
     saved = {name: save_stock(name) for name in TASKS_OF}
     cases = [(TASKS_OF[name], *saved[name], *rest) for name, *rest in STOCK.values()]

@@ -1,4 +1,4 @@
-"""``predict``, ``encode`` and transformers' pipelines give people what they asked for."""
+"""``predict``, ``encode`` and transformers' pipelines."""
 
 import pytest
 import torch
@@ -170,7 +170,7 @@ def test_long_lists_show_a_progress_bar(model, capsys):
         ("nli", ["a"], ValueError, "unknown task 'nli'; known tasks: tone, same, near, echo"),
     ],
 )
-def test_what_is_no_row_of_the_task_is_refused(model, task, rows, error, message):
+def test_an_invalid_row_is_refused(model, task, rows, error, message):
     with pytest.raises(error, match=message):
         model.predict(task, rows)
 
@@ -191,7 +191,7 @@ def test_a_long_text_is_cut_to_the_positions(model):
     assert len(model.predict("same", [(" ".join(words), "a dog")])) == 1
 
 
-def test_the_tokenizer_is_that_of_the_checkpoint(model, folder):
+def test_the_tokenizer_comes_from_the_checkpoint(model, folder):
     loaded = MinBertForMultiTask.from_pretrained(folder)
 
     assert_close(loaded.encode(SENTENCES), model.encode(SENTENCES))
@@ -276,4 +276,4 @@ def test_long_texts_are_cut_as_in_training(build_multitask, tasks, tokenizer, tr
     assert len(kept) == 17
     probabilities = model(input_ids=torch.tensor([kept]), task="tone").logits.softmax(dim=-1)
     assert found["score"] == pytest.approx(probabilities.max().item(), abs=1e-6)
-    assert model.encode([text]).shape == (1, 33)  # which no task tells how to cut
+    assert model.encode([text]).shape == (1, 33)  # for which no task sets the truncation

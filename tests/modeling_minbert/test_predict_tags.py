@@ -100,6 +100,6 @@ def test_windows_are_those_of_training(sizes, room):
         ([["the", None]], ValueError, "row 0 must be a text or a list of words"),
     ],
 )
-def test_what_is_no_text_is_refused(model, rows, error, message):
+def test_an_invalid_text_is_refused(model, rows, error, message):
     with pytest.raises(error, match=message):
         model.predict("tags", rows)

@@ -1,4 +1,4 @@
-"""MLM and NSP as tasks of a multi-task model compute what BERT's pre-training computes."""
+"""MLM and NSP as tasks of a multi-task model equal BERT's pre-training."""
 
 import copy
 
@@ -49,7 +49,7 @@ def words(tiny_batch):
 
 
 def pack(batch):
-    """Pack a padded batch; labels of words are packed, too."""
+    """Pack a padded batch with its word labels."""
     real = batch["attention_mask"] == 1
     packed = {
         key: value[real].unsqueeze(0) if value.shape == real.shape else value
@@ -113,7 +113,7 @@ def test_losses_and_gradients_equal_bert(
             assert_close(weight.grad, other, **EXACT, msg=f"gradient of {key} differs")
 
 
-def test_pre_training_s_loss_is_that_of_bert_for_pre_training(build, tiny_sizes, tiny_batch, words):
+def test_the_pre_training_loss_equals_bert_for_pre_training(build, tiny_sizes, tiny_batch, words):
     model = build(*KINDS)
     batch = make_batch("pretraining", tiny_batch, words)
 
@@ -126,7 +126,7 @@ def test_pre_training_s_loss_is_that_of_bert_for_pre_training(build, tiny_sizes,
 
 @every_kind
 @every_layout
-def test_a_task_scores_what_it_predicts_and_nothing_else(
+def test_a_task_scores_its_predictions_and_nothing_else(
     build, tiny_sizes, tiny_batch, kind, layout
 ):
     model = build(*KINDS)
@@ -339,7 +339,7 @@ def test_the_auto_class_of_a_kind_finds_its_heads_in_the_folder(build, tiny_batc
     assert_close(loaded.eval()(**tiny_batch).to_tuple(), outputs, **EXACT)
 
 
-def test_a_folder_with_both_heads_loads_for_masked_words_too(build, tiny_batch, tmp_path):
+def test_a_folder_with_both_heads_also_loads_for_masked_words(build, tiny_batch, tmp_path):
     model = build("pretraining")
     model.save_pretrained(tmp_path)
 

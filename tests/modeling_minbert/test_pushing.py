@@ -1,4 +1,4 @@
-"""What a model says of itself when it is pushed; the Hub itself is in ``tests/test_hub.py``."""
+"""The card of a pushed model; the Hub itself is in ``tests/test_hub.py``."""
 
 import pytest
 from huggingface_hub import ModelCard
@@ -9,7 +9,7 @@ from modeling_minbert.hub_minbert import HUB_TASKS, _find_card, _point_to, make_
 from modeling_minbert.modeling_minbert import AUTO_MODELS
 
 
-def test_offline_a_push_says_so(build_multitask, tasks):
+def test_a_push_without_a_network_has_a_clear_error(build_multitask, tasks):
     with pytest.raises(OSError, match=r"push_to_hub\('user/model'\): .*; unset HF_HUB_OFFLINE; "):
         build_multitask(tasks).push_to_hub("user/model")
 

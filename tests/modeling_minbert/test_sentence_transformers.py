@@ -112,7 +112,7 @@ def test_a_folder_of_theirs_opens_here(library, model, tmp_path, pooling, normal
         assert_equal_vectors(each.encode([*SENTENCES, LONG]), expected)
 
 
-def test_what_a_folder_says_stays_with_a_checkpoint_made_of_it(model, tmp_path):
+def test_the_settings_of_a_folder_stay_with_its_checkpoint(model, tmp_path):
     model.save_as_sentence_transformers(tmp_path / "st", pooling="cls", normalize=True)
     tuned = MinBertForMultiTask.from_pretrained(tmp_path / "st", tasks={"near": NEAR})
     tuned.tokenizer.save_pretrained(tmp_path / "tuned")

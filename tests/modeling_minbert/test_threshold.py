@@ -33,7 +33,7 @@ def test_no_other_threshold_separates_pairs_better(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_it_is_as_good_as_that_of_sentence_transformers(seed):
+def test_it_is_as_good_as_in_sentence_transformers(seed):
     evaluation = pytest.importorskip("sentence_transformers.sentence_transformer.evaluation")
     generator = torch.Generator().manual_seed(seed)
     cosines = torch.rand(200, generator=generator, dtype=torch.float64) * 2 - 1
@@ -119,7 +119,7 @@ def test_a_threshold_needs_labels(build_multitask):
         model.fit_threshold("mine", torch.zeros(2, 1), torch.tensor([-100, -100]))
 
 
-def test_what_is_no_number_does_not_count(build_multitask):
+def test_nan_does_not_count(build_multitask):
     model = build_multitask({"mine": RANKED})
     logits = model.heads["mine"].to_logits(torch.tensor([[0.2], [float("nan")], [0.6]]))
 

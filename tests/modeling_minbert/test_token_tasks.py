@@ -1,4 +1,4 @@
-"""Tasks of tokens: what transformers' BERT computes on the same weights, padded and packed."""
+"""Token tasks equal transformers' BERT on the same weights, padded and packed."""
 
 import pytest
 import torch
@@ -201,7 +201,7 @@ def test_one_checkpoint_holds_all_heads(build_multitask, tiny_batch, tmp_path, t
     assert set(loaded.state_dict()) >= {f"heads.{name}.out.weight" for name in TASKS}
     expected = model(**tiny_batch, task=task)
     assert_close(dict(loaded(**tiny_batch, task=task)), dict(expected))
-    assert model.config.default_task == "tone"  # that of whole texts
+    assert model.config.default_task == "tone"  # the task of whole texts
 
 
 def test_auto_classes_find_the_head_of_their_kind(build_multitask, tiny_batch, tmp_path):

@@ -128,6 +128,6 @@ def test_the_default_optimizer_is_the_adamw_of_the_paper(build, make_rows, tmp_p
 
     actual = dict(trained.named_parameters())
     for key, weight in expected.named_parameters():
-        # Adam divides by the size of a gradient: those of the key biases are rounding errors.
+        # Adam divides by the size of a gradient; the gradients of key biases are rounding errors.
         if not key.endswith("key.bias"):
             assert_close(actual[key], weight, atol=2e-5, rtol=1e-4, msg=f"{key} differs")

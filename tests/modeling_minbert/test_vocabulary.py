@@ -38,7 +38,7 @@ def make_decoder(scale=1.0):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("every", [True, False], ids=["all", "some"])
 @pytest.mark.parametrize("reused", [True, False], ids=["reused", "fresh"])
-def test_loss_and_gradients_are_those_of_cross_entropy(dtype, every, reused):
+def test_loss_and_gradients_equal_cross_entropy(dtype, every, reused):
     hidden, decoder, labels = make_decoder()
     hidden, decoder = hidden.detach().to(dtype).requires_grad_(), decoder.to(dtype)
     if every:
@@ -275,7 +275,7 @@ def test_a_gradient_from_elsewhere_is_added_to(build):
     assert_equal_gradients(saving, plain)
 
 
-def test_looking_up_is_that_of_the_embedding():
+def test_the_lookup_equals_the_embedding():
     embedding = nn.Embedding(7, 3, padding_idx=2)
     ids = torch.tensor([[2, 6, 6], [0, 2, 5]])
     embedding(ids).square().sum().backward()
@@ -293,7 +293,7 @@ def test_looking_up_is_that_of_the_embedding():
 
 
 class Recorder(TorchDispatchMode):
-    """Records the shapes of all results, and of those that take memory of their own."""
+    """Records the shapes of all results, and of results with new memory."""
 
     def __init__(self):
         super().__init__()

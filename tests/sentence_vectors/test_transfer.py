@@ -91,7 +91,7 @@ def test_every_task_has_its_rows_and_classes(folder):
     assert tasks["MRPC"].texts["train"][1][0].startswith('"')  # a quote is a character
 
 
-def test_folds_with_nested_choice_are_those_of_scikit_learn(folder):
+def test_folds_with_nested_choice_equal_scikit_learn(folder):
     task = load_transfer_task("MR", folder)
     features, labels = embed([text for (text,) in task.texts["all"]]).numpy(), task.labels["all"]
     outer = StratifiedKFold(4, shuffle=True, random_state=1111)

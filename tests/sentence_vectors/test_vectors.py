@@ -66,7 +66,7 @@ def test_of_many_equal_vectors_the_first_are_found(max_scores):
     assert hits.indices.tolist() == [[1, 2, 3]]
 
 
-def test_arrays_and_lists_are_searched_too():
+def test_arrays_and_lists_are_searched():
     corpus = draw(5)
 
     for given in (corpus.numpy(), corpus.numpy().astype(np.float16), list(corpus), corpus.tolist()):
@@ -194,7 +194,7 @@ def test_faiss_is_asked_for_or_named():
 
 
 @pytest.mark.slow  # importing it takes long
-def test_search_pairs_and_communities_equal_those_of_sentence_transformers():
+def test_search_pairs_and_communities_equal_sentence_transformers():
     util = pytest.importorskip("sentence_transformers.util")
     queries, corpus = draw(9, 16, seed=1), draw(200, 16)
 
@@ -217,7 +217,7 @@ def test_search_pairs_and_communities_equal_those_of_sentence_transformers():
 
 
 @pytest.mark.cuda
-def test_the_gpu_finds_what_the_cpu_finds():
+def test_gpu_and_cpu_results_are_equal():
     queries, corpus = draw(50, 64, seed=1), draw(2000, 64)
     vectors, _ = draw_groups()
 

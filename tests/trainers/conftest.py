@@ -10,7 +10,7 @@ from tests.trainers import tiny
 
 @pytest.fixture(scope="session", autouse=True)
 def frozen_imports():
-    """Keep what is imported out of garbage collection, which every training begins with."""
+    """Exclude imported objects from garbage collection, with which every training begins."""
     gc.collect()
     gc.freeze()
 

@@ -70,7 +70,7 @@ class Programs(TrainerCallback):
 
 
 @pytest.mark.slow
-# the filter of tests turns what dynamo warns itself of into its failure
+# the filter of tests turns dynamo's internal warnings into failures
 @pytest.mark.filterwarnings("ignore")
 def test_compiled_training_is_the_plain_one_and_compiles_in_the_first_epoch(
     make_trainer, clean_dynamo

@@ -65,7 +65,7 @@ def test_a_merged_model_computes_the_same_under_its_old_names(
         ({"target_modules": ["nothing"]}, "lora: .*nothing"),
     ],
 )
-def test_what_peft_refuses_is_told(
+def test_an_error_of_peft_is_reported(
     model: BertForSequenceClassification, keys: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -81,7 +81,7 @@ def make_trainer(folder: Path, **arguments: object) -> MultiTaskTrainer:
     return tiny.make_trainer(folder, model=model, **(steps | best | arguments))
 
 
-def test_the_trainer_keeps_what_was_best_and_merges_it(tmp_path: Path) -> None:
+def test_the_trainer_keeps_the_best_adapters_and_merges_them(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path / "run")
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
 

@@ -31,7 +31,7 @@ def classes():
     return logits, logits.argmax(axis=1), generator.integers(0, 3, size=200)
 
 
-def test_the_calibration_error_is_that_of_a_hand():
+def test_the_calibration_error_equals_a_hand_computation():
     # bins (0.5, 0.6], (0.8, 0.9] and (0.9, 1]: gaps |1 - 0.6|, |0.5 - 0.85| and |1 - 0.95|
     confidences = np.array([0.6, 0.82, 0.88, 0.95])
     correct = np.array([True, False, True, True])
@@ -51,7 +51,7 @@ def test_an_upper_edge_belongs_to_a_bin():
     assert (low["low"], low["high"]) == (0.0, 0.5)
 
 
-def test_the_bins_are_those_of_scikit_learn():
+def test_the_bins_equal_scikit_learn():
     generator = np.random.default_rng(1)
     confidences = generator.uniform(size=500)
     correct = generator.uniform(size=500) < confidences**2
@@ -81,7 +81,7 @@ def test_probabilities_are_softmax_and_sigmoid():
     np.testing.assert_allclose(two.sum(axis=1), 1)
 
 
-def test_the_confusion_matrix_is_that_of_scikit_learn(classes):
+def test_the_confusion_matrix_equals_scikit_learn(classes):
     logits, predictions, labels = classes
 
     found = analyse("classification", logits, predictions, labels, labels=["a", "b"])
@@ -96,7 +96,7 @@ def test_the_confusion_matrix_is_that_of_scikit_learn(classes):
         for number, name in enumerate(("a", "b", "2"))
     ]
     assert found["calibration"]["accuracy"] == pytest.approx((predictions == labels).mean())
-    # of what it says, not of what is right
+    # of its predictions, not of the labels
     said = find_probabilities("classification", logits).max(axis=1)
     assert found["calibration"]["confidence"] == pytest.approx(said.mean())
 
@@ -158,7 +158,7 @@ def test_the_worst_errors_are_those_with_the_least_probable_label():
     assert [size for _, size in found] == pytest.approx([0.7, 0.5])
 
 
-def test_the_worst_paraphrases_have_the_probability_of_what_was_predicted():
+def test_the_worst_paraphrases_have_the_predicted_probability():
     logits = np.array([[3.0], [-1.0], [2.0]])
 
     found = find_errors("paraphrase", logits, np.array([1, 0, 1]), np.array([0.0, 1.0, 1.0]), 9)

@@ -1,4 +1,4 @@
-"""What a report says of answers to questions."""
+"""The report on answers to questions."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_answers_are_counted_by_their_outcome_and_the_surest_errors_come_first()
     assert analysis["calibration"]["confidence"] == pytest.approx((0.9 + 0.8 + 0.3 + 0.6) / 4)
 
 
-def test_the_lack_of_an_answer_is_an_outcome_of_its_own():
+def test_no_answer_is_a_separate_outcome():
     answers = [
         found("a", ("", 0.7), ("fox", 0.3), odds=1.0),
         found("b", ("fox", 0.4), ("", 0.6), text="", odds=0.5),

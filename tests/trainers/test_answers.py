@@ -37,7 +37,7 @@ from trainers.problems.measures.squad import (
         ("$5,000", "5000"),
     ],
 )
-def test_normalisation_is_that_of_the_official_script(text, expected):
+def test_normalization_equals_the_official_script(text, expected):
     assert normalize_answer(text) == expected
 
 
@@ -84,7 +84,7 @@ def test_questions_without_answers_are_scored_as_in_version_2():
             "has_answer_exact_match": 1 / 3,
             "has_answer_f1": 1 / 3,
             "no_answer_accuracy": 1 / 2,
-            # without any answer 2 of 5 are right, with that of the first question 3
+            # without any answer 2 of 5 are right, with the first question's answer 3
             "best_exact_match": 3 / 5,
             "best_exact_match_threshold": -2.0,
             "best_f1": 3 / 5,
@@ -147,7 +147,7 @@ def test_windows_stay_in_flat_arrays(windows):
     assert flat.row("qa", 0, 0)["labels"] == [3, 5]
 
 
-def test_labels_of_a_row_are_not_those_of_its_tokens(windows):
+def test_row_labels_differ_from_token_labels(windows):
     row = {**windows[0], "task": "qa"}
 
     assert join_rows([row]).token_labels is None

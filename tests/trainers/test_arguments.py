@@ -1,4 +1,4 @@
-"""The flags of finetune.py and what is checked at once."""
+"""The flags of finetune.py and their checks."""
 
 import pytest
 import torch

@@ -19,7 +19,7 @@ def move(model: nn.Module) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ema", "swa"])
-def test_averages_equal_those_of_torch(kind: str) -> None:
+def test_averages_equal_torch(kind: str) -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
     rule = {"multi_avg_fn": get_ema_multi_avg_fn(0.9)} if kind == "ema" else {}
     peer = AveragedModel(model, **rule)

@@ -1,4 +1,4 @@
-"""What a killed run leaves behind, and where the next one goes on."""
+"""The files of a killed run, and the start of the next one."""
 
 import json
 import logging

@@ -46,7 +46,7 @@ def test_single_sequences_are_padded_to_the_longest():
     assert {value.dtype for key, value in batch.items() if key != "task"} == {torch.int64}
 
 
-def test_separate_pairs_get_a_dimension_of_their_own():
+def test_separate_pairs_get_an_extra_dimension():
     batch = TaskCollator(pad_token_id=0)(SEPARATE)
 
     assert batch["input_ids"].tolist() == [[[5, 6, 7], [8, 0, 0]], [[9, 0, 0], [4, 3, 0]]]

@@ -153,7 +153,7 @@ def test_rows_that_it_cannot_learn_from_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["alignment", "uniformity"])
-def test_a_metric_of_which_less_is_better_needs_that_said(tmp_path, name):
+def test_a_metric_to_minimize_needs_greater_is_better_false(tmp_path, name):
     with pytest.raises(ValueError, match=f"a lower {name} is better; add greater_is_better: false"):
         make_trainer(
             tmp_path,
@@ -192,7 +192,7 @@ def test_what_single_sentences_do_not_have_cannot_be_the_best(tmp_path, name):
         make_trainer(tmp_path, 1, metric_for_best_model=name, eval_strategy="epoch")
 
 
-def test_losses_that_compare_rows_see_those_of_all_processes(tmp_path):
+def test_losses_that_compare_rows_see_all_processes(tmp_path):
     trainer = make_trainer(tmp_path, 2)
 
     assert [head.gathers for head in trainer.model.heads.values()] == [True, True]

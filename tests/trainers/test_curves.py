@@ -22,7 +22,7 @@ HISTORY = [
 ]
 
 
-def test_losses_and_metrics_of_a_task_are_told_apart():
+def test_losses_and_metrics_of_a_task_are_separate():
     loss, metrics = task_curves(HISTORY, PROBLEMS["classification"]("moods"))
 
     assert {one["name"]: one["points"] for one in loss["series"]} == {
@@ -53,7 +53,7 @@ def test_both_losses_of_pre_training_have_their_plots():
     assert [one["name"] for one in metrics["series"]] == ["mlm_accuracy"]
 
 
-def test_the_only_loss_of_masked_tokens_is_that_of_the_task():
+def test_the_only_loss_of_masked_tokens_is_the_loss_of_the_task():
     history = [{"step": 3, "loss_text": 8.0}, {"step": 3, "eval_text_mlm_loss": 7.0}]
 
     (mlm,) = task_curves(history, PROBLEMS["masked_lm"]("text"))
@@ -61,7 +61,7 @@ def test_the_only_loss_of_masked_tokens_is_that_of_the_task():
     assert [one["points"] for one in mlm["series"]] == [[(3, 8.0)], [(3, 7.0)]]
 
 
-def test_distances_of_vectors_have_a_plot_of_their_own():
+def test_distances_of_vectors_have_a_separate_plot():
     names = ("loss", "accuracy", "mrr", "alignment", "uniformity")
     history = [{"step": 3, "loss_near": 2.0}, {"step": 3} | {f"eval_near_{n}": 0.5 for n in names}]
 
@@ -84,7 +84,7 @@ def test_thresholds_are_not_among_the_metrics():
     assert shown == ["f1", "exact_match", "best_f1"]
 
 
-def test_a_long_series_is_thinned_and_says_so():
+def test_a_long_series_is_thinned_with_a_note():
     history = [{"step": step, "loss_moods": 1 / step} for step in range(1, 5001)]
 
     ((series,),) = (

@@ -80,7 +80,7 @@ def test_vectors_that_collapsed_or_are_no_numbers_find_nothing(broken):
     assert found["mrr"] < 0.05
 
 
-def test_a_row_that_is_no_number_is_the_last():
+def test_a_nan_row_comes_last():
     vectors = make_vectors(5, 2, noise=0.01)
     vectors[2, 0] = np.nan
 

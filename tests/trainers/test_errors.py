@@ -33,7 +33,7 @@ def test_a_mistake_of_a_user_is_one_line_and_status_2(capsys, error, line):
     assert capsys.readouterr().err == line
 
 
-def test_other_processes_of_the_machine_say_nothing(capsys, monkeypatch):
+def test_further_processes_of_the_machine_are_silent(capsys, monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "1")
 
     with pytest.raises(SystemExit), readable_errors("run.py"):
@@ -65,6 +65,6 @@ def test_an_error_of_a_library_is_put_in_its_place(error, reason):
         raise error
 
 
-def test_errors_that_are_not_those_of_a_library_pass():
+def test_errors_of_our_code_pass():
     with pytest.raises(ValueError, match=r"^ours$"), named_errors("here", "do that"):
         raise ValueError("ours")

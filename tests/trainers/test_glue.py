@@ -48,7 +48,7 @@ def test_a_row_that_could_not_be_read_gets_the_most_frequent_prediction(tmp_path
     assert "1 rows could not be read and are written as not_entailment: 2" in caplog.text
 
 
-def test_the_last_rows_may_lack_too(tmp_path, caplog):
+def test_the_last_rows_may_be_missing(tmp_path, caplog):
     file = replace(QNLI, num_rows=4)
 
     write_glue_file(tmp_path / "a.tsv", ["0", "1"], [1, 1], file)
@@ -67,7 +67,7 @@ def test_rows_and_predictions_must_go_together(tmp_path, ids):
     assert not list(tmp_path.iterdir())
 
 
-def test_an_archive_has_the_files_in_no_folder_and_says_what_it_lacks(tmp_path, caplog):
+def test_an_archive_has_no_folders_and_names_missing_files(tmp_path, caplog):
     rows = {"test": Dataset.from_dict({"id": ["0", "1"]})}
     encoded = dict.fromkeys(("q", "again", "c"), rows)
     files = {

@@ -126,7 +126,7 @@ def test_without_a_conflict_it_is_the_plain_sum_to_the_bit(agreeing):
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize("step", range(4))
-def test_pcgrad_is_that_of_the_paper(count, step):
+def test_pcgrad_follows_the_paper(count, step):
     vectors = draw(count, seed=10 * count + step)
 
     found, surgery, conflicts = merge("pcgrad", vectors, step=step)
@@ -137,7 +137,7 @@ def test_pcgrad_is_that_of_the_paper(count, step):
     assert conflicts == np.mean([(vectors[i] @ vectors[j] < 0).item() for i, j in pairs])
 
 
-def test_gradvac_is_that_of_the_paper_layer_by_layer():
+def test_gradvac_follows_the_paper_layer_by_layer():
     surgery, targets = None, np.zeros((3, 3, 3))
     below = False
 
@@ -230,7 +230,7 @@ def test_gradients_that_are_forgotten_are_in_no_sum():
         surgery.merge(0)
 
 
-def test_the_order_of_the_others_is_that_of_seed_and_step():
+def test_the_order_of_the_tasks_depends_on_seed_and_step():
     surgery, same, other = (
         GradientMerger(Model(), "abcd", "pcgrad", seed=seed) for seed in (0, 0, 1)
     )
@@ -399,6 +399,6 @@ def test_one_task_alone_is_refused():
         GradientMerger(Model(), ["a"], "pcgrad", seed=0)
 
 
-def test_a_model_that_says_nothing_of_what_is_shared_is_refused():
+def test_a_model_without_declared_shared_parameters_is_refused():
     with pytest.raises(ValueError, match="and 0 such parameters in base_model; leave it out"):
         GradientMerger(nn.Linear(2, 2), "ab", "pcgrad", seed=0)

@@ -38,7 +38,7 @@ def test_layers_are_found_by_the_names_of_bert(name: str, layer: int) -> None:
 def test_every_layer_has_the_power_of_the_paper(model: nn.Module) -> None:
     factors = LayerwiseLearningRates(0.5).factors(model)
 
-    # eta of a layer is xi times that of the layer above: Sun et al. 2020, section 5.3.3
+    # eta of a layer is xi times eta of the layer above: Sun et al. 2020, section 5.3.3
     expected = {"layer.2.": 1.0, "layer.1.": 0.5, "layer.0.": 0.25, "embeddings.": 0.125}
     for name, factor in factors.items():
         assert factor == next((f for key, f in expected.items() if key in name), 1.0), name

@@ -18,7 +18,7 @@ SMART = {"weight": 0.5, "bregman_weight": 0.5, "epsilon": 0.1}
 
 
 class Recorder(TrainerCallback):
-    """Note the weights after every step, and what was logged."""
+    """Record the weights after every step, and the logs."""
 
     def __init__(self):
         self.weights = []
@@ -35,7 +35,7 @@ def build(make_trainer, methods, **arguments):
 def test_a_regulariser_of_no_weight_leaves_the_bits_of_the_plain_run(make_trainer):
     plain = make_trainer(max_steps=3, dropout=0.1)
     plain.train()
-    # so small that adding it rounds to nothing: what is left is what it draws
+    # so small that adding it rounds to nothing: only its draws remain
     other = build(make_trainer, {"smart": {"weight": 1e-30}}, max_steps=3, dropout=0.1)
     other.train()
 
@@ -143,7 +143,7 @@ def test_unfreezing_lets_one_layer_more_learn(make_trainer):
     assert all(value.requires_grad for value in trainer.model.parameters())
 
 
-def test_the_logs_tell_what_the_regularisers_see(make_trainer):
+def test_the_logs_have_the_values_of_the_regularizers(make_trainer):
     trainer = build(make_trainer, {"r_drop": 1.0, "smart": SMART}, max_steps=3, dropout=0.1)
     trainer.train()
 
@@ -183,7 +183,7 @@ def test_a_resumed_run_is_the_same_bit_for_bit(make_trainer, tmp_path, methods):
     resumed = build(make_trainer, methods, **settings)
     with torch.no_grad():
         for value in resumed.model.parameters():
-            value.add_(1.0)  # what is not restored would show
+            value.add_(1.0)  # unrestored values would show
     resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-4"))
 
     torch.testing.assert_close(resumed.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)

@@ -43,7 +43,7 @@ def sum_losses(trainer, inputs):
     return losses, sum(weights[task] * loss for task, loss in losses.items())
 
 
-def test_the_gradient_is_that_of_the_sum_of_the_weighted_losses(make_trainer):
+def test_the_gradient_is_of_the_sum_of_weighted_losses(make_trainer):
     trainer, gradients = run(make_trainer, own=WEIGHTS)
     fresh = make_trainer(own=MIXED | WEIGHTS)
 

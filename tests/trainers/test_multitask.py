@@ -86,7 +86,7 @@ def test_a_task_has_its_own_batch_size(make_trainer):
     assert trainer.train_sampler.batch_sizes == {"moods": 4, "pairs": 7, "scores": 4}
 
 
-def test_a_task_has_its_own_size_of_a_batch_or_that_of_the_run(make_trainer):
+def test_the_batch_size_of_a_task_defaults_to_the_run(make_trainer):
     own = {
         "tasks": make_tasks(moods={"batch_size": 7}, pairs={"max_tokens_per_batch": 50}),
         "max_tokens_per_batch": 60,
@@ -231,7 +231,7 @@ def test_evaluation_leaves_the_random_state_as_it_was(make_trainer):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_another_task_than_those_of_the_trainer_cannot_be_evaluated(make_trainer):
+def test_an_unknown_task_cannot_be_evaluated(make_trainer):
     with pytest.raises(ValueError, match=r"needs a mapping from task to rows; known tasks: moods"):
         make_trainer().evaluate(make_rows("moods", 3))
 
@@ -265,7 +265,7 @@ def test_predictions_need_a_known_task_and_rows(make_trainer, task, count, messa
 
 
 class TaskBlind(torch.nn.Module):
-    """A model that does not know tasks, over one that does."""
+    """A model without tasks that wraps a model with tasks."""
 
     def __init__(self, model):
         super().__init__()
@@ -277,7 +277,7 @@ class TaskBlind(torch.nn.Module):
 
 
 @pytest.mark.parametrize("labelled", [True, False])
-def test_a_model_that_does_not_know_tasks_predicts(make_trainer, labelled):
+def test_a_model_without_tasks_predicts(make_trainer, labelled):
     rows = make_rows("moods", 5)
     own = {"tasks": [Task("moods", "classification", rows, rows)]}
     plain = make_trainer(own=own)
@@ -441,7 +441,7 @@ def test_same_seed_same_run_and_another_seed_another_run(make_trainer):
     assert not torch.equal(run(1), run(2))
 
 
-def test_unused_heads_are_looked_for_unless_the_user_says_no(make_trainer):
+def test_unused_heads_are_searched_unless_disabled(make_trainer):
     automatic = make_trainer(**{CHECKPOINTING: True})
     told = make_trainer(ddp_find_unused_parameters=False)
 

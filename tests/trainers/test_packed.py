@@ -32,7 +32,7 @@ def make_pair(make_trainer):
 
 @EACH_WAY
 @pytest.mark.parametrize("batch_size", [3, 4, 11])  # with a smaller batch at the end, and without
-def test_evaluation_is_that_of_padded_batches(make_pair, way, batch_size):
+def test_evaluation_equals_padded_batches(make_pair, way, batch_size):
     padded, other = make_pair(way, per_device_eval_batch_size=batch_size)
 
     expected, metrics = padded.evaluate(), other.evaluate()
@@ -47,7 +47,7 @@ def test_evaluation_is_that_of_padded_batches(make_pair, way, batch_size):
 @EACH_WAY
 @pytest.mark.parametrize("labelled", [True, False])
 @pytest.mark.parametrize("task", list(PROBLEM_TYPES))
-def test_predictions_are_those_of_padded_batches(make_pair, way, task, labelled):
+def test_predictions_equal_padded_batches(make_pair, way, task, labelled):
     padded, other = make_pair(way, per_device_eval_batch_size=4)
     rows = make_rows(task, 11)
     rows = rows if labelled else rows.remove_columns("labels")
@@ -60,7 +60,7 @@ def test_predictions_are_those_of_padded_batches(make_pair, way, task, labelled)
 
 @EACH_WAY
 @pytest.mark.parametrize("own", [{}, {"max_tokens_per_batch": 90}], ids=["rows", "tokens"])
-def test_training_is_that_of_padded_batches(make_pair, way, own):
+def test_training_equals_padded_batches(make_pair, way, own):
     padded, other = make_pair(
         way, own | {"steps_per_epoch": 9}, num_train_epochs=1, learning_rate=1e-3
     )

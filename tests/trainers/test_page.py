@@ -1,4 +1,4 @@
-"""report.html: the numbers of the run, whole, by itself, and harmless whatever the data says."""
+"""report.html: the numbers of the run, complete, self-contained, and harmless for any data."""
 
 import json
 import pickle
@@ -57,7 +57,7 @@ def encoded():
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory, encoded):
-    """Return a trainer and what it found."""
+    """Return a trainer and its results."""
     trainer = tiny.make_trainer(tmp_path_factory.mktemp("evaluated"))
     trainer.state.global_step = 2
     return trainer, *evaluate_run(trainer, encoded)
@@ -112,7 +112,7 @@ def make_nasty(folder):
     for name in ("analyses", "environment"):
         evidence[name] = replace_strings(evidence[name], NASTY)
     text = json.dumps([metrics, evidence])
-    # a task has a name, too, and so has what is logged of it
+    # tasks and their logs also have names
     text = text.replace("moods", json.dumps(NASTY)[1:-1])
     for name, content in zip(("metrics.json", "report.json"), json.loads(text), strict=True):
         (folder / name).write_text(json.dumps(content))
@@ -155,7 +155,7 @@ def test_plots_have_names_and_tables_have_headers(write):
     assert all(found["scope"] in ("row", "col") for found in page.find("th"))
 
 
-def test_the_numbers_are_those_of_metrics_json(write):
+def test_the_numbers_equal_metrics_json(write):
     folder = write()
     metrics = json.loads((folder / "metrics.json").read_text())
 
@@ -174,7 +174,7 @@ def test_the_numbers_are_those_of_metrics_json(write):
         assert f"{metrics['train']['metrics'][name]:.4f}" in row
 
 
-def test_the_confusion_matrix_is_that_of_the_predictions(write, found, encoded):
+def test_the_confusion_matrix_matches_the_predictions(write, found, encoded):
     folder = write()
 
     predictions = found[2]["moods", "validation"].predictions
@@ -186,7 +186,7 @@ def test_the_confusion_matrix_is_that_of_the_predictions(write, found, encoded):
     assert evidence["analyses"]["moods"]["confusion"] == expected.tolist()
 
 
-def test_the_calibration_error_is_that_of_the_predictions(write, found, encoded):
+def test_the_calibration_error_matches_the_predictions(write, found, encoded):
     outputs = found[2]["moods", "validation"]
     said = torch.softmax(torch.as_tensor(outputs.logits), dim=1).amax(dim=1).double().numpy()
     is_right = outputs.predictions == np.asarray(encoded["moods"]["validation"]["labels"])
@@ -318,7 +318,7 @@ def test_a_run_of_many_seeds_is_named_after_its_row(write, folder, name):
     ("epochs", "title", "steps"),
     [(3.0, "all 3 epochs", 90), (1.0, "the only epoch", 30), (2.5, "epoch 1 if it were whole", 30)],
 )
-def test_shares_that_change_are_those_of_the_run(tmp_path, encoded, epochs, title, steps):
+def test_changing_shares_are_of_the_whole_run(tmp_path, encoded, epochs, title, steps):
     sampling = Annealed()
     trainer = tiny.make_trainer(tmp_path, own={"sampling": sampling, "steps_per_epoch": 30})
     trainer.state.epoch = epochs
@@ -338,7 +338,7 @@ def test_long_names_of_metrics_can_be_broken(write):
     assert "macro_f1" in read(folder).texts["td"]
 
 
-def test_the_page_says_of_what_the_shares_are(write):
+def test_the_page_explains_the_shares(write):
     folder = write()
     for name, title in (
         ("an epoch", "an epoch"),

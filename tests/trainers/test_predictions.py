@@ -33,7 +33,7 @@ def write(folder, ids, predictions, problem_type="similarity"):
         ),
     ],
 )
-def test_the_bytes_are_those_of_the_course(tmp_path, problem_type, predictions, expected):
+def test_the_bytes_equal_the_course_format(tmp_path, problem_type, predictions, expected):
     path = write(tmp_path / "predictions", ["x1", "x2"], predictions, problem_type)
 
     assert path.read_bytes() == expected

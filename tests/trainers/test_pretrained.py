@@ -1,4 +1,4 @@
-"""Strict loading: what ``from_pretrained`` only warns of is refused."""
+"""Strict loading: warnings of ``from_pretrained`` are errors."""
 
 import pytest
 import torch

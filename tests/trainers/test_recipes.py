@@ -1,4 +1,4 @@
-"""Recipes and flags: what is read, and how mistakes are named."""
+"""Recipes and flags: reading and errors."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""R-Drop and SMART on a small model: terms, gradients, and what they leave alone."""
+"""R-Drop and SMART on a small model: terms, gradients and side effects."""
 
 from functools import partial
 from types import SimpleNamespace

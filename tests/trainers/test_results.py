@@ -1,4 +1,4 @@
-"""What a run leaves: computed once, written whole."""
+"""Results of a run: computed once, written whole."""
 
 import json
 
@@ -40,7 +40,7 @@ def trainer(make_trainer):
 
 @pytest.fixture
 def facts():
-    """Return what is known of a run."""
+    """Return the facts of a run."""
     return RunFacts(
         command="accelerate launch finetune.py",
         recipe="seed: 1",

@@ -41,7 +41,7 @@ def rows_of(request, tmp_path):
 
 @pytest.mark.parametrize("choice", list(CHOICES))
 @pytest.mark.parametrize("task", TASKS)
-def test_rows_are_those_of_the_dataset(rows_of, task, choice):
+def test_rows_equal_the_dataset(rows_of, task, choice):
     rows = CHOICES[choice](rows_of(task))
     dataset = TaskDataset({task: rows})
 
@@ -66,7 +66,7 @@ def test_rows_are_those_of_the_dataset(rows_of, task, choice):
     ids=["padded", "packed", "fixed"],
 )
 @pytest.mark.parametrize("task", TASKS)
-def test_batches_are_those_of_lists(rows_of, task, options, labelled):
+def test_batches_equal_lists(rows_of, task, options, labelled):
     rows = rows_of(task) if labelled else rows_of(task).remove_columns("labels")
     batch = TaskDataset({task: rows}).__getitems__([8, 3, 21, 5, 0])
     collator = TaskCollator(1, **options)

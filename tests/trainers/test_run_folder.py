@@ -1,4 +1,4 @@
-"""The folder of a run: who may have it, and what is noted in it."""
+"""The folder of a run: its owner and its records."""
 
 import json
 import logging
@@ -83,7 +83,7 @@ def test_after_a_kill_while_old_files_go_nobody_goes_on_from_them(folder, monkey
     assert not (folder / "checkpoint-4").exists()
 
 
-def test_weights_are_told_by_what_is_in_their_files(tmp_path):
+def test_weights_are_identified_by_file_contents(tmp_path):
     for name in ("config.json", "model.safetensors", "README.md", "training_args.bin"):
         (tmp_path / name).write_text("a")
     first = fingerprint_start(str(tmp_path))
@@ -134,7 +134,7 @@ def test_a_run_notes_all_the_code_that_made_it(folder, monkeypatch, resume):
     assert read_code(folder)[1] == ("x, y" if resume else "y")
 
 
-def test_code_that_was_not_noted_is_said(folder):
+def test_unrecorded_code_is_reported(folder):
     assert read_code(folder) == (0.0, None)
     folder.mkdir(parents=True)
     (folder / "run.json").write_text('{"finished": false, "settings": {}}')
@@ -174,7 +174,7 @@ def test_an_unfinished_run_is_not_begun_again(folder):
     ("resume", "message"),
     [(False, "holds a run with another seed, tasks"), (True, "resumes with another seed, tasks")],
 )
-def test_another_run_is_named_by_what_differs(folder, resume, message):
+def test_a_different_run_is_named_by_its_differences(folder, resume, message):
     start_run(folder, SETTINGS, resume=False)
     finish_run(folder)
 
@@ -212,7 +212,7 @@ def test_overwriting_is_free_of_questions(tmp_path):
     assert (tmp_path / "thesis.txt").exists()
 
 
-def test_a_file_is_no_folder_whatever_is_asked(tmp_path):
+def test_a_file_is_never_a_folder(tmp_path):
     path = tmp_path / "file"
     path.write_text("")
 
@@ -221,7 +221,7 @@ def test_a_file_is_no_folder_whatever_is_asked(tmp_path):
 
 
 @pytest.mark.parametrize(("resume", "kept"), [(False, ["run.json"]), (True, None)])
-def test_a_start_drops_what_is_of_the_run_before_unless_it_resumes(tmp_path, resume, kept):
+def test_a_start_deletes_the_previous_run_unless_it_resumes(tmp_path, resume, kept):
     for name in ("checkpoint-3", "predictions"):
         (tmp_path / name).mkdir()
     for name in ("report.html", "report.json"):
@@ -258,7 +258,7 @@ def test_a_folder_that_is_no_checkpoint_is_named(tmp_path):
         find_checkpoint(tmp_path, str(tmp_path), 1)
 
 
-def test_settings_are_what_json_can_hold(tmp_path):
+def test_settings_are_json_values(tmp_path):
     args = TrainingArguments(str(tmp_path), use_cpu=True, hub_token="secret")  # noqa: S106
 
     settings = describe_settings(args, {"tasks": {"a": {"labels": ("x", "y")}}})
@@ -270,7 +270,7 @@ def test_settings_are_what_json_can_hold(tmp_path):
 
 @pytest.fixture
 def restored():
-    """Restore what ``speak_once`` changes for the whole process."""
+    """Restore the global settings that ``speak_once`` changes."""
     yield
     datasets.enable_progress_bars()
     transformers.utils.logging.enable_progress_bar()

@@ -1,4 +1,4 @@
-"""SMART: the search of the change, and what it leaves alone."""
+"""SMART: the search of the perturbation and its side effects."""
 
 import pytest
 import torch

@@ -102,7 +102,7 @@ def test_what_is_not_defined_is_zero():
     assert tag_metrics(nothing, TAGS) == {"f1": 0, "precision": 0, "recall": 0, "accuracy": 1}
 
 
-def test_the_standard_error_is_that_of_sentences():
+def test_the_standard_error_is_computed_over_sentences():
     found = draw(0, sentences=400)
     _, counts = count_entities(found, TAGS)
     # the delta method for a ratio of sums over independent sentences
@@ -137,7 +137,7 @@ def test_predictions_are_found_again_by_row(packed):
 
 
 def make_rows(count, seed=0, tags=True):
-    """Encoded rows: a token tells its tag; every third sentence has two rows."""
+    """Encoded rows: a token determines its tag; every third sentence has two rows."""
     generator = np.random.default_rng(seed)
     columns = {name: [] for name in ("id", "sentence", "words", "input_ids", "labels", "length")}
     for number in range(count):
@@ -183,7 +183,7 @@ def disable_dropout(model):
 
 
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
-def test_evaluation_equals_that_of_every_row_alone(tmp_path, packed):
+def test_evaluation_equals_single_rows(tmp_path, packed):
     trainer = make_trainer(tmp_path, packed)
     rows = make_rows(13, seed=1)
     predictions, labels = [], []

@@ -25,7 +25,7 @@ def tokenizer():
 
 @pytest.fixture
 def spam(tokenizer):
-    """Rows as most users have them: texts, labels, and what the tokenizer returns."""
+    """Rows as most users have them: texts, labels and the tokenizer's columns."""
     rows = datasets.Dataset.from_dict({"text": TEXTS, "label": [0, 1, 0, 1, 0, 1] * 4})
     return rows.map(lambda row: tokenizer(row["text"]))
 

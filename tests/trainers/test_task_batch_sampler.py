@@ -1,4 +1,4 @@
-"""The order of rows: who sees what, how often, and after a restart."""
+"""The order of rows by rank, by epoch and after a restart."""
 
 import numpy as np
 import pytest

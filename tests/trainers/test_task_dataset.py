@@ -7,7 +7,7 @@ from trainers import TaskDataset
 from trainers.data.task_dataset import count_tokens, longest_first, read_lengths
 
 
-def test_rows_carry_their_task_and_only_what_the_model_reads(train_rows):
+def test_rows_carry_their_task_and_only_model_inputs(train_rows):
     dataset = TaskDataset(train_rows)
 
     row = dataset[40 + 3]
@@ -48,7 +48,7 @@ def test_all_sentences_of_a_row_count(task, choose, train_rows):
     ]
 
 
-def test_longest_first_says_where_the_rows_were():
+def test_longest_first_returns_the_original_places():
     dataset = datasets.Dataset.from_dict(
         {
             "input_ids": [[1], [2, 2], [3, 3, 3], [4, 4]],

@@ -1,4 +1,4 @@
-"""Metrics against scikit-learn and scipy, and what sums them up."""
+"""Metrics against scikit-learn and scipy, and their aggregates."""
 
 import logging
 import random
@@ -256,7 +256,7 @@ REFERENCES = {
 
 @pytest.mark.parametrize("name", METRICS)
 @pytest.mark.parametrize("classes", [2, 4])
-def test_scores_of_many_draws_equal_those_of_scikit_learn_and_scipy(name, classes):
+def test_scores_of_many_draws_equal_scikit_learn_and_scipy(name, classes):
     found, labels = RANDOM.integers(0, classes, size=(2, 7, 23)).astype(np.float64)
     if classes > 2:
         found[0, found[0] == 0] = labels[0, labels[0] == 0] = 1  # a draw that lacks a class
@@ -275,7 +275,7 @@ def test_scores_of_constant_predictions_are_numbers(name):
     assert np.isfinite(METRICS[name].draws(np.zeros(6), np.array([0.0, 1, 0, 1, 1, 0])))
 
 
-def test_the_standard_error_of_a_matthews_correlation_is_that_of_a_correlation():
+def test_a_matthews_correlation_has_the_standard_error_of_a_correlation():
     labels = RANDOM.integers(0, 2, size=2000)
     logits = np.eye(2)[np.where(RANDOM.random(2000) < 0.8, labels, 1 - labels)]
     error = standard_error("classification", logits, labels, ("matthews_correlation",))

@@ -128,7 +128,7 @@ def test_the_round_robin_is_the_one_it_has_always_been():
     ]
 
 
-def test_a_mixed_step_has_what_the_round_robin_gives_in_a_round():
+def test_a_mixed_step_equals_a_round_of_round_robin():
     mixed, turns = (
         make(name, steps_per_epoch=stop) for name, stop in (("mixed", 6), ("round_robin", 18))
     )
@@ -208,7 +208,7 @@ def test_rows_go_on_over_epochs_and_restarts(strategy, options):
         for batch in read(sampler, epoch):
             for row in batch:
                 rows[task_of(row % total)].append(row)
-    # a fresh sampler, as that of a resumed run, needs no earlier epoch
+    # a fresh sampler, as in a resumed run, needs no earlier epoch
     again = make(strategy, epochs=30, steps_per_epoch=29, **more)
     again.set_epoch(17)
     assert list(SkipBatchSampler(again, 11)) == read(sampler, 17)[11:]
@@ -223,7 +223,7 @@ def test_rows_go_on_over_epochs_and_restarts(strategy, options):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_shares_are_those_of_the_epoch(strategy):
+def test_shares_equal_the_epoch(strategy):
     sampler = make(strategy, num_replicas=2, steps_per_epoch=50)
 
     for epoch in (0, 1, 3):
@@ -257,7 +257,7 @@ def test_a_late_epoch_costs_no_more_than_its_own_steps():
     assert before / before.sum() == pytest.approx(PROBABILITIES["proportional"], rel=1e-3)
 
 
-def test_the_table_says_which_epoch_was_drawn():
+def test_the_table_names_the_drawn_epoch():
     sampler = make("annealed", epochs=5, steps_per_epoch=1000)
 
     first, header, *lines = sampler.describe().splitlines()

@@ -101,7 +101,7 @@ def test_a_dataset_goes_to_a_worker_as_it_is():
 
 
 @pytest.mark.parametrize("budget", [None, 40])
-def test_the_sampler_tells_the_pass_of_changing_rows(budget):
+def test_the_sampler_yields_the_pass_of_changing_rows(budget):
     source = Pairs(10)
     sizes = {"batch_sizes": {"text": 4}}
     if budget:
@@ -183,7 +183,7 @@ def test_fixed_shapes_change_no_loss_and_no_score(masking, kind):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_scores_are_those_of_the_logits(masking, packed):
+def test_scores_match_the_logits(masking, packed):
     model = make_model("pretraining").eval()
     batch = make_batch(masking, packed=packed)
     del batch["task"]
@@ -220,7 +220,7 @@ def test_metrics_are_means_over_tokens_and_over_rows():
     )
 
 
-def test_the_standard_error_knows_that_tokens_of_a_row_belong_together():
+def test_the_standard_error_clusters_tokens_by_row():
     alike = np.repeat([[0.0, 1, 1, 0, 0], [0.0, 0, 1, 0, 0]], 50, axis=0)
     together = np.asarray([[0.0, 10, 10, 0, 0], [0.0, 0, 10, 0, 0]] * 5)
 
@@ -313,11 +313,11 @@ def test_text_trains_beside_a_labelled_task(tmp_path, masking):
     logged = set().union(*trainer.state.log_history)
     assert {"loss_moods", "loss_text_mlm", "loss_text_nsp", "loss_words"} <= logged
     assert {"eval_text_nsp_accuracy", "eval_words_perplexity"} <= set(found)
-    # what helps the tasks is not one of them
+    # an auxiliary text is not one of the tasks
     assert found["eval_mean"] == found["eval_moods_accuracy"]
 
 
-def test_some_rows_are_those_of_the_source():
+def test_selected_rows_equal_the_source():
     source = Pairs(10)
     some = SourceRows(source, np.asarray([1, 4, 9]))
 
@@ -348,7 +348,7 @@ def test_pairs_cannot_come_from_labelled_rows(tmp_path, masking):
         tiny.make_trainer(tmp_path, model=make_model("pretraining"), own={"tasks": [task]})
 
 
-def test_a_tokenizer_says_what_may_be_masked_and_what_may_replace_it():
+def test_the_tokenizer_determines_maskable_and_replacement_tokens():
     # the unknown token is the last one, and [unused0] is in no text
     words = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "the", "##s", "[UNK]"]
     tokenizer = BertTokenizer(vocab={word: index for index, word in enumerate(words)})
@@ -388,7 +388,7 @@ def test_shares_out_of_range_are_refused(shares, message):
 
 @pytest.mark.parametrize("kind", ["masked_lm", "pretraining"])
 def test_two_batches_of_a_step_are_one(tmp_path, masking, kind):
-    """The loss is the mean over the masked tokens of the step, not that of means over batches."""
+    """The loss is the mean over the masked tokens of the step, not a mean of batch means."""
     settings = {"max_steps": 3, "optim": "sgd", "learning_rate": 1.0}
     whole = make_trainer(tmp_path, masking, kind, per_device_train_batch_size=6, **settings)
     settings |= {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 3}

@@ -146,12 +146,12 @@ def test_without_length_groups_short_and_long_rows_meet():
 
     means = [lengths[batch].mean() for batch in batches]
 
-    # about 19 rows each: what chance gives
+    # about 19 rows each by chance
     assert np.std(means) == pytest.approx(lengths.std() / 19**0.5, rel=0.25)
 
 
 @RANKS
-def test_shares_are_those_of_the_epoch(ranks):
+def test_shares_equal_the_epoch(ranks):
     sampler = make_sampler(ranks, steps_per_epoch=31)
 
     for epoch in (0, 4):
@@ -198,7 +198,7 @@ def test_describe_shows_the_budget():
         ([10, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1], [0, 1, 7, 12]),
     ],
 )
-def test_the_last_two_parts_share_what_is_left(costs, expected):
+def test_the_last_two_parts_share_the_rest(costs, expected):
     assert cut_by_cost(np.array(costs), 10).tolist() == expected
 
 

@@ -1,4 +1,4 @@
-"""Two processes do what one process does with twice the batch."""
+"""Two processes equal one process with twice the batch."""
 
 import json
 import os
@@ -25,12 +25,12 @@ OPTIONS = {
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
-    """What both ranks saw at every step, and their weights, logs and metrics."""
+    """The batches of both ranks at every step, and their weights, logs and metrics."""
     return run_ranks(tmp_path_factory.mktemp("two"), OPTIONS)
 
 
 def run_ranks(folder, options):
-    """Train in two processes; returns the folder, and what each of them wrote down."""
+    """Train in two processes; return the folder and the record of each."""
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     script = ["-m", "tests.trainers.two_processes", str(folder), json.dumps(options)]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

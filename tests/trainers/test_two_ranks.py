@@ -1,4 +1,4 @@
-"""What two processes tell each other at a step."""
+"""The communication of two processes at a step."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ def ranks(tmp_path_factory):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_loss_that_compares_rows_is_that_of_the_whole_batch(ranks, task):
+def test_a_loss_that_compares_rows_uses_the_whole_batch(ranks, task):
     loss, gradient = compare(task)
 
     for rank, part in zip(ranks, PARTS, strict=True):
@@ -41,6 +41,6 @@ def test_a_loss_that_compares_rows_is_that_of_the_whole_batch(ranks, task):
 
 
 def test_gradients_are_averaged_before_they_are_projected(ranks):
-    # the means (1, 0) and (1, 1) do not conflict; those of the first process do
+    # the means (1, 0) and (1, 1) do not conflict; the first process's gradients do
     for rank in ranks:
         assert rank["merged"].tolist() == [2, 1]

@@ -1,4 +1,4 @@
-"""One of two processes: train, resume within the second epoch, write down what was seen.
+"""One of two processes: train, resume within the second epoch, record the batches.
 
 Started by ``test_two_processes.py`` with ``torch.distributed.run``.
 """

@@ -20,7 +20,7 @@ class Special:
 
 
 def draw_documents(seed, documents=30, sentences=(1, 12), tokens=(1, 9)):
-    """Documents of sentences of tokens; a token tells its place: no other one is the same."""
+    """Documents of sentences of tokens; each token is unique and identifies its place."""
     rng = random.Random(seed)
     token = 10
     drawn = []

@@ -1,4 +1,4 @@
-"""`CorpusData.from_recipe`: what it fills in, and what it refuses."""
+"""`CorpusData.from_recipe`: defaults and checks."""
 
 import pytest
 

@@ -35,7 +35,7 @@ def test_a_line_of_white_space_parts_documents(tmp_path):
     assert [document.text for document in read(tmp_path / "a.txt")] == ["one\ntwo\n", "three"]
 
 
-def test_windows_line_ends_part_documents_too(tmp_path):
+def test_windows_line_ends_separate_documents(tmp_path):
     write(tmp_path, a_txt="one\r\ntwo\r\n\r\nthree\r\n")
 
     assert texts(tmp_path / "a.txt") == ["one\r\ntwo", "three"]
@@ -49,7 +49,7 @@ def test_a_document_is_a_line_or_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("documents", ["blank_line", "line", "file"])
-def test_a_byte_order_mark_is_no_text(tmp_path, documents):
+def test_a_byte_order_mark_is_not_text(tmp_path, documents):
     write(tmp_path, a_txt="\ufeffone")
 
     assert texts(tmp_path / "a.txt", documents) == ["one"]
@@ -157,7 +157,7 @@ def test_a_compressed_file_has_the_documents_of_the_file(tmp_path, kind, suffix,
 
 
 @pytest.mark.parametrize("documents", ["line", "file"])
-def test_compressed_documents_are_lines_or_files_too(tmp_path, documents):
+def test_compressed_documents_are_lines_or_files(tmp_path, documents):
     write(tmp_path, **{"a_txt": PROSE, "b_txt.gz": gzip.compress(PROSE.encode())})
 
     assert read(tmp_path / "b.txt.gz", documents) == read(tmp_path / "a.txt", documents)
@@ -291,7 +291,7 @@ def test_a_language_without_rules_is_split_as_english():
 
 
 @pytest.mark.parametrize(("language", "warned"), [("xq", True), ("pt-br", False), ("en", False)])
-def test_one_is_told_of_a_language_without_rules(caplog, language, warned):
+def test_a_language_without_rules_is_logged(caplog, language, warned):
     warn_of_language("corpus 'mine'", language)
 
     found = "corpus 'mine': language='xq' has no rules of its own" in caplog.text

@@ -1,4 +1,4 @@
-"""`encode_corpus`: tokens on disk, held-out documents, what is left out, and the cache."""
+"""`encode_corpus`: tokens on disk, held-out documents, skipped documents, and the cache."""
 
 import itertools
 import json
@@ -378,7 +378,7 @@ def test_a_stream_is_read_no_further_than_asked(tmp_path, tokenizer):
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_one_is_told_that_a_vocabulary_fetches_a_stream_again(tmp_path, caplog, streaming):
+def test_a_vocabulary_from_a_stream_logs_that_it_is_fetched_again(tmp_path, caplog, streaming):
     write_hub(tmp_path / "hub", train=["sea", "port"], dev=["ship"])
     keys = {"hub_id": str(tmp_path / "hub"), "text_column": "body", "streaming": streaming}
 
@@ -505,7 +505,7 @@ def test_a_file_with_two_names_is_read_once(tmp_path, tokenizer):
 # Fingerprints
 
 
-def test_the_fingerprint_is_that_of_the_text(tmp_path, tokenizer):
+def test_the_fingerprint_depends_on_the_text(tmp_path, tokenizer):
     write(tmp_path, train_txt=TEXT, dev_txt="port")
     keys = {"train_file": "train.txt", "validation_file": "dev.txt"}
     first = encode(tmp_path, tokenizer, **keys).fingerprint

@@ -57,7 +57,7 @@ def test_an_actual_b_follows_a_in_its_document(seed):
             a, b = segments(documents, pair)
             whole = join(documents[pair.document], pair.first, pair.last)
             assert pair.first < pair.middle < pair.last
-            # in order, without overlap; and without a gap but for what was cut between them
+            # in order, without overlap; gaps only where tokens were cut
             start = whole.index(a[0])
             assert whole[start : start + len(a)] == a
             gap = pair.a_back + pair.b_front

@@ -12,7 +12,7 @@ def read(folder, name, content, columns=("text", "label"), **kwargs):
     return list(read_records(str(path), columns, **kwargs))
 
 
-def test_a_byte_order_mark_is_no_part_of_the_header(tmp_path):
+def test_a_byte_order_mark_is_not_part_of_the_header(tmp_path):
     (record,) = read(tmp_path, "a.tsv", b"\xef\xbb\xbftext\tlabel\nx\tup\n")
 
     assert record.values == {"text": "x", "label": "up"}

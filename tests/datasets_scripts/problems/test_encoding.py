@@ -119,7 +119,7 @@ WORDS = LONG.split()
 
 
 def make_pairs(*pairs):
-    """Pairs of so many words each."""
+    """Pairs of that many words each."""
     texts = [[" ".join(WORDS[n % 9] for n in range(size)) for size in pair] for pair in pairs]
     first, second = zip(*texts, strict=True)
     ids = list(map(str, range(len(pairs))))
@@ -147,7 +147,7 @@ def test_head_and_tail_of_a_long_text_stay(pairs, tokenizer, truncation, words):
     assert short["input_ids"] == tokenizer("the fox")["input_ids"]
 
 
-def test_the_share_of_the_head_is_that_of_the_paper(tokenizer):
+def test_the_share_of_the_head_follows_the_paper(tokenizer):
     rows = make_pairs((700, 1)).remove_columns("sentence2")
 
     row = encode(rows, tokenizer, None, max_length=512, truncation="head_tail")[0]

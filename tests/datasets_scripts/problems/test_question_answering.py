@@ -1,4 +1,4 @@
-"""Questions about passages: files and forms, what is wrong with them, and their tokens."""
+"""Questions about passages: files and forms, errors in them, and their tokens."""
 
 import json
 import logging

@@ -52,7 +52,7 @@ def test_a_usable_row():
         (SENTIMENT, {"label": "", "id": "n3"}, "no label (id n3)"),
     ],
 )
-def test_a_row_that_cannot_be_used_says_why(row_format, values, problem):
+def test_an_invalid_row_has_a_reason(row_format, values, problem):
     row = convert(row_format, **values)
 
     assert row["problem"].startswith(problem)

@@ -73,7 +73,7 @@ def test_both_schemes_are_written_as_iob2(tags, expected):
     assert to_iob2(tags.split()) == expected.split()
 
 
-def test_every_file_may_have_a_scheme_of_its_own(tmp_path):
+def test_every_file_may_have_a_different_scheme(tmp_path):
     iob2 = "Ann\tB-PER\nLee\tI-PER\n\nEU\tB-ORG\nRome\tB-LOC\n"
     task = load(write(tmp_path, train=iob2, validation=IOB1))
 

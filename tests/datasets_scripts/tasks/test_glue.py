@@ -57,7 +57,7 @@ def test_a_quote_is_a_character_like_others(folder):
     assert sum(text.startswith('"the') for text in texts) == 8
 
 
-def test_labels_are_those_of_the_files(folder):
+def test_labels_equal_the_files(folder):
     def column(dataset, split="train"):
         return load(folder, dataset).splits[split]["label"][:4]
 
@@ -74,7 +74,7 @@ def test_labels_are_those_of_the_files(folder):
 
 
 def write_hub(folder, sizes):
-    """Write what the Hub has of MNLI or of the diagnostic set; returns the folder."""
+    """Write the Hub's files of MNLI or of the diagnostic set; return the folder."""
     features = datasets.Features(
         {name: datasets.Value("string") for name in ("premise", "hypothesis")}
         | {"label": datasets.ClassLabel(names=list(NLI)), "idx": datasets.Value("int32")}

@@ -236,7 +236,7 @@ def test_a_row_that_cannot_be_used_is_named_and_left_out(tmp_path, caplog):
     assert "train.tsv:5: no label" in caplog.text
 
 
-def test_a_row_that_cannot_be_used_is_named_without_what_it_holds(tmp_path):
+def test_an_invalid_row_is_named_without_its_content(tmp_path):
     rows = delimited(
         [*GOOD, ("text", "a long sentence of somebody that stands in the wrong column")]
     )
@@ -329,7 +329,7 @@ def test_a_missing_file_is_named(tmp_path):
         load_files(tmp_path)
 
 
-def test_the_fingerprint_is_that_of_the_rows(tmp_path):
+def test_the_fingerprint_depends_on_the_rows(tmp_path):
     first = load_tsv(tmp_path, delimited()).fingerprint
     again = load_tsv(tmp_path, delimited()).fingerprint  # written anew
     changed = load_tsv(tmp_path, delimited([*GOOD[:2], ("fine film", "down")])).fingerprint

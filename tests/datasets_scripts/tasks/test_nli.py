@@ -1,4 +1,4 @@
-"""SNLI and MultiNLI: official files and rows of the Hub; what nobody agreed on is left out."""
+"""SNLI and MultiNLI: official files and rows of the Hub; rows without agreement are left out."""
 
 import os
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_another_label_is_still_a_bad_row(tmp_path):
     )
 
 
-def test_rows_of_the_hub_without_agreement_are_left_out_too(tmp_path, monkeypatch):
+def test_hub_rows_without_agreement_are_left_out(tmp_path, monkeypatch):
     names = datasets.ClassLabel(names=list(ORDER))
     features = datasets.Features(
         {

@@ -57,7 +57,7 @@ def test_no_class_has_more_rows_than_it_may(tmp_path, most, expected):
     assert count(task, "validation") == SIZES
 
 
-def test_validation_rows_have_a_key_of_their_own(tmp_path):
+def test_validation_rows_have_a_separate_key(tmp_path):
     task = load(tmp_path, max_eval_samples_per_class=13)
 
     assert count(task) == SIZES
@@ -131,7 +131,7 @@ def test_every_row_is_as_likely_to_stay():
     assert max(drawn.values()) < 100 + 4 * 8.7
 
 
-def test_what_was_drawn_is_said(tmp_path):
+def test_drawn_rows_are_described(tmp_path):
     task = load(tmp_path, max_train_samples_per_class="balanced", max_eval_samples=30)
 
     assert task.facts["train"] == {

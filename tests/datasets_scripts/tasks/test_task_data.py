@@ -1,4 +1,4 @@
-"""`TaskData.from_recipe`: defaults of the built-in datasets, and what it refuses."""
+"""`TaskData.from_recipe`: defaults of the built-in datasets, and checks."""
 
 import pytest
 
