@@ -88,11 +88,10 @@ def compare(path: Path, model: Any, task: str | None) -> str:
         forward, sequences = partial(model, task=task), model.config.task(task).num_sequences
     elif isinstance(model, MinBertForMultiTask):
         forward = model.bert
-    largest = 0.0
-    for rows, length in SHAPES:
-        size = (rows, length) if sequences is None else (rows, sequences, length)
-        ids = torch.randint(1, model.config.vocab_size, size)
-        largest = max(largest, largest_difference(session, forward, ids))
+    between = () if sequences is None else (sequences,)
+    sizes = [(rows, *between, length) for rows, length in SHAPES]
+    batches = (torch.randint(1, model.config.vocab_size, size) for size in sizes)
+    largest = max(largest_difference(session, forward, ids) for ids in batches)
     if largest > TOLERANCE:
         raise ValueError(f"{path.name} differs from the model by {largest:.1e}: nothing is written")
     return f"equals the model within {largest:.0e} in ONNX Runtime"
