@@ -194,7 +194,7 @@ def describe_run(
         for name, task in data.loaded.items()
     }
     return RunFacts(
-        **describe_start(PROGRAM, arguments, argv, hub_datasets),
+        **describe_start(PROGRAM, arguments, argv, hub_datasets, args.hub_token),
         data={name: task.source for name, task in data.all_tasks.items()},
         bad_rows=skipped | {name: text.problems for name, text in texts.items()},
         text={name: text.facts for name, text in texts.items()},

@@ -145,7 +145,7 @@ def prepare_run(
     trainer = make_trainer(arguments, args, model, [task], steps_per_epoch="longest", **options)
     hub_datasets = [data.hub_dataset for data in corpora.values()]
     facts = RunFacts(
-        **describe_start(PROGRAM, arguments, argv, hub_datasets),
+        **describe_start(PROGRAM, arguments, argv, hub_datasets, args.hub_token),
         data={TASK: " + ".join(corpora)},
         bad_rows={TASK: text.problems},
         text=text.facts,
@@ -167,6 +167,7 @@ def finetuning_argv(arguments: PretrainArguments, args: TrainingArguments) -> li
         "data_dir": arguments.data_dir,
         "seed": args.seed,
         "use_cpu": args.use_cpu,
+        "hub_token": args.hub_token,
         **{key: value for key, value in keys.items() if key != "recipe"},
         "model_config": {},  # the checkpoint has its own sizes
         "model_name_or_path": args.output_dir,
@@ -183,6 +184,8 @@ def check_finetuning(arguments: PretrainArguments, args: TrainingArguments) -> N
     """Check the recipe of the fine-tuning before the pre-training."""
     if arguments.finetune is None:
         return
+    if "hub_token" in arguments.finetune:
+        raise ValueError("finetune: leave hub_token out; it has the hub_token of the pre-training")
     argv = finetuning_argv(arguments, args)
     parsed, _ = parse_recipe((FinetuneArguments, FastTrainingArguments), argv)
     parse_tasks(parsed)

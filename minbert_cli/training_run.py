@@ -90,14 +90,15 @@ def describe_start(
     arguments: RunArguments,
     argv: Sequence[str],
     hub_datasets: Sequence[str | None],
+    token: str | None,
 ) -> dict[str, Any]:
     """Return the fields of `RunFacts` that both programs fill in the same way."""
     recipe, _ = split_argv(argv, program.recipe)
     module = f"minbert_cli.{program.name.split()[-1]}"
     datasets = sorted({name for name in hub_datasets if name is not None})
     return {
-        "command": describe_command(module, with_recipe_name(argv)),
-        "recipe": describe_recipe(str(recipe)),
+        "command": describe_command(module, with_recipe_name(argv), token),
+        "recipe": describe_recipe(str(recipe), token),
         "model_name_or_path": arguments.model_name_or_path,
         "card": ({"datasets": datasets} if datasets else {}) | (arguments.card or {}),
     }

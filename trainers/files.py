@@ -1,26 +1,44 @@
 """Atomic writes: a killed run leaves no partial file."""
 
 import os
+import re
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+MAX_STEM = 100  # characters of a target's name in its temporary file: names end at 255 bytes
+_OPEN_FILES = ("/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/")
 
 
 @contextmanager
 def replaced_when_done(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path that replaces ``path`` if the block succeeds.
 
+    A symbolic link stays one: the file that it names is replaced. A device or a pipe is never
+    replaced; the block writes to it directly.
+
     Args:
         path: The file to write; missing folders are created.
 
     Yields:
-        A path in the same folder with the same suffix.
+        A path in the same folder with the same suffix, or that of the device or pipe.
+
+    Raises:
+        IsADirectoryError: If ``path`` is a folder.
     """
-    target = Path(path)
+    if _is_special(Path(path)):
+        yield Path(path)
+        return
+    target = Path(path).resolve()
+    if target.is_dir():
+        raise IsADirectoryError(f"{str(path)!r} is a folder; name a file")
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.stem}-{os.getpid()}{target.suffix}")
+    temporary = target.with_name(f".{target.stem[:MAX_STEM]}-{os.getpid()}{target.suffix}")
     try:
         yield temporary
+        if target.exists():
+            shutil.copymode(target, temporary)
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
@@ -30,3 +48,19 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write ``text`` atomically as UTF-8, with newlines unchanged."""
     with replaced_when_done(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete the temporary files of killed processes; call it as the only writer of the folder."""
+    for path in folder.glob(".*-*"):
+        match = re.fullmatch(r"\..+-(\d+)(\.\w+)?", path.name)
+        if match and path.is_file() and int(match[1]) != os.getpid():
+            with suppress(FileNotFoundError):
+                path.unlink()
+
+
+def _is_special(path: Path) -> bool:
+    """Whether a path is a device, a pipe or a socket, or names an open file of this process."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        return True
+    return str(path.absolute()).startswith(_OPEN_FILES)

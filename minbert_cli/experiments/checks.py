@@ -51,6 +51,8 @@ def _check_recipe(run: PlannedRun) -> dict[str, Any]:
             f"{pushed[0]} would send every row and seed to one repository; turn it off with "
             f"`--{pushed[0]} null`, and push the run you choose with model.push_to_hub"
         )
+    if args.hub_token is not None:
+        raise ValueError("hub_token would be written to the recipe of every run; leave it out")
     if isinstance(arguments, PretrainArguments):
         parse_corpus("corpus", arguments.corpus, arguments.data_dir)
         check_arguments(args, make_problems({pretrain.TASK: arguments.problem_type}))

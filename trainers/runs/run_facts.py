@@ -3,13 +3,16 @@
 import hashlib
 import json
 import os
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainingArguments
+
+from trainers.hub_token import hide_token
+
+from .recipe_files import format_recipe, read_recipe
 
 # Packages whose sources identify the code of a run.
 PACKAGES = ("datasets_scripts", "minbert_cli", "modeling_minbert", "trainers")
@@ -30,19 +33,19 @@ def describe_settings(args: TrainingArguments, own: Mapping[str, Any]) -> dict[s
     return settings
 
 
-def describe_command(module: str, argv: Sequence[str]) -> str:
+def describe_command(module: str, argv: Sequence[str], token: str | None = None) -> str:
     """Format the command that repeats a run of a program, without the Hub token."""
-    shown = [re.sub(r"^(--hub[_-]token=).*", r"\1<HUB_TOKEN>", argument) for argument in argv]
-    for index, argument in enumerate(argv[:-1]):
-        if argument in ("--hub_token", "--hub-token"):
-            shown[index + 1] = "<HUB_TOKEN>"
-    return shlex.join(["accelerate", "launch", "-m", module, *shown])
+    return hide_token(shlex.join(["accelerate", "launch", "-m", module, *argv]), token)
 
 
-def describe_recipe(path: str | os.PathLike[str]) -> str:
-    """Read a recipe for publication, without the Hub token."""
-    text = Path(path).read_text(encoding="utf-8")
-    return re.sub(r"(?m)^(\s*hub_token\s*:).*", r"\1 <HUB_TOKEN>", text)
+def describe_recipe(path: str | os.PathLike[str], token: str | None = None) -> str:
+    """Read a recipe for publication, without the Hub token, however YAML spells it."""
+    recipe = read_recipe(Path(path))
+    if recipe.pop("hub_token", None) is None:
+        text = Path(path).read_text(encoding="utf-8")
+    else:
+        text = "# without comments and hub_token\n" + format_recipe(recipe)
+    return hide_token(text, token)
 
 
 def digest_code() -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from trainers.files import write_text
+from trainers.files import remove_leftovers, write_text
 from trainers.training.checkpoints import checkpoint_problem, last_complete_checkpoint
 
 from .run_facts import digest_code
@@ -175,6 +175,7 @@ def sole_writer(output_dir: str | os.PathLike[str]) -> Iterator[None]:
             "it (a killed launcher can leave its workers running), or choose another --output_dir"
         ) from None
     with held:
+        remove_leftovers(folder)
         yield
 
 

@@ -20,6 +20,7 @@ from trainers.data.collators import list_batches
 from trainers.data.task_batch_sampler import TaskBatchSampler
 from trainers.data.task_dataset import Rows, TaskDataset, longest_first
 from trainers.data.task_sampling import RoundRobin, StepsPerEpoch, TaskSampling
+from trainers.hub_token import HubToken
 from trainers.methods.base import Method, MethodCallback, StepLoss, nested_loss
 from trainers.methods.threshold_fitting import ThresholdFitting
 from trainers.task import Task, find_rows
@@ -387,3 +388,5 @@ def _set_defaults(args: TrainingArguments, *, has_task_argument: bool) -> None:
         # Trainer would turn this off
         args.ddp_find_unused_parameters = True
     args.restore_callback_states_from_checkpoint = True
+    if args.hub_token is not None:
+        args.hub_token = HubToken(args.hub_token)

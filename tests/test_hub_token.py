@@ -1,0 +1,85 @@
+"""The token of the Hub: no file of a run has it, however it was given."""
+
+import copy
+import io
+import json
+import pickle
+
+import pytest
+import torch
+
+from minbert_cli import finetune
+from tests import small_run
+from trainers.hub_token import HubToken
+from trainers.runs.run_facts import describe_recipe
+
+TOKEN = "hf_aVerySecretToken"  # noqa: S105  not a real one
+FORMS = {
+    "plain": f"hub_token: {TOKEN}",
+    "quoted key": f'"hub_token": {TOKEN}',
+    "folded": f"hub_token: >-\n  {TOKEN}",
+    "escaped": f'hub_token: "\\x68{TOKEN[1:]}"',
+    "alias": f"run_name: &token {TOKEN}\nhub_token: *token",
+    "in a comment": f"hub_token: {TOKEN}  # {TOKEN}",
+    "tag": f"? !!str hub_token\n: {TOKEN}",
+}
+
+
+def files_with_token(folder):
+    """List the files below ``folder`` that contain the token."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert files
+    return [path for path in files if TOKEN.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_published_recipe_has_the_token(tmp_path, form):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"seed: 1\n{FORMS[form]}\nmax_length: 8\n")
+
+    text = describe_recipe(recipe, TOKEN)
+
+    assert TOKEN not in text
+    assert "max_length: 8" in text
+
+
+def test_no_published_recipe_in_json_has_the_token(tmp_path):
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text(json.dumps({"hub_token": TOKEN, "seed": 1}))
+
+    assert TOKEN not in describe_recipe(recipe, TOKEN)
+
+
+def test_a_recipe_without_token_is_published_as_it_is(tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("# why\nseed: 1\n")
+
+    assert describe_recipe(recipe) == "# why\nseed: 1\n"
+
+
+def test_a_token_is_used_but_neither_pickled_nor_shown():
+    token = HubToken(TOKEN)
+    file = io.BytesIO()
+    torch.save({"hub_token": token}, file)
+
+    assert token == TOKEN
+    assert copy.deepcopy({"token": token})["token"] == TOKEN
+    assert TOKEN not in repr({"token": token})
+    assert TOKEN.encode() not in file.getvalue()
+    assert pickle.loads(pickle.dumps(token)) is None  # noqa: S301  written one line above
+
+
+@pytest.mark.parametrize("place", ["flag", "recipe"])
+def test_no_file_of_a_run_has_the_token(tmp_path, place):
+    small_run.write_files(tmp_path)
+    recipe = small_run.make_recipe(tmp_path) | {"max_steps": 2}
+    flags = ["--hub_token", TOKEN] if place == "flag" else []
+    if place == "recipe":
+        recipe["hub_token"] = TOKEN
+    out = tmp_path / "run"
+    path = small_run.write_recipe(tmp_path, recipe)
+
+    finetune.main([str(path), "--output_dir", str(out), *flags])
+
+    assert (out / "training_args.bin").is_file()
+    assert files_with_token(out) == []
