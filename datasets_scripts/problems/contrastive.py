@@ -17,7 +17,6 @@ class ContrastiveFormat(SentenceFormat):
     text_counts = (1, 2, 3)
     own_keys = ()
     required_keys = ("text_columns",)
-    hub_keys = required_keys
 
     def parse_label(self, text: str) -> float:
         raise ValueError(f"label {text!r}, but contrastive rows have none")

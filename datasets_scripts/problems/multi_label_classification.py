@@ -30,7 +30,6 @@ class MultiLabelFormat(ClassificationFormat):
     problem_type = "multi_label_classification"
     has_classes = False
     required_keys = ("text_columns",)
-    hub_keys = ("text_columns",)
     options: ClassVar[Mapping[str, Converter]] = {
         "label_separator": to_text,
         "label_columns": to_columns,

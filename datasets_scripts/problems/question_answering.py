@@ -10,7 +10,7 @@ import datasets
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets_scripts.files.readers import PLAIN_FORMAT, FileFormat, Record
+from datasets_scripts.files.readers import FileFormat, Record
 from datasets_scripts.files.splits import is_test
 from datasets_scripts.files.squad import ANSWER_COLUMN, SQUAD_SUFFIXES, read_squad
 
@@ -52,9 +52,7 @@ class QuestionFormat(RowFormat):
             problem="string",
         )
 
-    def read(
-        self, path: str, split: str, file_format: FileFormat = PLAIN_FORMAT
-    ) -> Iterator[Record]:
+    def read(self, path: str, split: str, file_format: FileFormat) -> Iterator[Record]:
         return read_squad(path, self.required_columns(split))
 
     def to_row(self, record: Record, number: int, split: str) -> Row:

@@ -76,8 +76,8 @@ class RowFormat(ABC):
     required_keys: ClassVar[tuple[str, ...]] = ("text_columns", "label_column")
     # Further keys of a recipe, which are fields of this format alone, and how they are converted.
     options: ClassVar[Mapping[str, Converter]] = {}
-    # Keys of the columns that rows of the Hub must name.
-    hub_keys: ClassVar[tuple[str, ...]] = ("text_columns", "label_column")
+    # The required keys of rows of the Hub, if they differ.
+    hub_keys: ClassVar[tuple[str, ...]] = ()
     # Values of keys that a recipe may leave out.
     default_keys: ClassVar[Mapping[str, Any]] = {}
     # None reads files with any suffix.
@@ -104,9 +104,7 @@ class RowFormat(ABC):
         """
 
     @abstractmethod
-    def read(
-        self, path: str, split: str, file_format: FileFormat = PLAIN_FORMAT
-    ) -> Iterator[Record]:
+    def read(self, path: str, split: str, file_format: FileFormat) -> Iterator[Record]:
         """Read the records of a file, including invalid ones.
 
         Raises:

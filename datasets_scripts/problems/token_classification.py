@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from datasets_scripts.files.compression import find_suffix
 from datasets_scripts.files.conll import count_columns, read_conll
-from datasets_scripts.files.readers import PLAIN_FORMAT, FileFormat, Record, read_records
+from datasets_scripts.files.readers import FileFormat, Record, read_records
 from datasets_scripts.files.splits import is_test
 
 from .row_format import Row, RowFormat, RowSource, make_features
@@ -35,6 +35,7 @@ class TagFormat(RowFormat):
     text_counts = (0, 1)
     own_keys = ("label_column", "labels", "scheme", "document_column", "document_context")
     required_keys = ()
+    hub_keys = RowFormat.required_keys
     file_suffixes = None
     label_name = "tags"
 
@@ -56,9 +57,7 @@ class TagFormat(RowFormat):
     def expected_labels(self, count: int = 2) -> tuple[str, ...] | None:
         return self.labels or ("O", "B-X")
 
-    def read(
-        self, path: str, split: str, file_format: FileFormat = PLAIN_FORMAT
-    ) -> Iterator[Record]:
+    def read(self, path: str, split: str, file_format: FileFormat) -> Iterator[Record]:
         if find_suffix(path) in RECORD_SUFFIXES:
             for number, record in enumerate(read_records(path, self.required_columns(split))):
                 yield self._check_lists(record, number)

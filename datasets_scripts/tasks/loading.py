@@ -142,7 +142,7 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
     """
     row_format = make_format(data)
     sources = _find_sources(data, row_format, None if cache_dir is None else str(cache_dir))
-    row_format = row_format.resolve(f"task {data.name!r}", sources)
+    row_format = row_format.resolve(data.where, sources)
     splits: dict[str, datasets.Dataset] = {}
     facts: dict[str, Facts] = {}
     invalid: list[InvalidRow] = []
@@ -150,7 +150,7 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
         rows = build_rows(source, row_format, cache_dir)
         splits[split], facts[split], skipped = _load_split(data, row_format, source, rows)
         invalid += skipped
-    log_invalid_rows(f"task {data.name!r}", invalid)
+    log_invalid_rows(data.where, invalid)
     return LoadedTask(data.name, row_format, splits, invalid, facts, _fingerprint(splits))
 
 
@@ -177,7 +177,7 @@ def _find_sources(
         splits = {split: datasets.Dataset.from_list(rows) for split, rows in samples.items()}
     else:
         splits = read_hub(
-            f"task {data.name!r}",
+            data.where,
             data.hub_id,
             row_format.required_columns,
             extra_tests=data.built_in.hub_tests,
@@ -197,7 +197,7 @@ def _load_split(
     drawn = sample_rows(valid, data, split, row_format.class_names)
     facts: Facts = {
         **describe_rows(drawn, len(valid), row_format.class_names, undecided, len(invalid)),
-        **row_format.count(f"task {data.name!r}: {split}", valid, drawn),
+        **row_format.count(f"{data.where}: {split}", valid, drawn),
     }
     return drawn.remove_columns(list(row_format.helper_columns)), facts, invalid
 
