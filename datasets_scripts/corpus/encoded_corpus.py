@@ -82,11 +82,10 @@ def encode_corpus(
             documents, a split is empty, or a file is used for training and held out.
         OSError: If a file or a dataset does not exist.
     """
-    cache = None if cache_dir is None else str(cache_dir)
     settings = describe_tokenizer(tokenizer)
     parts: list[_Part] = []
-    for data, sources in zip(corpora, find_all_sources(corpora, cache), strict=True):
-        parts += _tokenize_sources(data, sources, settings, num_proc, cache)
+    for data, sources in zip(corpora, find_all_sources(corpora, cache_dir), strict=True):
+        parts += _tokenize_sources(data, sources, settings, num_proc, cache_dir)
     names = ", ".join(repr(data.name) for data in corpora)
     repeated = _drop_repeated(parts)
     if repeated:
@@ -120,14 +119,14 @@ def _tokenize_sources(
     sources: dict[str, Source],
     settings: str,
     num_proc: int | None,
-    cache: str | None,
+    cache_dir: str | Path | None,
 ) -> list[_Part]:
     if data.sentences == "split":
         warn_of_language(data.where, data.language)
     share = 0.0 if "validation" in sources else data.validation_share
     parts = []
     for split, source in sources.items():
-        dataset = build_tokens(data, source, settings, num_proc, cache)
+        dataset = build_tokens(data, source, settings, num_proc, cache_dir)
         parts.append(_split_source(dataset, split, share, _find_invalid(data, source, dataset)))
     return parts
 

@@ -6,11 +6,11 @@ import shutil
 import socket
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
@@ -45,11 +45,8 @@ class PlannedRow(NamedTuple):
     is_random: bool = False  # whether the second piece is random
 
 
-class Planner(Protocol):
-    """Plans the rows of every pass, deterministically."""
-
-    def plan(self, pass_index: int) -> Iterator[PlannedRow]:
-        """Plan the rows of a pass."""
+# Plans the rows of a pass, deterministically; it can be pickled.
+Planner = Callable[[int], Iterator[PlannedRow]]
 
 
 class Plan(NamedTuple):
@@ -111,7 +108,7 @@ class PlanFolder:
         # written as a draft and then renamed: no other process sees an incomplete plan
         draft = Path(tempfile.mkdtemp(dir=self._folder))
         rows = tqdm(
-            self._planner.plan(pass_index),
+            self._planner(pass_index),
             desc=f"plan pass {pass_index}",
             total=self._rows,
             unit=" rows",
@@ -190,7 +187,7 @@ def _is_alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:  # it belongs to another user
-        return True
+        pass
     return True
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 Numbers = NDArray[np.int64]
@@ -132,12 +133,7 @@ def count_sentences(dataset: datasets.Dataset) -> Numbers:
 
 def find_digests(dataset: datasets.Dataset, rows: Numbers) -> NDArray[np.uint64]:
     """Return the digests of some rows of a dataset, ascending, (K,)."""
-    digests, start = [np.empty(0, np.uint64)], 0
-    for chunk in dataset.data.column("digest").chunks:
-        first, last = np.searchsorted(rows, [start, start + len(chunk)])
-        digests.append(chunk.to_numpy()[rows[first:last] - start])
-        start += len(chunk)
-    return np.concatenate(digests)
+    return dataset.data.column("digest").take(pa.array(rows)).to_numpy()
 
 
 def find_equal(dataset: datasets.Dataset, digests: NDArray[np.uint64]) -> Numbers:

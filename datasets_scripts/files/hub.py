@@ -18,7 +18,7 @@ def read_hub(
     required_columns: Callable[[str], Sequence[str]],
     *,
     extra_tests: Mapping[str, str],
-    cache_dir: str | None,
+    cache_dir: str | Path | None,
 ) -> datasets.DatasetDict:
     """Fetch the splits of a task from the Hub, unchanged, and other test sets as further splits."""
     path, config = split_hub_id(hub_id)

@@ -141,7 +141,7 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
         OSError: If a file is missing or the Hub cannot be reached.
     """
     row_format = make_format(data)
-    sources = _find_sources(data, row_format, None if cache_dir is None else str(cache_dir))
+    sources = _find_sources(data, row_format, cache_dir)
     row_format = row_format.resolve(data.where, sources)
     splits: dict[str, datasets.Dataset] = {}
     facts: dict[str, Facts] = {}
@@ -164,7 +164,7 @@ def make_format(data: TaskData, **changes: Any) -> RowFormat:
 
 
 def _find_sources(
-    data: TaskData, row_format: RowFormat, cache_dir: str | None
+    data: TaskData, row_format: RowFormat, cache_dir: str | Path | None
 ) -> dict[str, RowSource]:
     """Return the source of each split."""
     if data.files:
