@@ -174,9 +174,7 @@ DATASETS: dict[str, DatasetRow] = {
         Columns(PAIR, "gold_label", "index"),
         labels=INFERENCES,
         files={
-            "train": ("MNLI/train.tsv",),
-            "validation": ("MNLI/dev_matched.tsv",),
-            "test": ("MNLI/test_matched.tsv",),
+            **_files("MNLI/{}.tsv", "train", "dev_matched", "test_matched"),
             "validation_mismatched": ("MNLI/dev_mismatched.tsv",),
             "test_mismatched": ("MNLI/test_mismatched.tsv",),
             # the diagnostic set, which models of MNLI predict

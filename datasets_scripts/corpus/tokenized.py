@@ -54,9 +54,6 @@ class TokenizedDocuments:
         self.split = split
         self.empty = empty
         self._parts = list(parts)
-        self._open()
-
-    def _open(self) -> None:
         self._ends = list(accumulate(len(selection) for _, selection in self._parts))
         # number of dropped rows before each document
         self._gaps = [
@@ -68,12 +65,8 @@ class TokenizedDocuments:
             for chunks in self._chunks
         ]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"split": self.split, "empty": self.empty, "_parts": self._parts}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._open()
+    def __reduce__(self) -> tuple[Any, ...]:  # another process opens the views again
+        return type(self), (self._parts, self.split, self.empty)
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0

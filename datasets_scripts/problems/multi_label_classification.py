@@ -28,16 +28,12 @@ class MultiLabelFormat(ClassificationFormat):
     label_columns: tuple[str, ...] = ()
 
     problem_type = "multi_label_classification"
-    has_classes = False
+    has_classes = False  # a row has no single class to be drawn by
     required_keys = ("text_columns",)
     options: ClassVar[Mapping[str, Converter]] = {
         "label_separator": to_text,
         "label_columns": to_columns,
     }
-
-    @property
-    def class_names(self) -> None:
-        return None  # a row has no single class to be drawn by
 
     @property
     def features(self) -> datasets.Features:

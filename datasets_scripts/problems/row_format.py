@@ -186,7 +186,7 @@ class RowFormat(ABC):
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """Names of the classes that rows can be drawn and counted by; None without."""
-        return None
+        return self.label_names if self.has_classes else None
 
     def expected_labels(self, count: int = 2) -> tuple[str, ...] | None:
         """Stand in for the labels of a task whose rows have not been read."""

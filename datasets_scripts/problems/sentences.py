@@ -45,10 +45,9 @@ class SentenceFormat(RowFormat):
         if problem != UNDECIDED:
             problem = record.problem or ", ".join(filter(None, (text_problem, problem)))
             problem = add_id(problem, row_id)
-        sentences = [text.strip() for text in texts]
         return {
             "id": row_id or str(number),
-            **dict(zip(self._sentence_names(), sentences, strict=True)),
+            **dict(zip(self._sentence_names(), map(str.strip, texts), strict=True)),
             "label": None if problem else label,
             "line": record.line,
             "problem": problem,

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import datasets
 from transformers import PreTrainedTokenizerBase
 
+from .encoding import tokenize_whole
 from .row_format import make_features
 
 # of a token without a label, and of a word with an unknown tag
@@ -113,8 +114,7 @@ def encode_tagged(
         length="int32",
         labels=["int16"],
     )
-    columns = {name: [row[name] for row in encoded] for name in features}
-    return datasets.Dataset.from_dict(columns, features)
+    return datasets.Dataset.from_list(encoded, features)
 
 
 def _tokenize(
@@ -122,16 +122,7 @@ def _tokenize(
 ) -> Iterator[list[Pieces]]:
     """Yield tokens by word of batches of sentences; a word has a token, and fits a window."""
     for batch in rows.select_columns(["words"]).iter(TOKENIZED_SENTENCES):
-        encoded = tokenizer(
-            batch["words"],
-            is_split_into_words=True,
-            add_special_tokens=False,
-            padding=False,
-            truncation=False,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )
+        encoded = tokenize_whole(tokenizer, batch["words"], is_split_into_words=True)
         sentences: list[Pieces] = []
         for number, words in enumerate(batch["words"]):
             pieces: Pieces = [[] for _ in words]

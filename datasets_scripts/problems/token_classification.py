@@ -79,7 +79,8 @@ class TagFormat(RowFormat):
         _, tag = self._columns("tokens", "tags")
         tags = values.get(tag)
         if names is not None and isinstance(tags, list):
-            values = {**values, tag: [_name_tag(each, names) for each in tags]}
+            known = dict(enumerate(names))
+            values = {**values, tag: [known.get(each, str(each)) for each in tags]}
         return self._check_lists(Record(number + 1, values), number)
 
     def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:
@@ -191,7 +192,3 @@ def _find_list_problem(word: str, words: Any, tag: str, tags: Any) -> str:
         return ""
     many = len(tags) if isinstance(tags, list) else repr(tags)
     return f"{len(words)} words in {word!r}, but {many} tags in {tag!r}; every word needs one"
-
-
-def _name_tag(tag: Any, names: tuple[str, ...]) -> str:
-    return names[tag] if isinstance(tag, int) and 0 <= tag < len(names) else str(tag)

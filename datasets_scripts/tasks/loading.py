@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +62,8 @@ class LoadedTask:
             num_labels: Number of classes, where only the rows can tell their names.
         """
         row_format = make_format(data)
-        labels = row_format.expected_labels(num_labels)
-        row_format = make_format(data, labels=labels)
-        numbers = list(range(len(labels or ())))
-        names = [f"sentence{number}" for number, _ in enumerate(row_format.text_columns, start=1)]
-        texts = {name: list(map(str, numbers)) for name in names}
-        rows = datasets.Dataset.from_dict({**texts, "label": numbers})
+        row_format = replace(row_format, labels=row_format.expected_labels(num_labels))
+        rows = datasets.Dataset.from_dict({"label": list(range(len(row_format.labels or ())))})
         return cls(data.name, row_format, {"train": rows}, [], {}, "")
 
     @property
@@ -154,13 +150,13 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
     return LoadedTask(data.name, row_format, splits, invalid, facts, _fingerprint(splits))
 
 
-def make_format(data: TaskData, **changes: Any) -> RowFormat:
+def make_format(data: TaskData) -> RowFormat:
     """Make the format of the rows of a task."""
     kind = ROW_FORMATS[str(data.problem_type)]
     keys = {field.name for field in fields(kind)} & {field.name for field in fields(data)}
-    given = {key: getattr(data, key) for key in keys}
-    given["text_columns"] = data.text_columns or ()
-    return kind(**{**given, **data.options, "undecided": data.built_in.undecided, **changes})
+    given = {key: getattr(data, key) for key in keys} | data.options
+    given |= {"text_columns": data.text_columns or (), "undecided": data.built_in.undecided}
+    return kind(**given)
 
 
 def _find_sources(
@@ -217,20 +213,13 @@ def _drop_invalid(
     table = rows.select_columns([label, "line", "problem"]).with_format("arrow")[:]
     problems: list[str] = table["problem"].to_pylist()
     unlabeled: list[bool] = table[label].is_null().to_pylist()
-    is_unlabeled = all(
-        missing for missing, problem in zip(unlabeled, problems, strict=True) if not problem
-    )
+    both = list(zip(unlabeled, problems, strict=True))
+    is_unlabeled = all(missing for missing, problem in both if not problem)
     if not is_unlabeled:
-        problems = [
-            problem or ("no label, though other rows have one" if missing else "")
-            for missing, problem in zip(unlabeled, problems, strict=True)
-        ]
-    lines = table["line"].to_pylist()
-    invalid = [
-        InvalidRow(source, line, problem)
-        for line, problem in zip(lines, problems, strict=True)
-        if problem
-    ]
+        unusable = "no label, though other rows have one"
+        problems = [problem or (unusable if missing else "") for missing, problem in both]
+    lines = zip(table["line"].to_pylist(), problems, strict=True)
+    invalid = [InvalidRow(source, line, problem) for line, problem in lines if problem]
     check_invalid_fraction(source, invalid, len(problems), max_invalid_fraction)
     if invalid:
         rows = rows.select([place for place, problem in enumerate(problems) if not problem])
