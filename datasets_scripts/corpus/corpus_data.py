@@ -81,7 +81,7 @@ class CorpusData:
         Args:
             name: Name of the corpus.
             mapping: Its keys, as parsed from YAML.
-            data_dir: Folder of the built-in datasets of corpora without a folder of their own.
+            data_dir: Default folder of the built-in datasets.
 
         Raises:
             ValueError: If a key or a value is unknown, missing, or contradicts another one.

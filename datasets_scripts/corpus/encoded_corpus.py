@@ -93,7 +93,7 @@ def encode_corpus(
             "corpus %s: skipped %d training documents that equal held-out ones", names, repeated
         )
     splits = {split: _join_parts(parts, split) for split in ("train", "validation")}
-    _check_splits(corpora, splits, repeated)
+    _check_splits(corpora, names, splits, repeated)
     return EncodedCorpus(
         splits,
         bad_rows=list(chain.from_iterable(part.bad_rows for part in parts)),
@@ -169,9 +169,8 @@ def _join_parts(parts: list[_Part], split: str) -> TokenizedDocuments:
 
 
 def _check_splits(
-    corpora: Sequence[CorpusData], splits: dict[str, TokenizedDocuments], repeated: int
+    corpora: Sequence[CorpusData], names: str, splits: dict[str, TokenizedDocuments], repeated: int
 ) -> None:
-    names = ", ".join(repr(data.name) for data in corpora)
     total = len(splits["train"])
     if not total:
         equal = f", since {repeated} equal held-out ones" if repeated else ""

@@ -211,7 +211,7 @@ def _check_formats(data: CorpusData, files: Sequence[str]) -> None:
 
 def _find_files(data: CorpusData, patterns: Sequence[str]) -> list[str]:
     """List the files that match some patterns, without duplicates."""
-    files: list[str] = []
+    paths: dict[Path, str] = {}
     for pattern in patterns:
         if Path(pattern).is_dir():
             raise ValueError(
@@ -228,10 +228,8 @@ def _find_files(data: CorpusData, patterns: Sequence[str]) -> list[str]:
                 f"{data.where}: no file matches {pattern!r}; check the pattern and data_dir "
                 f"(formats: {', '.join(filter(None, TEXT_SUFFIXES))})"
             )
-        files += matching
-    paths: dict[Path, str] = {}
-    for file in files:
-        paths.setdefault(Path(file).resolve(), str(Path(file).absolute()))
+        for file in matching:
+            paths.setdefault(Path(file).resolve(), str(Path(file).absolute()))
     return list(paths.values())
 
 

@@ -20,6 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from datasets_scripts.files.cache import hash_sources, progress_bars
 from datasets_scripts.files.hub import readable_hub
+from datasets_scripts.problems.row_format import make_features
 
 from .corpus_data import CorpusData
 from .documents import Document, split_sentences
@@ -54,14 +55,10 @@ class TokenizedText(datasets.ArrowBasedBuilder):  # type: ignore[misc]
     def _info(self) -> datasets.DatasetInfo:
         size = Tokenizer.from_str(self.config.tokenizer).get_vocab_size()
         kind = "uint16" if size <= MAX_SMALL_VOCABULARY else "int32"
-        features = {
-            "sentences": datasets.List(datasets.List(datasets.Value(kind))),
-            "digest": datasets.Value("uint64"),
-            "file": datasets.Value("string"),
-            "position": datasets.Value("int64"),
-            "problem": datasets.Value("string"),
-        }
-        return datasets.DatasetInfo(features=datasets.Features(features))
+        features = make_features(
+            sentences=[[kind]], digest="uint64", file="string", position="int64", problem="string"
+        )
+        return datasets.DatasetInfo(features=features)
 
     def _split_generators(
         self, dl_manager: datasets.DownloadManager

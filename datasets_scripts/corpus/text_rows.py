@@ -127,7 +127,6 @@ def make_text_rows(
     """
     _check_settings(name, packing, max_length, short_seq_prob)
     has_pairs = packing == "segment_pairs"
-    special = 3 if has_pairs else 2
     if has_pairs and len(documents) < 2:
         held_out = "give validation_file or a larger validation_share, "
         raise ValueError(
@@ -141,7 +140,7 @@ def make_text_rows(
         raise ValueError(
             f"{name}: the tokenizer has no [CLS] or no [SEP]; use that of a BERT model"
         )
-    room = max_length - special
+    room = max_length - (3 if has_pairs else 2)  # special tokens
     common: dict[str, Any] = {"documents": documents, "max_tokens": room, "seed": seed}
     planner: Planner = partial(plan_sentences, is_across=packing == "full_sentences", **common)
     if has_pairs:

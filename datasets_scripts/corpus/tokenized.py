@@ -130,14 +130,13 @@ def find_digests(dataset: datasets.Dataset, rows: Numbers) -> NDArray[np.uint64]
 
 
 def find_equal(dataset: datasets.Dataset, digests: NDArray[np.uint64]) -> Numbers:
-    """Return the rows whose digests are in an ascending list, (D,): their numbers, ascending."""
-    equal, start = [np.empty(0, np.int64)], 0
+    """Return the numbers of the rows whose digests are in an ascending list, (D,), ascending."""
+    equal = [np.empty(0, np.bool_)]
     for chunk in dataset.data.column("digest").chunks if len(digests) else []:
         own = chunk.to_numpy()
         places = np.searchsorted(digests, own).clip(max=len(digests) - 1)
-        equal.append(start + np.flatnonzero(digests[places] == own))
-        start += len(chunk)
-    return np.concatenate(equal)
+        equal.append(digests[places] == own)
+    return np.flatnonzero(np.concatenate(equal))
 
 
 def fingerprint(dataset: datasets.Dataset) -> str:

@@ -1,4 +1,4 @@
-"""What every problem type defines about its rows."""
+"""The interface of the formats of rows, one for each problem type."""
 
 import math
 from abc import ABC, abstractmethod
@@ -144,7 +144,7 @@ class RowFormat(ABC):
         return Record(number + 1, values)
 
     def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:
-        """Complete what only the rows can tell, such as the names of the classes.
+        """Complete the format from the rows, for example with the names of the classes.
 
         Args:
             where: Owner of the rows, for messages.
@@ -156,12 +156,7 @@ class RowFormat(ABC):
         return self
 
     def check_split(self, rows: datasets.Dataset, where: str, split: str) -> datasets.Dataset:
-        """Check all rows of a split together; returns them with more problems marked.
-
-        Args:
-            rows: All rows, including invalid ones.
-            where: Their source, for messages.
-            split: Name of the split.
+        """Check all rows of a split, valid or not; returns them with more problems marked.
 
         Raises:
             ValueError: If the split cannot be used at all.
@@ -169,13 +164,7 @@ class RowFormat(ABC):
         return rows
 
     def count(self, where: str, valid: datasets.Dataset, drawn: datasets.Dataset) -> dict[str, int]:
-        """Count facts about a split that only this problem type has.
-
-        Args:
-            where: Owner and split, for messages.
-            valid: The valid rows.
-            drawn: Those that were drawn from them.
-        """
+        """Count facts about the valid rows of a split, and those drawn, for this problem type."""
         return {}
 
     @property

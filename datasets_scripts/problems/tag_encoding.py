@@ -80,7 +80,7 @@ def encode_tagged(
         token_type_ids, length and labels, -1 for a word with an unknown tag.
     """
     room = max_length - 2
-    pieces = list(chain.from_iterable(_tokenize(rows, tokenizer, room)))
+    pieces = list(_tokenize(rows, tokenizer, room))
     tags = rows["tags"][:] if "tags" in rows.column_names else None
     documents = rows["document"][:]
     names, words = rows["id"][:], rows["words"][:]
@@ -119,18 +119,16 @@ def encode_tagged(
 
 def _tokenize(
     rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, room: int
-) -> Iterator[list[Pieces]]:
-    """Yield tokens by word of batches of sentences; a word has a token, and fits a window."""
+) -> Iterator[Pieces]:
+    """Yield the tokens of each word of a sentence; a word has a token, and fits a window."""
     for batch in rows.select_columns(["words"]).iter(TOKENIZED_SENTENCES):
         encoded = tokenize_whole(tokenizer, batch["words"], is_split_into_words=True)
-        sentences: list[Pieces] = []
         for number, words in enumerate(batch["words"]):
             pieces: Pieces = [[] for _ in words]
             places = encoded.word_ids(number)
             for token, word in zip(encoded["input_ids"][number], places, strict=True):
                 pieces[word].append(token)
-            sentences.append([word[:room] or [tokenizer.unk_token_id] for word in pieces])
-        yield sentences
+            yield [word[:room] or [tokenizer.unk_token_id] for word in pieces]
 
 
 def _label(pieces: Pieces, tags: Sequence[int], window: Window) -> tuple[list[int], list[int]]:

@@ -40,16 +40,15 @@ def _tell(rng: random.Random, steps: list[str], facts: dict[str, str]) -> list[s
     told = sorted(rng.sample(range(len(steps)), rng.randint(4, len(steps))))
     # at least ten sentences: two opening, two closing, and six steps and remarks
     remarked = set(rng.sample(told, rng.randint(6 - len(told), len(told))))
-    hour = rng.randrange(len(words.HOURS) - len(told) + 1)
+    start = rng.randrange(len(words.HOURS) - len(told) + 1)
     sentences = [_fill(rng, ways, facts) for ways in words.OPENINGS]
-    for number in told:
+    for hour, number in enumerate(told, start):
         verb, thing = steps[number].split()
         sentences.append(
             _fill(rng, words.EVENTS, facts, verb=verb, thing=thing, hour=words.HOURS[hour])
         )
         if number in remarked:
             sentences.append(_fill(rng, words.REMARKS, facts, thing=thing))
-        hour += 1
     return sentences + [_fill(rng, ways, facts) for ways in words.CLOSINGS]
 
 

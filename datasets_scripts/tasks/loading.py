@@ -73,7 +73,7 @@ class LoadedTask:
 
     @property
     def labels(self) -> tuple[str, ...] | None:
-        """Names of the classes of a classification task, or of the tags, else None."""
+        """Names of the classes, labels or tags; None without."""
         return self.row_format.label_names
 
     @property

@@ -57,9 +57,7 @@ class TaskData:
         data_dir: Folder of the local files.
         hub_id: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder with the
             layout of a dataset on the Hub.
-        problem_type: ``classification``, ``paraphrase``, ``similarity``, ``contrastive`` (without
-            labels), ``token_classification`` (a tag for each word) or ``question_answering``
-            (answers are parts of a passage).
+        problem_type: A key of ``ROW_FORMATS``.
         train_file: Path of the training rows: CSV, TSV, JSON lines or Parquet, by suffix; all but
             Parquet may be compressed, as ``rows.csv.gz`` (gz, bz2, xz or zst). Sentences with tags
             are JSON lines or Parquet with lists, else in CoNLL columns, whatever the suffix.
@@ -88,7 +86,7 @@ class TaskData:
         max_eval_samples_per_class: The same for validation rows.
         metrics: The metrics of the task, the first one used in means over tasks, and all of them in
             the GLUE score; default those of the dataset or of the problem type.
-        sample_seed: Seed of these draws. It is not the seed of the run, so that runs with other
+        sample_seed: Seed of these draws. It is not the seed of the run, so that runs with different
             seeds learn from the same rows.
         scheme: Tagging scheme: ``iob1``, ``iob2``, ``iob`` for both, or ``plain`` for tags of
             single words; None detects it.
@@ -140,7 +138,7 @@ class TaskData:
         Args:
             name: Name of the task.
             mapping: The data keys of the task, as parsed from YAML.
-            data_dir: Folder of the built-in datasets of tasks without a folder of their own.
+            data_dir: Default folder of the built-in datasets.
 
         Raises:
             ValueError: If a key or a value is unknown, missing, or contradicts another one.
@@ -175,7 +173,7 @@ class TaskData:
 
     @property
     def built_in(self) -> DatasetRow:
-        """The built-in dataset; without one, a row that says nothing."""
+        """The built-in dataset; without one, an empty row."""
         return DATASETS.get(self.dataset or "", DatasetRow(problem_type=""))
 
     @property
@@ -185,7 +183,7 @@ class TaskData:
 
 
 def _check_one_source(data: TaskData) -> None:
-    """Reject a task that names no source of rows, or several."""
+    """Reject a task with no source of rows, or several."""
     files = [key for key in FILE_KEYS if getattr(data, key) is not None]
     given = [key for key in ("dataset", "hub_id") if getattr(data, key) is not None]
     if len(given) + bool(files) != 1:
