@@ -41,7 +41,7 @@ class DatasetRow:
     columns: Columns | None = None  # of the official files
     hub_id: str | None = None  # ``owner/name`` or ``owner/name:config`` of the copy
     hub_columns: Columns | None = None  # of the copy
-    hub_tests: Mapping[str, str] = field(default_factory=dict)  # other test sets, by split
+    hub_tests: Mapping[str, str] = field(default_factory=dict)  # further test sets, by split
     metrics: tuple[str, ...] | None = None  # the official ones, the primary one first
     submission: Submission | None = None  # to the GLUE server
     undecided: tuple[str, ...] = ()  # labels of skipped rows, without agreement of the annotators
@@ -196,7 +196,7 @@ DATASETS: dict[str, DatasetRow] = {
     "wnli": _glue(
         "WNLI", "classification", Columns(PAIR, "label", "index"), labels=ENTAILMENTS[::-1]
     ),
-    # The order of the labels is that of the copies on the Hub; other programs use other orders.
+    # The labels are in the order of the copies on the Hub; other programs use different orders.
     "snli": _nli("snli_1.0", "stanfordnlp/snli", train="train", validation="dev", test="test"),
     "multi_nli": _nli(
         "multinli_1.0",

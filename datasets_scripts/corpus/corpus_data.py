@@ -50,7 +50,7 @@ class CorpusData:
             documents), ``file`` or ``line``.
         sentences: ``split`` splits running prose into sentences, ``line`` treats a line as one.
         language: Code of the language whose rules split sentences: ``en``, ``pt-br``. A language
-            without rules uses those of a related one or of English, with a warning.
+            without rules falls back to a related one or to English, with a warning.
         streaming: Whether a text of the Hub is read without storing it; files always are. Its
             tokens are stored, so it is fetched once, and twice more to train a vocabulary on it.
         max_documents: Maximum documents of a split.

@@ -75,7 +75,7 @@ def encode_corpus(
         corpora: The corpora, from ``CorpusData.from_recipe``, in order.
         tokenizer: Tokenizer of the model.
         num_proc: Processes; None uses one for small texts, else all cores.
-        cache_dir: Folder for the tokens; None uses that of `datasets`.
+        cache_dir: Folder for the tokens; None uses the cache of `datasets`.
 
     Raises:
         ValueError: If a file or a dataset cannot be read, lacks the column, or has too many invalid

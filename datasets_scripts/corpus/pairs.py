@@ -1,6 +1,6 @@
 """Plan pairs of segments for next-sentence prediction, one document at a time.
 
-The algorithm and the order of its random draws are those of google-research/bert,
+The algorithm and the order of its random draws follow google-research/bert,
 ``create_pretraining_data.py``; Devlin et al. 2019, section 3.1 and appendix A.2.
 """
 
@@ -29,7 +29,7 @@ class Pair(NamedTuple):
     document: int  # document of A
     first: int  # first sentence of A
     middle: int  # end of A, and first sentence of an actual B
-    last: int  # end of the chunk of A: that of an actual B; after a random B, `middle` is next
+    last: int  # end of the chunk of A, and of an actual B; after a random B, `middle` is next
     other: int  # document of B
     other_first: int  # first sentence of B
     other_last: int  # end of B

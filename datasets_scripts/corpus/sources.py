@@ -147,7 +147,7 @@ def corpus_texts(
 
     Args:
         corpora: The corpora.
-        cache_dir: Folder for rows of the Hub and of tasks; None uses that of `datasets`.
+        cache_dir: Folder for rows of the Hub and of tasks; None uses the cache of `datasets`.
 
     Returns:
         The texts; every iteration reads them again, one document at a time. A stream of the Hub,
@@ -273,7 +273,7 @@ def _find_hub_sources(data: CorpusData, cache_dir: str | Path | None) -> dict[st
 
 def _select_text(where: str, split: str, rows: Any, column: str) -> Any:
     """Keep the column of the text, and reject a split without it."""
-    # a stream may not know its columns, but its first row has them
+    # the columns of a stream may be unknown, but its first row has them
     columns = rows.column_names or [name for row in rows.take(1) for name in row]
     if column not in columns:
         raise ValueError(

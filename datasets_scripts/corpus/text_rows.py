@@ -113,8 +113,8 @@ def make_text_rows(
         documents: The documents, from `encode_corpus`.
         tokenizer: The tokenizer of their tokens.
         packing: ``segment_pairs`` (two segments, the second of which follows the first or is
-            random), ``full_sentences`` (as many sentences as fit, across documents) or
-            ``doc_sentences`` (as many as fit, of one document).
+            random), ``full_sentences`` (a row is filled with sentences, across documents) or
+            ``doc_sentences`` (the same within one document).
         max_length: Maximum tokens of a row, including special tokens.
         seed: Seed of all draws.
         short_seq_prob: Share of the documents of a pass whose pairs have a random length.

@@ -88,7 +88,7 @@ class RowFormat(ABC):
     @property
     @abstractmethod
     def features(self) -> datasets.Features:
-        """Columns of the rows; ``line`` and ``problem`` tell where and why a row is invalid."""
+        """Columns of the rows; ``line`` and ``problem`` are where and why a row is invalid."""
 
     @abstractmethod
     def to_row(self, record: Record, number: int, split: str) -> Row:

@@ -28,7 +28,7 @@ class TagFormat(RowFormat):
     scheme: str | None = None  # None detects it
     document_column: str | None = None  # column of the number of the document, not for CoNLL's
     document_context: bool = False  # whether to encode a sentence with its neighbors
-    tag_names: tuple[str, ...] | None = None  # set by `resolve`; those of spans are in IOB2
+    tag_names: tuple[str, ...] | None = None  # set by `resolve`; spans are in IOB2
     num_columns: int = 0  # of the training file, set by `resolve`; 0 if unknown
 
     problem_type = "token_classification"

@@ -61,7 +61,7 @@ def encode_questions(
     Args:
         rows: Questions with id, sentence1, sentence2 (the passage) and, if labeled, label, answers
             and answer_starts.
-        tokenizer: A fast tokenizer, that of the model.
+        tokenizer: The fast tokenizer of the model.
         sizes: Sizes of questions and windows.
 
     Returns:

@@ -63,7 +63,7 @@ CLOSINGS = (
         "Then {chief} the {worker} and {helper} left the {place} and went home through {town}.",
     ),
 )
-# A step of the work, and what is said of it next.
+# A step of the work, and a remark about it.
 EVENTS = (
     "At {hour} {chief} the {worker} {manner} {verb} the {thing} at the {place}.",
     "At {hour} the {worker} {verb} the {thing} with {helper} at the {place}.",

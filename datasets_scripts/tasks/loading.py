@@ -59,7 +59,7 @@ class LoadedTask:
 
         Args:
             data: The data of the task.
-            num_labels: Number of classes, where only the rows can tell their names.
+            num_labels: Number of classes, where their names follow from the rows.
         """
         row_format = make_format(data)
         row_format = replace(row_format, labels=row_format.expected_labels(num_labels))
@@ -95,7 +95,7 @@ class LoadedTask:
         """Tokenize all splits.
 
         Args:
-            tokenizer: A fast tokenizer, that of the model.
+            tokenizer: The fast tokenizer of the model.
             **options: ``max_length``, and ``pair_encoding`` and ``truncation`` of sentences, or
                 ``max_question_length`` and ``doc_stride`` of questions.
 
@@ -117,7 +117,8 @@ class LoadedTask:
     def references(self, split: str) -> tuple[list[str], NDArray[Any]] | None:
         """Return ids and labels of a split, (N,), to score predictions; None without labels.
 
-        Labels of a question are the list of its answers, those of a sentence the list of its tags.
+        The label of a question is the list of its answers, the label of a sentence the list of its
+        tags.
         """
         rows = self.splits[split]
         labels = self.row_format.references(rows)
@@ -129,7 +130,7 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
 
     Args:
         data: Description of the rows, from ``TaskData.from_recipe``.
-        cache_dir: Folder for the built rows; None uses that of `datasets`.
+        cache_dir: Folder for the built rows; None uses the cache of `datasets`.
 
     Raises:
         ValueError: If a file or a dataset cannot be read, lacks a column, or has too many invalid
