@@ -8,16 +8,17 @@ from .files.readers import PLAIN_FORMAT, FileFormat
 
 SENTIMENTS = ("negative", "somewhat negative", "neutral", "somewhat positive", "positive")
 INFERENCES = ("entailment", "neutral", "contradiction")
+ENTAILMENTS = ("entailment", "not_entailment")
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of a source."""
+    """Columns of a source, under the keys of a recipe."""
 
-    text: tuple[str, ...]
-    label: str
-    id: str | None = None  # column of the row id; None numbers the rows
-    document: str | None = None  # column of the number of the document
+    text_columns: tuple[str, ...]
+    label_column: str
+    id_column: str | None = None  # None numbers the rows
+    document_column: str | None = None
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class DatasetRow:
     columns: Columns | None = None  # of the official files
     hub_id: str | None = None  # ``owner/name`` or ``owner/name:config`` of the copy
     hub_columns: Columns | None = None  # of the copy
-    hub_tests: Mapping[str, str] = field(default_factory=dict)  # other test sets, by split
+    hub_tests: Mapping[str, str] = field(default_factory=dict)  # further test sets, by split
     metrics: tuple[str, ...] | None = None  # the official ones, the primary one first
     submission: Submission | None = None  # to the GLUE server
     undecided: tuple[str, ...] = ()  # labels of skipped rows, without agreement of the annotators
@@ -72,19 +73,20 @@ def _glue(folder: str, problem_type: str, columns: Columns, **facts: Any) -> Dat
         "files": _files(f"{folder}/{{}}.tsv", "train", "dev", "test"),
         "file_format": GLUE_FORMAT,
         "hub_id": f"nyu-mll/glue:{folder.replace('-', '').lower()}",
-        "hub_columns": Columns(columns.text, "label", "idx"),
+        "hub_columns": Columns(columns.text_columns, "label", "idx"),
         "metrics": ("accuracy",),
         "submission": Submission({"test": folder}, labels=folder in ("QNLI", "RTE")),
     }
     return DatasetRow(problem_type, columns=columns, **{**defaults, **facts})
 
 
-def _nli(files: Mapping[str, str], hub_id: str) -> DatasetRow:
+def _nli(name: str, hub_id: str, **words: str) -> DatasetRow:
     """Describe JSON lines with two sentences, in the folder of their archive or without it."""
+    paths = {split: f"{name}_{word}.jsonl" for split, word in words.items()}
     return DatasetRow(
         "classification",
         labels=INFERENCES,
-        files={split: (path.partition("/")[2], path) for split, path in files.items()},
+        files={split: (path, f"{name}/{path}") for split, path in paths.items()},
         columns=Columns(("sentence1", "sentence2"), "gold_label"),
         hub_id=hub_id,
         hub_columns=Columns(("premise", "hypothesis"), "label"),
@@ -172,9 +174,7 @@ DATASETS: dict[str, DatasetRow] = {
         Columns(PAIR, "gold_label", "index"),
         labels=INFERENCES,
         files={
-            "train": ("MNLI/train.tsv",),
-            "validation": ("MNLI/dev_matched.tsv",),
-            "test": ("MNLI/test_matched.tsv",),
+            **_files("MNLI/{}.tsv", "train", "dev_matched", "test_matched"),
             "validation_mismatched": ("MNLI/dev_mismatched.tsv",),
             "test_mismatched": ("MNLI/test_mismatched.tsv",),
             # the diagnostic set, which models of MNLI predict
@@ -190,36 +190,20 @@ DATASETS: dict[str, DatasetRow] = {
         "QNLI",
         "classification",
         Columns(("question", "sentence"), "label", "index"),
-        labels=("entailment", "not_entailment"),
+        labels=ENTAILMENTS,
     ),
-    "rte": _glue(
-        "RTE",
-        "classification",
-        Columns(PAIR, "label", "index"),
-        labels=("entailment", "not_entailment"),
-    ),
+    "rte": _glue("RTE", "classification", Columns(PAIR, "label", "index"), labels=ENTAILMENTS),
     "wnli": _glue(
-        "WNLI",
-        "classification",
-        Columns(PAIR, "label", "index"),
-        labels=("not_entailment", "entailment"),
+        "WNLI", "classification", Columns(PAIR, "label", "index"), labels=ENTAILMENTS[::-1]
     ),
-    # The order of the labels is that of the copies on the Hub; other programs use other orders.
-    "snli": _nli(
-        {
-            "train": "snli_1.0/snli_1.0_train.jsonl",
-            "validation": "snli_1.0/snli_1.0_dev.jsonl",
-            "test": "snli_1.0/snli_1.0_test.jsonl",
-        },
-        "stanfordnlp/snli",
-    ),
+    # The labels are in the order of the copies on the Hub; other programs use different orders.
+    "snli": _nli("snli_1.0", "stanfordnlp/snli", train="train", validation="dev", test="test"),
     "multi_nli": _nli(
-        {
-            "train": "multinli_1.0/multinli_1.0_train.jsonl",
-            "validation": "multinli_1.0/multinli_1.0_dev_matched.jsonl",
-            "validation_mismatched": "multinli_1.0/multinli_1.0_dev_mismatched.jsonl",
-        },
+        "multinli_1.0",
         "nyu-mll/multi_nli",
+        train="train",
+        validation="dev_matched",
+        validation_mismatched="dev_mismatched",
     ),
     # Tjong Kim Sang and De Meulder 2003, in IOB1 but for one B-MISC after an O in eng.train; the
     # copy on the Hub is in IOB2
@@ -228,7 +212,7 @@ DATASETS: dict[str, DatasetRow] = {
         files=_files("eng.{}", "train", "testa", "testb"),
         columns=Columns(("0",), "3"),
         hub_id="tomaarsen/conll2003",
-        hub_columns=Columns(("tokens",), "ner_tags", document="document_id"),
+        hub_columns=Columns(("tokens",), "ner_tags", document_column="document_id"),
         scheme="iob",
     ),
     "squad": _squad("v1.1", "rajpurkar/squad"),

@@ -15,20 +15,14 @@ BUILT_IN = (SAMPLE_TEXT, *DATASETS)
 DOCUMENTS = ("blank_line", "file", "line")
 SENTENCES = ("split", "line")
 LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(-[a-z0-9]+)*")
+FILE_KEYS = ("train_file", "validation_file")
 # Keys of every source, of every source of running text, and of each source.
 SHARED_KEYS = ("max_documents", "max_invalid_fraction")
 TEXT_KEYS = ("text_column", "sentences", "language", "validation_share")
 SOURCE_KEYS = {
     "dataset": ("dataset", "data_dir", *SHARED_KEYS),
     "hub_id": ("dataset", "hub_id", "streaming", *TEXT_KEYS, *SHARED_KEYS),
-    "train_file": (
-        "train_file",
-        "validation_file",
-        "data_dir",
-        "documents",
-        *TEXT_KEYS,
-        *SHARED_KEYS,
-    ),
+    "train_file": (*FILE_KEYS, "data_dir", "documents", *TEXT_KEYS, *SHARED_KEYS),
 }
 
 
@@ -56,7 +50,7 @@ class CorpusData:
             documents), ``file`` or ``line``.
         sentences: ``split`` splits running prose into sentences, ``line`` treats a line as one.
         language: Code of the language whose rules split sentences: ``en``, ``pt-br``. A language
-            without rules uses those of a related one or of English, with a warning.
+            without rules falls back to a related one or to English, with a warning.
         streaming: Whether a text of the Hub is read without storing it; files always are. Its
             tokens are stored, so it is fetched once, and twice more to train a vocabulary on it.
         max_documents: Maximum documents of a split.
@@ -87,7 +81,7 @@ class CorpusData:
         Args:
             name: Name of the corpus.
             mapping: Its keys, as parsed from YAML.
-            data_dir: Folder of the built-in datasets of corpora without a folder of their own.
+            data_dir: Default folder of the built-in datasets.
 
         Raises:
             ValueError: If a key or a value is unknown, missing, or contradicts another one.
@@ -192,17 +186,17 @@ def _join_data_dir(data: CorpusData) -> CorpusData:
     folder = Path(data.data_dir)
     joined = {
         key: tuple(str(folder / pattern) for pattern in patterns)
-        for key in ("train_file", "validation_file")
+        for key in FILE_KEYS
         if (patterns := getattr(data, key)) is not None
     }
     return replace(data, **joined)  # type: ignore[arg-type]
 
 
 def _to_patterns(where: str, value: Any) -> tuple[str, ...]:
-    values = value if isinstance(value, list | tuple) else (value,)
-    if not values or not all(isinstance(item, str | Path) and str(item) for item in values):
+    patterns = value if isinstance(value, list | tuple) else (value,)
+    if not patterns or not all(isinstance(item, str | Path) and str(item) for item in patterns):
         raise ValueError(f"{where}: expected a path, a pattern or a list of them")
-    return tuple(map(str, values))
+    return tuple(map(str, patterns))
 
 
 def _to_share(where: str, value: Any) -> float:
@@ -223,8 +217,7 @@ def _to_language(where: str, value: Any) -> str:
 
 
 CONVERTERS: dict[str, values.Converter] = {
-    "train_file": _to_patterns,
-    "validation_file": _to_patterns,
+    **dict.fromkeys(FILE_KEYS, _to_patterns),
     "validation_share": _to_share,
     "documents": values.to_choice(*DOCUMENTS),
     "sentences": values.to_choice(*SENTENCES),

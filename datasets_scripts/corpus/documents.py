@@ -60,14 +60,11 @@ class FileShard:
     def read(self) -> Iterator[Document]:
         suffix = find_suffix(self.name)
         if suffix == ".parquet":
-            yield from self._read_row_groups()
-            return
+            return self._read_row_groups()
         if suffix in TABLE_SUFFIXES:
-            for record in read_records(self.name, (self.text_column,)):
-                yield self._to_document(record.line, record)
-            return
-        for position, raw in self._find_documents():
-            yield self._parse(position, raw)
+            records = read_records(self.name, (self.text_column,))
+            return (self._to_document(record.line, record) for record in records)
+        return (self._parse(position, raw) for position, raw in self._find_documents())
 
     def _find_documents(self) -> Iterator[tuple[int, bytes]]:
         if find_suffix(self.name) not in PLAIN_SUFFIXES or self.documents == "line":
@@ -223,9 +220,8 @@ def _cut_lines(path: str, shard_bytes: int, *, by_line: bool) -> list[int]:
         while cuts[-1] + shard_bytes < end:
             file.seek(cuts[-1] + shard_bytes)
             file.readline()  # the rest of a line
-            while not by_line and not _is_blank(
-                file.readline()
-            ):  # the end of the file counts as blank
+            # the end of the file counts as blank
+            while not by_line and not _is_blank(file.readline()):
                 pass
             cuts.append(file.tell())
     return cuts if cuts[-1] == end else [*cuts, end]

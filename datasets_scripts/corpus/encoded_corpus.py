@@ -75,18 +75,17 @@ def encode_corpus(
         corpora: The corpora, from ``CorpusData.from_recipe``, in order.
         tokenizer: Tokenizer of the model.
         num_proc: Processes; None uses one for small texts, else all cores.
-        cache_dir: Folder for the tokens; None uses that of `datasets`.
+        cache_dir: Folder for the tokens; None uses the cache of `datasets`.
 
     Raises:
         ValueError: If a file or a dataset cannot be read, lacks the column, or has too many invalid
             documents, a split is empty, or a file is used for training and held out.
         OSError: If a file or a dataset does not exist.
     """
-    cache = None if cache_dir is None else str(cache_dir)
     settings = describe_tokenizer(tokenizer)
     parts: list[_Part] = []
-    for data, sources in zip(corpora, find_all_sources(corpora, cache), strict=True):
-        parts += _tokenize_sources(data, sources, settings, num_proc, cache)
+    for data, sources in zip(corpora, find_all_sources(corpora, cache_dir), strict=True):
+        parts += _tokenize_sources(data, sources, settings, num_proc, cache_dir)
     names = ", ".join(repr(data.name) for data in corpora)
     repeated = _drop_repeated(parts)
     if repeated:
@@ -94,7 +93,7 @@ def encode_corpus(
             "corpus %s: skipped %d training documents that equal held-out ones", names, repeated
         )
     splits = {split: _join_parts(parts, split) for split in ("train", "validation")}
-    _check_splits(corpora, splits, repeated)
+    _check_splits(corpora, names, splits, repeated)
     return EncodedCorpus(
         splits,
         bad_rows=list(chain.from_iterable(part.bad_rows for part in parts)),
@@ -120,14 +119,14 @@ def _tokenize_sources(
     sources: dict[str, Source],
     settings: str,
     num_proc: int | None,
-    cache: str | None,
+    cache_dir: str | Path | None,
 ) -> list[_Part]:
     if data.sentences == "split":
         warn_of_language(data.where, data.language)
     share = 0.0 if "validation" in sources else data.validation_share
     parts = []
     for split, source in sources.items():
-        dataset = build_tokens(data, source, settings, num_proc, cache)
+        dataset = build_tokens(data, source, settings, num_proc, cache_dir)
         parts.append(_split_source(dataset, split, share, _find_invalid(data, source, dataset)))
     return parts
 
@@ -170,9 +169,8 @@ def _join_parts(parts: list[_Part], split: str) -> TokenizedDocuments:
 
 
 def _check_splits(
-    corpora: Sequence[CorpusData], splits: dict[str, TokenizedDocuments], repeated: int
+    corpora: Sequence[CorpusData], names: str, splits: dict[str, TokenizedDocuments], repeated: int
 ) -> None:
-    names = ", ".join(repr(data.name) for data in corpora)
     total = len(splits["train"])
     if not total:
         equal = f", since {repeated} equal held-out ones" if repeated else ""

@@ -1,7 +1,6 @@
 """Pack sentences into rows (RoBERTa, Liu et al. 2019, section 4.2: FULL- and DOC-SENTENCES)."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,26 +37,17 @@ def pack_sentences(
         yield row
 
 
-@dataclass(frozen=True)
-class SentencePlanner:
-    """Plans rows of whole sentences."""
-
-    documents: TokenizedDocuments
-    max_tokens: int  # of a row, including the [SEP] between two documents
-    is_across: bool  # rows span documents, which every pass shuffles
-    seed: int
-
-    def plan(self, pass_index: int) -> Iterator[PlannedRow]:
-        order: Iterable[int] = range(len(self.documents))
-        if self.is_across:
-            order = map(int, draw_order(f"{self.seed} {pass_index} order", len(self.documents)))
-        rows = pack_sentences(
-            self.documents.sentence_lengths,
-            order,
-            max_tokens=self.max_tokens,
-            is_across=self.is_across,
-        )
-        return map(PlannedRow, rows)
+def plan_sentences(
+    pass_index: int, *, documents: TokenizedDocuments, max_tokens: int, is_across: bool, seed: int
+) -> Iterator[PlannedRow]:
+    """Plan rows of whole sentences in one pass; rows across documents follow a random order."""
+    order: Iterable[int] = range(len(documents))
+    if is_across:
+        order = map(int, draw_order(f"{seed} {pass_index} order", len(documents)))
+    lengths = documents.sentence_lengths
+    return map(
+        PlannedRow, pack_sentences(lengths, order, max_tokens=max_tokens, is_across=is_across)
+    )
 
 
 def _cut(sizes: Iterable[int], longest: int) -> Iterator[int]:

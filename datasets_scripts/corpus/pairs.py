@@ -1,20 +1,22 @@
 """Plan pairs of segments for next-sentence prediction, one document at a time.
 
-The algorithm and the order of its random draws are those of google-research/bert,
+The algorithm and the order of its random draws follow google-research/bert,
 ``create_pretraining_data.py``; Devlin et al. 2019, section 3.1 and appendix A.2.
 """
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .plans import Piece, PlannedRow, draw_order
 from .tokenized import TokenizedDocuments
 
 RANDOM_TRIES = 10
+CACHED_DOCUMENTS = 64  # a document and its random ones are read repeatedly
 BALANCE_ROWS = 20  # surplus of random pairs at which no further one is drawn
 
 # Returns the number of tokens of each sentence of a document: a list, or an array.
@@ -27,7 +29,7 @@ class Pair(NamedTuple):
     document: int  # document of A
     first: int  # first sentence of A
     middle: int  # end of A, and first sentence of an actual B
-    last: int  # end of the chunk of A: that of an actual B; after a random B, `middle` is next
+    last: int  # end of the chunk of A, and of an actual B; after a random B, `middle` is next
     other: int  # document of B
     other_first: int  # first sentence of B
     other_last: int  # end of B
@@ -93,61 +95,48 @@ def plan_pairs(
         first = middle if is_random else last
 
 
-@dataclass(frozen=True)
-class PairPlanner:
-    """Plans the pairs of all documents."""
+def plan_all_pairs(
+    pass_index: int,
+    *,
+    documents: TokenizedDocuments,
+    max_tokens: int,
+    short_seq_prob: float,
+    is_balanced: bool,
+    seed: int,
+) -> Iterator[PlannedRow]:
+    """Plan the pairs of all documents in one pass."""
+    order: Iterable[int] = range(len(documents))
+    balanced = None
+    if is_balanced:
+        # in the order of the text, a surplus in its last documents could not be compensated
+        balanced = Balance()
+        order = map(int, draw_order(f"{seed} {pass_index} order", len(documents)))
+    offsets = lru_cache(CACHED_DOCUMENTS)(documents.offsets)
 
-    documents: TokenizedDocuments
-    max_tokens: int  # of A and B together
-    short_seq_prob: float  # probability of a smaller target in a pass over a document
-    is_balanced: bool  # whether half of the pairs are random
-    seed: int
+    def lengths(document: int) -> NDArray[np.int32]:
+        return offsets(document)[1:] - offsets(document)[:-1]
 
-    def plan(self, pass_index: int) -> Iterator[PlannedRow]:
-        total = len(self.documents)
-        order: Iterable[int] = range(total)
-        balanced = None
-        if self.is_balanced:
-            # in the order of the text, a surplus in its last documents could not be compensated
-            balanced = Balance()
-            order = map(int, draw_order(f"{self.seed} {pass_index} order", total))
-        for document in order:
-            offsets = _Offsets(self.documents)
-            pairs = plan_pairs(
-                offsets.lengths,
-                document,
-                documents=total,
-                max_tokens=self.max_tokens,
-                short_seq_prob=self.short_seq_prob,
-                rng=random.Random(f"{self.seed} {pass_index} {document}"),
-                balanced=balanced,
-            )
-            for pair in pairs:
-                yield PlannedRow(offsets.find_pieces(pair), pair.is_random)
+    for document in order:
+        pairs = plan_pairs(
+            lengths,
+            document,
+            documents=len(documents),
+            max_tokens=max_tokens,
+            short_seq_prob=short_seq_prob,
+            rng=random.Random(f"{seed} {pass_index} {document}"),
+            balanced=balanced,
+        )
+        for pair in pairs:
+            yield PlannedRow(_find_pieces(pair, offsets), pair.is_random)
 
 
-class _Offsets:
-    """Offsets of sentences of the few documents in use."""
-
-    def __init__(self, documents: TokenizedDocuments) -> None:
-        self._documents = documents
-        self._cache: dict[int, Any] = {}
-
-    def lengths(self, document: int) -> Any:
-        """Count the tokens of each sentence of a document, (S,)."""
-        offsets = self._cache.get(document)
-        if offsets is None:
-            self._cache[document] = offsets = self._documents.offsets(document)
-        return offsets[1:] - offsets[:-1]
-
-    def find_pieces(self, pair: Pair) -> tuple[Piece, Piece]:
-        """Return the pieces of a pair."""
-        own, other = self._cache[pair.document], self._cache[pair.other]
-        first = int(own[pair.first]) + pair.a_front
-        last = int(own[pair.middle]) - pair.a_back
-        other_first = int(other[pair.other_first]) + pair.b_front
-        other_last = int(other[pair.other_last]) - pair.b_back
-        return Piece(pair.document, first, last), Piece(pair.other, other_first, other_last)
+def _find_pieces(pair: Pair, offsets: Callable[[int], Any]) -> tuple[Piece, Piece]:
+    own, other = offsets(pair.document), offsets(pair.other)
+    first = int(own[pair.first]) + pair.a_front
+    last = int(own[pair.middle]) - pair.a_back
+    other_first = int(other[pair.other_first]) + pair.b_front
+    other_last = int(other[pair.other_last]) - pair.b_back
+    return Piece(pair.document, first, last), Piece(pair.other, other_first, other_last)
 
 
 def _find_end(sizes: Sequence[int], first: int, target: int) -> int:
@@ -175,13 +164,11 @@ def _draw_segment(
     return other, first, last, int(sum(sizes[first:last]))
 
 
-def _truncate(
-    a_size: int, b_size: int, max_tokens: int, rng: random.Random
-) -> tuple[int, int, int, int]:
+def _truncate(a_size: int, b_size: int, max_tokens: int, rng: random.Random) -> list[int]:
     """Truncate the longer segment at random ends, B if equal: front and back of A, and of B."""
     sizes, cuts = [a_size, b_size], [0, 0, 0, 0]
     for _ in range(a_size + b_size - max_tokens):
         longer = 0 if sizes[0] > sizes[1] else 1
         sizes[longer] -= 1
         cuts[2 * longer + (rng.random() >= 0.5)] += 1
-    return cuts[0], cuts[1], cuts[2], cuts[3]
+    return cuts

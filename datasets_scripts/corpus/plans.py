@@ -6,17 +6,18 @@ import shutil
 import socket
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
-from datasets.utils import tqdm
 from filelock import FileLock
 from numpy.typing import NDArray
+
+from datasets_scripts.files.cache import show_progress
 
 KEPT_PASSES = 2
 TYPES: dict[str, Any] = {
@@ -27,7 +28,6 @@ TYPES: dict[str, Any] = {
     "pieces": np.int32,
 }
 ROWS_IN_MEMORY = 10_000  # while a plan is written
-SILENT_SECONDS = 5  # before a progress bar appears
 
 
 class Piece(NamedTuple):
@@ -45,11 +45,8 @@ class PlannedRow(NamedTuple):
     is_random: bool = False  # whether the second piece is random
 
 
-class Planner(Protocol):
-    """Plans the rows of every pass, deterministically."""
-
-    def plan(self, pass_index: int) -> Iterator[PlannedRow]:
-        """Plan the rows of a pass."""
+# Plans the rows of a pass, deterministically; it can be pickled.
+Planner = Callable[[int], Iterator[PlannedRow]]
 
 
 class Plan(NamedTuple):
@@ -110,14 +107,8 @@ class PlanFolder:
     def _write_pass(self, pass_index: int) -> None:
         # written as a draft and then renamed: no other process sees an incomplete plan
         draft = Path(tempfile.mkdtemp(dir=self._folder))
-        rows = tqdm(
-            self._planner.plan(pass_index),
-            desc=f"plan pass {pass_index}",
-            total=self._rows,
-            unit=" rows",
-            delay=SILENT_SECONDS,
-        )
-        planned = _write_rows(draft, iter(rows))
+        rows = show_progress(self._planner(pass_index), f"plan pass {pass_index}", self._rows)
+        planned = _write_rows(draft, rows)
         wanted = self._rows or planned
         chosen = np.arange(wanted) % planned  # repeats the first ones if there are too few
         if planned > wanted:
@@ -190,7 +181,7 @@ def _is_alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:  # it belongs to another user
-        return True
+        pass
     return True
 
 

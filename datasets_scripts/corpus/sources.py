@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, count, islice
 from math import ceil
 from pathlib import Path
@@ -63,7 +64,7 @@ class Source:
         return islice(documents, max_documents)
 
 
-def find_sources(data: CorpusData, cache_dir: str | None) -> dict[str, Source]:
+def find_sources(data: CorpusData, cache_dir: str | Path | None) -> dict[str, Source]:
     """Locate the documents of a corpus by split; text of files and streams is not read yet."""
     if data.hub_id is not None:
         return _find_hub_sources(data, cache_dir)
@@ -79,7 +80,7 @@ def find_sources(data: CorpusData, cache_dir: str | None) -> dict[str, Source]:
 
 
 def find_all_sources(
-    corpora: Sequence[CorpusData], cache_dir: str | None
+    corpora: Sequence[CorpusData], cache_dir: str | Path | None
 ) -> list[dict[str, Source]]:
     """Locate the documents of corpora; no file may be used for training and held out."""
     located = [find_sources(data, cache_dir) for data in corpora]
@@ -108,22 +109,21 @@ def held_out(share: float) -> Iterator[int]:
         yield first + int(rng.random() * (last - first))
 
 
-class CorpusTexts:
-    """The training documents of corpora, including those that equal held-out ones."""
+@dataclass(frozen=True)
+class _TrainingTexts:
+    """The training documents of a corpus, including those that equal held-out ones."""
 
-    def __init__(self, corpora: Sequence[CorpusData], cache_dir: str | Path | None = None) -> None:
-        self._corpora = corpora
-        self._sources = find_all_sources(corpora, None if cache_dir is None else str(cache_dir))
+    data: CorpusData
+    sources: dict[str, Source]
 
     def __iter__(self) -> Iterator[str]:
-        for data, sources in zip(self._corpora, self._sources, strict=True):
-            skipped = held_out(0 if "validation" in sources else data.validation_share)
-            skip = next(skipped, -1)
-            for number, document in enumerate(sources["train"].read(data.max_documents)):
-                if number == skip:
-                    skip = next(skipped)
-                elif not document.problem:
-                    yield document.text
+        skipped = held_out(0 if "validation" in self.sources else self.data.validation_share)
+        skip = next(skipped, -1)
+        for number, document in enumerate(self.sources["train"].read(self.data.max_documents)):
+            if number == skip:
+                skip = next(skipped)
+            elif not document.problem:
+                yield document.text
 
 
 @dataclass(frozen=True)
@@ -140,12 +140,14 @@ class ChainedTexts:
         return chain.from_iterable(self.parts)
 
 
-def corpus_texts(corpora: Sequence[CorpusData], cache_dir: str | Path | None = None) -> CorpusTexts:
+def corpus_texts(
+    corpora: Sequence[CorpusData], cache_dir: str | Path | None = None
+) -> ChainedTexts:
     """Read the training documents of corpora, without held-out and invalid ones.
 
     Args:
         corpora: The corpora.
-        cache_dir: Folder for rows of the Hub and of tasks; None uses that of `datasets`.
+        cache_dir: Folder for rows of the Hub and of tasks; None uses the cache of `datasets`.
 
     Returns:
         The texts; every iteration reads them again, one document at a time. A stream of the Hub,
@@ -164,25 +166,32 @@ def corpus_texts(corpora: Sequence[CorpusData], cache_dir: str | Path | None = N
                 data.where,
                 data.source,
             )
-    return CorpusTexts(corpora, cache_dir)
+    sources = find_all_sources(corpora, cache_dir)
+    return ChainedTexts(tuple(map(_TrainingTexts, corpora, sources)))
 
 
 def _find_file_sources(data: CorpusData) -> dict[str, Source]:
     patterns = {"train": data.train_file, "validation": data.validation_file}
     files = {split: _find_files(data, given) for split, given in patterns.items() if given}
     _check_formats(data, [path for paths in files.values() for path in paths])
-    sources = {}
-    for split, paths in files.items():
-        name = paths[0] if len(paths) == 1 else ", ".join(patterns[split] or ())
-        shards: list[Shard] = []
-        for path in paths:
-            shards += cut_file(path, data.documents, data.text_column)
-        stats = [Path(path).stat() for path in paths]
-        stamps = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
-        key = repr((paths, stamps, data.documents, data.text_column))
-        resolved = tuple(str(Path(path).resolve()) for path in paths)
-        sources[split] = Source(name, key, shards, sum(size for size, _ in stamps), resolved)
-    return sources
+    return {
+        split: _describe_files(data, paths, ", ".join(patterns[split] or ()))
+        for split, paths in files.items()
+    }
+
+
+def _describe_files(data: CorpusData, paths: list[str], pattern: str) -> Source:
+    cut = partial(cut_file, documents=data.documents, text_column=data.text_column)
+    shards: list[Shard] = list(chain.from_iterable(map(cut, paths)))
+    stats = [Path(path).stat() for path in paths]
+    stamps = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+    return Source(
+        name=paths[0] if len(paths) == 1 else pattern,
+        key=repr((paths, stamps, data.documents, data.text_column)),
+        shards=shards,
+        size=sum(stat.st_size for stat in stats),
+        files=tuple(str(Path(path).resolve()) for path in paths),
+    )
 
 
 def _check_formats(data: CorpusData, files: Sequence[str]) -> None:
@@ -202,7 +211,7 @@ def _check_formats(data: CorpusData, files: Sequence[str]) -> None:
 
 def _find_files(data: CorpusData, patterns: Sequence[str]) -> list[str]:
     """List the files that match some patterns, without duplicates."""
-    files: list[str] = []
+    paths: dict[Path, str] = {}
     for pattern in patterns:
         if Path(pattern).is_dir():
             raise ValueError(
@@ -219,14 +228,12 @@ def _find_files(data: CorpusData, patterns: Sequence[str]) -> list[str]:
                 f"{data.where}: no file matches {pattern!r}; check the pattern and data_dir "
                 f"(formats: {', '.join(filter(None, TEXT_SUFFIXES))})"
             )
-        files += matching
-    paths: dict[Path, str] = {}
-    for file in files:
-        paths.setdefault(Path(file).resolve(), str(Path(file).absolute()))
+        for file in matching:
+            paths.setdefault(Path(file).resolve(), str(Path(file).absolute()))
     return list(paths.values())
 
 
-def _read_built_in(data: CorpusData, cache_dir: str | None) -> dict[str, list[str]]:
+def _read_built_in(data: CorpusData, cache_dir: str | Path | None) -> dict[str, list[str]]:
     """Read the built-in text, or the distinct sentences of a task, none in both splits."""
     if data.dataset == SAMPLE_TEXT:
         return generate_documents()
@@ -240,7 +247,7 @@ def _read_built_in(data: CorpusData, cache_dir: str | None) -> dict[str, list[st
     return splits
 
 
-def _find_hub_sources(data: CorpusData, cache_dir: str | None) -> dict[str, Source]:
+def _find_hub_sources(data: CorpusData, cache_dir: str | Path | None) -> dict[str, Source]:
     path, config = split_hub_id(str(data.hub_id))
     where = f"{data.where}: dataset {data.hub_id!r}"
     with readable_hub(where):
@@ -252,11 +259,11 @@ def _find_hub_sources(data: CorpusData, cache_dir: str | None) -> dict[str, Sour
             splits = builder.as_dataset()
     sources = {}
     for split in ("train", "validation"):
-        names = [name for name in HUB_NAMES[split] if name in splits]
-        if names:
-            rows = _select_text(where, names[0], splits[names[0]], data.text_column)
-            name = f"{data.hub_id}:{names[0]}"
-            key = f"{builder.cache_dir} {names[0]} {data.text_column}"
+        given = next((name for name in HUB_NAMES[split] if name in splits), None)
+        if given is not None:
+            rows = _select_text(where, given, splits[given], data.text_column)
+            name = f"{data.hub_id}:{given}"
+            key = f"{builder.cache_dir} {given} {data.text_column}"
             size = None if data.streaming else rows.data.nbytes
             sources[split] = Source(name, key, _cut_rows(name, rows, data.text_column), size)
         elif split == "train":
@@ -266,7 +273,7 @@ def _find_hub_sources(data: CorpusData, cache_dir: str | None) -> dict[str, Sour
 
 def _select_text(where: str, split: str, rows: Any, column: str) -> Any:
     """Keep the column of the text, and reject a split without it."""
-    # a stream may not know its columns, but its first row has them
+    # the columns of a stream may be unknown, but its first row has them
     columns = rows.column_names or [name for row in rows.take(1) for name in row]
     if column not in columns:
         raise ValueError(

@@ -7,7 +7,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
@@ -19,6 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from datasets_scripts.files.cache import hash_sources, progress_bars
 from datasets_scripts.files.hub import readable_hub
+from datasets_scripts.problems.row_format import make_features
 
 from .corpus_data import CorpusData
 from .documents import Document, split_sentences
@@ -53,14 +55,10 @@ class TokenizedText(datasets.ArrowBasedBuilder):  # type: ignore[misc]
     def _info(self) -> datasets.DatasetInfo:
         size = Tokenizer.from_str(self.config.tokenizer).get_vocab_size()
         kind = "uint16" if size <= MAX_SMALL_VOCABULARY else "int32"
-        features = {
-            "sentences": datasets.List(datasets.List(datasets.Value(kind))),
-            "digest": datasets.Value("uint64"),
-            "file": datasets.Value("string"),
-            "position": datasets.Value("int64"),
-            "problem": datasets.Value("string"),
-        }
-        return datasets.DatasetInfo(features=datasets.Features(features))
+        features = make_features(
+            sentences=[[kind]], digest="uint64", file="string", position="int64", problem="string"
+        )
+        return datasets.DatasetInfo(features=features)
 
     def _split_generators(
         self, dl_manager: datasets.DownloadManager
@@ -71,22 +69,22 @@ class TokenizedText(datasets.ArrowBasedBuilder):  # type: ignore[misc]
         tokenizer = Tokenizer.from_str(self.config.tokenizer)
         # [MASK] in a text is plain text
         tokenizer.encode_special_tokens = True
+        schema = self.info.features.arrow_schema
         documents = ((shard.name, document) for shard in shards for document in shard.read())
         number = -1
         for number, batch in enumerate(_batch(islice(documents, self.config.max_documents))):
-            sentences = [
-                split_sentences(document.text, self.config.language) for _, document in batch
-            ]
-            tokens = _tokenize(tokenizer, sentences)
-            digests = np.array([digest_text(document) for document in sentences], np.uint64)
-            yield number, _make_table(self.info.features.arrow_schema, batch, tokens, digests)
+            yield number, _make_table(schema, batch, tokenizer, self.config.language)
         # a part of the shards may be empty, but not all of them
         if number < 0 and len(shards) == len(self.source.shards):
             raise ValueError(f"{self.source.name}: there are no documents; add some")
 
 
 def build_tokens(
-    data: CorpusData, source: Source, settings: str, num_proc: int | None, cache_dir: str | None
+    data: CorpusData,
+    source: Source,
+    settings: str,
+    num_proc: int | None,
+    cache_dir: str | Path | None,
 ) -> datasets.Dataset:
     """Tokenize the documents of a source, or load their tokens from the cache."""
     builder = TokenizedText(
@@ -101,23 +99,27 @@ def build_tokens(
         splitter=version("sentencex"),
     )
     is_large = source.size is None or source.size > LARGE_FILES
-    processes = num_proc or (_count_cores() if is_large else 1)
-    # the first documents can only be found by reading in order
-    processes = 1 if data.max_documents else min(processes, len(source.shards))
+    processes = min(num_proc or (_count_cores() if is_large else 1), len(source.shards))
+    if data.max_documents:  # the first documents can only be found by reading in order
+        processes = 1
     where = f"{data.where}: dataset {data.hub_id!r}"
     with (
         readable_hub(where) if data.hub_id else nullcontext(),
         _one_thread_each(processes),
         progress_bars(shown=is_large),
     ):
-        try:
-            builder.download_and_prepare(num_proc=processes if processes > 1 else None)
-        except DatasetGenerationError as error:
-            # the reader's own message is the useful one
-            if isinstance(error.__cause__, ValueError | OSError):
-                raise error.__cause__ from None
-            raise
+        _prepare(builder, processes)
         return builder.as_dataset()["train"]
+
+
+def _prepare(builder: TokenizedText, processes: int) -> None:
+    try:
+        builder.download_and_prepare(num_proc=processes if processes > 1 else None)
+    except DatasetGenerationError as error:
+        # the reader's own message is the useful one
+        if isinstance(error.__cause__, ValueError | OSError):
+            raise error.__cause__ from None
+        raise
 
 
 def describe_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -166,50 +168,41 @@ def _batch(documents: Iterable[tuple[str, Document]]) -> Iterator[list[tuple[str
         yield batch
 
 
-class _Tokens(NamedTuple):
-    """Tokens of some documents."""
+def _make_table(
+    schema: pa.Schema,
+    batch: list[tuple[str, Document]],
+    tokenizer: Tokenizer,
+    language: str | None,
+) -> pa.Table:
+    documents = [split_sentences(document.text, language) for _, document in batch]
+    columns = {
+        "sentences": _tokenize(tokenizer, documents, schema.field("sentences").type),
+        "digest": np.array([_digest_text(sentences) for sentences in documents], np.uint64),
+        "file": [name if document.problem else None for name, document in batch],
+        "position": [document.position if document.problem else None for _, document in batch],
+        "problem": [document.problem or None for _, document in batch],
+    }
+    return pa.table(columns, schema=schema)
 
-    counts: NDArray[np.int64]  # sentences of each document, (D,)
-    lengths: NDArray[np.int64]  # tokens of each sentence, none of them 0, (S,)
-    values: NDArray[np.int64]  # all tokens, (T,)
 
-
-def _tokenize(tokenizer: Tokenizer, documents: list[list[str]]) -> _Tokens:
-    """Tokenize documents, which are lists of sentences."""
+def _tokenize(tokenizer: Tokenizer, documents: list[list[str]], kind: pa.DataType) -> pa.Array:
+    """Tokenize documents, which are lists of sentences; sentences without a token are dropped."""
     sentences = list(chain.from_iterable(documents))
     encodings = tokenizer.encode_batch_fast(sentences, add_special_tokens=False)
     ids = [encoding.ids for encoding in encodings]
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     owners = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
     counts = np.bincount(owners[lengths > 0], minlength=len(documents))
-    values = np.fromiter(chain.from_iterable(ids), np.int64, int(lengths.sum()))
-    return _Tokens(counts, lengths[lengths > 0], values)
+    dtype = kind.value_type.value_type.to_pandas_dtype()
+    values = np.fromiter(chain.from_iterable(ids), dtype, int(lengths.sum()))
+    tokens = pa.ListArray.from_arrays(_to_offsets(lengths[lengths > 0]), pa.array(values))
+    return pa.ListArray.from_arrays(_to_offsets(counts), tokens)
 
 
-def digest_text(sentences: Sequence[str]) -> int:
+def _digest_text(sentences: Sequence[str]) -> int:
     """Hash the sentences of a document without white space to a number below 2 ** 64."""
     text = "".join(sentences).replace(" ", "")
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
-
-
-def _make_table(
-    schema: pa.Schema,
-    batch: list[tuple[str, Document]],
-    tokens: _Tokens,
-    digests: NDArray[np.uint64],
-) -> pa.Table:
-    kind = schema.field("sentences").type.value_type.value_type
-    values = pa.array(tokens.values.astype(kind.to_pandas_dtype()))
-    sentences = pa.ListArray.from_arrays(_to_offsets(tokens.lengths), values)
-    invalid = [(name, document) if document.problem else None for name, document in batch]
-    columns = {
-        "sentences": pa.ListArray.from_arrays(_to_offsets(tokens.counts), sentences),
-        "digest": digests,
-        "file": [None if row is None else row[0] for row in invalid],
-        "position": [None if row is None else row[1].position for row in invalid],
-        "problem": [None if row is None else row[1].problem for row in invalid],
-    }
-    return pa.table(columns, schema=schema)
 
 
 def _to_offsets(lengths: NDArray[np.int64]) -> pa.Array:

@@ -3,13 +3,16 @@
 import logging
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from .full_sentences import SentencePlanner
-from .pairs import PairPlanner
+from .full_sentences import plan_sentences
+from .pairs import plan_all_pairs
 from .plans import PlanFolder, Planner
 from .tokenized import TokenizedDocuments
 
@@ -19,6 +22,7 @@ MANY_RANDOM = 0.8  # share of random pairs that causes a warning
 PACKINGS = ("segment_pairs", "full_sentences", "doc_sentences")
 
 
+@dataclass(frozen=True, eq=False)
 class TextRows:
     """Rows of a text, with [CLS] before and [SEP] after each piece.
 
@@ -27,28 +31,18 @@ class TextRows:
     first ones.
     """
 
-    def __init__(
-        self,
-        documents: TokenizedDocuments,
-        planner: Planner,
-        *,
-        has_pairs: bool,
-        special_ids: tuple[int, int],
-        room: int,
-        seed: int,
-    ) -> None:
-        self._documents = documents
-        self._has_pairs = has_pairs
-        self._special_ids = special_ids
-        self._room = room
-        self._plans = PlanFolder(planner, seed)
+    documents: TokenizedDocuments
+    plans: PlanFolder
+    has_pairs: bool
+    special_ids: tuple[int, int]  # [CLS], [SEP]
+    room: int  # tokens of a row without special ones
 
     def __len__(self) -> int:
-        return len(self._plans)
+        return len(self.plans)
 
     def count_tokens(self, number: int) -> NDArray[np.int64]:
         """Count the tokens of every row in pass ``number``, including special tokens, (N,)."""
-        plan = self._plans.open(number)
+        plan = self.plans.open(number)
         return plan.lengths[plan.rows].astype(np.int64)
 
     def read(self, number: int, rows: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
@@ -63,12 +57,12 @@ class TextRows:
             including special tokens, (T,); and for segment pairs ``next_sentence_label`` (B,), 0
             if B follows A and 1 if it is random.
         """
-        plan = self._plans.open(number)
+        plan = self.plans.open(number)
         planned = plan.rows[rows]
         lengths = plan.lengths[planned].astype(np.int64)
         ids = np.empty(lengths.sum(), np.int64)
         types = np.zeros_like(ids)
-        cls, sep = self._special_ids
+        cls, sep = self.special_ids
         end = 0
         for row in planned.tolist():
             ids[end] = cls
@@ -76,28 +70,28 @@ class TextRows:
             pieces = plan.pieces[plan.starts[row] : plan.starts[row + 1]].tolist()
             for place, (document, first, last) in enumerate(pieces):
                 start, end = end, end + last - first
-                ids[start:end] = self._documents.tokens(document, first, last)
+                ids[start:end] = self.documents.tokens(document, first, last)
                 ids[end] = sep
                 end += 1
-                types[start:end] = place if self._has_pairs else 0
+                types[start:end] = place if self.has_pairs else 0
         columns = {"lengths": lengths, "input_ids": ids, "token_type_ids": types}
-        if self._has_pairs:
+        if self.has_pairs:
             columns["next_sentence_label"] = plan.is_random[planned].astype(np.int64)
         return columns
 
     def describe(self) -> dict[str, int | float]:
         """Count documents, sentences and tokens, and the rows of the first pass."""
-        sentences, tokens, cut = self._documents.count(self._room)
+        sentences, tokens, cut = self.documents.count(self.room)
         facts: dict[str, int | float] = {
-            "documents": len(self._documents),
-            "empty_documents": self._documents.empty,
+            "documents": len(self.documents),
+            "empty_documents": self.documents.empty,
             "sentences": sentences,
             "cut_sentences": cut,
             "tokens": tokens,
             "rows": len(self),
         }
-        if self._has_pairs:
-            plan = self._plans.open(0)
+        if self.has_pairs:
+            plan = self.plans.open(0)
             facts["random_share"] = float(plan.is_random[plan.rows].mean())
         return facts
 
@@ -119,8 +113,8 @@ def make_text_rows(
         documents: The documents, from `encode_corpus`.
         tokenizer: The tokenizer of their tokens.
         packing: ``segment_pairs`` (two segments, the second of which follows the first or is
-            random), ``full_sentences`` (as many sentences as fit, across documents) or
-            ``doc_sentences`` (as many as fit, of one document).
+            random), ``full_sentences`` (a row is filled with sentences, across documents) or
+            ``doc_sentences`` (the same within one document).
         max_length: Maximum tokens of a row, including special tokens.
         seed: Seed of all draws.
         short_seq_prob: Share of the documents of a pass whose pairs have a random length.
@@ -133,7 +127,6 @@ def make_text_rows(
     """
     _check_settings(name, packing, max_length, short_seq_prob)
     has_pairs = packing == "segment_pairs"
-    special = 3 if has_pairs else 2
     if has_pairs and len(documents) < 2:
         held_out = "give validation_file or a larger validation_share, "
         raise ValueError(
@@ -147,18 +140,14 @@ def make_text_rows(
         raise ValueError(
             f"{name}: the tokenizer has no [CLS] or no [SEP]; use that of a BERT model"
         )
-    room = max_length - special
-    planner: Planner = SentencePlanner(documents, room, packing == "full_sentences", seed)
+    room = max_length - (3 if has_pairs else 2)  # special tokens
+    common: dict[str, Any] = {"documents": documents, "max_tokens": room, "seed": seed}
+    planner: Planner = partial(plan_sentences, is_across=packing == "full_sentences", **common)
     if has_pairs:
-        planner = PairPlanner(documents, room, short_seq_prob, balanced_pairs, seed)
-    rows = TextRows(
-        documents,
-        planner,
-        has_pairs=has_pairs,
-        special_ids=special_ids,
-        room=room,
-        seed=seed,
-    )
+        planner = partial(
+            plan_all_pairs, short_seq_prob=short_seq_prob, is_balanced=balanced_pairs, **common
+        )
+    rows = TextRows(documents, PlanFolder(planner, seed), has_pairs, special_ids, room)
     if has_pairs:
         _check_share(rows.describe(), name, balanced_pairs=balanced_pairs)
     return rows

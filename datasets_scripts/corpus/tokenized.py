@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 Numbers = NDArray[np.int64]
@@ -53,9 +54,6 @@ class TokenizedDocuments:
         self.split = split
         self.empty = empty
         self._parts = list(parts)
-        self._open()
-
-    def _open(self) -> None:
         self._ends = list(accumulate(len(selection) for _, selection in self._parts))
         # number of dropped rows before each document
         self._gaps = [
@@ -67,12 +65,8 @@ class TokenizedDocuments:
             for chunks in self._chunks
         ]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"split": self.split, "empty": self.empty, "_parts": self._parts}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._open()
+    def __reduce__(self) -> tuple[Any, ...]:  # another process opens the views again
+        return type(self), (self._parts, self.split, self.empty)
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -132,23 +126,17 @@ def count_sentences(dataset: datasets.Dataset) -> Numbers:
 
 def find_digests(dataset: datasets.Dataset, rows: Numbers) -> NDArray[np.uint64]:
     """Return the digests of some rows of a dataset, ascending, (K,)."""
-    digests, start = [np.empty(0, np.uint64)], 0
-    for chunk in dataset.data.column("digest").chunks:
-        first, last = np.searchsorted(rows, [start, start + len(chunk)])
-        digests.append(chunk.to_numpy()[rows[first:last] - start])
-        start += len(chunk)
-    return np.concatenate(digests)
+    return dataset.data.column("digest").take(pa.array(rows)).to_numpy()
 
 
 def find_equal(dataset: datasets.Dataset, digests: NDArray[np.uint64]) -> Numbers:
-    """Return the rows whose digests are in an ascending list, (D,): their numbers, ascending."""
-    equal, start = [np.empty(0, np.int64)], 0
+    """Return the numbers of the rows whose digests are in an ascending list, (D,), ascending."""
+    equal = [np.empty(0, np.bool_)]
     for chunk in dataset.data.column("digest").chunks if len(digests) else []:
         own = chunk.to_numpy()
         places = np.searchsorted(digests, own).clip(max=len(digests) - 1)
-        equal.append(start + np.flatnonzero(digests[places] == own))
-        start += len(chunk)
-    return np.concatenate(equal)
+        equal.append(digests[places] == own)
+    return np.flatnonzero(np.concatenate(equal))
 
 
 def fingerprint(dataset: datasets.Dataset) -> str:

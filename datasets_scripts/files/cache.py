@@ -1,13 +1,16 @@
 """The cache of `datasets`: what its names depend on, and its progress bars."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import datasets
+from datasets.utils import tqdm
 
 PACKAGE = Path(__file__).parents[1]
+SILENT_SECONDS = 5  # before a progress bar appears
 
 
 def hash_sources(*rooms: str) -> str:
@@ -17,6 +20,11 @@ def hash_sources(*rooms: str) -> str:
         for path in sorted((PACKAGE / room).glob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def show_progress(rows: Iterable[Any], title: str, total: int | None = None) -> Iterator[Any]:
+    """Yield rows with a progress bar, which appears after a while."""
+    return iter(tqdm(rows, desc=title, total=total, unit=" rows", delay=SILENT_SECONDS))
 
 
 @contextmanager

@@ -34,7 +34,7 @@ def find_suffix(path: str) -> str:
 
 
 def is_compressed(path: str) -> bool:
-    """Return whether the suffix is that of a compressed file."""
+    """Return whether the suffix belongs to a compressed format."""
     return Path(path).suffix.lower() in OPENERS
 
 

@@ -18,9 +18,9 @@ def read_hub(
     required_columns: Callable[[str], Sequence[str]],
     *,
     extra_tests: Mapping[str, str],
-    cache_dir: str | None,
+    cache_dir: str | Path | None,
 ) -> datasets.DatasetDict:
-    """Fetch the splits of a task from the Hub, unchanged, and other test sets as further splits."""
+    """Fetch the splits of a task from the Hub, unchanged, and further test sets as splits."""
     path, config = split_hub_id(hub_id)
     where = f"{owner}: dataset {hub_id!r}"
     with readable_hub(where):
@@ -45,7 +45,7 @@ def read_hub(
 
 @contextmanager
 def readable_hub(where: str) -> Iterator[None]:
-    """Turn errors of a dataset on the Hub into one line that tells the user what to do."""
+    """Turn errors of a dataset on the Hub into one line with advice."""
     try:
         yield
     except OSError as error:

@@ -4,7 +4,7 @@ import csv
 import glob
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +54,13 @@ def read_records(
         records = _read_parquet(path, columns)
     elif suffix in {".csv", ".tsv"}:
         delimiter = file_format.delimiter or ("," if suffix == ".csv" else "\t")
-        records = _read_delimited(path, columns, replace(file_format, delimiter=delimiter))
+        records = _read_delimited(path, columns, file_format, delimiter)
     else:
         records = _read_json_lines(path, columns)
-    is_empty = True
+    record = None
     for record in records:
-        is_empty = False
         yield record
-    if is_empty:
+    if record is None:
         raise ValueError(f"{path}: the file has no rows, only a header")
 
 
@@ -86,9 +85,8 @@ def check_file(path: str, suffixes: tuple[str, ...] | None = FILE_SUFFIXES) -> N
 
 
 def _read_delimited(
-    path: str, columns: tuple[str, ...], file_format: FileFormat
+    path: str, columns: tuple[str, ...], file_format: FileFormat, delimiter: str
 ) -> Iterator[Record]:
-    delimiter = str(file_format.delimiter)
     header = None if file_format.header is None else list(file_format.header)
     lines = _split_quoted if file_format.quoting else _split_lines
     for line, values in lines(path, delimiter):

@@ -22,10 +22,6 @@ class ClassificationFormat(SentenceFormat):
     own_keys = ("label_column", "labels")
     loss_type = "int64"
 
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        return self.labels
-
     def expected_labels(self, count: int = 2) -> tuple[str, ...] | None:
         return self.labels or tuple(map(str, range(count)))
 

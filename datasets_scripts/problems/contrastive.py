@@ -5,7 +5,7 @@ from typing import Any
 
 import datasets
 
-from .encoding import check_pair_encoding, tokenize_rows
+from .encoding import encode_rows
 from .sentences import SentenceFormat
 
 
@@ -17,12 +17,9 @@ class ContrastiveFormat(SentenceFormat):
     text_counts = (1, 2, 3)
     own_keys = ()
     required_keys = ("text_columns",)
-    hub_keys = required_keys
 
     def parse_label(self, text: str) -> float:
         raise ValueError(f"label {text!r}, but contrastive rows have none")
 
     def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
-        pair_encoding = options.pop("pair_encoding")
-        check_pair_encoding("of a contrastive task", pair_encoding, ("separate",))
-        return tokenize_rows(rows, tokenizer, is_separate=True, **options)
+        return encode_rows(rows, tokenizer, is_contrastive=True, **options)

@@ -1,6 +1,7 @@
 """Tokenize sentences and pairs of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -11,7 +12,6 @@ from datasets_scripts.files.cache import progress_bars
 
 from .row_format import make_features
 
-PAIR_ENCODINGS = ("joint", "separate")
 LONG_MAP = 20_000  # rows; fewer are encoded before a progress bar is of use
 # Share of the kept tokens that comes from the start of a text: the paper's 128 of 510, with 382
 # from the end. Source: Sun et al. 2019, How to Fine-Tune BERT for Text Classification?, 5.3.1.
@@ -28,6 +28,7 @@ def encode_rows(
     max_length: int,
     truncation: str = "head",
     label_type: str | datasets.List = "int64",
+    is_contrastive: bool = False,
 ) -> datasets.Dataset:
     """Tokenize sentences; padding and masks are left to the collator.
 
@@ -42,6 +43,7 @@ def encode_rows(
             the end (Sun et al. 2019, section 5.3.1). The longer text of a joint pair is truncated
             first.
         label_type: Type of the labels, as the loss needs it.
+        is_contrastive: Whether each text, including a single one, is a sequence.
 
     Returns:
         Rows with id, input_ids and token_type_ids (a list for each sequence if they are separate),
@@ -50,39 +52,19 @@ def encode_rows(
     Raises:
         ValueError: If ``pair_encoding`` does not fit the rows, or ``truncation`` is unknown.
     """
-    is_pair = "sentence2" in rows.column_names
-    allowed = PAIR_ENCODINGS if is_pair else (None,)
-    check_pair_encoding("pairs" if is_pair else "single sentences", pair_encoding, allowed)
-    return tokenize_rows(
-        rows,
-        tokenizer,
-        is_separate=pair_encoding == "separate",
-        max_length=max_length,
-        truncation=truncation,
-        label_type=label_type,
-    )
-
-
-def tokenize_rows(
-    rows: datasets.Dataset,
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    is_separate: bool,
-    max_length: int,
-    truncation: str = "head",
-    label_type: str | datasets.List = "int64",
-) -> datasets.Dataset:
-    """Tokenize rows as `encode_rows` does, with one sequence for each text or for all of them."""
+    _check_pair_encoding(rows, pair_encoding, is_contrastive=is_contrastive)
+    is_separate = pair_encoding == "separate"
     if truncation not in HEAD_SHARES:
         raise ValueError(f"truncation={truncation!r}; known: {', '.join(HEAD_SHARES)}")
     # The first call sets the tokenizer's truncation. Made here, the state of the tokenizer and
     # with it the name of the cached result are the same in every run.
-    _tokenize(tokenizer, [""], None, max_length, truncation)
+    tokenize = partial(_tokenize, tokenizer=tokenizer, max_length=max_length, truncation=truncation)
+    tokenize([[""]])
     with progress_bars(shown=len(rows) > LONG_MAP):
         return rows.map(
-            _encode_separate if is_separate else _encode_joint,
+            _encode,
             batched=True,
-            fn_kwargs={"tokenizer": tokenizer, "max_length": max_length, "truncation": truncation},
+            fn_kwargs={"is_separate": is_separate, "tokenize": tokenize},
             remove_columns=[name for name in rows.column_names if name != "id"],
             features=make_features(
                 id="string",
@@ -95,8 +77,17 @@ def tokenize_rows(
         )
 
 
-def check_pair_encoding(kind: str, given: str | None, allowed: Sequence[str | None]) -> None:
+def _check_pair_encoding(
+    rows: datasets.Dataset, given: str | None, *, is_contrastive: bool
+) -> None:
     """Reject an encoding of pairs that does not fit the rows."""
+    allowed: tuple[str | None, ...]
+    if is_contrastive:
+        kind, allowed = "of a contrastive task", ("separate",)
+    elif "sentence2" in rows.column_names:
+        kind, allowed = "pairs", ("joint", "separate")
+    else:
+        kind, allowed = "single sentences", (None,)
     if given not in allowed:
         raise ValueError(
             f"pair_encoding={given!r}, but the rows are {kind}; allowed: "
@@ -122,40 +113,31 @@ def choose_tokens(special: Sequence[int], max_length: int, head_share: float) ->
     return [place for place in places if place not in dropped]
 
 
-def _encode_joint(
-    batch: Columns, tokenizer: PreTrainedTokenizerBase, max_length: int, truncation: str
-) -> Columns:
-    first, second = batch["sentence1"], batch.get("sentence2")
-    encoded = _tokenize(tokenizer, first, second, max_length, truncation)
-    encoded["length"] = [len(ids) for ids in encoded["input_ids"]]
-    return encoded | _labels(batch)
-
-
-def _encode_separate(
-    batch: Columns, tokenizer: PreTrainedTokenizerBase, max_length: int, truncation: str
+def _encode(
+    batch: Columns, *, is_separate: bool, tokenize: Callable[[list[list[str]]], Columns]
 ) -> Columns:
     texts = [batch[name] for name in ("sentence1", "sentence2", "sentence3") if name in batch]
-    columns = [_tokenize(tokenizer, column, None, max_length, truncation) for column in texts]
-    encoded: Columns = {
-        key: [list(row) for row in zip(*(column[key] for column in columns), strict=True)]
-        for key in columns[0]
-    }
-    encoded["length"] = [max(map(len, row)) for row in encoded["input_ids"]]
-    return encoded | _labels(batch)
+    if is_separate:
+        columns = [tokenize([column]) for column in texts]
+        encoded: Columns = {
+            key: [list(row) for row in zip(*(column[key] for column in columns), strict=True)]
+            for key in columns[0]
+        }
+        encoded["length"] = [max(map(len, row)) for row in encoded["input_ids"]]
+    else:
+        encoded = tokenize(texts)
+        encoded["length"] = [len(ids) for ids in encoded["input_ids"]]
+    return encoded | ({"labels": batch["label"]} if "label" in batch else {})
 
 
 def _tokenize(
-    tokenizer: PreTrainedTokenizerBase,
-    first: list[str],
-    second: list[str] | None,
-    max_length: int,
-    truncation: str,
+    texts: list[list[str]], *, tokenizer: PreTrainedTokenizerBase, max_length: int, truncation: str
 ) -> Columns:
+    """Tokenize a column of texts, or two of them as pairs."""
     is_own = truncation != "head"  # tokenizers can only keep heads
     # Padding and truncation are explicit: a tokenizer.json can contain its own.
     encoded = tokenizer(
-        first,
-        second,
+        *texts,
         padding=False,
         truncation=False if is_own else "longest_first",
         max_length=None if is_own else max_length,
@@ -173,5 +155,16 @@ def _tokenize(
     return columns
 
 
-def _labels(batch: Columns) -> Columns:
-    return {"labels": batch["label"]} if "label" in batch else {}
+def tokenize_whole(tokenizer: PreTrainedTokenizerBase, texts: list[Any], **options: bool) -> Any:
+    """Tokenize texts, or lists of words, without special tokens and at their full length."""
+    # Padding and truncation are explicit: a tokenizer.json can contain its own.
+    return tokenizer(
+        texts,
+        add_special_tokens=False,
+        padding=False,
+        truncation=False,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,  # no warning about long texts: they are split into windows
+        **options,
+    )

@@ -1,6 +1,6 @@
 """Sentences or pairs of them, each with any number of labels."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -28,17 +28,12 @@ class MultiLabelFormat(ClassificationFormat):
     label_columns: tuple[str, ...] = ()
 
     problem_type = "multi_label_classification"
-    has_classes = False
+    has_classes = False  # a row has no single class to be drawn by
     required_keys = ("text_columns",)
-    hub_keys = ("text_columns",)
     options: ClassVar[Mapping[str, Converter]] = {
         "label_separator": to_text,
         "label_columns": to_columns,
     }
-
-    @property
-    def class_names(self) -> None:
-        return None  # a row has no single class to be drawn by
 
     @property
     def features(self) -> datasets.Features:
@@ -58,7 +53,9 @@ class MultiLabelFormat(ClassificationFormat):
             raise ValueError(f"{where}: the label_columns are the labels; remove labels")
         train = sources["train"]
         labels = self.labels or self.label_columns or train.class_names(self)
-        labels = labels or infer_labels(self._list_names(train))
+        labels = labels or infer_labels(
+            name for record in train.read(self) for name in self._split(record) or ()
+        )
         if len(labels) < 2:
             raise ValueError(
                 f"{where}: the training rows have the labels {list(labels)}, at least two are "
@@ -88,20 +85,17 @@ class MultiLabelFormat(ClassificationFormat):
     def _vector_type(self) -> datasets.List:
         return datasets.List(datasets.Value("float32"), length=len(self.labels or ()))
 
-    def _split(self, value: Any) -> list[str] | None:
+    def _split(self, record: Record) -> list[str] | None:
         """Return the labels of a row as they are written; None if they are missing."""
+        value = record.values.get(str(self.label_column))
         if isinstance(value, list):
             return [normalize_value(one) for one in value]
         if isinstance(value, str):
             return [name for one in value.split(self.label_separator) if (name := one.strip())]
         return [text] if (text := normalize_value(value)) else None
 
-    def _list_names(self, source: RowSource) -> Iterator[str]:
-        for record in source.read(self):
-            yield from self._split(record.values.get(str(self.label_column))) or ()
-
     def _read(self, record: Record) -> list[float] | None:
-        names = self._split(record.values.get(str(self.label_column)))
+        names = self._split(record)
         if names is None:
             return None
         given = {self.parse_label(name) for name in names}

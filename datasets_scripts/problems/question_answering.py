@@ -10,7 +10,7 @@ import datasets
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets_scripts.files.readers import PLAIN_FORMAT, FileFormat, Record
+from datasets_scripts.files.readers import FileFormat, Record
 from datasets_scripts.files.splits import is_test
 from datasets_scripts.files.squad import ANSWER_COLUMN, SQUAD_SUFFIXES, read_squad
 
@@ -26,7 +26,7 @@ class QuestionFormat(RowFormat):
 
     The passage is kept as it is, character by character: answers are positions in it.
     ``label_column`` holds the answers, ``{"text": [...], "answer_start": [...]}`` or a list of
-    ``{"text": ..., "answer_start": ...}``; those of an unanswerable question are empty.
+    ``{"text": ..., "answer_start": ...}``; an unanswerable question has empty lists.
     """
 
     problem_type = "question_answering"
@@ -45,16 +45,14 @@ class QuestionFormat(RowFormat):
             sentence1="string",
             sentence2="string",
             answers=["string"],
-            answer_starts=["int32"],  # in characters, as many as answers
+            answer_starts=["int32"],  # in characters, one for each answer
             label="int64",  # 1 with an answer, 0 without, None if unknown
             moved="int32",  # answers that are not at their start, but elsewhere in the passage
             line="int64",
             problem="string",
         )
 
-    def read(
-        self, path: str, split: str, file_format: FileFormat = PLAIN_FORMAT
-    ) -> Iterator[Record]:
+    def read(self, path: str, split: str, file_format: FileFormat) -> Iterator[Record]:
         return read_squad(path, self.required_columns(split))
 
     def to_row(self, record: Record, number: int, split: str) -> Row:

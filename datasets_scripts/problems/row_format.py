@@ -1,4 +1,4 @@
-"""What every problem type defines about its rows."""
+"""The interface of the formats of rows, one for each problem type."""
 
 import math
 from abc import ABC, abstractmethod
@@ -76,8 +76,8 @@ class RowFormat(ABC):
     required_keys: ClassVar[tuple[str, ...]] = ("text_columns", "label_column")
     # Further keys of a recipe, which are fields of this format alone, and how they are converted.
     options: ClassVar[Mapping[str, Converter]] = {}
-    # Keys of the columns that rows of the Hub must name.
-    hub_keys: ClassVar[tuple[str, ...]] = ("text_columns", "label_column")
+    # The required keys of rows of the Hub, if they differ.
+    hub_keys: ClassVar[tuple[str, ...]] = ()
     # Values of keys that a recipe may leave out.
     default_keys: ClassVar[Mapping[str, Any]] = {}
     # None reads files with any suffix.
@@ -88,7 +88,7 @@ class RowFormat(ABC):
     @property
     @abstractmethod
     def features(self) -> datasets.Features:
-        """Columns of the rows; ``line`` and ``problem`` tell where and why a row is invalid."""
+        """Columns of the rows; ``line`` and ``problem`` are where and why a row is invalid."""
 
     @abstractmethod
     def to_row(self, record: Record, number: int, split: str) -> Row:
@@ -104,9 +104,7 @@ class RowFormat(ABC):
         """
 
     @abstractmethod
-    def read(
-        self, path: str, split: str, file_format: FileFormat = PLAIN_FORMAT
-    ) -> Iterator[Record]:
+    def read(self, path: str, split: str, file_format: FileFormat) -> Iterator[Record]:
         """Read the records of a file, including invalid ones.
 
         Raises:
@@ -146,7 +144,7 @@ class RowFormat(ABC):
         return Record(number + 1, values)
 
     def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:
-        """Complete what only the rows can tell, such as the names of the classes.
+        """Complete the format from the rows, for example with the names of the classes.
 
         Args:
             where: Owner of the rows, for messages.
@@ -158,12 +156,7 @@ class RowFormat(ABC):
         return self
 
     def check_split(self, rows: datasets.Dataset, where: str, split: str) -> datasets.Dataset:
-        """Check all rows of a split together; returns them with more problems marked.
-
-        Args:
-            rows: All rows, including invalid ones.
-            where: Their source, for messages.
-            split: Name of the split.
+        """Check all rows of a split, valid or not; returns them with more problems marked.
 
         Raises:
             ValueError: If the split cannot be used at all.
@@ -171,13 +164,7 @@ class RowFormat(ABC):
         return rows
 
     def count(self, where: str, valid: datasets.Dataset, drawn: datasets.Dataset) -> dict[str, int]:
-        """Count facts about a split that only this problem type has.
-
-        Args:
-            where: Owner and split, for messages.
-            valid: The valid rows.
-            drawn: Those that were drawn from them.
-        """
+        """Count facts about the valid rows of a split, and those drawn, for this problem type."""
         return {}
 
     @property
@@ -188,7 +175,7 @@ class RowFormat(ABC):
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """Names of the classes that rows can be drawn and counted by; None without."""
-        return None
+        return self.label_names if self.has_classes else None
 
     def expected_labels(self, count: int = 2) -> tuple[str, ...] | None:
         """Stand in for the labels of a task whose rows have not been read."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import datasets
 
-from datasets_scripts.files.readers import PLAIN_FORMAT, FileFormat, Record, read_records, shorten
+from datasets_scripts.files.readers import FileFormat, Record, read_records, shorten
 from datasets_scripts.files.splits import is_test
 
 from .encoding import encode_rows
@@ -34,9 +34,7 @@ class SentenceFormat(RowFormat):
             id="string", **sentences, label=self.row_type, line="int64", problem="string"
         )
 
-    def read(
-        self, path: str, split: str, file_format: FileFormat = PLAIN_FORMAT
-    ) -> Iterator[Record]:
+    def read(self, path: str, split: str, file_format: FileFormat) -> Iterator[Record]:
         if is_test(split):
             file_format = replace(file_format, header=None)
         return read_records(path, self.required_columns(split), file_format=file_format)
@@ -47,10 +45,9 @@ class SentenceFormat(RowFormat):
         if problem != UNDECIDED:
             problem = record.problem or ", ".join(filter(None, (text_problem, problem)))
             problem = add_id(problem, row_id)
-        sentences = [text.strip() for text in texts]
         return {
             "id": row_id or str(number),
-            **dict(zip(self._sentence_names(), sentences, strict=True)),
+            **dict(zip(self._sentence_names(), map(str.strip, texts), strict=True)),
             "label": None if problem else label,
             "line": record.line,
             "problem": problem,

@@ -16,7 +16,6 @@ class SimilarityFormat(SentenceFormat):
     text_counts = (2,)
     own_keys = ("label_column", "score_range")
     required_keys = ("text_columns", "label_column", "score_range")
-    hub_keys = required_keys
     row_type = "float32"
 
     def parse_label(self, text: str) -> float:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import datasets
 from transformers import PreTrainedTokenizerBase
 
+from .encoding import tokenize_whole
 from .row_format import make_features
 
 # of a token without a label, and of a word with an unknown tag
@@ -79,7 +80,7 @@ def encode_tagged(
         token_type_ids, length and labels, -1 for a word with an unknown tag.
     """
     room = max_length - 2
-    pieces = list(chain.from_iterable(_tokenize(rows, tokenizer, room)))
+    pieces = list(_tokenize(rows, tokenizer, room))
     tags = rows["tags"][:] if "tags" in rows.column_names else None
     documents = rows["document"][:]
     names, words = rows["id"][:], rows["words"][:]
@@ -113,33 +114,21 @@ def encode_tagged(
         length="int32",
         labels=["int16"],
     )
-    columns = {name: [row[name] for row in encoded] for name in features}
-    return datasets.Dataset.from_dict(columns, features)
+    return datasets.Dataset.from_list(encoded, features)
 
 
 def _tokenize(
     rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, room: int
-) -> Iterator[list[Pieces]]:
-    """Yield tokens by word of batches of sentences; a word has a token, and fits a window."""
+) -> Iterator[Pieces]:
+    """Yield the tokens of each word of a sentence; a word has a token, and fits a window."""
     for batch in rows.select_columns(["words"]).iter(TOKENIZED_SENTENCES):
-        encoded = tokenizer(
-            batch["words"],
-            is_split_into_words=True,
-            add_special_tokens=False,
-            padding=False,
-            truncation=False,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )
-        sentences: list[Pieces] = []
+        encoded = tokenize_whole(tokenizer, batch["words"], is_split_into_words=True)
         for number, words in enumerate(batch["words"]):
             pieces: Pieces = [[] for _ in words]
             places = encoded.word_ids(number)
             for token, word in zip(encoded["input_ids"][number], places, strict=True):
                 pieces[word].append(token)
-            sentences.append([word[:room] or [tokenizer.unk_token_id] for word in pieces])
-        yield sentences
+            yield [word[:room] or [tokenizer.unk_token_id] for word in pieces]
 
 
 def _label(pieces: Pieces, tags: Sequence[int], window: Window) -> tuple[list[int], list[int]]:

@@ -16,11 +16,6 @@ OUTSIDE = "O"
 TaggedRecord = tuple[Record, Sequence[str]]
 
 
-def is_span_tag(tag: str) -> bool:
-    """Return whether a tag is ``O`` or part of a span."""
-    return tag == OUTSIDE or (tag[:2] in ("B-", "I-") and len(tag) > 2)
-
-
 def find_scheme(path: str, sentences: Iterable[TaggedRecord], declared: str | None) -> str:
     """Detect the scheme of a file, or check the declared one: ``iob`` for both, or ``plain``."""
     first = _find_evidence(sentences)
@@ -72,7 +67,7 @@ def _only_scheme(previous: str, tag: str) -> str | None:
     """Return the only scheme in which a tag may follow another one; None for both."""
     if tag == OUTSIDE:
         return None
-    if not is_span_tag(tag):
+    if tag[:2] not in ("B-", "I-") or len(tag) == 2:
         return "plain"
     if tag.startswith("B-"):
         return "iob2" if previous == OUTSIDE else None

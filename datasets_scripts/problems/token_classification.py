@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from datasets_scripts.files.compression import find_suffix
 from datasets_scripts.files.conll import count_columns, read_conll
-from datasets_scripts.files.readers import PLAIN_FORMAT, FileFormat, Record, read_records
+from datasets_scripts.files.readers import FileFormat, Record, read_records
 from datasets_scripts.files.splits import is_test
 
 from .row_format import Row, RowFormat, RowSource, make_features
@@ -28,13 +28,14 @@ class TagFormat(RowFormat):
     scheme: str | None = None  # None detects it
     document_column: str | None = None  # column of the number of the document, not for CoNLL's
     document_context: bool = False  # whether to encode a sentence with its neighbors
-    tag_names: tuple[str, ...] | None = None  # set by `resolve`; those of spans are in IOB2
+    tag_names: tuple[str, ...] | None = None  # set by `resolve`; spans are in IOB2
     num_columns: int = 0  # of the training file, set by `resolve`; 0 if unknown
 
     problem_type = "token_classification"
     text_counts = (0, 1)
     own_keys = ("label_column", "labels", "scheme", "document_column", "document_context")
     required_keys = ()
+    hub_keys = RowFormat.required_keys
     file_suffixes = None
     label_name = "tags"
 
@@ -56,9 +57,7 @@ class TagFormat(RowFormat):
     def expected_labels(self, count: int = 2) -> tuple[str, ...] | None:
         return self.labels or ("O", "B-X")
 
-    def read(
-        self, path: str, split: str, file_format: FileFormat = PLAIN_FORMAT
-    ) -> Iterator[Record]:
+    def read(self, path: str, split: str, file_format: FileFormat) -> Iterator[Record]:
         if find_suffix(path) in RECORD_SUFFIXES:
             for number, record in enumerate(read_records(path, self.required_columns(split))):
                 yield self._check_lists(record, number)
@@ -80,7 +79,8 @@ class TagFormat(RowFormat):
         _, tag = self._columns("tokens", "tags")
         tags = values.get(tag)
         if names is not None and isinstance(tags, list):
-            values = {**values, tag: [_name_tag(each, names) for each in tags]}
+            known = dict(enumerate(names))
+            values = {**values, tag: [known.get(each, str(each)) for each in tags]}
         return self._check_lists(Record(number + 1, values), number)
 
     def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:
@@ -192,7 +192,3 @@ def _find_list_problem(word: str, words: Any, tag: str, tags: Any) -> str:
         return ""
     many = len(tags) if isinstance(tags, list) else repr(tags)
     return f"{len(words)} words in {word!r}, but {many} tags in {tag!r}; every word needs one"
-
-
-def _name_tag(tag: Any, names: tuple[str, ...]) -> str:
-    return names[tag] if isinstance(tag, int) and 0 <= tag < len(names) else str(tag)

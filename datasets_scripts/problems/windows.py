@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from datasets_scripts.files.cache import progress_bars
 
+from .encoding import tokenize_whole
 from .row_format import make_features
 
 LONG_MAP = 5_000  # questions; fewer are encoded before a progress bar is of use
@@ -60,7 +61,7 @@ def encode_questions(
     Args:
         rows: Questions with id, sentence1, sentence2 (the passage) and, if labeled, label, answers
             and answer_starts.
-        tokenizer: A fast tokenizer, that of the model.
+        tokenizer: The fast tokenizer of the model.
         sizes: Sizes of questions and windows.
 
     Returns:
@@ -146,31 +147,25 @@ def _encode_batch(
     questions = _tokenize(tokenizer, batch["sentence1"])
     passages = _tokenize(tokenizer, list(dict.fromkeys(batch["sentence2"])))
     encoded: list[dict[str, Any]] = []
-    for place, (question, text) in enumerate(
-        zip(batch["sentence1"], batch["sentence2"], strict=True)
-    ):
-        ids = questions[question].ids[: sizes.max_question_length]
+    for values in zip(*batch.values(), strict=True):
+        question = dict(zip(batch, values, strict=True))
+        text = question["sentence2"]
+        ids = questions[question["sentence1"]].ids[: sizes.max_question_length]
         head = [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]
-        answer = None
-        if "label" in batch:
-            answer = _find_tokens(
-                passages[text], batch["answers"][place], batch["answer_starts"][place]
-            )
-        windows = cut_windows(
-            len(passages[text].ids), sizes.max_length - len(head) - 1, sizes.doc_stride
-        )
+        room = sizes.max_length - len(head) - 1
+        windows = cut_windows(len(passages[text].ids), room, sizes.doc_stride)
+        answer = _find_tokens(passages[text], question) if "label" in batch else None
         for window, owned in zip(windows, share_tokens(windows), strict=True):
             row = _make_row(head, text, passages[text], window, tokenizer.sep_token_id)
-            row |= {"id": batch["id"][place], "owned": [token - window[0] for token in owned]}
+            row |= {"id": question["id"], "owned": [token - window[0] for token in owned]}
             if "label" in batch:
                 row["labels"] = _label(answer, window, len(head))
-                row["answers"] = batch["answers"][place]
+                row["answers"] = question["answers"]
             encoded.append(row)
     return {name: [row[name] for row in encoded] for name in encoded[0]}
 
 
-@dataclass(frozen=True)
-class _Tokens:
+class _Tokens(NamedTuple):
     """Tokens of a text: ids, and first and last character (exclusive), (T,)."""
 
     ids: list[int]
@@ -179,17 +174,7 @@ class _Tokens:
 
 
 def _tokenize(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> dict[str, _Tokens]:
-    # Padding and truncation are explicit: a tokenizer.json can contain its own.
-    encoded = tokenizer(
-        texts,
-        add_special_tokens=False,
-        padding=False,
-        truncation=False,
-        return_offsets_mapping=True,
-        return_attention_mask=False,
-        return_token_type_ids=False,
-        verbose=False,  # no warning about long texts: they are split into windows
-    )
+    encoded = tokenize_whole(tokenizer, texts, return_offsets_mapping=True)
     tokens = {}
     for text, ids, offsets in zip(
         texts, encoded["input_ids"], encoded["offset_mapping"], strict=True
@@ -199,13 +184,13 @@ def _tokenize(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> dict[str,
     return tokens
 
 
-def _find_tokens(passage: _Tokens, answers: list[str], starts: list[int]) -> Span | None:
+def _find_tokens(passage: _Tokens, question: Mapping[str, Any]) -> Span | None:
     """Return first and last token of the shortest span that covers the first answer."""
-    if not answers:
+    if not question["answers"]:
         return None
-    text = answers[0]
-    start = starts[0] + len(text) - len(text.lstrip())
-    end = starts[0] + len(text.rstrip())
+    text, place = question["answers"][0], question["answer_starts"][0]
+    start = place + len(text) - len(text.lstrip())
+    end = place + len(text.rstrip())
     first = int(np.searchsorted(passage.ends, start, side="right"))
     last = int(np.searchsorted(passage.starts, end, side="left")) - 1
     # no token: the tokenizer drops all characters of the answer

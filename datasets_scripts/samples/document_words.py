@@ -1,45 +1,32 @@
 """Words and templates of the built-in text; `documents.py` combines them."""
 
-from typing import NamedTuple
-
-
-class Theme(NamedTuple):
-    """What a document is about; no two themes share a noun."""
-
-    place: str
-    worker: str
-    steps: tuple[str, ...]  # a verb and a thing each, in order
-
-
-def _theme(place: str, worker: str, *steps: str) -> Theme:
-    return Theme(place, worker, steps)
-
-
+# Place, worker, and the steps of the work in order, each a verb and a thing; no two themes share a
+# noun.
 THEMES = (
-    _theme("harbour", "sailor", "moored ship", "lowered anchor", "folded sails", "scrubbed deck",
-           "mended nets", "coiled ropes"),
-    _theme("bakery", "baker", "sifted flour", "kneaded dough", "shaped loaves", "heated oven",
-           "iced cakes", "sold bread"),
-    _theme("farm", "farmer", "fed pigs", "milked cows", "ploughed field", "mowed meadow",
-           "loaded cart", "closed barn"),
-    _theme("school", "teacher", "rang bell", "wiped blackboard", "read poem", "explained fractions",
-           "marked essays", "gathered notebooks"),
-    _theme("hospital", "nurse", "made beds", "warmed tea", "bandaged wounds", "poured medicine",
-           "weighed patients", "called surgeon"),
-    _theme("library", "librarian", "sorted shelves", "dusted atlas", "stamped novels",
-           "bound diary", "listed magazines", "lent encyclopedia"),
-    _theme("station", "conductor", "swept platform", "oiled wheels", "coupled wagons",
-           "checked tickets", "waved flag", "parked train"),
-    _theme("garden", "gardener", "raked leaves", "dug soil", "planted tulips", "watered roses",
-           "trimmed hedge", "picked apples"),
-    _theme("theatre", "actor", "sewed costumes", "painted scenery", "learned script",
-           "practised dance", "lit stage", "raised curtain"),
-    _theme("restaurant", "cook", "peeled potatoes", "chopped onions", "stirred soup",
-           "roasted chicken", "tasted sauce", "served dessert"),
-    _theme("forge", "blacksmith", "fanned embers", "melted iron", "hammered horseshoe",
-           "sharpened sword", "cooled steel", "moved anvil"),
-    _theme("mine", "miner", "filled lanterns", "drilled tunnel", "broke rocks", "shovelled coal",
-           "pushed trolley", "braced shaft"),
+    ("harbour", "sailor", "moored ship", "lowered anchor", "folded sails", "scrubbed deck",
+     "mended nets", "coiled ropes"),
+    ("bakery", "baker", "sifted flour", "kneaded dough", "shaped loaves", "heated oven",
+     "iced cakes", "sold bread"),
+    ("farm", "farmer", "fed pigs", "milked cows", "ploughed field", "mowed meadow",
+     "loaded cart", "closed barn"),
+    ("school", "teacher", "rang bell", "wiped blackboard", "read poem", "explained fractions",
+     "marked essays", "gathered notebooks"),
+    ("hospital", "nurse", "made beds", "warmed tea", "bandaged wounds", "poured medicine",
+     "weighed patients", "called surgeon"),
+    ("library", "librarian", "sorted shelves", "dusted atlas", "stamped novels",
+     "bound diary", "listed magazines", "lent encyclopedia"),
+    ("station", "conductor", "swept platform", "oiled wheels", "coupled wagons",
+     "checked tickets", "waved flag", "parked train"),
+    ("garden", "gardener", "raked leaves", "dug soil", "planted tulips", "watered roses",
+     "trimmed hedge", "picked apples"),
+    ("theatre", "actor", "sewed costumes", "painted scenery", "learned script",
+     "practised dance", "lit stage", "raised curtain"),
+    ("restaurant", "cook", "peeled potatoes", "chopped onions", "stirred soup",
+     "roasted chicken", "tasted sauce", "served dessert"),
+    ("forge", "blacksmith", "fanned embers", "melted iron", "hammered horseshoe",
+     "sharpened sword", "cooled steel", "moved anvil"),
+    ("mine", "miner", "filled lanterns", "drilled tunnel", "broke rocks", "shovelled coal",
+     "pushed trolley", "braced shaft"),
 )  # fmt: skip
 
 NAMES = (
@@ -76,7 +63,7 @@ CLOSINGS = (
         "Then {chief} the {worker} and {helper} left the {place} and went home through {town}.",
     ),
 )
-# A step of the work, and what is said of it next.
+# A step of the work, and a remark about it.
 EVENTS = (
     "At {hour} {chief} the {worker} {manner} {verb} the {thing} at the {place}.",
     "At {hour} the {worker} {verb} the {thing} with {helper} at the {place}.",

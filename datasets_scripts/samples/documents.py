@@ -8,21 +8,11 @@ of their sentences occurs in training.
 """
 
 import random
-from typing import NamedTuple
 
 from . import document_words as words
 
 SIZES = {"train": 2400, "validation": 200}  # documents
 SEED = 20190719
-
-
-class _Story(NamedTuple):
-    """The facts of a document, which its sentences repeat."""
-
-    theme: words.Theme
-    chief: str
-    helper: str
-    town: str
 
 
 def generate_documents(seed: int = SEED) -> dict[str, list[str]]:
@@ -34,45 +24,41 @@ def generate_documents(seed: int = SEED) -> dict[str, list[str]]:
         documents: list[str] = []
         while len(documents) < size:
             chief, helper = rng.sample(words.NAMES, 2)
-            story = _Story(rng.choice(words.THEMES), chief, helper, rng.choice(words.TOWNS))
-            subject = (story.theme.place, frozenset((story.chief, story.helper)))
+            place, worker, *steps = rng.choice(words.THEMES)
+            facts = {"place": place, "worker": worker, "chief": chief, "helper": helper}
+            facts["town"] = rng.choice(words.TOWNS)
+            subject = (place, frozenset((chief, helper)))
             if subject not in seen:
                 seen.add(subject)
-                documents.append("\n".join(_tell(rng, story)))
+                documents.append("\n".join(_tell(rng, steps, facts)))
         splits[split] = documents
     return splits
 
 
-def _tell(rng: random.Random, story: _Story) -> list[str]:
+def _tell(rng: random.Random, steps: list[str], facts: dict[str, str]) -> list[str]:
     """Write four to six steps of the work, with remarks on some of them."""
-    steps = story.theme.steps
     told = sorted(rng.sample(range(len(steps)), rng.randint(4, len(steps))))
     # at least ten sentences: two opening, two closing, and six steps and remarks
     remarked = set(rng.sample(told, rng.randint(6 - len(told), len(told))))
-    hour = rng.randrange(len(words.HOURS) - len(told) + 1)
-    sentences = [_fill(rng, ways, story) for ways in words.OPENINGS]
-    for number in told:
+    start = rng.randrange(len(words.HOURS) - len(told) + 1)
+    sentences = [_fill(rng, ways, facts) for ways in words.OPENINGS]
+    for hour, number in enumerate(told, start):
         verb, thing = steps[number].split()
         sentences.append(
-            _fill(rng, words.EVENTS, story, verb=verb, thing=thing, hour=words.HOURS[hour])
+            _fill(rng, words.EVENTS, facts, verb=verb, thing=thing, hour=words.HOURS[hour])
         )
         if number in remarked:
-            sentences.append(_fill(rng, words.REMARKS, story, thing=thing))
-        hour += 1
-    return sentences + [_fill(rng, ways, story) for ways in words.CLOSINGS]
+            sentences.append(_fill(rng, words.REMARKS, facts, thing=thing))
+    return sentences + [_fill(rng, ways, facts) for ways in words.CLOSINGS]
 
 
-def _fill(rng: random.Random, ways: tuple[str, ...], story: _Story, **facts: str) -> str:
-    """Fill one of several templates; values that the story leaves open are drawn."""
+def _fill(rng: random.Random, ways: tuple[str, ...], facts: dict[str, str], **details: str) -> str:
+    """Fill one of several templates with the facts of the document, and draw the rest."""
     return rng.choice(ways).format(
-        place=story.theme.place,
-        worker=story.theme.worker,
-        chief=story.chief,
-        helper=story.helper,
-        town=story.town,
+        **facts,
+        **details,
         weather=rng.choice(words.WEATHERS),
         day=rng.choice(words.DAYS),
         manner=rng.choice(words.MANNERS),
         quality=rng.choice(words.QUALITIES),
-        **facts,
     )

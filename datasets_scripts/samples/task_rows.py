@@ -8,8 +8,13 @@ from . import task_words as words
 
 SIZES = {"train": 2000, "validation": 300, "test": 200}
 SEED = 20190719
-# Points of a scene's score, out of 5: subject and action have more weight.
-SLOT_POINTS = {"subject": 1.5, "action": 1.5, "object": 1.0, "place": 1.0}
+# Words for each part of a scene, and its points of the score, out of 5.
+SLOTS = {
+    "subject": (words.SUBJECTS, 1.5),
+    "action": (words.ACTIONS, 1.5),
+    "object": (words.OBJECTS, 1.0),
+    "place": (words.PLACES, 1.0),
+}
 
 Row = dict[str, Any]
 
@@ -95,16 +100,10 @@ def _ask(rng: random.Random, topic: int, kind: int) -> str:
 
 def _generate_scenes(rng: random.Random) -> Row:
     """Generate two scenes with the score of the meaning that they share, out of 5."""
-    slots = {
-        "subject": words.SUBJECTS,
-        "action": words.ACTIONS,
-        "object": words.OBJECTS,
-        "place": words.PLACES,
-    }
-    kept = set(rng.sample(list(slots), rng.randrange(len(slots) + 1)))
+    kept = set(rng.sample(list(SLOTS), rng.randrange(len(SLOTS) + 1)))
     first: dict[str, str] = {}
     second: dict[str, str] = {}
-    for slot, synonyms in slots.items():
+    for slot, (synonyms, _) in SLOTS.items():
         meaning, other = rng.sample(synonyms, 2)
         first[slot] = rng.choice(meaning)
         second[slot] = rng.choice(meaning if slot in kept else other)
@@ -112,7 +111,7 @@ def _generate_scenes(rng: random.Random) -> Row:
     return {
         "sentence1": _describe(templates[0], first),
         "sentence2": _describe(templates[1], second),
-        "label": sum(SLOT_POINTS[slot] for slot in kept),
+        "label": sum(SLOTS[slot][1] for slot in kept),
     }
 
 

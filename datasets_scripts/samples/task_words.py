@@ -31,7 +31,7 @@ OPENINGS = (
 )  # fmt: skip
 GENRES = ("thriller", "comedy", "romance", "western", "documentary", "musical", "war film")
 
-# Questions: topics with their synonyms, and what can be asked about any of them.
+# Topics of questions with their synonyms, and questions about any topic.
 TOPICS = (
     ("running", "jogging"),
     ("cooking", "preparing meals"),

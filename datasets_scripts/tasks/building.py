@@ -8,13 +8,11 @@ from pathlib import Path
 
 import datasets
 import pyarrow as pa
-from datasets.utils import tqdm
 
-from datasets_scripts.files.cache import hash_sources
+from datasets_scripts.files.cache import hash_sources, show_progress
 from datasets_scripts.problems.row_format import RowFormat, RowSource
 
 ROWS_IN_MEMORY = 10_000  # while they are written
-SILENT_SECONDS = 5  # before a progress bar appears
 
 
 def build_rows(
@@ -23,8 +21,7 @@ def build_rows(
     """Build the rows of a split, invalid ones marked, mapped from a temporary file."""
     folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / "minbert_rows"
     folder.mkdir(parents=True, exist_ok=True)
-    title = f"read {source.split}"
-    records = tqdm(source.read(row_format), desc=title, unit=" rows", delay=SILENT_SECONDS)
+    records = show_progress(source.read(row_format), f"read {source.split}")
     rows = (
         row_format.to_row(record, number, source.split) for number, record in enumerate(records)
     )

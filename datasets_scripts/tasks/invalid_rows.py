@@ -28,8 +28,8 @@ class InvalidRow:
 
     def describe(self, *, quotes: bool) -> str:
         """Return its place, and if values may be quoted the reason."""
-        place = f"{self.file}:{self.line}"
-        return str(self) if quotes else f"{place}: see the log of the run for the reason"
+        hidden = "see the log of the run for the reason"
+        return f"{self.file}:{self.line}: {self.reason if quotes else hidden}"
 
 
 def check_invalid_fraction(

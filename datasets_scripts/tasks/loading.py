@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,15 +59,11 @@ class LoadedTask:
 
         Args:
             data: The data of the task.
-            num_labels: Number of classes, where only the rows can tell their names.
+            num_labels: Number of classes, where their names follow from the rows.
         """
         row_format = make_format(data)
-        labels = row_format.expected_labels(num_labels)
-        row_format = make_format(data, labels=labels)
-        numbers = list(range(len(labels or ())))
-        names = [f"sentence{number}" for number, _ in enumerate(row_format.text_columns, start=1)]
-        texts = {name: list(map(str, numbers)) for name in names}
-        rows = datasets.Dataset.from_dict({**texts, "label": numbers})
+        row_format = replace(row_format, labels=row_format.expected_labels(num_labels))
+        rows = datasets.Dataset.from_dict({"label": list(range(len(row_format.labels or ())))})
         return cls(data.name, row_format, {"train": rows}, [], {}, "")
 
     @property
@@ -77,7 +73,7 @@ class LoadedTask:
 
     @property
     def labels(self) -> tuple[str, ...] | None:
-        """Names of the classes of a classification task, or of the tags, else None."""
+        """Names of the classes, labels or tags; None without."""
         return self.row_format.label_names
 
     @property
@@ -99,7 +95,7 @@ class LoadedTask:
         """Tokenize all splits.
 
         Args:
-            tokenizer: A fast tokenizer, that of the model.
+            tokenizer: The fast tokenizer of the model.
             **options: ``max_length``, and ``pair_encoding`` and ``truncation`` of sentences, or
                 ``max_question_length`` and ``doc_stride`` of questions.
 
@@ -121,7 +117,8 @@ class LoadedTask:
     def references(self, split: str) -> tuple[list[str], NDArray[Any]] | None:
         """Return ids and labels of a split, (N,), to score predictions; None without labels.
 
-        Labels of a question are the list of its answers, those of a sentence the list of its tags.
+        The label of a question is the list of its answers, the label of a sentence the list of its
+        tags.
         """
         rows = self.splits[split]
         labels = self.row_format.references(rows)
@@ -133,7 +130,7 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
 
     Args:
         data: Description of the rows, from ``TaskData.from_recipe``.
-        cache_dir: Folder for the built rows; None uses that of `datasets`.
+        cache_dir: Folder for the built rows; None uses the cache of `datasets`.
 
     Raises:
         ValueError: If a file or a dataset cannot be read, lacks a column, or has too many invalid
@@ -141,8 +138,8 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
         OSError: If a file is missing or the Hub cannot be reached.
     """
     row_format = make_format(data)
-    sources = _find_sources(data, row_format, None if cache_dir is None else str(cache_dir))
-    row_format = row_format.resolve(f"task {data.name!r}", sources)
+    sources = _find_sources(data, row_format, cache_dir)
+    row_format = row_format.resolve(data.where, sources)
     splits: dict[str, datasets.Dataset] = {}
     facts: dict[str, Facts] = {}
     invalid: list[InvalidRow] = []
@@ -150,21 +147,21 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
         rows = build_rows(source, row_format, cache_dir)
         splits[split], facts[split], skipped = _load_split(data, row_format, source, rows)
         invalid += skipped
-    log_invalid_rows(f"task {data.name!r}", invalid)
+    log_invalid_rows(data.where, invalid)
     return LoadedTask(data.name, row_format, splits, invalid, facts, _fingerprint(splits))
 
 
-def make_format(data: TaskData, **changes: Any) -> RowFormat:
+def make_format(data: TaskData) -> RowFormat:
     """Make the format of the rows of a task."""
     kind = ROW_FORMATS[str(data.problem_type)]
     keys = {field.name for field in fields(kind)} & {field.name for field in fields(data)}
-    given = {key: getattr(data, key) for key in keys}
-    given["text_columns"] = data.text_columns or ()
-    return kind(**{**given, **data.options, "undecided": data.built_in.undecided, **changes})
+    given = {key: getattr(data, key) for key in keys} | data.options
+    given |= {"text_columns": data.text_columns or (), "undecided": data.built_in.undecided}
+    return kind(**given)
 
 
 def _find_sources(
-    data: TaskData, row_format: RowFormat, cache_dir: str | None
+    data: TaskData, row_format: RowFormat, cache_dir: str | Path | None
 ) -> dict[str, RowSource]:
     """Return the source of each split."""
     if data.files:
@@ -177,7 +174,7 @@ def _find_sources(
         splits = {split: datasets.Dataset.from_list(rows) for split, rows in samples.items()}
     else:
         splits = read_hub(
-            f"task {data.name!r}",
+            data.where,
             data.hub_id,
             row_format.required_columns,
             extra_tests=data.built_in.hub_tests,
@@ -197,7 +194,7 @@ def _load_split(
     drawn = sample_rows(valid, data, split, row_format.class_names)
     facts: Facts = {
         **describe_rows(drawn, len(valid), row_format.class_names, undecided, len(invalid)),
-        **row_format.count(f"task {data.name!r}: {split}", valid, drawn),
+        **row_format.count(f"{data.where}: {split}", valid, drawn),
     }
     return drawn.remove_columns(list(row_format.helper_columns)), facts, invalid
 
@@ -217,20 +214,13 @@ def _drop_invalid(
     table = rows.select_columns([label, "line", "problem"]).with_format("arrow")[:]
     problems: list[str] = table["problem"].to_pylist()
     unlabeled: list[bool] = table[label].is_null().to_pylist()
-    is_unlabeled = all(
-        missing for missing, problem in zip(unlabeled, problems, strict=True) if not problem
-    )
+    both = list(zip(unlabeled, problems, strict=True))
+    is_unlabeled = all(missing for missing, problem in both if not problem)
     if not is_unlabeled:
-        problems = [
-            problem or ("no label, though other rows have one" if missing else "")
-            for missing, problem in zip(unlabeled, problems, strict=True)
-        ]
-    lines = table["line"].to_pylist()
-    invalid = [
-        InvalidRow(source, line, problem)
-        for line, problem in zip(lines, problems, strict=True)
-        if problem
-    ]
+        unusable = "no label, though other rows have one"
+        problems = [problem or (unusable if missing else "") for missing, problem in both]
+    lines = zip(table["line"].to_pylist(), problems, strict=True)
+    invalid = [InvalidRow(source, line, problem) for line, problem in lines if problem]
     check_invalid_fraction(source, invalid, len(problems), max_invalid_fraction)
     if invalid:
         rows = rows.select([place for place, problem in enumerate(problems) if not problem])

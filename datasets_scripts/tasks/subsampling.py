@@ -24,7 +24,7 @@ def sample_rows(
     classes = np.zeros(len(rows), np.int64)
     if most_per_class is not None:
         classes = np.asarray(rows["label"], np.int64)
-        where = f"task {data.name!r}: {key}_per_class"
+        where = f"{data.where}: {key}_per_class"
         most = _find_size(where, split, classes, most_per_class, labels or ())
     chosen = choose_places(classes, int(most or 0), f"{data.sample_seed} {split}")
     return rows if len(chosen) == len(rows) else rows.select(chosen)

@@ -57,9 +57,7 @@ class TaskData:
         data_dir: Folder of the local files.
         hub_id: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder with the
             layout of a dataset on the Hub.
-        problem_type: ``classification``, ``paraphrase``, ``similarity``, ``contrastive`` (without
-            labels), ``token_classification`` (a tag for each word) or ``question_answering``
-            (answers are parts of a passage).
+        problem_type: A key of ``ROW_FORMATS``.
         train_file: Path of the training rows: CSV, TSV, JSON lines or Parquet, by suffix; all but
             Parquet may be compressed, as ``rows.csv.gz`` (gz, bz2, xz or zst). Sentences with tags
             are JSON lines or Parquet with lists, else in CoNLL columns, whatever the suffix.
@@ -88,7 +86,7 @@ class TaskData:
         max_eval_samples_per_class: The same for validation rows.
         metrics: The metrics of the task, the first one used in means over tasks, and all of them in
             the GLUE score; default those of the dataset or of the problem type.
-        sample_seed: Seed of these draws. It is not the seed of the run, so that runs with other
+        sample_seed: Seed of these draws. It is not the seed of the run, so that runs with different
             seeds learn from the same rows.
         scheme: Tagging scheme: ``iob1``, ``iob2``, ``iob`` for both, or ``plain`` for tags of
             single words; None detects it.
@@ -140,7 +138,7 @@ class TaskData:
         Args:
             name: Name of the task.
             mapping: The data keys of the task, as parsed from YAML.
-            data_dir: Folder of the built-in datasets of tasks without a folder of their own.
+            data_dir: Default folder of the built-in datasets.
 
         Raises:
             ValueError: If a key or a value is unknown, missing, or contradicts another one.
@@ -155,11 +153,16 @@ class TaskData:
         data = cls(name, **{key: given[key] for key in given.keys() - options}, options=options)
         _check_one_source(data)
         if data.dataset in DATASETS:
-            data = _fill_built_in(data, given, None if data_dir is None else str(data_dir))
+            data = _fill_built_in(data, given, data_dir)
         else:
             data = _fill_own(data)
         _check_sampling(data)
         return data
+
+    @property
+    def where(self) -> str:
+        """Owner of the keys, for messages."""
+        return f"task {self.name!r}"
 
     @property
     def files(self) -> dict[str, str]:
@@ -170,7 +173,7 @@ class TaskData:
 
     @property
     def built_in(self) -> DatasetRow:
-        """The built-in dataset; without one, a row that says nothing."""
+        """The built-in dataset; without one, an empty row."""
         return DATASETS.get(self.dataset or "", DatasetRow(problem_type=""))
 
     @property
@@ -180,20 +183,20 @@ class TaskData:
 
 
 def _check_one_source(data: TaskData) -> None:
-    """Reject a task that names no source of rows, or several."""
+    """Reject a task with no source of rows, or several."""
     files = [key for key in FILE_KEYS if getattr(data, key) is not None]
     given = [key for key in ("dataset", "hub_id") if getattr(data, key) is not None]
     if len(given) + bool(files) != 1:
         raise ValueError(
-            f"task {data.name!r}: give exactly one source of rows, 'dataset' (built-in or "
+            f"{data.where}: give exactly one source of rows, 'dataset' (built-in or "
             "owner/name), 'hub_id', or 'train_file' and 'validation_file'; given: "
             f"{', '.join(given + files) or 'none'}"
         )
 
 
-def _fill_built_in(data: TaskData, given: Iterable[str], data_dir: str | None) -> TaskData:
+def _fill_built_in(data: TaskData, given: Iterable[str], data_dir: str | Path | None) -> TaskData:
     row = DATASETS[str(data.dataset)]
-    where = f"task {data.name!r}: dataset {data.dataset!r}"
+    where = f"{data.where}: dataset {data.dataset!r}"
     if fixed := sorted(set(given) - FREE_KEYS):
         raise ValueError(
             f"{where} is built in and has its own {', '.join(fixed)}; remove these keys, or "
@@ -211,7 +214,7 @@ def _fill_built_in(data: TaskData, given: Iterable[str], data_dir: str | None) -
         if data.data_dir is not None:
             raise ValueError(f"{where} is generated and reads no files; remove data_dir")
         columns = Columns(("sentence1",) if row.labels else ("sentence1", "sentence2"), "label")
-        return _with_columns(filled, columns)
+        return replace(filled, **vars(columns))
     folder = data.data_dir or data_dir
     if folder is not None:
         return _with_official_files(filled, row, Path(folder))
@@ -220,17 +223,7 @@ def _fill_built_in(data: TaskData, given: Iterable[str], data_dir: str | None) -
             f"{where} has no copy on the Hub; give data_dir, the folder that contains "
             f"{row.files['train'][0]}"
         )
-    return _with_columns(replace(filled, hub_id=row.hub_id), row.hub_columns)
-
-
-def _with_columns(data: TaskData, columns: Columns) -> TaskData:
-    return replace(
-        data,
-        text_columns=columns.text,
-        label_column=columns.label,
-        id_column=columns.id,
-        document_column=columns.document,
-    )
+    return replace(filled, hub_id=row.hub_id, **vars(row.hub_columns))
 
 
 def _with_official_files(data: TaskData, row: DatasetRow, folder: Path) -> TaskData:
@@ -243,20 +236,20 @@ def _with_official_files(data: TaskData, row: DatasetRow, folder: Path) -> TaskD
         f"{split}_file": paths.pop(split) for split in MAIN_SPLITS if split in paths
     }
     data = replace(data, data_dir=str(folder), extra_files=paths or None, **main)
-    return data if row.columns is None else _with_columns(data, row.columns)
+    return data if row.columns is None else replace(data, **vars(row.columns))
 
 
 def _fill_own(data: TaskData) -> TaskData:
     """Complete and check keys of rows that are not built in."""
     if data.dataset is not None and "/" not in data.dataset:
         raise ValueError(
-            f"task {data.name!r}: unknown dataset {data.dataset!r}; known datasets: "
+            f"{data.where}: unknown dataset {data.dataset!r}; known datasets: "
             f"{', '.join(DATASETS)}; a dataset of the Hub is written owner/name"
         )
     data = _join_data_dir(replace(data, hub_id=data.hub_id or data.dataset))
     if data.problem_type not in ROW_FORMATS:
         raise ValueError(
-            f"task {data.name!r}: problem_type={data.problem_type!r}; expected one of "
+            f"{data.where}: problem_type={data.problem_type!r}; expected one of "
             f"{', '.join(ROW_FORMATS)}"
         )
     kind = ROW_FORMATS[data.problem_type]
@@ -268,9 +261,7 @@ def _fill_own(data: TaskData) -> TaskData:
     if data.hub_id is None:
         _check_files(data, kind)
     elif data.extra_files:
-        raise ValueError(
-            f"task {data.name!r}: extra_files has no effect for {data.hub_id!r}; remove it"
-        )
+        raise ValueError(f"{data.where}: extra_files has no effect for {data.hub_id!r}; remove it")
     _check_values(data, kind)
     return data
 
@@ -280,7 +271,7 @@ def _join_data_dir(data: TaskData) -> TaskData:
         return data
     if data.hub_id is not None:
         raise ValueError(
-            f"task {data.name!r}: data_dir={data.data_dir!r} has no effect for {data.hub_id!r}, "
+            f"{data.where}: data_dir={data.data_dir!r} has no effect for {data.hub_id!r}, "
             "which is read from the Hub; remove data_dir"
         )
     folder = Path(data.data_dir)
@@ -293,42 +284,39 @@ def _join_data_dir(data: TaskData) -> TaskData:
 
 def _check_keys(data: TaskData, kind: type[RowFormat]) -> None:
     """Reject keys that the problem type does not have, and missing ones that it needs."""
-    where = f"task {data.name!r}"
     own = {key for other in ROW_FORMATS.values() for key in other.own_keys}
     foreign = own - set(kind.own_keys) | (OPTIONS.keys() - kind.options)
     for key in sorted(foreign):
         if data.options.get(key) or getattr(data, key, None):
-            raise ValueError(f"{where}: {kind.problem_type} tasks have no {key}; remove it")
-    needed = kind.required_keys if data.hub_id is None else kind.hub_keys
-    for key in needed:
+            raise ValueError(f"{data.where}: {kind.problem_type} tasks have no {key}; remove it")
+    for key in kind.required_keys if data.hub_id is None else kind.hub_keys or kind.required_keys:
         if getattr(data, key) is None:
             raise ValueError(
-                f"{where}: {key} is missing; give {HINTS.get(key, 'the columns of your rows')}"
+                f"{data.where}: {key} is missing; give {HINTS.get(key, 'the columns of your rows')}"
             )
 
 
 def _check_files(data: TaskData, kind: type[RowFormat]) -> None:
-    where = f"task {data.name!r}"
     for key in ("train_file", "validation_file"):
         if getattr(data, key) is None:
-            raise ValueError(f"{where}: {key} is missing; only test_file is optional")
+            raise ValueError(f"{data.where}: {key} is missing; only test_file is optional")
     if unknown := [split for split in data.extra_files or {} if not EXTRA_SPLIT.fullmatch(split)]:
         raise ValueError(
-            f"{where}: extra_files: {unknown[0]!r} is not a split; names start with validation_ "
-            "(labeled) or test_, as in validation_hard"
+            f"{data.where}: extra_files: {unknown[0]!r} is not a split; names start with "
+            "validation_ (labeled) or test_, as in validation_hard"
         )
     suffixes = kind.file_suffixes
     if suffixes is None:
         return
     if foreign := [path for path in data.files.values() if find_suffix(path) not in suffixes]:
         raise ValueError(
-            f"{where}: {kind.problem_type} rows cannot be read from {foreign[0]!r}; known "
+            f"{data.where}: {kind.problem_type} rows cannot be read from {foreign[0]!r}; known "
             f"suffixes: {', '.join(suffixes)}"
         )
 
 
 def _check_values(data: TaskData, kind: type[RowFormat]) -> None:
-    where = f"task {data.name!r}: problem_type {data.problem_type!r}"
+    where = f"{data.where}: problem_type {data.problem_type!r}"
     columns = data.text_columns or ()
     if len(columns) not in kind.text_counts:
         wanted = " or ".join(map(str, kind.text_counts))
@@ -339,15 +327,14 @@ def _check_values(data: TaskData, kind: type[RowFormat]) -> None:
 
 def _check_sampling(data: TaskData) -> None:
     """Check how rows are drawn."""
-    where = f"task {data.name!r}"
     for key in CLASS_SAMPLING_KEYS:
         if getattr(data, key) is None:
             continue
         other = key.removesuffix("_per_class")
         if not ROW_FORMATS[str(data.problem_type)].has_classes:
             raise ValueError(
-                f"{where}: {key}={getattr(data, key)!r}, but {data.problem_type} rows have no "
+                f"{data.where}: {key}={getattr(data, key)!r}, but {data.problem_type} rows have no "
                 f"classes; remove it, or give {other}"
             )
         if getattr(data, other) is not None:
-            raise ValueError(f"{where}: {other} and {key} are mutually exclusive; remove one")
+            raise ValueError(f"{data.where}: {other} and {key} are mutually exclusive; remove one")

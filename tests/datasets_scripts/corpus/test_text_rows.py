@@ -133,7 +133,7 @@ def test_every_pass_has_as_many_rows(packing):
     surplus = set()
     for seed, number in product(range(4), range(5)):
         rows = to_rows(draw_documents(seed), packing)
-        plan = rows._plans.open(number)
+        plan = rows.plans.open(number)
         planned, used = len(plan.lengths), Counter(plan.rows.tolist())
 
         assert len(rows.count_tokens(number)) == len(rows)

@@ -10,11 +10,11 @@ from datasets_scripts.samples import document_words as words
 from datasets_scripts.samples.documents import SIZES, generate_documents
 
 NOUNS = {
-    theme.place: {theme.place, theme.worker, *(step.split()[1] for step in theme.steps)}
-    for theme in words.THEMES
+    place: {place, worker, *(step.split()[1] for step in steps)}
+    for place, worker, *steps in words.THEMES
 }
 
-WORKERS = {theme.place: theme.worker for theme in words.THEMES}
+WORKERS = {place: worker for place, worker, *_ in words.THEMES}
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +90,8 @@ def test_a_document_has_two_people_and_every_sentence_names_one(documents):
 
 def test_hours_and_steps_of_the_work_go_forward(documents):
     orders = {
-        theme.place: [f"{verb} the {thing}" for verb, thing in map(str.split, theme.steps)]
-        for theme in words.THEMES
+        place: [f"{verb} the {thing}" for verb, thing in map(str.split, steps)]
+        for place, _, *steps in words.THEMES
     }
     for document in documents["validation"]:
         hours = [words.HOURS.index(hour) for hour in re.findall(r"At (\w+)", document)]
