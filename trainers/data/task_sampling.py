@@ -6,11 +6,13 @@ An order is a function of (seed, epoch, epochs of the run), the same on all rank
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from trainers.options import option
 
 # Decrease of alpha between the first and the last epoch (Stickland and Murray 2019).
 ANNEALED_BY = 0.8
@@ -313,15 +315,13 @@ class SamplingArguments:
         "annealed",
         "weighted",
         "mixed",
-    ] = field(default="round_robin", metadata={"help": "How the task of a step is chosen."})
-    sampling_temperature: float | None = field(
-        default=None, metadata={"help": "T of temperature sampling, p ~ min(N, cap)^(1/T)."}
+    ] = option("round_robin", "How the task of a step is chosen.")
+    sampling_temperature: float | None = option(
+        None, "T of temperature sampling, p ~ min(N, cap)^(1/T)."
     )
-    sampling_cap: int | None = field(
-        default=None, metadata={"help": "Cap of temperature sampling, in rows."}
-    )
-    sampling_weights: dict[str, Any] | None = field(
-        default=None, metadata={"help": "Weight of each task, for weighted sampling."}
+    sampling_cap: int | None = option(None, "Cap of temperature sampling, in rows.")
+    sampling_weights: dict[str, Any] | None = option(
+        None, "Weight of each task, for weighted sampling."
     )
 
     def __post_init__(self) -> None:
