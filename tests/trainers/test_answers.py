@@ -144,7 +144,7 @@ def test_windows_stay_in_flat_arrays(windows):
     flat = FlatRows.read(windows.select([2, 0]))
 
     assert flat is not None
-    assert flat.row("qa", 0, 0)["labels"] == [3, 5]
+    assert flat.join("qa", np.array([0]), np.array([0])).labels.tolist() == [[3, 5]]
 
 
 def test_labels_of_a_row_are_not_those_of_its_tokens(windows):

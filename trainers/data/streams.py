@@ -1,7 +1,7 @@
 """The endless stream of batches of one task: a function of (seed, step)."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,25 +33,14 @@ class Seed(NamedTuple):
         return np.random.default_rng((self.seed, self.task, pass_index))
 
 
-class TaskStream(Protocol):
-    """The batches of one task, one reshuffled pass over its rows after the other, without end."""
-
-    size: int
-    """Rows of the task."""
-    batch: str
-    """Description of the batch size, such as ``2 x 32``."""
-    pass_steps: float
-    """Steps of one pass; a fraction if a step may have rows of two passes."""
-
-    def read(self, first: int) -> Iterator[Step]:
-        """Yield the steps from step ``first`` of training on."""
-
-    def count_rows(self, first: int, steps: int) -> int:
-        """Count the rows of ``steps`` steps from step ``first`` on, over all ranks."""
-
-
 class RowStream:
-    """Steps with ``batch_size`` rows per rank, always full: one may have rows of two passes."""
+    """Steps with ``batch_size`` rows per rank, always full: one may have rows of two passes.
+
+    Attributes:
+        size: Rows of the task.
+        batch: Description of the batch size, such as ``2 x 32``.
+        pass_steps: Steps of one pass over the rows.
+    """
 
     def __init__(
         self,
@@ -60,7 +49,7 @@ class RowStream:
         *,
         num_replicas: int,
         seed: Seed,
-        lengths: Counts | None = None,
+        lengths: Counts | None,
     ) -> None:
         self.size = size
         self.batch = f"{num_replicas} x {batch_size}"
@@ -71,6 +60,7 @@ class RowStream:
         self._lengths = lengths
 
     def read(self, first: int) -> Iterator[Step]:
+        """Yield the steps from step ``first`` of training on, without end."""
         pass_index, offset = divmod(first * self._rows, self.size)
         rows = self._order(pass_index)[offset:]
         while True:
@@ -81,6 +71,7 @@ class RowStream:
             rows = rows[self._rows :]
 
     def count_rows(self, first: int, steps: int) -> int:
+        """Count the rows of ``steps`` steps from step ``first`` on, over all ranks."""
         return steps * self._rows
 
     def _order(self, pass_index: int) -> NDArray[np.int64]:

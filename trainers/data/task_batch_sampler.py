@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from .streams import Counts, RowStream, Seed, TaskStream, counts_of
+from .streams import Counts, RowStream, Seed, counts_of
 from .task_sampling import DrawnOrder, RoundRobin, StepsPerEpoch, TaskSampling, TaskSizes
 from .token_streams import TokenStream
 
@@ -178,7 +178,7 @@ class TaskBatchSampler(Sampler[list[int]]):
 
     def _make_stream(
         self, task: str, lengths: Mapping[str, Counts] | None, tokens: Mapping[str, Counts]
-    ) -> TaskStream:
+    ) -> RowStream | TokenStream:
         seed = Seed(self.seed, list(self.sizes).index(task))
         own = None if lengths is None else lengths[task]
         ranks = self.num_replicas

@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,24 +21,12 @@ ANNEALED_BY = 0.8
 StepsPerEpoch = Literal["shortest", "longest"] | int
 
 
-class TaskOrder(Protocol):
-    """The tasks of every step."""
-
-    steps: int
-    """Steps of an epoch, per rank."""
-
-    def tasks(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """List the tasks of each step of an epoch, (steps, tasks of a step)."""
-
-    def count(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """Count the batches of each task in an epoch, (T,)."""
-
-    def count_before(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """Count the batches of each task in all earlier epochs, (T,)."""
-
-
 class FixedOrder:
-    """The same steps in all epochs: ``period``, (steps, tasks); ``passes``, (T,), in steps."""
+    """The same steps in all epochs: ``period``, (steps, tasks); ``passes``, (T,), in steps.
+
+    Attributes:
+        steps: Steps of an epoch, per rank.
+    """
 
     def __init__(
         self,
@@ -50,17 +38,20 @@ class FixedOrder:
         self.steps = count_steps(steps_per_epoch, passes, unit=len(period))
 
     def tasks(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        """List the tasks of each step of an epoch, (steps, tasks of a step)."""
         return np.resize(self._period, (self.steps, self._period.shape[1]))
 
     def count(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        """Count the batches of each task in an epoch, (T,)."""
         return np.bincount(self.tasks(epoch, epochs).ravel(), minlength=self._period.size)
 
     def count_before(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        """Count the batches of each task in all earlier epochs, (T,)."""
         return epoch * self.count(0, epochs)
 
 
 class DrawnOrder:
-    """Tasks that are drawn independently, step by step, with p ~ sizes^alpha.
+    """Tasks that are drawn independently, step by step, with p ~ sizes^alpha; see `FixedOrder`.
 
     Counts are drawn first, from a multinomial distribution, and then shuffled: so the counts of
     earlier epochs are known without their steps. An epoch ends when the expected number of batches
@@ -106,9 +97,8 @@ class DrawnOrder:
 
 def count_steps(steps_per_epoch: StepsPerEpoch, passes: NDArray[np.float64], unit: int = 1) -> int:
     """Convert ``steps_per_epoch`` to steps; ``passes`` are the units of a pass over each task."""
-    is_number = isinstance(steps_per_epoch, int) and not isinstance(steps_per_epoch, bool)
-    if is_number and steps_per_epoch >= 1:  # type: ignore[operator]
-        return steps_per_epoch  # type: ignore[return-value]
+    if type(steps_per_epoch) is int and steps_per_epoch >= 1:  # not a bool
+        return steps_per_epoch
     if steps_per_epoch == "shortest":
         return max(1, math.floor(passes.min())) * unit
     if steps_per_epoch == "longest":
@@ -116,6 +106,9 @@ def count_steps(steps_per_epoch: StepsPerEpoch, passes: NDArray[np.float64], uni
     raise ValueError(
         f"steps_per_epoch={steps_per_epoch!r}; expected 'shortest', 'longest' or a number >= 1"
     )
+
+
+TaskOrder: TypeAlias = FixedOrder | DrawnOrder
 
 
 class TaskSizes(NamedTuple):
@@ -140,16 +133,7 @@ class TaskSampling(ABC):
 
     @abstractmethod
     def make_order(self, sizes: TaskSizes, steps_per_epoch: StepsPerEpoch, seed: int) -> TaskOrder:
-        """Build the order of the tasks.
-
-        Args:
-            sizes: The tasks.
-            steps_per_epoch: End of an epoch.
-            seed: Seed of the run, >= 0.
-
-        Raises:
-            ValueError: If the strategy does not suit the tasks, or ``steps_per_epoch`` is invalid.
-        """
+        """Build the order of the tasks; ValueError if the strategy does not suit them."""
 
 
 class RoundRobin(TaskSampling):
@@ -178,7 +162,6 @@ class DrawnSampling(TaskSampling):
 
     def alpha(self, epoch: int, epochs: int) -> float:
         """Return alpha of an epoch."""
-        del epoch, epochs
         return self.power
 
     def weigh(self, sizes: TaskSizes) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ from .streams import GROUP_BATCHES, Counts, Seed, Step, counts_of
 
 
 class TokenStream:
-    """Steps with as many rows as fit into a budget of tokens per rank.
+    """Steps with a budget of tokens per rank, with the interface of `RowStream`.
 
     A pass is divided into stripes of one row per rank: with equal numbers of rows the mean of the
     ranks' losses is the mean over all rows. A stripe costs as much as its longest row. Rows are
@@ -28,7 +28,7 @@ class TokenStream:
         *,
         num_replicas: int,
         seed: Seed,
-        lengths: Counts | None = None,
+        lengths: Counts | None,
     ) -> None:
         self._task = task
         counts = counts_of(tokens, 0)
@@ -90,7 +90,12 @@ class TokenStream:
         """
         generator = self._seed.generator(pass_index)
         tokens, lengths = (counts_of(each, pass_index) for each in (self._tokens, self._lengths))
-        self._check(int(tokens.max()))
+        if (longest := int(tokens.max())) > self._budget:
+            raise ValueError(
+                f"task {self._task!r} has a row of {longest:,} tokens, but max_tokens_per_batch is "
+                f"{self._budget:,}; make it at least {longest:,}, or cut the rows with a smaller "
+                "max_length"
+            )
         count = -(-self.size // self._ranks)
         rows = np.resize(generator.permutation(self.size), count * self._ranks)
         rows = rows[_snake(lengths[rows], self._group)]
@@ -100,15 +105,6 @@ class TokenStream:
         if self._shuffles_steps:
             order = generator.permutation(order)
         return stripes + pass_index * self.size, cuts, order
-
-    def _check(self, longest: int) -> None:
-        """Check that the longest row fits into a step."""
-        if longest > self._budget:
-            raise ValueError(
-                f"task {self._task!r} has a row of {longest:,} tokens, but max_tokens_per_batch is "
-                f"{self._budget:,}; make it at least {longest:,}, or cut the rows with a smaller "
-                "max_length"
-            )
 
 
 def cut_by_cost(costs: NDArray[np.int64], budget: int) -> NDArray[np.int64]:

@@ -47,7 +47,7 @@ class FastTrainingArguments(TrainingArguments):
             # emulated bfloat16 would be slower than float32
             self.bf16 = cuda and free and torch.cuda.is_bf16_supported(including_emulation=False)
         config = self.accelerator_config
-        if cuda and (config is None or isinstance(config, dict)):
+        if cuda and isinstance(config, dict | None):
             self.accelerator_config = {"non_blocking": True, **(config or {})}
         super().__post_init__()
 
