@@ -92,12 +92,6 @@ class GradientMerger:
         self._vectors = None
         self._touched.clear()
 
-    def state_dict(self) -> dict[str, Tensor]:
-        return {"targets": torch.from_numpy(self.targets.copy())}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self.targets = state["targets"].numpy().copy()
-
     def draw_orders(self, step: int) -> list[list[int]]:
         """Draw for each task the order of the other tasks at an optimizer step."""
         key = np.random.SeedSequence((self._seed, step), spawn_key=(2,))

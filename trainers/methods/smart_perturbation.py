@@ -156,30 +156,20 @@ class DropoutReplay:
     """Repeats the dropout masks that are drawn on a device after this object is made."""
 
     def __init__(self, device: torch.device) -> None:
+        self._kind = device.type
+        self._module: Any = getattr(torch, device.type)
         self._devices = [device] if device.type != "cpu" else []
-        self._module = getattr(torch, device.type, None) if self._devices else None
-        self._states = self._read()
-
-    def _read(self) -> tuple[Tensor, Tensor | None]:
-        accelerator: Any = self._module
-        own = accelerator.get_rng_state(self._devices[0]) if accelerator else None
-        return torch.get_rng_state(), own
+        self._state = torch.get_rng_state()
+        self._states = [self._module.get_rng_state(device) for device in self._devices]
 
     @contextmanager
     def again(self) -> Iterator[None]:
         """Draw the same random numbers again, and restore the random state afterwards."""
-        before = self._read()
-        self._write(self._states)
-        try:
+        with torch.random.fork_rng(self._devices, device_type=self._kind):
+            torch.set_rng_state(self._state)
+            for device, state in zip(self._devices, self._states, strict=True):
+                self._module.set_rng_state(state, device)
             yield
-        finally:
-            self._write(before)
-
-    def _write(self, states: tuple[Tensor, Tensor | None]) -> None:
-        torch.set_rng_state(states[0])
-        accelerator: Any = self._module
-        if accelerator:
-            accelerator.set_rng_state(states[1], self._devices[0])
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from trainers.files import write_text
 WINDOWS_IN_MEMORY = 1024
 # The answer if no span is allowed, as in google-research/bert.
 NOTHING = "empty"
-# Number of starts and ends that `keep_places` keeps beside [CLS].
+# Starts and ends of a window that are kept beside [CLS], and answers to a question.
 PLACES = 20
 
 
@@ -28,15 +28,13 @@ class AnswerSearch:
     """How answers are chosen."""
 
     max_answer_length: int = 30  # tokens
-    n_best_size: int = PLACES  # answers to a question that are kept
     # How much better, in logits, no answer must score than the best one to be chosen; None if every
     # question has an answer in its passage (SQuAD 1.1).
     null_score_diff_threshold: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_answer_length", "n_best_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.max_answer_length < 1:
+            raise ValueError(f"max_answer_length={self.max_answer_length} must be at least 1")
 
 
 class Answer(NamedTuple):
@@ -104,13 +102,6 @@ def find_answers(
         spans = _read_texts(windows, candidates[question])
         found.append(_choose(name, spans, null, search))
     return found
-
-
-def score_windows(inputs: Mapping[str, Any], outputs: Any) -> Tensor:
-    """Select what can become an answer in a batch, padded or packed; see `keep_places`."""
-    offsets = inputs.get("cu_seq_lens_q")
-    lengths = inputs["attention_mask"].sum(dim=-1) if offsets is None else offsets.diff()
-    return keep_places(outputs["start_logits"], outputs["end_logits"], lengths)
 
 
 class _Span(NamedTuple):
@@ -186,15 +177,15 @@ def _choose(
     name: str, spans: Iterator[Answer], null: Answer | None, search: AnswerSearch
 ) -> QuestionAnswers:
     """Keep the best answers to a question and choose one of them."""
-    answers = _keep_best(spans, search.n_best_size)
+    answers = _keep_best(spans)
     best = answers[0]
     odds, text = None, best.text
     if null is not None and search.null_score_diff_threshold is not None:
-        # no answer is always kept, even as one more than n_best_size
+        # no answer is always kept, even in addition to the best ones
         rank = sum(answer.score >= null.score for answer in answers)
         answers = [*answers[:rank], null, *answers[rank:]]
-        if rank < search.n_best_size:
-            answers = answers[: search.n_best_size]
+        if rank < PLACES:
+            answers = answers[:PLACES]
         odds = null.score - best.score
         text = "" if odds > search.null_score_diff_threshold else text
     scores = np.asarray([answer.score for answer in answers])
@@ -206,11 +197,11 @@ def _choose(
     return QuestionAnswers(name, text, n_best, odds)
 
 
-def _keep_best(spans: Iterator[Answer], most: int) -> list[Answer]:
-    """Keep the best answer of each text, ``most`` of them; a placeholder if there is none."""
+def _keep_best(spans: Iterator[Answer]) -> list[Answer]:
+    """Keep the best answer of each text, at most 20; a placeholder if there is none."""
     kept: dict[str, Answer] = {}
     for answer in spans:
-        if len(kept) == most:
+        if len(kept) == PLACES:
             break
         if answer.text:
             kept.setdefault(answer.text, answer)
