@@ -81,8 +81,9 @@ class TaskBatchSampler(Sampler[list[int]]):
         changing: Collection[str] = (),
     ) -> None:
         self.token_budgets = dict(token_budgets or {})
-        _check(sizes, num_replicas, seed)
-        _check_batches(sizes, batch_sizes, self.token_budgets)
+        if num_replicas < 1 or seed < 0:
+            raise ValueError(f"num_replicas={num_replicas}, seed={seed}; expected >= 1 and >= 0")
+        _check_sizes(sizes, batch_sizes, self.token_budgets)
         _check_counts("lengths", sizes, lengths)
         _check_counts(
             "counts of tokens", {task: sizes[task] for task in self.token_budgets}, tokens or {}
@@ -189,24 +190,18 @@ class TaskBatchSampler(Sampler[list[int]]):
         return TokenStream(task, tokens[task], budget, num_replicas=ranks, seed=seed, lengths=own)
 
 
-def _check(sizes: Mapping[str, int], num_replicas: int, seed: int) -> None:
-    if not sizes:
-        raise ValueError("no tasks; expected at least one")
-    if num_replicas < 1 or seed < 0:
-        raise ValueError(f"num_replicas={num_replicas}, seed={seed}; expected >= 1 and >= 0")
-    for task, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"task {task!r} has {size} training rows; expected at least one")
-
-
-def _check_batches(
+def _check_sizes(
     sizes: Mapping[str, int], batch_sizes: Mapping[str, int], budgets: Mapping[str, int]
 ) -> None:
+    if not sizes:
+        raise ValueError("no tasks; expected at least one")
     if unknown := sorted(set(budgets) - set(sizes)):
         raise ValueError(
             f"token_budgets names {', '.join(unknown)}; known tasks: {', '.join(sizes)}"
         )
-    for task in sizes:
+    for task, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"task {task!r} has {size} training rows; expected at least one")
         name, values = (
             ("max_tokens_per_batch", budgets) if task in budgets else ("batch size", batch_sizes)
         )

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.options import option
+from trainers.options import is_positive, option
 
 # Decrease of alpha between the first and the last epoch (Stickland and Murray 2019).
 ANNEALED_BY = 0.8
@@ -217,7 +217,7 @@ class Temperature(DrawnSampling):
     }
 
     def __post_init__(self) -> None:
-        if not _is_positive(self.temperature):
+        if not is_positive(self.temperature):
             raise ValueError(
                 f"sampling_temperature={self.temperature!r}; task_sampling: temperature needs a "
                 "number > 0, such as 2 (1 is proportional, large values are close to uniform)"
@@ -248,7 +248,7 @@ class Weighted(DrawnSampling):
                 "task_sampling: weighted needs sampling_weights, such as {sst: 1, quora: 3}"
             )
         for task, weight in self.weights.items():
-            if not _is_positive(weight):
+            if not is_positive(weight):
                 raise ValueError(
                     f"sampling_weights: {task}={weight!r}; expected a number > 0 (to train without "
                     "a task, remove it from the recipe)"
@@ -325,8 +325,3 @@ class SamplingArguments:
             **{name: getattr(self, key) for key, name in strategy.keys.items()}
         )
         return sampling
-
-
-def _is_positive(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and value > 0

@@ -8,6 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from trainers.options import is_positive
+
 # Keeps the gradient of a tiny divergence away from zero in half precision.
 SCALE = 2.0**16
 
@@ -157,7 +159,7 @@ class DropoutReplay:
 
     def __init__(self, device: torch.device) -> None:
         self._kind = device.type
-        self._module: Any = getattr(torch, device.type)
+        self._module: Any = torch.get_device_module(device)
         self._devices = [device] if device.type != "cpu" else []
         self._state = torch.get_rng_state()
         self._states = [self._module.get_rng_state(device) for device in self._devices]
@@ -241,6 +243,5 @@ def number_sequences(inputs: Mapping[str, Any]) -> Tensor:
 
 def check_number(name: str, value: Any, *, above: bool) -> None:
     """Check that a value is a finite number >= 0, or > 0 if ``above``."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 <= value < float("inf") or (above and value == 0):
+    if not is_positive(value, or_zero=not above):
         raise ValueError(f"{name}={value!r}; expected a number {'> 0' if above else '>= 0'}")

@@ -23,14 +23,12 @@ from trainers.task import Task, find_rows
 
 def find_texts(tasks: Mapping[str, Task]) -> dict[str, TextTask]:
     """List the tasks that train on text without labels."""
-    texts = {}
-    for position, (name, task) in enumerate(tasks.items()):
-        kind = PROBLEMS[task.problem_type]
-        if kind.is_text:
-            texts[name] = TextTask(
-                task.masking if kind.is_masked else None, kind.is_paired, position
-            )
-    return texts
+    kinds = [PROBLEMS[task.problem_type] for task in tasks.values()]
+    return {
+        name: TextTask(task.masking if kind.is_masked else None, kind.is_paired, position)
+        for position, ((name, task), kind) in enumerate(zip(tasks.items(), kinds, strict=True))
+        if kind.is_text
+    }
 
 
 def make_sampler(

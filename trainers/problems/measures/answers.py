@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ WINDOWS_IN_MEMORY = 1024
 NOTHING = "empty"
 # Starts and ends of a window that are kept beside [CLS], and answers to a question.
 PLACES = 20
+# Window, first and last token, and their logits.
+Span: TypeAlias = tuple[int, int, int, float, float]
 
 
 @dataclass(frozen=True)
@@ -104,22 +106,12 @@ def find_answers(
     return found
 
 
-class _Span(NamedTuple):
-    """A span of tokens of a window, with the logits of its ends."""
-
-    window: int
-    start: int
-    end: int
-    start_logit: float
-    end_logit: float
-
-
 def _join_spans(
     windows: Mapping[str, Sequence[Any]],
     places: NDArray[np.float32],
     search: AnswerSearch,
     question_of: NDArray[np.int64],
-) -> list[list[_Span]]:
+) -> list[list[Span]]:
     """Join starts and ends to the allowed spans of each question, the best first."""
     first = np.asarray(windows["first_token"], dtype=np.int64)
     sizes = np.fromiter(map(len, windows["token_starts"]), np.int64, len(first))
@@ -148,9 +140,9 @@ def _join_spans(
     scores = start_logit.astype(np.float64) + end_logit
     order = np.lexsort((-scores, question_of[window]))
     columns = [values[order].tolist() for values in (window, start, end, start_logit, end_logit)]
-    found: list[list[_Span]] = [[] for _ in range(int(question_of.max(initial=-1)) + 1)]
-    for span in map(_Span._make, zip(*columns, strict=True)):
-        found[question_of[span.window]].append(span)
+    found: list[list[Span]] = [[] for _ in range(int(question_of.max(initial=-1)) + 1)]
+    for span in zip(*columns, strict=True):
+        found[question_of[span[0]]].append(span)
     return found
 
 
@@ -165,12 +157,10 @@ def _find_nulls(places: NDArray[np.float32], question_of: NDArray[np.int64]) -> 
     return list(nulls.values())
 
 
-def _read_texts(windows: Mapping[str, Sequence[Any]], spans: Sequence[_Span]) -> Iterator[Answer]:
-    for span in spans:
-        start = windows["token_starts"][span.window][span.start]
-        end = windows["token_ends"][span.window][span.end]
-        text = windows["passage"][span.window][start:end]
-        yield Answer(text, 0.0, span.start_logit, span.end_logit)
+def _read_texts(windows: Mapping[str, Sequence[Any]], spans: Sequence[Span]) -> Iterator[Answer]:
+    for window, start, end, *logits in spans:
+        first, last = windows["token_starts"][window][start], windows["token_ends"][window][end]
+        yield Answer(windows["passage"][window][first:last], 0.0, *logits)
 
 
 def _choose(
