@@ -1,7 +1,7 @@
 """The endless stream of batches of one task: a function of (seed, step)."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,19 +22,10 @@ def counts_of(counts: Counts, pass_index: int) -> NDArray[np.int64]:
     return np.asarray(given(pass_index) if callable(given) else given)
 
 
-class Seed(NamedTuple):
-    """The seed of the orders of a task: the seed of the run, >= 0, and the position of the task."""
-
-    seed: int
-    task: int
-
-    def generator(self, pass_index: int) -> np.random.Generator:
-        """Return the generator for the order of a pass."""
-        return np.random.default_rng((self.seed, self.task, pass_index))
-
-
 class RowStream:
     """Steps with ``batch_size`` rows per rank, always full: one may have rows of two passes.
+
+    ``seed`` has the seed of the run, >= 0, and the position of the task.
 
     Attributes:
         size: Rows of the task.
@@ -48,7 +39,7 @@ class RowStream:
         batch_size: int,
         *,
         num_replicas: int,
-        seed: Seed,
+        seed: tuple[int, int],
         lengths: Counts | None,
     ) -> None:
         self.size = size
@@ -75,7 +66,7 @@ class RowStream:
         return steps * self._rows
 
     def _order(self, pass_index: int) -> NDArray[np.int64]:
-        generator = self._seed.generator(pass_index)
+        generator = np.random.default_rng((*self._seed, pass_index))
         order = generator.permutation(self.size)
         if self._lengths is not None:
             # these rows complete the last batch of the previous pass; then every cut is a batch

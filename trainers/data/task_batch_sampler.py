@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from .streams import Counts, RowStream, Seed, counts_of
+from .streams import Counts, RowStream, counts_of
 from .task_sampling import DrawnOrder, RoundRobin, StepsPerEpoch, TaskSampling, TaskSizes
 from .token_streams import TokenStream
 
@@ -84,9 +84,10 @@ class TaskBatchSampler(Sampler[list[int]]):
         if num_replicas < 1 or seed < 0:
             raise ValueError(f"num_replicas={num_replicas}, seed={seed}; expected >= 1 and >= 0")
         _check_sizes(sizes, batch_sizes, self.token_budgets)
+        tokens = tokens or {}
         _check_counts("lengths", sizes, lengths)
         _check_counts(
-            "counts of tokens", {task: sizes[task] for task in self.token_budgets}, tokens or {}
+            "counts of tokens", {task: sizes[task] for task in self.token_budgets}, tokens
         )
         self.sizes = dict(sizes)
         self.batch_sizes = {
@@ -98,7 +99,7 @@ class TaskBatchSampler(Sampler[list[int]]):
         self.epoch = 0
         self.epochs = 1
         self.sampling = sampling or RoundRobin()
-        self._streams = [self._make_stream(task, lengths, tokens or {}) for task in sizes]
+        self._streams = [self._make_stream(task, lengths, tokens) for task in sizes]
         passes = np.asarray([stream.pass_steps for stream in self._streams], dtype=np.float64)
         rows = np.asarray(list(sizes.values()))
         self.order = self.sampling.make_order(
@@ -180,7 +181,7 @@ class TaskBatchSampler(Sampler[list[int]]):
     def _make_stream(
         self, task: str, lengths: Mapping[str, Counts] | None, tokens: Mapping[str, Counts]
     ) -> RowStream | TokenStream:
-        seed = Seed(self.seed, list(self.sizes).index(task))
+        seed = (self.seed, list(self.sizes).index(task))
         own = None if lengths is None else lengths[task]
         ranks = self.num_replicas
         if task not in self.token_budgets:

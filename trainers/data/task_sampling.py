@@ -6,7 +6,7 @@ An order is a function of (seed, epoch, epochs of the run), the same on all rank
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -119,13 +119,12 @@ class TaskSizes(NamedTuple):
     rows: NDArray[np.int64]  # rows of each task, (T,)
 
 
+@dataclass(frozen=True)
 class TaskSampling(ABC):
-    """A sampling strategy."""
+    """A sampling strategy; the recipe key ``sampling_<field>`` fills a field."""
 
     name: ClassVar[str]
     """Value of ``task_sampling`` in a recipe."""
-    keys: ClassVar[dict[str, str]] = {}
-    """Recipe keys of the strategy, with the fields that they fill."""
     mixes_tasks: ClassVar[bool] = False
     """Whether every step has a batch of every task."""
     changes: ClassVar[bool] = False
@@ -211,10 +210,6 @@ class Temperature(DrawnSampling):
     cap: int | None = None
 
     name = "temperature"
-    keys: ClassVar[dict[str, str]] = {
-        "sampling_temperature": "temperature",
-        "sampling_cap": "cap",
-    }
 
     def __post_init__(self) -> None:
         if not is_positive(self.temperature):
@@ -240,7 +235,6 @@ class Weighted(DrawnSampling):
     weights: dict[str, Any]
 
     name = "weighted"
-    keys: ClassVar[dict[str, str]] = {"sampling_weights": "weights"}
 
     def __post_init__(self) -> None:
         if not self.weights:
@@ -263,7 +257,7 @@ class Weighted(DrawnSampling):
         return np.asarray([self.weights[name] for name in sizes.names], dtype=np.float64)
 
 
-STRATEGIES: dict[str, type[Any]] = {
+STRATEGIES: dict[str, type[TaskSampling]] = {
     kind.name: kind
     for kind in (
         RoundRobin,
@@ -309,7 +303,7 @@ class SamplingArguments:
 
     def __post_init__(self) -> None:
         for strategy in STRATEGIES.values():
-            for key in strategy.keys:
+            for key in (f"sampling_{entry.name}" for entry in fields(strategy)):
                 value = getattr(self, key)
                 if value is not None and self.task_sampling != strategy.name:
                     raise ValueError(
@@ -321,7 +315,5 @@ class SamplingArguments:
     def make_sampling(self) -> TaskSampling:
         """Build the strategy."""
         strategy = STRATEGIES[self.task_sampling]
-        sampling: TaskSampling = strategy(
-            **{name: getattr(self, key) for key, name in strategy.keys.items()}
-        )
-        return sampling
+        given = {entry.name: getattr(self, f"sampling_{entry.name}") for entry in fields(strategy)}
+        return strategy(**given)

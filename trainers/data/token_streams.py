@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from .streams import GROUP_BATCHES, Counts, Seed, Step, counts_of
+from .streams import GROUP_BATCHES, Counts, Step, counts_of
 
 
 class TokenStream:
@@ -27,7 +27,7 @@ class TokenStream:
         budget: int,
         *,
         num_replicas: int,
-        seed: Seed,
+        seed: tuple[int, int],
         lengths: Counts | None,
     ) -> None:
         self._task = task
@@ -43,8 +43,8 @@ class TokenStream:
         self._lengths = tokens if lengths is None else lengths
         sorted_rows = max(1, rows_of_rank // 4) if lengths is None else GROUP_BATCHES * rows_of_rank
         self._group = num_replicas * sorted_rows
-        self._ends: list[int] = []  # steps until the end of each pass, filled on demand
-        self.pass_steps: float = self._end(0)
+        self._starts = [0]  # first step of each pass, filled on demand
+        self.pass_steps: float = self._start(1)
 
     def read(self, first: int) -> Iterator[Step]:
         pass_index = self._pass_of(first)
@@ -67,19 +67,15 @@ class TokenStream:
 
     def _start(self, pass_index: int) -> int:
         """Count the steps before a pass."""
-        return self._end(pass_index - 1) if pass_index else 0
-
-    def _end(self, pass_index: int) -> int:
-        """Count the steps until the end of a pass."""
-        while len(self._ends) <= pass_index:
-            _, cuts, _ = self._pass(len(self._ends))
-            self._ends.append((self._ends or [0])[-1] + len(cuts) - 1)
-        return self._ends[pass_index]
+        while len(self._starts) <= pass_index:
+            _, cuts, _ = self._pass(len(self._starts) - 1)
+            self._starts.append(self._starts[-1] + len(cuts) - 1)
+        return self._starts[pass_index]
 
     def _pass_of(self, step: int) -> int:
         """Find the pass of a step."""
         pass_index = 0
-        while self._end(pass_index) <= step:
+        while self._start(pass_index + 1) <= step:
             pass_index += 1
         return pass_index
 
@@ -88,7 +84,7 @@ class TokenStream:
 
         Returns the stripes, (S, ranks), the boundaries of steps, (steps + 1,), and their order.
         """
-        generator = self._seed.generator(pass_index)
+        generator = np.random.default_rng((*self._seed, pass_index))
         tokens, lengths = (counts_of(each, pass_index) for each in (self._tokens, self._lengths))
         if (longest := int(tokens.max())) > self._budget:
             raise ValueError(

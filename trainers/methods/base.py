@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from trainers.data.task_sampling import TaskSampling
 
@@ -159,24 +159,12 @@ class MethodCallback(TrainerCallback):
     def __init__(self, methods: Sequence[Method]) -> None:
         self.methods = methods
 
-    def on_step_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **_: Any,
-    ) -> None:
+    def on_step_begin(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
         """Call the hooks before a step."""
         for method in self.methods:
             method.before_step(state)
 
-    def on_step_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **_: Any,
-    ) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
         """Call the hooks after a step."""
         for method in self.methods:
             method.after_step(state)
