@@ -66,7 +66,8 @@ class Task:
     numbers; for separate sentences a list of such lists), ``labels``, and if they are to be sorted
     by length ``length``. Other columns are ignored. Which labels there are depends on the type:
 
-    - ``classification``: the number of the class; ``paraphrase``: 0 or 1; ``similarity``: a score.
+    - ``classification``: the number of the class; ``paraphrase``: 0 or 1; ``similarity``: a score;
+      ``multi_label_classification``: a list of 0.0 or 1.0 for each label.
     - ``token_classification``: a number for every token, -100 for none; and ``sentence`` if several
       rows are windows of one sentence.
     - ``question_answering``: the positions of the first and last token of the answer.

@@ -185,8 +185,7 @@ def collate_rows(collator: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
 
 def list_batches(inputs: dict[str, Any]) -> list[dict[str, Any]]:
     """List the batches of a step, one for each task."""
-    batches: list[dict[str, Any]] = inputs.get(BATCHES, [inputs])
-    return batches
+    return inputs.get(BATCHES, [inputs])
 
 
 def _join(sequences: Sequence[Sequence[int]]) -> NDArray[np.int64]:

@@ -9,14 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, Sampler
 
-from .rows import (
-    MODEL_COLUMNS,
-    FlatRows,
-    SourceRows,
-    TaskBatch,
-    TextSource,
-    row_order,
-)
+from .rows import MODEL_COLUMNS, FlatRows, SourceRows, TaskBatch, TextSource, row_order
 from .streams import Counts
 
 Rows: TypeAlias = datasets.Dataset | TextSource
@@ -68,8 +61,7 @@ class TaskDataset(Dataset[dict[str, Any]]):
         return self._ends[-1] if self._ends else 0
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        row: dict[str, Any] = self.__getitems__([index])[0]
-        return row
+        return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[Any]:
         """Read the rows of a batch; for a mixed step a list with the rows of each task."""

@@ -75,8 +75,7 @@ class DrawnOrder:
         """Compute the probability of each task at a step of an epoch, (T,)."""
         logits = self.alpha(epoch, epochs) * np.log(self._sizes)
         powers = np.exp(logits - logits.max())
-        probabilities: NDArray[np.float64] = powers / powers.sum()
-        return probabilities
+        return powers / powers.sum()
 
     def tasks(self, epoch: int, epochs: int) -> NDArray[np.int64]:
         generator = self._generator(epoch)

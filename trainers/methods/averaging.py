@@ -44,8 +44,7 @@ class WeightAverage:
     @torch.no_grad()
     def swap(self) -> None:
         """Exchange the weights of the model and the averages."""
-        for name, weight in self.weights.items():
-            average = self.averages[name]
+        for weight, average in zip(self.weights.values(), self.averages.values(), strict=True):
             kept = weight.clone()
             weight.copy_(average)
             average.copy_(kept)

@@ -44,18 +44,10 @@ class Method:
         """Raise ValueError if the method does not work with this choice of tasks."""
 
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
-        """Check, freeze or change what is needed before the Trainer is built.
-
-        Raises:
-            ValueError: If the method does not work with the model or the arguments.
-        """
+        """Check, freeze or change what is needed before the Trainer; may raise ValueError."""
 
     def attach(self, trainer: Any) -> None:
-        """Take what is needed from the trainer, which is now built.
-
-        Raises:
-            ValueError: If the method does not work with this trainer.
-        """
+        """Take what is needed from the trainer, which is now built; may raise ValueError."""
 
     def describe(self) -> str:
         """Describe the effect on this model, as a table; empty for nothing to show."""

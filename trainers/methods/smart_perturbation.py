@@ -97,7 +97,7 @@ def smoothness(
         change = change.detach().requires_grad_()
         with replay.again(), whole_precision(model), perturbed(model, change.view(shape), []):
             moved = model(**given).logits
-        divergence = SCALE * diverge(model, inputs, moved, target)
+        divergence = SCALE * model.divergence(inputs["task"], moved, target)
         (gradient,) = torch.autograd.grad(divergence, change)
         rows = len(target) if config.mode == "mtdnn" else 1
         return torch.nan_to_num(gradient / SCALE * rows)
@@ -109,20 +109,10 @@ def smoothness(
     real = sequences >= 0
     cosines = torch.cosine_similarity(change[real], gradient[real], dim=-1, eps=1e-30)
     return {
-        "smart_divergence": diverge(model, inputs, moved, logits),
+        "smart_divergence": model.divergence(inputs["task"], moved, logits),
         "smart_change": change.abs().amax(),
         "smart_cosine": cosines.mean(),
     }
-
-
-def diverge(model: Any, inputs: Mapping[str, Any], logits: Tensor, other: Tensor) -> Tensor:
-    """Compute the divergence of two predictions for a batch, at labeled tokens only."""
-    labels = inputs.get("labels")
-    if labels is not None and logits.dim() == labels.dim() + 1 > 2:
-        divergence: Tensor = model.divergence(inputs["task"], logits, other, labels)
-    else:
-        divergence = model.divergence(inputs["task"], logits, other)
-    return divergence
 
 
 def unlabeled(inputs: Mapping[str, Any]) -> dict[str, Any]:

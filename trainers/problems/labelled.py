@@ -168,8 +168,7 @@ class LabelledProblem(Problem[Predicted]):
 
     def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
         metric: Any = self.reported[0]
-        found: NDArray[np.float64] = metric.draws(values, labels)
-        return found
+        return metric.draws(values, labels)
 
     def prediction_file(self, stem: str) -> str:
         return f"{stem}-output.csv"

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +34,12 @@ def micro_f1(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.floa
 
 def macro_f1(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
     """Mean F1 of the labels, 0 for one that no row has, (..., N, K) -> (...)."""
-    mean: NDArray[np.float64] = f1_of_counts(*_count(predictions, labels)).mean(axis=-1)
-    return mean
+    return f1_of_counts(*_count(predictions, labels)).mean(axis=-1)
 
 
 def exact_match(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
     """Share of the rows all of whose labels are right, (..., N, K) -> (...)."""
-    share: NDArray[np.float64] = (predictions == labels).all(axis=-1).mean(axis=-1)
-    return share
+    return (predictions == labels).all(axis=-1).mean(axis=-1)
 
 
 class MultiLabelClassification(LabelledProblem):
@@ -89,9 +87,6 @@ class MultiLabelClassification(LabelledProblem):
 
     def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
         return (logits > 0).astype(np.int64)
-
-    def standard_error(self, outputs: Predicted, metrics: Mapping[str, float]) -> float:
-        return self.bootstrap_error(outputs)
 
     def describe_types(self, outputs: Predicted) -> list[dict[str, Any]]:
         counts = np.stack(_count(outputs.predictions, np.asarray(outputs.labels)), axis=-1)

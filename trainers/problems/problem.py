@@ -143,7 +143,7 @@ class Problem(ABC, Generic[Outputs]):
 
     def has_loss(self, inputs: Mapping[str, Any]) -> bool:
         """Return whether the model can compute a loss of a batch."""
-        return "labels" in inputs
+        return not self.has_labels or "labels" in inputs
 
     @abstractmethod
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:

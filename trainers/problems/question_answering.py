@@ -119,8 +119,7 @@ class QuestionAnswering(Problem[Answered]):
         return f1, np.zeros(len(f1))
 
     def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
-        mean: NDArray[np.float64] = values.mean(axis=-1)
-        return mean
+        return values.mean(axis=-1)
 
     def prediction_file(self, stem: str) -> str:
         return f"{stem}-predictions.json"

@@ -55,9 +55,6 @@ class TextProblem(Problem[NDArray[Any]]):
                 "sequence each, of a dataset without a format or transform (see with_format(None))"
             )
 
-    def has_loss(self, inputs: Mapping[str, Any]) -> bool:
-        return True
-
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
         """Sum up likelihoods and counts of each row, (B, 5), with zeros for what is not predicted.
 

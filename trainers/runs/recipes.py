@@ -203,8 +203,8 @@ def _refuse(rest: Sequence[str], parser: _Parser) -> NoReturn:
     first = rest[0].split("=")[0]
     if not first.startswith("-"):
         raise ValueError(f"unexpected argument {first!r}; a recipe is the first argument")
-    known = [f"--{action.dest}" for action in parser._actions]
-    raise ValueError(f"unknown flag {first}{_hint(first, known)}")
+    hint = _hint(first, (f"--{action.dest}" for action in parser._actions))
+    raise ValueError(f"unknown flag {first}{hint}")
 
 
 def _options(hint: Any) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
 """Flags and recipe keys of training on unlabeled text."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trainers.data.masking import check_shares
@@ -58,9 +58,8 @@ class TextArguments:
             "mask_replace_prob": (masked, "masked tokens"),
             "random_replace_prob": (masked, "masked tokens"),
         }
-        defaults = {entry.name: entry.default for entry in fields(TextArguments)}
         for name, (is_used, what) in needs.items():
-            if not is_used and getattr(self, name) != defaults[name]:
+            if not is_used and getattr(self, name) != getattr(TextArguments, name):
                 raise ValueError(
                     f"{name}={getattr(self, name)} has no effect without {what}; leave it out"
                 )

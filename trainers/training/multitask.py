@@ -333,8 +333,7 @@ class MultiTaskTrainer(Trainer):
             raise ValueError(f"no rows to predict for task {task!r}")
         rows, order = longest_first(task, dataset, self.args.length_column_name)
         with torch.random.fork_rng(devices=[]):
-            predictions: NDArray[Any] = self.predict(rows).predictions[np.argsort(order)]
-        return predictions
+            return self.predict(rows).predictions[np.argsort(order)]
 
     def _prepare_for_training(self, max_steps: int, *args: Any, **kwargs: Any) -> Any:
         prepared = super()._prepare_for_training(max_steps, *args, **kwargs)

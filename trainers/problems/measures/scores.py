@@ -13,8 +13,7 @@ Score = Callable[[Values, Values], Values]
 
 def accuracy(predictions: Values, labels: Values) -> Values:
     """Share of equal values, (..., N) -> (...)."""
-    share: Values = (predictions == labels).mean(axis=-1)
-    return share
+    return (predictions == labels).mean(axis=-1)
 
 
 def f1(predictions: Values, labels: Values) -> Values:
@@ -26,8 +25,7 @@ def macro_f1(predictions: Values, labels: Values) -> Values:
     """Mean F1 of the classes that are among the predictions or the labels of a draw."""
     by_class = [_f1_of(value, predictions, labels) for value in _classes(predictions, labels)]
     values, present = (np.stack(part) for part in zip(*by_class, strict=True))
-    mean: Values = values.sum(axis=0) / present.sum(axis=0)
-    return mean
+    return values.sum(axis=0) / present.sum(axis=0)
 
 
 def matthews_correlation(predictions: Values, labels: Values) -> Values:
@@ -40,8 +38,7 @@ def matthews_correlation(predictions: Values, labels: Values) -> Values:
     # a constant side leaves a rounding error instead of 0
     is_defined = norm > np.finfo(np.float64).eps
     root = np.sqrt(np.where(is_defined, norm, 1.0))
-    correlation: Values = np.where(is_defined, covariance / root, 0.0)
-    return correlation
+    return np.where(is_defined, covariance / root, 0.0)
 
 
 def pearson(left: Values, right: Values) -> Values:
@@ -73,5 +70,4 @@ def _f1_of(value: float, predictions: Values, labels: Values) -> tuple[Values, N
 def f1_of_counts(hits: NDArray[Any], predicted: NDArray[Any], given: NDArray[Any]) -> Values:
     """Compute F1 of counts of any shape; 0 where there is neither a label nor a prediction."""
     count = np.asarray(predicted + given, dtype=np.float64)
-    values: Values = np.divide(2.0 * hits, count, out=np.zeros_like(count), where=count > 0)
-    return values
+    return np.divide(2.0 * hits, count, out=np.zeros_like(count), where=count > 0)
