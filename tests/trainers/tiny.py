@@ -110,7 +110,7 @@ def make_trainer(output_dir, *, dropout=0.0, model=None, callbacks=None, own=Non
     if isinstance(own.get("methods"), dict):  # methods have a state: every trainer has its own
         own["methods"] = MethodArguments(**own["methods"]).make_methods()
     return MultiTaskTrainer(
-        model or make_model(dropout),
+        make_model(dropout) if model is None else model,
         TrainingArguments(**(defaults | arguments)),
         callbacks=callbacks,
         **own,

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from trainers.data.task_dataset import spread
+from trainers.wrapped_models import find_inner
 
 from .base import Method
 
@@ -48,7 +49,7 @@ class ThresholdFitting(Method):
         rows: Any = spread(data.train, THRESHOLD_ROWS)
         if trainer.problems[task].fits_held_out and data.evaluation is not None:
             rows = data.evaluation
-        model = trainer.accelerator.unwrap_model(trainer.model)
+        model: Any = find_inner(trainer.model)
         logits, labels = trainer.predict_task(task, rows), np.asarray(rows["labels"])
         thresholds = np.atleast_1d(model.fit_threshold(task, logits, labels))
         described = ", ".join(f"{threshold:.3f}" for threshold in thresholds)

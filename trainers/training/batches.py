@@ -19,6 +19,7 @@ from trainers.data.task_dataset import Rows, count_tokens, read_lengths
 from trainers.data.task_sampling import StepsPerEpoch, TaskSampling
 from trainers.problems import PROBLEMS
 from trainers.task import Task, find_rows
+from trainers.wrapped_models import find_inner
 
 
 def find_texts(tasks: Mapping[str, Task]) -> dict[str, TextTask]:
@@ -108,7 +109,7 @@ def make_collator(
 def _pad_token_id(model: nn.Module, tokenizer: Any) -> int:
     token = getattr(tokenizer, "pad_token_id", None)
     if token is None:
-        token = getattr(getattr(model, "config", None), "pad_token_id", None)
+        token = getattr(getattr(find_inner(model), "config", None), "pad_token_id", None)
     return token or 0
 
 

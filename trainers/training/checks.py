@@ -10,6 +10,15 @@ from trainers.methods.base import Method
 from trainers.problems.aggregates import AGGREGATES
 from trainers.problems.problem import Metric, Problem
 from trainers.task import Task, find_rows
+from trainers.wrapped_models import find_inner, takes_task
+
+# Names that Trainer adds to the metrics of an evaluation.
+MEASURED_TIMES = (
+    "runtime",
+    "samples_per_second",
+    "steps_per_second",
+    "model_preparation_time",
+)
 
 
 def check_tasks(
@@ -20,14 +29,36 @@ def check_tasks(
     if len(by_name) < max(1, len(tasks)):
         names = ", ".join(task.name for task in tasks) or "none"
         raise ValueError(f"tasks: {names}; expected one or more with different names")
-    heads = getattr(getattr(model, "config", None), "tasks", None) or {}
+    inner = find_inner(model)
+    if len(tasks) > 1 and not takes_task(model):
+        raise ValueError(
+            f"{type(model).__name__}.forward has no argument task, so all of "
+            f"{', '.join(by_name)} would train one head; use MinBertForMultiTask, or one task"
+        )
+    heads = getattr(getattr(inner, "config", None), "tasks", None) or {}
     problems = {name: task.make_problem(heads.get(name)) for name, task in by_name.items()}
+    _check_names(problems)
     for split in ("train", "evaluation"):
         _check_split(by_name, problems, split)
     if all(task.training.auxiliary for task in tasks):
         known = ", ".join(by_name)
         raise ValueError(f"auxiliary: all tasks are ({known}); leave it out of those that count")
     return by_name, problems
+
+
+def _check_names(problems: Mapping[str, Problem[Any]]) -> None:
+    """Check that no two tasks have a metric, a logged loss or a file of the same name."""
+    owners: dict[str, str] = {}
+    for task, problem in problems.items():
+        metrics = ("loss", *MEASURED_TIMES, *(metric.name for metric in problem.reported))
+        names = {task.casefold(), *(f"eval_{task}_{metric}" for metric in metrics)}
+        names |= {f"loss_{task}", *(f"loss_{task}_{part}" for part in problem.part_losses)}
+        for name in sorted(names):
+            if name in owners:
+                raise ValueError(
+                    f"tasks {owners[name]!r} and {task!r} would both have {name!r}; rename one"
+                )
+            owners[name] = task
 
 
 def _check_split(
@@ -47,10 +78,27 @@ def _check_split(
         problems[name].check(where, rows)
 
 
+def check_compute_metrics(compute_metrics: Any, tasks: Collection[str]) -> dict[str, Any]:
+    """Return the user's ``compute_metrics`` by task."""
+    if compute_metrics is None:
+        return {}
+    if not isinstance(compute_metrics, Mapping):
+        compute_metrics = dict.fromkeys(tasks, compute_metrics)
+    for task, function in compute_metrics.items():
+        if task not in tasks:
+            raise ValueError(
+                f"compute_metrics: unknown task {task!r}; known tasks: {', '.join(tasks)}"
+            )
+        if not callable(function):
+            raise TypeError(f"compute_metrics of task {task!r} is not callable: {function!r}")
+    return dict(compute_metrics)
+
+
 def check_arguments(
     args: TrainingArguments,
     problems: Mapping[str, Problem[Any]],
     glue_tasks: Collection[str] = (),
+    extended: Collection[str] = (),
 ) -> None:
     """Refuse arguments that would be ignored or would go wrong.
 
@@ -58,6 +106,7 @@ def check_arguments(
         args: Arguments of the Trainer.
         problems: Problem of each task.
         glue_tasks: The tasks of GLUE.
+        extended: The tasks with metrics of the user.
 
     Raises:
         ValueError: If an argument does not work with several tasks.
@@ -88,17 +137,22 @@ def check_arguments(
         raise ValueError(
             "accelerator_config: split_batches and dispatch_batches would mix tasks; leave them out"
         )
-    _check_best(args, problems, glue_tasks)
+    _check_best(args, problems, glue_tasks, extended)
 
 
 def _check_best(
-    args: TrainingArguments, problems: Mapping[str, Problem[Any]], glue_tasks: Collection[str]
+    args: TrainingArguments,
+    problems: Mapping[str, Problem[Any]],
+    glue_tasks: Collection[str],
+    extended: Collection[str],
 ) -> None:
     """Check the metric that chooses the best checkpoint, and its direction."""
     if args.metric_for_best_model is None:
         return
     known = _list_metrics(problems, glue_tasks)
     name = args.metric_for_best_model.removeprefix("eval_")
+    if name not in known and name.startswith(tuple(f"{task}_" for task in extended)):
+        return  # it may be one of the user's, whose names are known after an evaluation
     if name not in known:
         raise ValueError(
             f"metric_for_best_model={args.metric_for_best_model!r}; expected one of "

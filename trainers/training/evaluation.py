@@ -1,6 +1,6 @@
 """Metrics of each task, and of all of them together."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,13 +12,20 @@ from trainers.data.task_dataset import Rows
 from trainers.problems.aggregates import aggregates, glue_score
 from trainers.problems.problem import Decode, Problem
 from trainers.task import Task
+from trainers.wrapped_models import find_inner
+
+ComputeMetrics = Callable[[EvalPrediction], Mapping[str, float]]
 
 
 class TaskEvaluator:
     """Measures one task after the other, then all together, on decoded predictions if possible."""
 
     def __init__(
-        self, tasks: Mapping[str, Task], problems: Mapping[str, Problem[Any]], model: Any
+        self,
+        tasks: Mapping[str, Task],
+        problems: Mapping[str, Problem[Any]],
+        model: Any,
+        compute_metrics: Mapping[str, ComputeMetrics],
     ) -> None:
         self._counted = {
             name: problem
@@ -26,7 +33,8 @@ class TaskEvaluator:
             if not tasks[name].training.auxiliary
         }
         self._glue = {name: problems[name] for name, task in tasks.items() if task.in_glue}
-        self._decode = getattr(model, "decode", None)
+        self._decode = getattr(find_inner(model), "decode", None)
+        self._compute = compute_metrics
 
     def decoder(self, task: str) -> Decode | None:
         """Return the function of the model that decodes the logits of a task, if it has one."""
@@ -44,7 +52,11 @@ class TaskEvaluator:
         if problem.joins_rows:
             values = values[np.argsort(order)]
         outputs = problem.collect(values, rows, prediction.label_ids, self.decoder(problem.task))
-        return problem.compute_metrics(outputs)
+        metrics = problem.compute_metrics(outputs)
+        if problem.task in self._compute:
+            own = self._compute[problem.task](_sort(prediction, np.argsort(order)))
+            metrics = _join(problem.task, metrics, own)
+        return metrics
 
     def aggregate(self, metrics: Mapping[str, float], prefix: str = "") -> dict[str, float]:
         """Average the headline metrics, ``<prefix><task>_<metric>``, of all but auxiliary tasks."""
@@ -64,3 +76,24 @@ class TaskEvaluator:
             }
             summary[f"{prefix}glue"] = glue_score(values)
         return summary
+
+
+def _sort(prediction: EvalPrediction, places: NDArray[np.int64]) -> EvalPrediction:
+    """Return values and labels, if there are any, in another order."""
+    values, labels = np.asarray(prediction.predictions)[places], prediction.label_ids
+    return EvalPrediction(values, None if labels is None else np.asarray(labels)[places])  # type: ignore[arg-type]  # None works
+
+
+def _join(task: str, metrics: dict[str, float], own: Mapping[str, float]) -> dict[str, float]:
+    """Add the metrics of a user's ``compute_metrics`` to those of a task."""
+    if not isinstance(own, Mapping):
+        raise TypeError(
+            f"compute_metrics of task {task!r} returned a {type(own).__name__}; expected a mapping "
+            "from names to numbers"
+        )
+    if both := sorted(metrics.keys() & own.keys()):
+        raise ValueError(
+            f"compute_metrics of task {task!r} returned {both[0]!r}, which is a metric of the task "
+            "already; rename it"
+        )
+    return metrics | dict(own)

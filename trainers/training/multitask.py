@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,13 @@ from trainers.hub_token import HubToken
 from trainers.methods.base import Method, MethodCallback, StepLoss, nested_loss
 from trainers.methods.threshold_fitting import ThresholdFitting
 from trainers.task import Task, find_rows
+from trainers.wrapped_models import takes_task
 
 from .acceleration import reused_gradients, static_shapes
 from .batches import loader_options, make_collator, make_sampler
-from .checks import check_arguments, check_sampling, check_tasks
+from .checks import check_arguments, check_compute_metrics, check_sampling, check_tasks
 from .counters import FlopCounter, LossLog, mean_targets
-from .evaluation import TaskEvaluator
+from .evaluation import ComputeMetrics, TaskEvaluator
 
 
 class MultiTaskTrainer(Trainer):
@@ -47,7 +47,8 @@ class MultiTaskTrainer(Trainer):
     Args:
         model: A model whose ``forward`` takes ``task`` and returns the loss of that task. If it has
             ``decode(task, logits)``, metrics are computed from its result. With a single task it
-            may be a model without a ``task`` argument.
+            may be a model without a ``task`` argument. It may be wrapped, as by peft or
+            ``torch.compile``.
         args: Arguments of the Trainer.
         tasks: The tasks, in the order of the round robin.
         methods: Training methods, in the order in which they apply.
@@ -55,6 +56,9 @@ class MultiTaskTrainer(Trainer):
         steps_per_epoch: When an epoch ends; see ``TaskBatchSampler``.
         max_tokens_per_batch: Tokens per process and step, for the tasks without a batch size or
             budget of their own; None takes ``per_device_train_batch_size`` rows.
+        compute_metrics: A function of an ``EvalPrediction`` for all tasks, or one by task. It gets
+            the values that ``predict_task`` returns and the labels, in the order of the rows. Its
+            metrics join those of the task as ``eval_<task>_<name>``, and may choose the best model.
         kwargs: Other arguments of ``Trainer``.
 
     Attributes:
@@ -81,14 +85,17 @@ class MultiTaskTrainer(Trainer):
         sampling: TaskSampling | None = None,
         steps_per_epoch: StepsPerEpoch = "shortest",
         max_tokens_per_batch: int | None = None,
+        compute_metrics: ComputeMetrics | Mapping[str, ComputeMetrics] | None = None,
         **kwargs: Any,
     ) -> None:
         self.tasks, self.problems = check_tasks(tasks, model)
-        check_arguments(args, self.problems, [task.name for task in tasks if task.in_glue])
+        own_metrics = check_compute_metrics(compute_metrics, self.tasks)
+        in_glue = [task.name for task in tasks if task.in_glue]
+        check_arguments(args, self.problems, in_glue, own_metrics)
         self.methods: list[Method] = [*methods, ThresholdFitting()]
         sampling = sampling or RoundRobin()
         check_sampling(args, sampling, self.methods)
-        self._has_task_argument = "task" in signature(model.forward).parameters
+        self._has_task_argument = takes_task(model)
         _set_defaults(args, has_task_argument=self._has_task_argument)
         self.train_sampler: TaskBatchSampler | None = None
         train, held_out = find_rows(tasks, "train"), find_rows(tasks, "evaluation")
@@ -101,7 +108,7 @@ class MultiTaskTrainer(Trainer):
             kwargs["data_collator"] = make_collator(model, args, *given)
         for method in self.methods:
             method.prepare(model, args)
-        self.evaluator = TaskEvaluator(self.tasks, self.problems, model)
+        self.evaluator = TaskEvaluator(self.tasks, self.problems, model, own_metrics)
         rows = TaskDataset(train, self.train_sampler) if train else None
         super().__init__(model, args, train_dataset=rows, eval_dataset=held_out or None, **kwargs)
         self._start(model)

@@ -1,0 +1,92 @@
+"""Models behind wrappers train and evaluate the heads of their tasks, like the model alone."""
+
+import peft
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+from tests.trainers.tiny import SIZES, make_rows
+from trainers import Task
+
+
+class Wrapper(torch.nn.Module):
+    """A wrapper of a user, which passes everything on."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.inner = model
+
+    def forward(self, **kwargs):
+        return self.inner(**kwargs)
+
+
+def adapted(model):
+    """Wrap a model as peft does, with all heads trained."""
+    config = peft.LoraConfig(target_modules=["query"], modules_to_save=list(SIZES))
+    return peft.get_peft_model(model, config)
+
+
+WRAPPERS = {
+    "peft": adapted,
+    "compiled": lambda model: torch.compile(model, backend="eager"),
+    "own": Wrapper,
+}
+
+
+def classify(name):
+    """Make a task of its own head with the rows of moods."""
+    return Task(name, "classification", make_rows("moods", 12), make_rows("moods", 6))
+
+
+@pytest.mark.parametrize("wrap", ["compiled", "own"])
+def test_a_wrapped_model_trains_as_the_model_alone(make_trainer, wrap):
+    plain = make_trainer(num_train_epochs=1)
+    start = {name: value.clone() for name, value in plain.model.state_dict().items()}
+    plain.train()
+    scores = plain.evaluate()
+    trained = {name: value.clone() for name, value in plain.model.state_dict().items()}
+    plain.model.load_state_dict(start)
+
+    wrapped = make_trainer(num_train_epochs=1, model=WRAPPERS[wrap](plain.model))
+    wrapped.train()
+
+    for name, value in plain.model.state_dict().items():
+        torch.testing.assert_close(value, trained[name], atol=1e-5, rtol=1e-4)
+    for task in SIZES:
+        assert wrapped.evaluate()[f"eval_{task}_loss"] == pytest.approx(
+            scores[f"eval_{task}_loss"], abs=1e-4
+        )
+
+
+# of peft
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
+def test_every_head_of_a_peft_model_moves(make_trainer):
+    trainer = make_trainer(num_train_epochs=1)
+    model = adapted(trainer.model)
+    before = {name: value.clone() for name, value in model.named_parameters()}
+
+    make_trainer(num_train_epochs=1, model=model).train()
+
+    heads = {
+        name: bool((value != before[name]).any())
+        for name, value in model.named_parameters()
+        if "modules_to_save" in name
+    }
+    assert heads
+    assert all(heads.values())
+
+
+def test_several_tasks_need_a_model_that_takes_task(make_trainer):
+    sizes = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 3}
+    stock = BertForSequenceClassification(BertConfig(vocab_size=50, intermediate_size=8, **sizes))
+
+    message = "BertForSequenceClassification.forward has no argument task, so all of a, b would"
+    with pytest.raises(ValueError, match=message):
+        make_trainer(model=stock, own={"tasks": [classify("a"), classify("b")]})
+
+
+def test_a_head_of_another_type_is_refused(make_trainer):
+    rows = make_rows("scores", 6)
+
+    with pytest.raises(ValueError, match="the model has a head for 'classification'"):
+        make_trainer(own={"tasks": [Task("moods", "similarity", rows, rows)]})
