@@ -1,7 +1,7 @@
 """Multi-task training on top of the Hugging Face Trainer.
 
-The layers from below: ``files``, ``errors``, ``data``, ``problems``, ``task``, ``methods``,
-``training``, ``reports``, ``runs``; each imports only those before it.
+The layers from below: ``files``, ``errors``, ``options``, ``data``, ``problems``, ``task``,
+``methods``, ``training``, ``reports``, ``runs``; each imports only those before it.
 """
 
 from .data.collators import TaskCollator

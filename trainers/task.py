@@ -1,6 +1,5 @@
 """A task: its type, its rows, its metrics, and how it is trained."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ import datasets
 from trainers.data.masking import Masking
 from trainers.data.rows import TextSource
 from trainers.data.task_dataset import Rows
+from trainers.options import is_positive
 from trainers.problems import PROBLEMS, make_problems
 from trainers.problems.problem import Problem
 
@@ -51,12 +51,10 @@ class TaskTraining:
             flag: Any = getattr(self, name)
             if flag is not True and flag is not False:
                 raise ValueError(f"{name}={flag!r}; expected true or false")
-        weight: Any = self.loss_weight
-        is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
-        if not is_number or not math.isfinite(weight) or weight <= 0:
+        if not is_positive(self.loss_weight):
             raise ValueError(
-                f"loss_weight={weight!r}; expected a number > 0 (to train without a task, remove "
-                "it from the recipe)"
+                f"loss_weight={self.loss_weight!r}; expected a number > 0 (to train without a "
+                "task, remove it from the recipe)"
             )
 
 
@@ -68,7 +66,8 @@ class Task:
     numbers; for separate sentences a list of such lists), ``labels``, and if they are to be sorted
     by length ``length``. Other columns are ignored. Which labels there are depends on the type:
 
-    - ``classification``: the number of the class; ``paraphrase``: 0 or 1; ``similarity``: a score.
+    - ``classification``: the number of the class; ``paraphrase``: 0 or 1; ``similarity``: a score;
+      ``multi_label_classification``: a list of 0.0 or 1.0 for each label.
     - ``token_classification``: a number for every token, -100 for none; and ``sentence`` if several
       rows are windows of one sentence.
     - ``question_answering``: the positions of the first and last token of the answer.

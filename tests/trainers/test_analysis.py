@@ -46,9 +46,9 @@ def test_the_calibration_error_equals_a_hand_computation():
 
 
 def test_an_upper_edge_belongs_to_a_bin():
-    (low,) = calibrate(np.array([0.5]), np.array([True]), bins=2)["bins"]
+    (low,) = calibrate(np.array([0.5]), np.array([True]))["bins"]
 
-    assert (low["low"], low["high"]) == (0.0, 0.5)
+    assert (low["low"], low["high"]) == (0.4, 0.5)
 
 
 def test_the_bins_equal_scikit_learn():

@@ -97,9 +97,10 @@ def test_a_step_of_sgd_moves_layers_by_their_factors(model: nn.Module) -> None:
 
 
 def test_the_table_counts_every_parameter_once(model: nn.Module) -> None:
-    text = LayerwiseLearningRates(0.5).table(model, 1e-3)
+    method = LayerwiseLearningRates(0.5)
+    method.trainer = SimpleNamespace(model=model, args=SimpleNamespace(learning_rate=1e-3))
 
-    lines = text.splitlines()
+    lines = method.describe().splitlines()
     assert [line.split("  ")[0] for line in lines[1:]] == [
         "pooler, heads",
         "layer 2",

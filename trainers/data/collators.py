@@ -86,16 +86,15 @@ class TaskCollator:
             joined = text.prepare(joined)
         of_rows = {"next_sentence_label": joined.next_sentence_label, "labels": joined.labels}
         batch: dict[str, Any] = {"task": joined.task}
-        batch |= {
-            name: torch.from_numpy(values) for name, values in of_rows.items() if values is not None
-        }
-        if self.packed:
-            return batch | self._pack(batch, joined)
-        return batch | self._pad(joined, separate=_is_separate(rows))
+        for name, values in of_rows.items():
+            if values is not None:
+                dtype = np.float32 if values.dtype.kind == "f" else np.int64
+                batch[name] = torch.from_numpy(values.astype(dtype))
+        return batch | (self._pack(batch, joined) if self.packed else self._pad(joined))
 
-    def _pad(self, joined: Joined, *, separate: bool) -> dict[str, Any]:
+    def _pad(self, joined: Joined) -> dict[str, Any]:
         mask = np.arange(joined.lengths.max()) < joined.lengths[:, None]
-        shape = (joined.rows, -1, mask.shape[1]) if separate else mask.shape
+        shape = (joined.rows, -1, mask.shape[1]) if joined.is_separate else mask.shape
         padded = {}
         for name, (values, filler) in self._token_columns(joined).items():
             column = np.full(mask.shape, filler, dtype=np.int64)
@@ -160,21 +159,20 @@ def join_rows(rows: Sequence[Mapping[str, Any]]) -> Joined:
     names = sorted({row["task"] for row in rows})
     if len(names) > 1:
         raise ValueError(f"a batch mixes the tasks {names}; expected rows of one task")
-    sequences = _sequences(rows, "input_ids")
-    labels = token_labels = None
-    if "labels" in rows[0] and _has_token_labels(rows[0]):
-        token_labels = _join([row["labels"] for row in rows])
-    elif "labels" in rows[0]:
-        labels = np.asarray([row["labels"] for row in rows])
-        labels = labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64)
+    sequences, types = ([row[name] for row in rows] for name in ("input_ids", "token_type_ids"))
+    is_separate = isinstance(sequences[0][0], Sequence | np.ndarray)
+    if is_separate:
+        sequences, types = list(chain(*sequences)), list(chain(*types))
+    labels, token_labels = _join_labels(rows) if "labels" in rows[0] else (None, None)
     return Joined(
         names[0],
         len(rows),
         np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences)),
         _join(sequences),
-        _join(_sequences(rows, "token_type_ids")),
+        _join(types),
         labels,
         token_labels,
+        is_separate=is_separate,
     )
 
 
@@ -187,32 +185,19 @@ def collate_rows(collator: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
 
 def list_batches(inputs: dict[str, Any]) -> list[dict[str, Any]]:
     """List the batches of a step, one for each task."""
-    batches: list[dict[str, Any]] = inputs.get(BATCHES, [inputs])
-    return batches
-
-
-def _has_token_labels(row: Mapping[str, Any]) -> bool:
-    """Whether labels are of tokens, not of the row (such as the two positions of an answer)."""
-    labels = row["labels"]
-    is_list = isinstance(labels, Sequence | np.ndarray) and len(labels) == len(row["input_ids"])
-    return is_list and np.asarray(labels).dtype.kind != "f"
-
-
-def _is_separate(rows: Sequence[Mapping[str, Any]]) -> bool:
-    if isinstance(rows, TaskBatch):
-        return rows.is_separate
-    return isinstance(rows[0]["input_ids"][0], Sequence | np.ndarray)
-
-
-def _sequences(rows: Sequence[Mapping[str, Any]], name: str) -> list[Sequence[int]]:
-    """List the sequences of a batch, those of a pair one after the other."""
-    if _is_separate(rows):
-        return [sequence for row in rows for sequence in row[name]]
-    return [row[name] for row in rows]
+    return inputs.get(BATCHES, [inputs])
 
 
 def _join(sequences: Sequence[Sequence[int]]) -> NDArray[np.int64]:
     return np.fromiter(chain.from_iterable(sequences), dtype=np.int64)
+
+
+def _join_labels(rows: Sequence[Mapping[str, Any]]) -> tuple[Any, Any]:
+    """Return labels of rows, such as the two positions of an answer, or of tokens."""
+    labels, first = [row["labels"] for row in rows], np.asarray(rows[0]["labels"])
+    if first.shape == (len(rows[0]["input_ids"]),) and first.dtype.kind != "f":
+        return None, _join(labels)
+    return np.asarray(labels), None
 
 
 def _distribute(tokens: int, count: int) -> NDArray[np.int64]:

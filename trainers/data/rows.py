@@ -23,6 +23,7 @@ class Joined(NamedTuple):
     token_labels: NDArray[np.int64] | None = None  # (T,), -100 for none
     next_sentence_label: NDArray[np.int64] | None = None  # (B,), 0 if B follows A, 1 if random
     places: NDArray[np.int64] | None = None  # pass index and row index of each row, (2, B)
+    is_separate: bool = False  # whether a row is a list of sequences
 
 
 class Tokens(NamedTuple):
@@ -63,8 +64,6 @@ class TextSource(Protocol):
 class SourceRows:
     """All rows of a text source, or some (B,), the same in every pass; readable as `FlatRows`."""
 
-    is_separate = False
-
     def __init__(self, source: TextSource, rows: NDArray[np.int64] | None = None) -> None:
         self._source = source
         self._rows = rows
@@ -90,14 +89,6 @@ class SourceRows:
         }
         places = np.stack([passes, rows])
         return Joined(task=task, rows=len(rows), labels=None, places=places, **columns)
-
-    def row(self, task: str, index: int, pass_index: int) -> dict[str, Any]:
-        """Read a row, with its task."""
-        part = self.read(pass_index, np.asarray([index]))
-        row = {"task": task, **{name: part[name].tolist() for name in part if name != "lengths"}}
-        if "next_sentence_label" in row:
-            row["next_sentence_label"] = row["next_sentence_label"][0]
-        return row
 
 
 class FlatRows:
@@ -156,32 +147,17 @@ class FlatRows:
         sequences = self._sequences(rows)
         lengths = self._lengths[sequences].astype(np.int64)
         columns = {name: column.gather(sequences, lengths) for name, column in self.tokens.items()}
-        labels = self._labels
-        if labels is not None:
-            labels = labels[rows].astype(np.float32 if labels.dtype.kind == "f" else np.int64)
         return Joined(
             task,
             len(rows),
             lengths,
             columns["input_ids"],
             columns["token_type_ids"],
-            labels,
+            None if self._labels is None else self._labels[rows],
             columns.get("labels"),
             places=np.stack([passes, rows]),
+            is_separate=self.is_separate,
         )
-
-    def row(self, task: str, index: int, pass_index: int) -> dict[str, Any]:
-        """Read a row as a dictionary, with its task."""
-        sequences = self._sequences(np.asarray([index]))
-        lengths = self._lengths[sequences].astype(np.int64)
-        row: dict[str, Any] = {"task": task}
-        for name, column in self.tokens.items():
-            joined = column.gather(sequences, lengths)
-            parts = [part.tolist() for part in np.split(joined, np.cumsum(lengths)[:-1])]
-            row[name] = parts[0] if self._per_row is None else parts
-        if self._labels is not None:
-            row["labels"] = self._labels[index].tolist()
-        return row
 
 
 class TaskBatch(Sequence[dict[str, Any]]):
@@ -196,26 +172,34 @@ class TaskBatch(Sequence[dict[str, Any]]):
     ) -> None:
         self.task = task
         self._rows = rows
-        self._indices = indices
-        self._passes = passes
+        self._places = np.stack([indices, passes])
 
     def __len__(self) -> int:
-        return len(self._indices)
+        return self._places.shape[1]
 
     def __getitem__(self, position: Any) -> Any:
         if isinstance(position, slice):
             return [self[place] for place in range(*position.indices(len(self)))]
-        pass_index = int(self._passes[position])
-        return self._rows.row(self.task, int(self._indices[position]), pass_index)
-
-    @property
-    def is_separate(self) -> bool:
-        """Whether a row has several sequences."""
-        return self._rows.is_separate
+        return _only_row(self._rows.join(self.task, *self._places[:, [position]]))
 
     def join(self) -> Joined:
         """Concatenate the rows."""
-        return self._rows.join(self.task, self._indices, self._passes)
+        return self._rows.join(self.task, *self._places)
+
+
+def _only_row(joined: Joined) -> dict[str, Any]:
+    """Convert a batch of one row to a dictionary."""
+    row: dict[str, Any] = {"task": joined.task}
+    columns = (joined.input_ids, joined.token_type_ids, joined.token_labels)
+    for name, values in zip(MODEL_COLUMNS, columns, strict=True):
+        if values is not None:
+            parts = np.split(values, np.cumsum(joined.lengths)[:-1])
+            row[name] = [part.tolist() for part in parts] if joined.is_separate else values.tolist()
+    if joined.labels is not None:
+        row["labels"] = joined.labels[0].tolist()
+    if joined.next_sentence_label is not None:
+        row["next_sentence_label"] = joined.next_sentence_label[0].tolist()
+    return row
 
 
 def row_order(dataset: datasets.Dataset) -> NDArray[np.int64] | None:
@@ -227,12 +211,10 @@ def row_order(dataset: datasets.Dataset) -> NDArray[np.int64] | None:
 
 def _read_aligned(dataset: datasets.Dataset, names: Sequence[str]) -> dict[str, Tokens] | None:
     """Read columns of lists with equal lengths; None if they are not."""
-    columns: dict[str, Tokens] = {}
-    for name in names:
-        column = _read_lists(dataset, name)
-        if column is None:
-            return None
-        columns[name] = column
+    read = {name: _read_lists(dataset, name) for name in names}
+    columns = {name: column for name, column in read.items() if column is not None}
+    if len(columns) < len(names):
+        return None
     ids = columns["input_ids"]
     are_aligned = all(np.array_equal(column.lengths, ids.lengths) for column in columns.values())
     if not are_aligned or columns["token_type_ids"].per_row != ids.per_row:
@@ -245,13 +227,11 @@ def _read_lists(dataset: datasets.Dataset, name: str) -> Tokens | None:
     if name not in dataset.column_names:
         return None
     column = dataset.data.column(name)
-    depth, leaf = _depth(column.type)
     chunks = [chunk for chunk in column.chunks if len(chunk)]
-    is_supported = depth in (1, 2) and pa.types.is_integer(leaf)
-    if not chunks or not is_supported or _has_nulls(chunks):
+    if not chunks or not _is_list(column.type) or any(map(_has_nulls, chunks)):
         return None
-    chunks, counts = _unnest(chunks, depth)
-    if len(counts) > 1 or 0 in counts:
+    chunks, counts = _unnest(chunks)
+    if len(counts) > 1 or 0 in counts or not pa.types.is_integer(chunks[0].type.value_type):
         return None
     (per_row,) = counts
     bounds = [chunk.offsets.to_numpy().astype(np.int64) for chunk in chunks]
@@ -283,34 +263,17 @@ def _view_whole(
     return values, np.concatenate(starts)
 
 
-def _unnest(chunks: list[pa.Array], depth: int) -> tuple[list[pa.Array], set[int | None]]:
-    """Return the innermost lists, and the different numbers of them in a row, None for no rows."""
-    if depth == 1:
+def _unnest(chunks: list[pa.Array]) -> tuple[list[pa.Array], set[int | None]]:
+    """Return the inner lists and the distinct numbers of them in a row, None for single lists."""
+    if not _is_list(chunks[0].type.value_type):
         return chunks, {None}
-    lists = []
-    counts: set[int | None] = set()
-    for chunk in chunks:
-        outer = chunk.offsets.to_numpy()
-        counts |= set(np.unique(np.diff(outer)).tolist())
-        lists.append(chunk.values.slice(outer[0], outer[-1] - outer[0]))
-    return lists, counts
+    counts = {count for chunk in chunks for count in chunk.value_lengths().unique().to_pylist()}
+    return [chunk.flatten() for chunk in chunks], counts
 
 
-def _has_nulls(arrays: Sequence[pa.Array]) -> bool:
-    """Whether arrays of lists have missing values at any depth."""
-    while arrays:
-        if any(array.null_count for array in arrays):
-            return True
-        arrays = [array.values for array in arrays if _is_list(array.type)]
-    return False
-
-
-def _depth(kind: pa.DataType) -> tuple[int, pa.DataType]:
-    """Return how often lists are nested, and the type of their elements."""
-    depth = 0
-    while _is_list(kind):
-        depth, kind = depth + 1, kind.value_type
-    return depth, kind
+def _has_nulls(array: pa.Array) -> bool:
+    """Whether an array of lists has missing values at any depth."""
+    return array.null_count > 0 or (_is_list(array.type) and _has_nulls(array.values))
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-LENGTHS = (32, 64, 128, 256, 512)
+MIN_LENGTH = 32
 STEP = 1.25
 STEPS_DOWN = 7
 MULTIPLE = 32  # tokens; whole tiles of a matrix product
@@ -25,7 +25,7 @@ class FixedShapes:
     - Tokens: the maximum of a batch of the task, plus 1/32 for the fillers, and seven smaller
       sizes, each a fifth less. Larger batches, as in evaluation, continue in these steps.
     - Rows: 1, 2, 3, 4, 6, 8, 12, 16 and so on, powers of two and halfway between.
-    - ``max_length_q``: 32, 64, 128, 256, 512 or a higher power of two.
+    - ``max_length_q``: 32 or a higher power of two.
 
     Each sequence of a filler has at least one token, and not more than the longest real sequence
     (or two, if that has only one).
@@ -45,16 +45,11 @@ class FixedShapes:
             filled_rows = _rows(rows + fillers)
             # a filler sequence without a token would have no first token
             if size >= tokens and (filled_rows - rows) * sequences_per_row <= filling:
-                return Shape(size, filled_rows, _length(longest))
+                most_length = 1 << (longest - 1).bit_length()
+                return Shape(size, filled_rows, max(MIN_LENGTH, most_length))
             step += 1
 
 
 def _rows(rows: int) -> int:
     power: int = 1 << (rows - 1).bit_length()
     return 3 * power // 4 if rows <= 3 * power // 4 else power
-
-
-def _length(longest: int) -> int:
-    return next(
-        (length for length in LENGTHS if length >= longest), 1 << (longest - 1).bit_length()
-    )

@@ -1,7 +1,7 @@
 """The endless stream of batches of one task: a function of (seed, step)."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,36 +22,16 @@ def counts_of(counts: Counts, pass_index: int) -> NDArray[np.int64]:
     return np.asarray(given(pass_index) if callable(given) else given)
 
 
-class Seed(NamedTuple):
-    """The seed of the orders of a task: the seed of the run, >= 0, and the position of the task."""
-
-    seed: int
-    task: int
-
-    def generator(self, pass_index: int) -> np.random.Generator:
-        """Return the generator for the order of a pass."""
-        return np.random.default_rng((self.seed, self.task, pass_index))
-
-
-class TaskStream(Protocol):
-    """The batches of one task, one reshuffled pass over its rows after the other, without end."""
-
-    size: int
-    """Rows of the task."""
-    batch: str
-    """Description of the batch size, such as ``2 x 32``."""
-    pass_steps: float
-    """Steps of one pass; a fraction if a step may have rows of two passes."""
-
-    def read(self, first: int) -> Iterator[Step]:
-        """Yield the steps from step ``first`` of training on."""
-
-    def count_rows(self, first: int, steps: int) -> int:
-        """Count the rows of ``steps`` steps from step ``first`` on, over all ranks."""
-
-
 class RowStream:
-    """Steps with ``batch_size`` rows per rank, always full: one may have rows of two passes."""
+    """Steps with ``batch_size`` rows per rank, always full: one may have rows of two passes.
+
+    ``seed`` has the seed of the run, >= 0, and the position of the task.
+
+    Attributes:
+        size: Rows of the task.
+        batch: Description of the batch size, such as ``2 x 32``.
+        pass_steps: Steps of one pass over the rows.
+    """
 
     def __init__(
         self,
@@ -59,8 +39,8 @@ class RowStream:
         batch_size: int,
         *,
         num_replicas: int,
-        seed: Seed,
-        lengths: Counts | None = None,
+        seed: tuple[int, int],
+        lengths: Counts | None,
     ) -> None:
         self.size = size
         self.batch = f"{num_replicas} x {batch_size}"
@@ -71,6 +51,7 @@ class RowStream:
         self._lengths = lengths
 
     def read(self, first: int) -> Iterator[Step]:
+        """Yield the steps from step ``first`` of training on, without end."""
         pass_index, offset = divmod(first * self._rows, self.size)
         rows = self._order(pass_index)[offset:]
         while True:
@@ -81,10 +62,11 @@ class RowStream:
             rows = rows[self._rows :]
 
     def count_rows(self, first: int, steps: int) -> int:
+        """Count the rows of ``steps`` steps from step ``first`` on, over all ranks."""
         return steps * self._rows
 
     def _order(self, pass_index: int) -> NDArray[np.int64]:
-        generator = self._seed.generator(pass_index)
+        generator = np.random.default_rng((*self._seed, pass_index))
         order = generator.permutation(self.size)
         if self._lengths is not None:
             # these rows complete the last batch of the previous pass; then every cut is a batch

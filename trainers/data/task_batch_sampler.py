@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from .streams import Counts, RowStream, Seed, TaskStream, counts_of
+from .streams import Counts, RowStream, counts_of
 from .task_sampling import DrawnOrder, RoundRobin, StepsPerEpoch, TaskSampling, TaskSizes
 from .token_streams import TokenStream
 
@@ -81,11 +81,13 @@ class TaskBatchSampler(Sampler[list[int]]):
         changing: Collection[str] = (),
     ) -> None:
         self.token_budgets = dict(token_budgets or {})
-        _check(sizes, num_replicas, seed)
-        _check_batches(sizes, batch_sizes, self.token_budgets)
+        if num_replicas < 1 or seed < 0:
+            raise ValueError(f"num_replicas={num_replicas}, seed={seed}; expected >= 1 and >= 0")
+        _check_sizes(sizes, batch_sizes, self.token_budgets)
+        tokens = tokens or {}
         _check_counts("lengths", sizes, lengths)
         _check_counts(
-            "counts of tokens", {task: sizes[task] for task in self.token_budgets}, tokens or {}
+            "counts of tokens", {task: sizes[task] for task in self.token_budgets}, tokens
         )
         self.sizes = dict(sizes)
         self.batch_sizes = {
@@ -97,7 +99,7 @@ class TaskBatchSampler(Sampler[list[int]]):
         self.epoch = 0
         self.epochs = 1
         self.sampling = sampling or RoundRobin()
-        self._streams = [self._make_stream(task, lengths, tokens or {}) for task in sizes]
+        self._streams = [self._make_stream(task, lengths, tokens) for task in sizes]
         passes = np.asarray([stream.pass_steps for stream in self._streams], dtype=np.float64)
         rows = np.asarray(list(sizes.values()))
         self.order = self.sampling.make_order(
@@ -178,8 +180,8 @@ class TaskBatchSampler(Sampler[list[int]]):
 
     def _make_stream(
         self, task: str, lengths: Mapping[str, Counts] | None, tokens: Mapping[str, Counts]
-    ) -> TaskStream:
-        seed = Seed(self.seed, list(self.sizes).index(task))
+    ) -> RowStream | TokenStream:
+        seed = (self.seed, list(self.sizes).index(task))
         own = None if lengths is None else lengths[task]
         ranks = self.num_replicas
         if task not in self.token_budgets:
@@ -189,24 +191,18 @@ class TaskBatchSampler(Sampler[list[int]]):
         return TokenStream(task, tokens[task], budget, num_replicas=ranks, seed=seed, lengths=own)
 
 
-def _check(sizes: Mapping[str, int], num_replicas: int, seed: int) -> None:
-    if not sizes:
-        raise ValueError("no tasks; expected at least one")
-    if num_replicas < 1 or seed < 0:
-        raise ValueError(f"num_replicas={num_replicas}, seed={seed}; expected >= 1 and >= 0")
-    for task, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"task {task!r} has {size} training rows; expected at least one")
-
-
-def _check_batches(
+def _check_sizes(
     sizes: Mapping[str, int], batch_sizes: Mapping[str, int], budgets: Mapping[str, int]
 ) -> None:
+    if not sizes:
+        raise ValueError("no tasks; expected at least one")
     if unknown := sorted(set(budgets) - set(sizes)):
         raise ValueError(
             f"token_budgets names {', '.join(unknown)}; known tasks: {', '.join(sizes)}"
         )
-    for task in sizes:
+    for task, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"task {task!r} has {size} training rows; expected at least one")
         name, values = (
             ("max_tokens_per_batch", budgets) if task in budgets else ("batch size", batch_sizes)
         )

@@ -9,14 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, Sampler
 
-from .rows import (
-    MODEL_COLUMNS,
-    FlatRows,
-    SourceRows,
-    TaskBatch,
-    TextSource,
-    row_order,
-)
+from .rows import MODEL_COLUMNS, FlatRows, SourceRows, TaskBatch, TextSource, row_order
 from .streams import Counts
 
 Rows: TypeAlias = datasets.Dataset | TextSource
@@ -68,8 +61,7 @@ class TaskDataset(Dataset[dict[str, Any]]):
         return self._ends[-1] if self._ends else 0
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        row: dict[str, Any] = self.__getitems__([index])[0]
-        return row
+        return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[Any]:
         """Read the rows of a batch; for a mixed step a list with the rows of each task."""
@@ -116,11 +108,6 @@ def spread(rows: Rows, most: int) -> Rows:
     return SourceRows(rows, chosen) if isinstance(rows, TextSource) else rows.select(chosen)
 
 
-def token_counts(rows: Rows) -> Counts:
-    """Return the token counts of the rows: an array, or a function of the pass index."""
-    return rows.count_tokens if isinstance(rows, TextSource) else count_tokens(rows)
-
-
 def read_lengths(task: str, dataset: Rows, column: str) -> Counts:
     """Return the tokens of each row, (N,), or a function from the pass index to them."""
     if isinstance(dataset, TextSource):
@@ -133,8 +120,10 @@ def read_lengths(task: str, dataset: Rows, column: str) -> Counts:
     return np.asarray(dataset[column])
 
 
-def count_tokens(dataset: datasets.Dataset) -> NDArray[np.int64]:
-    """Count the tokens of each row, both sentences of a separate pair included, (N,)."""
+def count_tokens(dataset: Rows) -> Counts:
+    """Count the tokens of each row, both sentences of a separate pair included; see `Counts`."""
+    if isinstance(dataset, TextSource):
+        return dataset.count_tokens
     counts = [np.empty(0, dtype=np.int64)]
     # without leaving Arrow: a million Python lists would take half a minute
     for sequences in dataset.data.column("input_ids").chunks:

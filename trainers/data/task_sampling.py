@@ -6,11 +6,13 @@ An order is a function of (seed, epoch, epochs of the run), the same on all rank
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from trainers.options import is_positive, option
 
 # Decrease of alpha between the first and the last epoch (Stickland and Murray 2019).
 ANNEALED_BY = 0.8
@@ -19,24 +21,12 @@ ANNEALED_BY = 0.8
 StepsPerEpoch = Literal["shortest", "longest"] | int
 
 
-class TaskOrder(Protocol):
-    """The tasks of every step."""
-
-    steps: int
-    """Steps of an epoch, per rank."""
-
-    def tasks(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """List the tasks of each step of an epoch, (steps, tasks of a step)."""
-
-    def count(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """Count the batches of each task in an epoch, (T,)."""
-
-    def count_before(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """Count the batches of each task in all earlier epochs, (T,)."""
-
-
 class FixedOrder:
-    """The same steps in all epochs: ``period``, (steps, tasks); ``passes``, (T,), in steps."""
+    """The same steps in all epochs: ``period``, (steps, tasks); ``passes``, (T,), in steps.
+
+    Attributes:
+        steps: Steps of an epoch, per rank.
+    """
 
     def __init__(
         self,
@@ -48,17 +38,20 @@ class FixedOrder:
         self.steps = count_steps(steps_per_epoch, passes, unit=len(period))
 
     def tasks(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        """List the tasks of each step of an epoch, (steps, tasks of a step)."""
         return np.resize(self._period, (self.steps, self._period.shape[1]))
 
     def count(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        """Count the batches of each task in an epoch, (T,)."""
         return np.bincount(self.tasks(epoch, epochs).ravel(), minlength=self._period.size)
 
     def count_before(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        """Count the batches of each task in all earlier epochs, (T,)."""
         return epoch * self.count(0, epochs)
 
 
 class DrawnOrder:
-    """Tasks that are drawn independently, step by step, with p ~ sizes^alpha.
+    """Tasks that are drawn independently, step by step, with p ~ sizes^alpha; see `FixedOrder`.
 
     Counts are drawn first, from a multinomial distribution, and then shuffled: so the counts of
     earlier epochs are known without their steps. An epoch ends when the expected number of batches
@@ -82,8 +75,7 @@ class DrawnOrder:
         """Compute the probability of each task at a step of an epoch, (T,)."""
         logits = self.alpha(epoch, epochs) * np.log(self._sizes)
         powers = np.exp(logits - logits.max())
-        probabilities: NDArray[np.float64] = powers / powers.sum()
-        return probabilities
+        return powers / powers.sum()
 
     def tasks(self, epoch: int, epochs: int) -> NDArray[np.int64]:
         generator = self._generator(epoch)
@@ -104,9 +96,8 @@ class DrawnOrder:
 
 def count_steps(steps_per_epoch: StepsPerEpoch, passes: NDArray[np.float64], unit: int = 1) -> int:
     """Convert ``steps_per_epoch`` to steps; ``passes`` are the units of a pass over each task."""
-    is_number = isinstance(steps_per_epoch, int) and not isinstance(steps_per_epoch, bool)
-    if is_number and steps_per_epoch >= 1:  # type: ignore[operator]
-        return steps_per_epoch  # type: ignore[return-value]
+    if type(steps_per_epoch) is int and steps_per_epoch >= 1:  # not a bool
+        return steps_per_epoch
     if steps_per_epoch == "shortest":
         return max(1, math.floor(passes.min())) * unit
     if steps_per_epoch == "longest":
@@ -114,6 +105,9 @@ def count_steps(steps_per_epoch: StepsPerEpoch, passes: NDArray[np.float64], uni
     raise ValueError(
         f"steps_per_epoch={steps_per_epoch!r}; expected 'shortest', 'longest' or a number >= 1"
     )
+
+
+TaskOrder: TypeAlias = FixedOrder | DrawnOrder
 
 
 class TaskSizes(NamedTuple):
@@ -124,13 +118,12 @@ class TaskSizes(NamedTuple):
     rows: NDArray[np.int64]  # rows of each task, (T,)
 
 
+@dataclass(frozen=True)
 class TaskSampling(ABC):
-    """A sampling strategy."""
+    """A sampling strategy; the recipe key ``sampling_<field>`` fills a field."""
 
     name: ClassVar[str]
     """Value of ``task_sampling`` in a recipe."""
-    keys: ClassVar[dict[str, str]] = {}
-    """Recipe keys of the strategy, with the fields that they fill."""
     mixes_tasks: ClassVar[bool] = False
     """Whether every step has a batch of every task."""
     changes: ClassVar[bool] = False
@@ -138,16 +131,7 @@ class TaskSampling(ABC):
 
     @abstractmethod
     def make_order(self, sizes: TaskSizes, steps_per_epoch: StepsPerEpoch, seed: int) -> TaskOrder:
-        """Build the order of the tasks.
-
-        Args:
-            sizes: The tasks.
-            steps_per_epoch: End of an epoch.
-            seed: Seed of the run, >= 0.
-
-        Raises:
-            ValueError: If the strategy does not suit the tasks, or ``steps_per_epoch`` is invalid.
-        """
+        """Build the order of the tasks; ValueError if the strategy does not suit them."""
 
 
 class RoundRobin(TaskSampling):
@@ -176,7 +160,6 @@ class DrawnSampling(TaskSampling):
 
     def alpha(self, epoch: int, epochs: int) -> float:
         """Return alpha of an epoch."""
-        del epoch, epochs
         return self.power
 
     def weigh(self, sizes: TaskSizes) -> NDArray[np.float64]:
@@ -226,13 +209,9 @@ class Temperature(DrawnSampling):
     cap: int | None = None
 
     name = "temperature"
-    keys: ClassVar[dict[str, str]] = {
-        "sampling_temperature": "temperature",
-        "sampling_cap": "cap",
-    }
 
     def __post_init__(self) -> None:
-        if not _is_positive(self.temperature):
+        if not is_positive(self.temperature):
             raise ValueError(
                 f"sampling_temperature={self.temperature!r}; task_sampling: temperature needs a "
                 "number > 0, such as 2 (1 is proportional, large values are close to uniform)"
@@ -255,7 +234,6 @@ class Weighted(DrawnSampling):
     weights: dict[str, Any]
 
     name = "weighted"
-    keys: ClassVar[dict[str, str]] = {"sampling_weights": "weights"}
 
     def __post_init__(self) -> None:
         if not self.weights:
@@ -263,7 +241,7 @@ class Weighted(DrawnSampling):
                 "task_sampling: weighted needs sampling_weights, such as {sst: 1, quora: 3}"
             )
         for task, weight in self.weights.items():
-            if not _is_positive(weight):
+            if not is_positive(weight):
                 raise ValueError(
                     f"sampling_weights: {task}={weight!r}; expected a number > 0 (to train without "
                     "a task, remove it from the recipe)"
@@ -278,7 +256,7 @@ class Weighted(DrawnSampling):
         return np.asarray([self.weights[name] for name in sizes.names], dtype=np.float64)
 
 
-STRATEGIES: dict[str, type[Any]] = {
+STRATEGIES: dict[str, type[TaskSampling]] = {
     kind.name: kind
     for kind in (
         RoundRobin,
@@ -313,20 +291,18 @@ class SamplingArguments:
         "annealed",
         "weighted",
         "mixed",
-    ] = field(default="round_robin", metadata={"help": "How the task of a step is chosen."})
-    sampling_temperature: float | None = field(
-        default=None, metadata={"help": "T of temperature sampling, p ~ min(N, cap)^(1/T)."}
+    ] = option("round_robin", "How the task of a step is chosen.")
+    sampling_temperature: float | None = option(
+        None, "T of temperature sampling, p ~ min(N, cap)^(1/T)."
     )
-    sampling_cap: int | None = field(
-        default=None, metadata={"help": "Cap of temperature sampling, in rows."}
-    )
-    sampling_weights: dict[str, Any] | None = field(
-        default=None, metadata={"help": "Weight of each task, for weighted sampling."}
+    sampling_cap: int | None = option(None, "Cap of temperature sampling, in rows.")
+    sampling_weights: dict[str, Any] | None = option(
+        None, "Weight of each task, for weighted sampling."
     )
 
     def __post_init__(self) -> None:
         for strategy in STRATEGIES.values():
-            for key in strategy.keys:
+            for key in (f"sampling_{entry.name}" for entry in fields(strategy)):
                 value = getattr(self, key)
                 if value is not None and self.task_sampling != strategy.name:
                     raise ValueError(
@@ -338,12 +314,5 @@ class SamplingArguments:
     def make_sampling(self) -> TaskSampling:
         """Build the strategy."""
         strategy = STRATEGIES[self.task_sampling]
-        sampling: TaskSampling = strategy(
-            **{name: getattr(self, key) for key, name in strategy.keys.items()}
-        )
-        return sampling
-
-
-def _is_positive(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and value > 0
+        given = {entry.name: getattr(self, f"sampling_{entry.name}") for entry in fields(strategy)}
+        return strategy(**given)

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from .streams import GROUP_BATCHES, Counts, Seed, Step, counts_of
+from .streams import GROUP_BATCHES, Counts, Step, counts_of
 
 
 class TokenStream:
-    """Steps with as many rows as fit into a budget of tokens per rank.
+    """Steps with a budget of tokens per rank, with the interface of `RowStream`.
 
     A pass is divided into stripes of one row per rank: with equal numbers of rows the mean of the
     ranks' losses is the mean over all rows. A stripe costs as much as its longest row. Rows are
@@ -27,8 +27,8 @@ class TokenStream:
         budget: int,
         *,
         num_replicas: int,
-        seed: Seed,
-        lengths: Counts | None = None,
+        seed: tuple[int, int],
+        lengths: Counts | None,
     ) -> None:
         self._task = task
         counts = counts_of(tokens, 0)
@@ -43,8 +43,8 @@ class TokenStream:
         self._lengths = tokens if lengths is None else lengths
         sorted_rows = max(1, rows_of_rank // 4) if lengths is None else GROUP_BATCHES * rows_of_rank
         self._group = num_replicas * sorted_rows
-        self._ends: list[int] = []  # steps until the end of each pass, filled on demand
-        self.pass_steps: float = self._end(0)
+        self._starts = [0]  # first step of each pass, filled on demand
+        self.pass_steps: float = self._start(1)
 
     def read(self, first: int) -> Iterator[Step]:
         pass_index = self._pass_of(first)
@@ -67,19 +67,15 @@ class TokenStream:
 
     def _start(self, pass_index: int) -> int:
         """Count the steps before a pass."""
-        return self._end(pass_index - 1) if pass_index else 0
-
-    def _end(self, pass_index: int) -> int:
-        """Count the steps until the end of a pass."""
-        while len(self._ends) <= pass_index:
-            _, cuts, _ = self._pass(len(self._ends))
-            self._ends.append((self._ends or [0])[-1] + len(cuts) - 1)
-        return self._ends[pass_index]
+        while len(self._starts) <= pass_index:
+            _, cuts, _ = self._pass(len(self._starts) - 1)
+            self._starts.append(self._starts[-1] + len(cuts) - 1)
+        return self._starts[pass_index]
 
     def _pass_of(self, step: int) -> int:
         """Find the pass of a step."""
         pass_index = 0
-        while self._end(pass_index) <= step:
+        while self._start(pass_index + 1) <= step:
             pass_index += 1
         return pass_index
 
@@ -88,9 +84,14 @@ class TokenStream:
 
         Returns the stripes, (S, ranks), the boundaries of steps, (steps + 1,), and their order.
         """
-        generator = self._seed.generator(pass_index)
+        generator = np.random.default_rng((*self._seed, pass_index))
         tokens, lengths = (counts_of(each, pass_index) for each in (self._tokens, self._lengths))
-        self._check(int(tokens.max()))
+        if (longest := int(tokens.max())) > self._budget:
+            raise ValueError(
+                f"task {self._task!r} has a row of {longest:,} tokens, but max_tokens_per_batch is "
+                f"{self._budget:,}; make it at least {longest:,}, or cut the rows with a smaller "
+                "max_length"
+            )
         count = -(-self.size // self._ranks)
         rows = np.resize(generator.permutation(self.size), count * self._ranks)
         rows = rows[_snake(lengths[rows], self._group)]
@@ -100,15 +101,6 @@ class TokenStream:
         if self._shuffles_steps:
             order = generator.permutation(order)
         return stripes + pass_index * self.size, cuts, order
-
-    def _check(self, longest: int) -> None:
-        """Check that the longest row fits into a step."""
-        if longest > self._budget:
-            raise ValueError(
-                f"task {self._task!r} has a row of {longest:,} tokens, but max_tokens_per_batch is "
-                f"{self._budget:,}; make it at least {longest:,}, or cut the rows with a smaller "
-                "max_length"
-            )
 
 
 def cut_by_cost(costs: NDArray[np.int64], budget: int) -> NDArray[np.int64]:

@@ -44,8 +44,7 @@ class WeightAverage:
     @torch.no_grad()
     def swap(self) -> None:
         """Exchange the weights of the model and the averages."""
-        for name, weight in self.weights.items():
-            average = self.averages[name]
+        for weight, average in zip(self.weights.values(), self.averages.values(), strict=True):
             kept = weight.clone()
             weight.copy_(average)
             average.copy_(kept)
@@ -127,9 +126,8 @@ class WeightAveraging(Method):
         self.average = WeightAverage(self.trainer.accelerator.unwrap_model(self.trainer.model))
 
     def after_step(self, state: TrainerState) -> None:
-        if self.average is not None and state.global_step >= first_step(
-            self.start, state.max_steps
-        ):
+        first = min(math.floor(self.start * state.max_steps) + 1, state.max_steps)
+        if self.average is not None and state.global_step >= first:
             count = self.average.count
             self.average.update(self.kind, min(self.decay, (1 + count) / (10 + count)))
 
@@ -151,8 +149,3 @@ class WeightAveraging(Method):
 
     def load_best(self, folder: Path) -> None:
         self.load(folder)
-
-
-def first_step(start: float, steps: int) -> int:
-    """Return the first step, counted from 1, that is averaged."""
-    return min(math.floor(start * steps) + 1, steps)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from trainers.data.task_sampling import TaskSampling
 
@@ -44,18 +44,10 @@ class Method:
         """Raise ValueError if the method does not work with this choice of tasks."""
 
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
-        """Check, freeze or change what is needed before the Trainer is built.
-
-        Raises:
-            ValueError: If the method does not work with the model or the arguments.
-        """
+        """Check, freeze or change what is needed before the Trainer; may raise ValueError."""
 
     def attach(self, trainer: Any) -> None:
-        """Take what is needed from the trainer, which is now built.
-
-        Raises:
-            ValueError: If the method does not work with this trainer.
-        """
+        """Take what is needed from the trainer, which is now built; may raise ValueError."""
 
     def describe(self) -> str:
         """Describe the effect on this model, as a table; empty for nothing to show."""
@@ -159,24 +151,12 @@ class MethodCallback(TrainerCallback):
     def __init__(self, methods: Sequence[Method]) -> None:
         self.methods = methods
 
-    def on_step_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **_: Any,
-    ) -> None:
+    def on_step_begin(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
         """Call the hooks before a step."""
         for method in self.methods:
             method.before_step(state)
 
-    def on_step_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **_: Any,
-    ) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
         """Call the hooks after a step."""
         for method in self.methods:
             method.after_step(state)

@@ -67,10 +67,11 @@ class GradientSurgery(Method):
             self.conflicts = []
 
     def save(self, folder: Path) -> None:
-        torch.save(self.merger.state_dict(), folder / SURGERY_FILE)
+        torch.save({"targets": torch.from_numpy(self.merger.targets)}, folder / SURGERY_FILE)
 
     def load(self, folder: Path) -> None:
-        self.merger.load_state_dict(torch.load(folder / SURGERY_FILE, weights_only=True))
+        state = torch.load(folder / SURGERY_FILE, weights_only=True)
+        self.merger.targets = state["targets"].numpy()
 
 
 def _refuse_fsdp(rule: str, is_sharded: bool) -> None:

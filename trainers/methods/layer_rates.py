@@ -69,9 +69,7 @@ class LayerwiseLearningRates(Method):
         optimizer.param_groups[:] = groups
 
     def describe(self) -> str:
-        return self.table(self.trainer.model, self.trainer.args.learning_rate)
-
-    def table(self, model: nn.Module, rate: float) -> str:
+        model, rate = self.trainer.model, self.trainer.args.learning_rate
         count, factors = count_layers(model, KEY), self.factors(model)
         sizes: dict[tuple[int, float], int] = {}
         for name, value in model.named_parameters():

@@ -1,8 +1,10 @@
 """Recipe keys of the training methods, and the order in which the methods apply."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal
+
+from trainers.options import option
 
 from .averaging import WeightAveraging
 from .base import Method
@@ -23,48 +25,37 @@ class MethodArguments:
         ValueError: If a value is out of range, or two keys contradict each other.
     """
 
-    layerwise_lr_decay: float | None = field(
-        default=None,
-        metadata={"help": "Learning rate factor from a layer to the one below."},
+    layerwise_lr_decay: float | None = option(
+        None, "Learning rate factor from a layer to the one below."
     )
-    layerwise_lr_decay_embeddings: bool = field(
-        default=True, metadata={"help": "Whether the embeddings count as the lowest layer."}
+    layerwise_lr_decay_embeddings: bool = option(
+        True, "Whether the embeddings count as the lowest layer."
     )
-    freeze_layers: int | None = field(
-        default=None,
-        metadata={"help": "Number of lowest layers to freeze together with the embeddings."},
+    freeze_layers: int | None = option(
+        None, "Number of lowest layers to freeze together with the embeddings."
     )
-    unfreeze_layer_every: float | None = field(
-        default=None,
-        metadata={"help": "Train the heads first; epochs until each further layer is unfrozen."},
+    unfreeze_layer_every: float | None = option(
+        None, "Train the heads first; epochs until each further layer is unfrozen."
     )
-    weight_averaging: Literal["ema", "swa"] | None = field(
-        default=None,
-        metadata={"help": "Evaluate and save a moving (ema) or plain (swa) average of weights."},
+    weight_averaging: Literal["ema", "swa"] | None = option(
+        None, "Evaluate and save a moving (ema) or plain (swa) average of weights."
     )
-    averaging_decay: float | None = field(
-        default=None, metadata={"help": "Weight of the old average in ema; 0.999 by default."}
+    averaging_decay: float | None = option(
+        None, "Weight of the old average in ema; 0.999 by default."
     )
-    averaging_start: float | None = field(
-        default=None,
-        metadata={"help": "Share of steps before averaging; by default 0, for swa 0.75."},
+    averaging_start: float | None = option(
+        None, "Share of steps before averaging; by default 0, for swa 0.75."
     )
-    r_drop: float | None = field(
-        default=None, metadata={"help": "Weight of R-Drop's divergence between two passes."}
+    r_drop: float | None = option(None, "Weight of R-Drop's divergence between two passes.")
+    smart: dict[str, Any] | None = option(
+        None, "SMART: fields of SmartConfig, such as {weight: 1.0, mode: paper}."
     )
-    smart: dict[str, Any] | None = field(
-        default=None,
-        metadata={"help": "SMART: fields of SmartConfig, such as {weight: 1.0, mode: paper}."},
+    lora: dict[str, Any] | None = option(None, "LoRA: fields of peft's LoraConfig, such as {r: 8}.")
+    gradient_surgery: Literal["pcgrad", "gradvac"] | None = option(
+        None, "How to resolve gradient conflicts of mixed tasks; null sums them."
     )
-    lora: dict[str, Any] | None = field(
-        default=None, metadata={"help": "LoRA: fields of peft's LoraConfig, such as {r: 8}."}
-    )
-    gradient_surgery: Literal["pcgrad", "gradvac"] | None = field(
-        default=None,
-        metadata={"help": "How to resolve gradient conflicts of mixed tasks; null sums them."},
-    )
-    exponential_lr_gamma: float | None = field(
-        default=None, metadata={"help": "Factor on the learning rate after every epoch."}
+    exponential_lr_gamma: float | None = option(
+        None, "Factor on the learning rate after every epoch."
     )
 
     def __post_init__(self) -> None:

@@ -36,7 +36,12 @@ class GradientMerger:
         self._tasks = list(tasks)
         self._seed = seed
         shared = find_shared(model)
-        _check_shared(rule, len(self._tasks), len(shared))
+        if len(tasks) < 2 or not shared:
+            raise ValueError(
+                f"gradient_surgery: {rule} needs two or more tasks with shared trainable "
+                f"parameters; found {len(tasks)} task(s) and {len(shared)} such parameters in "
+                "base_model; leave it out"
+            )
         layers = group_by_layer(model, shared) if rule == "gradvac" else {0: list(shared.values())}
         self._parameters = list(chain.from_iterable(layers.values()))
         self._places = cut_vector([parameter.numel() for parameter in self._parameters])
@@ -91,12 +96,6 @@ class GradientMerger:
     def forget(self) -> None:
         self._vectors = None
         self._touched.clear()
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {"targets": torch.from_numpy(self.targets.copy())}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self.targets = state["targets"].numpy().copy()
 
     def draw_orders(self, step: int) -> list[list[int]]:
         """Draw for each task the order of the other tasks at an optimizer step."""
@@ -154,8 +153,7 @@ def project_conflicts(gram: NDArray[np.float64], orders: list[list[int]]) -> NDA
             dot = weights[task] @ gram[:, other]
             if dot < 0:
                 weights[task, other] -= dot / gram[other, other]
-    total: NDArray[np.float64] = weights.sum(axis=0)
-    return total
+    return weights.sum(axis=0)
 
 
 def vaccinate(
@@ -190,14 +188,6 @@ def find_shared(model: Any) -> dict[str, nn.Parameter]:
     return {
         name: parameter for name, parameter in base.named_parameters() if parameter.requires_grad
     }
-
-
-def _check_shared(rule: str, tasks: int, parameters: int) -> None:
-    if tasks < 2 or not parameters:
-        raise ValueError(
-            f"gradient_surgery: {rule} needs two or more tasks with shared trainable parameters; "
-            f"found {tasks} task(s) and {parameters} such parameters in base_model; leave it out"
-        )
 
 
 def group_by_layer(

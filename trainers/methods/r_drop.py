@@ -5,7 +5,7 @@ from typing import Any
 
 from .base import ComputeLoss, StepLoss
 from .regularization import Regularizer
-from .smart_perturbation import check_number, diverge
+from .smart_perturbation import check_number
 
 
 @dataclass
@@ -34,7 +34,8 @@ class RDrop(Regularizer):
 
     def regularized(self, compute: ComputeLoss, inputs: dict[str, Any]) -> StepLoss:
         first, second = compute(), compute()
-        divergence = diverge(self.model, inputs, first.outputs.logits, second.outputs.logits)
+        logits = (first.outputs.logits, second.outputs.logits)
+        divergence = self.model.divergence(inputs["task"], *logits)
         loss = (first.loss + second.loss) / 2 + self.alpha / 2 * divergence
         facts = first.facts | {"rdrop_divergence": divergence.detach()}
         return StepLoss(loss, first.plain, first.outputs, facts)

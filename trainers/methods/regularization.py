@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 from torch import nn
 from transformers import TrainingArguments
 
+from trainers.problems import PROBLEMS
+
 from .base import ComputeLoss, Method, StepLoss, refuse_sharding
 
 logger = logging.getLogger(__name__)
@@ -44,10 +46,10 @@ class Regularizer(Method, ABC):
         )
         others = [task for task in trainer.problems if task not in self.tasks]
         if not self.tasks:
+            types = ", ".join(name for name, kind in PROBLEMS.items() if kind.is_comparable)
             raise ValueError(
-                f"{self.key} compares predictions of classification, paraphrase and similarity "
-                f"tasks with regularize: true, which no task is ({', '.join(others)}); leave "
-                f"{self.key} out"
+                f"{self.key} compares predictions of tasks of the types {types} with regularize: "
+                f"true, which no task is ({', '.join(others)}); leave {self.key} out"
             )
         if others:
             logger.warning("%s: trained without %s", ", ".join(others), self.key)

@@ -16,7 +16,6 @@ from .regularization import Regularizer
 from .smart_perturbation import (
     DropoutReplay,
     SmartConfig,
-    diverge,
     perturbed,
     smoothness,
     unlabeled,
@@ -62,8 +61,7 @@ class Smart(Regularizer):
     def fact_names(self, task: str) -> tuple[str, ...]:
         if task not in self.tasks:
             return ()
-        smoothness_facts = ("smart_divergence", "smart_change", "smart_cosine")
-        names = smoothness_facts if self.config.weight else ()
+        names = ("smart_divergence", "smart_change", "smart_cosine") if self.config.weight else ()
         return (*names, "bregman_divergence") if self.config.bregman_weight else names
 
     def regularized(self, compute: ComputeLoss, inputs: dict[str, Any]) -> StepLoss:
@@ -83,7 +81,7 @@ class Smart(Regularizer):
         if self.average is not None:
             with torch.no_grad(), replay.again():
                 averaged = functional_call(self.model, self.average.averages, (), unlabeled(inputs))
-            divergence = diverge(self.model, inputs, logits, averaged.logits)
+            divergence = self.model.divergence(inputs["task"], logits, averaged.logits)
             loss = loss + self.config.bregman_weight * divergence
             facts["bregman_divergence"] = divergence
         facts = {name: fact.detach() for name, fact in facts.items()}

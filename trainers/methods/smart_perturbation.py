@@ -8,6 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from trainers.options import is_positive
+
 # Keeps the gradient of a tiny divergence away from zero in half precision.
 SCALE = 2.0**16
 
@@ -95,7 +97,7 @@ def smoothness(
         change = change.detach().requires_grad_()
         with replay.again(), whole_precision(model), perturbed(model, change.view(shape), []):
             moved = model(**given).logits
-        divergence = SCALE * diverge(model, inputs, moved, target)
+        divergence = SCALE * model.divergence(inputs["task"], moved, target)
         (gradient,) = torch.autograd.grad(divergence, change)
         rows = len(target) if config.mode == "mtdnn" else 1
         return torch.nan_to_num(gradient / SCALE * rows)
@@ -107,20 +109,10 @@ def smoothness(
     real = sequences >= 0
     cosines = torch.cosine_similarity(change[real], gradient[real], dim=-1, eps=1e-30)
     return {
-        "smart_divergence": diverge(model, inputs, moved, logits),
+        "smart_divergence": model.divergence(inputs["task"], moved, logits),
         "smart_change": change.abs().amax(),
         "smart_cosine": cosines.mean(),
     }
-
-
-def diverge(model: Any, inputs: Mapping[str, Any], logits: Tensor, other: Tensor) -> Tensor:
-    """Compute the divergence of two predictions for a batch, at labeled tokens only."""
-    labels = inputs.get("labels")
-    if labels is not None and logits.dim() == labels.dim() + 1 > 2:
-        divergence: Tensor = model.divergence(inputs["task"], logits, other, labels)
-    else:
-        divergence = model.divergence(inputs["task"], logits, other)
-    return divergence
 
 
 def unlabeled(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,30 +148,20 @@ class DropoutReplay:
     """Repeats the dropout masks that are drawn on a device after this object is made."""
 
     def __init__(self, device: torch.device) -> None:
+        self._kind = device.type
+        self._module: Any = torch.get_device_module(device)
         self._devices = [device] if device.type != "cpu" else []
-        self._module = getattr(torch, device.type, None) if self._devices else None
-        self._states = self._read()
-
-    def _read(self) -> tuple[Tensor, Tensor | None]:
-        accelerator: Any = self._module
-        own = accelerator.get_rng_state(self._devices[0]) if accelerator else None
-        return torch.get_rng_state(), own
+        self._state = torch.get_rng_state()
+        self._states = [self._module.get_rng_state(device) for device in self._devices]
 
     @contextmanager
     def again(self) -> Iterator[None]:
         """Draw the same random numbers again, and restore the random state afterwards."""
-        before = self._read()
-        self._write(self._states)
-        try:
+        with torch.random.fork_rng(self._devices, device_type=self._kind):
+            torch.set_rng_state(self._state)
+            for device, state in zip(self._devices, self._states, strict=True):
+                self._module.set_rng_state(state, device)
             yield
-        finally:
-            self._write(before)
-
-    def _write(self, states: tuple[Tensor, Tensor | None]) -> None:
-        torch.set_rng_state(states[0])
-        accelerator: Any = self._module
-        if accelerator:
-            accelerator.set_rng_state(states[1], self._devices[0])
 
 
 @contextmanager
@@ -251,6 +233,5 @@ def number_sequences(inputs: Mapping[str, Any]) -> Tensor:
 
 def check_number(name: str, value: Any, *, above: bool) -> None:
     """Check that a value is a finite number >= 0, or > 0 if ``above``."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 <= value < float("inf") or (above and value == 0):
+    if not is_positive(value, or_zero=not above):
         raise ValueError(f"{name}={value!r}; expected a number {'> 0' if above else '>= 0'}")

@@ -28,7 +28,7 @@ class Contrastive(Problem[NDArray[Any]]):
     hub_task = "sentence-similarity"
 
     def check(self, where: str, rows: Rows) -> None:
-        flat = FlatRows.read(rows) if not isinstance(rows, TextSource) else None
+        flat = None if isinstance(rows, TextSource) else FlatRows.read(rows)
         if isinstance(rows, TextSource) or (flat is not None and not flat.is_separate):
             raise ValueError(
                 f"{where} is of a contrastive task: input_ids and token_type_ids must have a list "
@@ -41,9 +41,6 @@ class Contrastive(Problem[NDArray[Any]]):
 
     def is_defined(self, metric: Metric) -> bool:
         return not metric.needs_pairs or self.head.get("num_sentences") != 1
-
-    def has_loss(self, inputs: Mapping[str, Any]) -> bool:
-        return True
 
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
         vectors = find_output(outputs, "logits").detach()

@@ -73,6 +73,15 @@ class LabelledProblem(Problem[Predicted]):
     header: ClassVar[str]
 
     @property
+    def names(self) -> Sequence[str]:
+        """Names of the classes or labels; empty if they have none."""
+        return self.head.get("labels") or ()
+
+    def name_of(self, number: int) -> str:
+        """Return the name of a class or label, or its number if it has none."""
+        return str(self.names[number]) if number < len(self.names) else str(number)
+
+    @property
     def label_range(self) -> tuple[float, float] | None:
         """Lowest and highest label; None if unknown."""
         return None
@@ -113,11 +122,7 @@ class LabelledProblem(Problem[Predicted]):
         return datasets.Value(np.dtype(self.dtype).name)
 
     def make_metric(self) -> Any:
-        """Create the metrics as a module of the ``evaluate`` library, which computes them here.
-
-        Returns:
-            An ``evaluate.Metric`` for ``compute(predictions=..., references=...)``.
-        """
+        """Create an ``evaluate.Metric`` for ``compute(predictions=..., references=...)``."""
         # Importing evaluate takes memory that a run without evaluation can do without. It also
         # draws from Python's random state, which a checkpoint stores.
         state = random.getstate()
@@ -163,8 +168,7 @@ class LabelledProblem(Problem[Predicted]):
 
     def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
         metric: Any = self.reported[0]
-        found: NDArray[np.float64] = metric.draws(values, labels)
-        return found
+        return metric.draws(values, labels)
 
     def prediction_file(self, stem: str) -> str:
         return f"{stem}-output.csv"
@@ -230,11 +234,6 @@ class LabelledProblem(Problem[Predicted]):
 class ClassProblem(LabelledProblem):
     """A task whose labels are classes."""
 
-    @property
-    def names(self) -> Sequence[str]:
-        """Names of the classes; empty if they have none."""
-        return self.head.get("labels") or ()
-
     @abstractmethod
     def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:
         """Turn logits (N, K) into probabilities, (N, C)."""
@@ -248,7 +247,7 @@ class ClassProblem(LabelledProblem):
         return find_class_errors(probabilities, outputs.predictions, labels, most)
 
     def format_label(self, value: Any) -> str:
-        return str(self.names[int(value)]) if int(value) < len(self.names) else str(int(value))
+        return self.name_of(int(value))
 
 
 def read_predictions(path: Path) -> tuple[list[str], NDArray[np.float64]]:

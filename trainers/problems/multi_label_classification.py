@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,10 @@ from trainers.data.task_dataset import Rows
 from trainers.files import write_text
 
 from .labelled import LabelledProblem, Predicted, PredictionMetric
+from .measures import entities
 from .measures.analysis import MOST_CLASSES, calibrate
+from .measures.scores import f1_of_counts
 from .problem import check_same_rows
-
-
-def _f1(hits: NDArray[Any], predicted: NDArray[Any], given: NDArray[Any]) -> NDArray[np.float64]:
-    """Compute F1 of counts of any shape; 0 where there is neither a label nor a prediction."""
-    count = (predicted + given).astype(np.float64)
-    return np.divide(2 * hits, count, out=np.zeros_like(count), where=count > 0)
 
 
 def _count(predictions: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[Any], ...]:
@@ -33,19 +29,17 @@ def _count(predictions: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[Any
 
 def micro_f1(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
     """F1 of all labels of all rows together, (..., N, K) -> (...)."""
-    return _f1(*(counts.sum(axis=-1) for counts in _count(predictions, labels)))
+    return f1_of_counts(*(counts.sum(axis=-1) for counts in _count(predictions, labels)))
 
 
 def macro_f1(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
     """Mean F1 of the labels, 0 for one that no row has, (..., N, K) -> (...)."""
-    mean: NDArray[np.float64] = _f1(*_count(predictions, labels)).mean(axis=-1)
-    return mean
+    return f1_of_counts(*_count(predictions, labels)).mean(axis=-1)
 
 
 def exact_match(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
     """Share of the rows all of whose labels are right, (..., N, K) -> (...)."""
-    share: NDArray[np.float64] = (predictions == labels).all(axis=-1).mean(axis=-1)
-    return share
+    return (predictions == labels).all(axis=-1).mean(axis=-1)
 
 
 class MultiLabelClassification(LabelledProblem):
@@ -68,11 +62,6 @@ class MultiLabelClassification(LabelledProblem):
         "The decision threshold of each label was chosen on the validation rows, so metrics on "
         "these rows are optimistic; judge the model by a test set."
     )
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Names of the labels; empty if they are unknown."""
-        return self.head.get("labels") or ()
 
     @property
     def needs_threshold_fit(self) -> bool:
@@ -99,21 +88,16 @@ class MultiLabelClassification(LabelledProblem):
     def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
         return (logits > 0).astype(np.int64)
 
-    def standard_error(self, outputs: Predicted, metrics: Mapping[str, float]) -> float:
-        return self.bootstrap_error(outputs)
-
     def describe_types(self, outputs: Predicted) -> list[dict[str, Any]]:
-        counts = _count(outputs.predictions, np.asarray(outputs.labels))
+        counts = np.stack(_count(outputs.predictions, np.asarray(outputs.labels)), axis=-1)
         return [
             {
-                "name": self._name(number),
-                "f1": float(_f1(hits, predicted, given)),
-                "precision": float(hits / max(1, predicted)),
-                "recall": float(hits / max(1, given)),
-                "labelled": int(given),
-                "predicted": int(predicted),
+                "name": self.name_of(number),
+                **entities.score(row),
+                "labelled": int(row[2]),
+                "predicted": int(row[1]),
             }
-            for number, (hits, predicted, given) in enumerate(zip(*counts, strict=True))
+            for number, row in enumerate(counts)
         ]
 
     # Files
@@ -124,9 +108,7 @@ class MultiLabelClassification(LabelledProblem):
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("id", "labels"))
         for name, row in zip(rows["id"][:], outputs.predictions, strict=True):
-            writer.writerow(
-                [name, *(self._name(number) for number in np.flatnonzero(row).tolist())]
-            )
+            writer.writerow([name, *map(self.name_of, np.flatnonzero(row).tolist())])
         write_text(folder / self.prediction_file(stem), file.getvalue())
 
     def read(
@@ -174,12 +156,9 @@ class MultiLabelClassification(LabelledProblem):
         return [(int(row), float(predicted[row].prod())) for row in order]
 
     def format_label(self, value: Any) -> str:
-        return ", ".join(self._name(number) for number in np.flatnonzero(value).tolist()) or "none"
+        return ", ".join(map(self.name_of, np.flatnonzero(value).tolist())) or "none"
 
     def _likelihoods(self, outputs: Predicted) -> NDArray[np.float64]:
         """Compute the probability of each decision, (N, K)."""
         probabilities = expit(np.asarray(outputs.logits, dtype=np.float64))
         return np.where(outputs.predictions == 1, probabilities, 1 - probabilities)
-
-    def _name(self, number: int) -> str:
-        return str(self.names[number]) if number < len(self.names) else str(number)

@@ -85,6 +85,8 @@ class Problem(ABC, Generic[Outputs]):
     pipeline_tag: ClassVar[str] = "text-classification"
     # Function that turns logits into the confidences of the report.
     confidence: ClassVar[str] = "softmax"
+    # Advice to readers of the results, on the page and the model card.
+    caution: ClassVar[str] = ""
 
     def __init__(
         self, task: str, head: Mapping[str, Any] | None = None, metrics: Sequence[str] = ()
@@ -141,7 +143,7 @@ class Problem(ABC, Generic[Outputs]):
 
     def has_loss(self, inputs: Mapping[str, Any]) -> bool:
         """Return whether the model can compute a loss of a batch."""
-        return "labels" in inputs
+        return not self.has_labels or "labels" in inputs
 
     @abstractmethod
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
@@ -198,10 +200,10 @@ class Problem(ABC, Generic[Outputs]):
         """Compute the headline metric of draws of a sample, (..., N) -> (...)."""
         raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
 
-    def bootstrap_error(self, outputs: Outputs, seed: int = 0) -> float:
+    def bootstrap_error(self, outputs: Outputs) -> float:
         """Estimate the standard error of the headline metric by a bootstrap."""
         values, labels = self.sample(outputs)
-        generator = np.random.default_rng(seed)
+        generator = np.random.default_rng(0)
         scores = []
         for _ in range(RESAMPLES):
             rows = generator.integers(len(values), size=len(values))
@@ -268,11 +270,6 @@ class Problem(ABC, Generic[Outputs]):
     def loss_curves(self) -> dict[str, dict[str, str]]:
         """By title of a plot, the names of its curves and their keys in the log."""
         return {"Loss": {"training": f"loss_{self.task}", "held out": f"eval_{self.task}_loss"}}
-
-    @property
-    def caution(self) -> str:
-        """What a reader of the results has to know, for page and model card; may be empty."""
-        return ""
 
     @property
     def card_example(self) -> str | None:

@@ -19,7 +19,7 @@ from .measures.answers import (
     AnswerSearch,
     QuestionAnswers,
     find_answers,
-    score_windows,
+    keep_places,
     write_answers,
 )
 from .measures.squad import score_answers, squad_metrics
@@ -81,7 +81,10 @@ class QuestionAnswering(Problem[Answered]):
         return rows.select(np.flatnonzero(np.isin(question_of, chosen)))
 
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
-        return score_windows(inputs, outputs), inputs.get("labels")
+        offsets = inputs.get("cu_seq_lens_q")
+        lengths = inputs["attention_mask"].sum(dim=-1) if offsets is None else offsets.diff()
+        places = keep_places(outputs["start_logits"], outputs["end_logits"], lengths)
+        return places, inputs.get("labels")
 
     def collect(
         self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
@@ -116,8 +119,7 @@ class QuestionAnswering(Problem[Answered]):
         return f1, np.zeros(len(f1))
 
     def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
-        mean: NDArray[np.float64] = values.mean(axis=-1)
-        return mean
+        return values.mean(axis=-1)
 
     def prediction_file(self, stem: str) -> str:
         return f"{stem}-predictions.json"

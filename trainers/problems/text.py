@@ -55,16 +55,13 @@ class TextProblem(Problem[NDArray[Any]]):
                 "sequence each, of a dataset without a format or transform (see with_format(None))"
             )
 
-    def has_loss(self, inputs: Mapping[str, Any]) -> bool:
-        return True
-
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
         """Sum up likelihoods and counts of each row, (B, 5), with zeros for what is not predicted.
 
         The labels have no meaning, but without any the Trainer computes no metrics.
         """
-        rows = count_rows(inputs)
-        device = inputs["input_ids"].device
+        ids, offsets = inputs["input_ids"], inputs.get("cu_seq_lens_q")
+        rows, device = len(ids) if offsets is None else len(offsets) - 1, ids.device
         scores = torch.zeros(rows, len(SCORES), device=device)
         if self.is_masked:
             logits = find_output(outputs, "prediction_logits", "logits")
@@ -107,12 +104,6 @@ class TextProblem(Problem[NDArray[Any]]):
                 held_out = f"eval_{self.task}_{metric.name}"
                 curves[f"{part.upper()} loss"] = {"training": trained, "held out": held_out}
         return curves
-
-
-def count_rows(inputs: Mapping[str, Any]) -> int:
-    """Count the rows of a batch of single sequences, padded or packed."""
-    offsets = inputs.get("cu_seq_lens_q")
-    return int(inputs["input_ids"].shape[0] if offsets is None else len(offsets) - 1)
 
 
 def _score_tokens(inputs: Mapping[str, Any], logits: Tensor, rows: int) -> Tensor:

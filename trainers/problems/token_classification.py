@@ -21,9 +21,9 @@ from .measures.entities import (
     analyse_tags,
     count_entities,
     describe_types,
-    f1_of_counts,
     tag_metrics,
 )
+from .measures.scores import f1_of_counts
 from .problem import Decode, Metric, Problem, check_same_rows, find_output
 
 # Label of a word whose tag is unknown.
@@ -99,7 +99,7 @@ class TokenClassification(Problem[Tagged]):
         return counts, np.zeros(len(counts))
 
     def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
-        return f1_of_counts(values.sum(axis=-2))
+        return f1_of_counts(*np.moveaxis(values.sum(axis=-2), -1, 0))
 
     def prediction_file(self, stem: str) -> str:
         return f"{stem}-output.txt"

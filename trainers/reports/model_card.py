@@ -1,4 +1,4 @@
-"""The table, the plot and the model card of a run."""
+"""Tables, the plot and the model card of a run."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -8,41 +8,12 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from trainers.files import replaced_when_done, write_text
-from trainers.problems.aggregates import AGGREGATES
 from trainers.problems.problem import Problem
 
 from .curves import Points, find_points
 
 MEAN = "mean of all tasks"
 HELD_OUT = " (held out)"
-
-
-def results_table(
-    metrics: Mapping[str, float],
-    problems: Mapping[str, Problem[Any]],
-    *,
-    standard_errors: Mapping[str, float] | None = None,
-    rows: Mapping[str, int] | None = None,
-) -> str:
-    """Format the metrics of every task, the headline first, and the aggregates in Markdown."""
-    lines = [("task", "metric", "value", "standard error", "rows")]
-    for task, problem in problems.items():
-        for metric in problem.reported:
-            name = metric.name
-            if f"eval_{task}_{name}" in metrics:
-                error = (standard_errors or {}).get(task) if name == problem.headline[0] else None
-                count = (rows or {}).get(task)
-                texts = (
-                    "" if error is None else f"{error:.4f}",
-                    "" if count is None else f"{count:,}",
-                )
-                lines.append((task, name, f"{metrics[f'eval_{task}_{name}']:.4f}", *texts))
-    lines += [
-        ("all", name, f"{metrics[f'eval_{name}']:.4f}", "", "")
-        for name in AGGREGATES
-        if f"eval_{name}" in metrics
-    ]
-    return markdown_table(lines)
 
 
 def markdown_table(lines: Sequence[Sequence[str]], text_columns: int = 2) -> str:
@@ -63,25 +34,15 @@ def markdown_table(lines: Sequence[Sequence[str]], text_columns: int = 2) -> str
     )
 
 
-def has_history(
-    log_history: Sequence[Mapping[str, float]], problems: Mapping[str, Problem[Any]]
-) -> bool:
-    """Return whether a log has anything to plot."""
-    return any(any(series.values()) for series in _find_series(log_history, problems))
-
-
 def plot_history(
     log_history: Sequence[Mapping[str, float]],
     problems: Mapping[str, Problem[Any]],
     path: str | os.PathLike[str],
 ) -> None:
-    """Plot the losses and the headline metric of each task over the steps to a PNG file."""
-    if not has_history(log_history, problems):
-        raise ValueError("the log has no loss and no evaluation to plot; log at least once")
-    # a run that only trains saves the memory of this import
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    """Plot the losses and the headline metric of each task over the steps to a PNG file.
 
+    Nothing is written for a log without losses or evaluations, such as of a very short run.
+    """
     losses, scores = _find_series(log_history, problems)
     is_text = all(problem.is_text for problem in problems.values())
     label = "accuracy" if is_text else "accuracy, F1 or Pearson correlation"
@@ -92,6 +53,12 @@ def plot_history(
         (scores, "Evaluation on held-out data", label),
     )
     drawn = [panel for panel in panels if any(panel[0].values())]
+    if not drawn:
+        return
+    # a run that only trains saves the memory of this import
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(5.5 * len(drawn), 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, panel in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn, strict=True):
@@ -140,25 +107,19 @@ def write_model_card(
     template_path: str | os.PathLike[str],
     path: str | os.PathLike[str],
     *,
-    model_name: str,
     metrics: Mapping[str, float],
     problems: Mapping[str, Problem[Any]],
-    dataset_names: Mapping[str, str] | None = None,
-    card_data: Mapping[str, Any] | None = None,
-    template_values: Mapping[str, Any] | None = None,
+    dataset_names: Mapping[str, str],
+    card_data: Mapping[str, Any],
+    template_values: Mapping[str, Any],
 ) -> None:
-    """Fill the Jinja template of a card with the numbers of a run, which its metadata get, too."""
+    """Fill the Jinja template of a card, and its metadata, with the numbers of a run."""
     if not Path(template_path).is_file():
         raise ValueError(f"the template {str(template_path)!r} of the model card is not a file")
-    results = _eval_results(metrics, problems, dataset_names or {})
+    results = _eval_results(metrics, problems, dataset_names)
     measured = sorted({result.metric_type for result in results})
-    data = ModelCardData(
-        **{"model_name": model_name, "eval_results": results, "metrics": measured or None}
-        | dict(card_data or {})
-    )
-    card = ModelCard.from_template(
-        data, template_path=str(template_path), model_name=model_name, **(template_values or {})
-    )
+    data = ModelCardData(**{"eval_results": results, "metrics": measured or None} | dict(card_data))
+    card = ModelCard.from_template(data, template_path=str(template_path), **template_values)
     read_back: Any = ModelCard(str(card)).data
     if _keys(read_back.eval_results or []) != _keys(results):
         raise ValueError(f"{template_path}: the metadata of the card does not read back; check it")
@@ -179,11 +140,11 @@ def _eval_results(
             dataset_split="validation",
             metric_type=metric.name,
             metric_name=metric.name,
-            metric_value=metrics[f"eval_{task}_{metric.name}"],
+            metric_value=metrics[f"{task}_{metric.name}"],
         )
         for task, problem in problems.items()
         for metric in problem.reported
-        if f"eval_{task}_{metric.name}" in metrics
+        if f"{task}_{metric.name}" in metrics
     ]
 
 

@@ -150,10 +150,10 @@ def _describe_task(
     """Collect the facts of a task."""
     task, metric = problem.task, problem.headline[0]
     scores = {
-        split: (found["metrics"][f"{task}_{metric}"], found["standard_errors"][task])
+        split: (metrics[split]["metrics"][f"{task}_{metric}"], errors[task])
         for split in _find_splits(metrics)
         # the headline metric can be undefined
-        if task in (found := metrics.get(split, {"standard_errors": {}}))["standard_errors"]
+        if task in (errors := metrics[split]["standard_errors"])
     }
     styles = {"train": scores.get("train"), "dev": scores.get("validation")}
     # the evaluated step is marked if it is not the last

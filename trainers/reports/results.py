@@ -10,11 +10,11 @@ from typing import Any
 
 from trainers.data.task_dataset import Rows
 from trainers.files import write_text
-from trainers.problems.aggregates import glue_score
+from trainers.problems.aggregates import AGGREGATES, glue_score
 from trainers.problems.problem import Measured, Problem
 from trainers.training.multitask import MultiTaskTrainer
 
-from .model_card import has_history, markdown_table, plot_history, results_table
+from .model_card import markdown_table, plot_history
 
 # Libraries whose versions can change the numbers.
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets")
@@ -30,13 +30,25 @@ class Results:
     types: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by task with entities
 
     def table(self, problems: Mapping[str, Problem[Any]]) -> str:
-        """Format the metrics as a Markdown table, with a second one for entity types."""
-        table = results_table(
-            {f"eval_{name}": value for name, value in self.metrics.items()},
-            {task: problem for task, problem in problems.items() if task in self.rows},
-            standard_errors=self.standard_errors,
-            rows=self.rows,
-        )
+        """Format the metrics in Markdown, the headline of each task first, and entity types."""
+        lines = [("task", "metric", "value", "standard error", "rows")]
+        for task, problem in problems.items():
+            for name in (metric.name for metric in problem.reported):
+                if f"{task}_{name}" in self.metrics:
+                    error = self.standard_errors.get(task) if name == problem.headline[0] else None
+                    shown = "" if error is None else f"{error:.4f}"
+                    value = self.metrics[f"{task}_{name}"]
+                    lines.append((task, name, f"{value:.4f}", shown, f"{self.rows[task]:,}"))
+        lines += [
+            ("all", name, f"{self.metrics[name]:.4f}", "", "")
+            for name in AGGREGATES
+            if name in self.metrics
+        ]
+        table = markdown_table(lines)
+        return f"{table}\n\n{self._type_table()}" if self.types else table
+
+    def _type_table(self) -> str:
+        """Format the metrics of entity types."""
         numbers = ("f1", "precision", "recall")
         lines = [("task", "type", *numbers, "labelled", "predicted")]
         for task, types in self.types.items():
@@ -44,7 +56,7 @@ class Results:
                 values = [f"{one[name]:.4f}" for name in numbers]
                 counts = [f"{one[name]:,}" for name in ("labelled", "predicted")]
                 lines.append((task, one["name"], *values, *counts))
-        return f"{table}\n\n{markdown_table(lines)}" if self.types else table
+        return markdown_table(lines)
 
 
 @dataclass(frozen=True)
@@ -166,9 +178,7 @@ def write_results(
     content = {split: asdict(result) for split, result in results.items()}
     content |= asdict(facts) | describe_training(trainer)
     write_text(folder / "metrics.json", json.dumps(content, indent=2) + "\n")
-    if has_history(trainer.state.log_history, trainer.problems):
-        # a run shorter than logging_steps has no history
-        plot_history(trainer.state.log_history, trainer.problems, folder / "history.png")
+    plot_history(trainer.state.log_history, trainer.problems, folder / "history.png")
 
 
 def read_metrics(folder: str | os.PathLike[str], name: str = "metrics.json") -> dict[str, Any]:
@@ -184,7 +194,7 @@ def read_metrics(folder: str | os.PathLike[str], name: str = "metrics.json") -> 
 
 
 def name_run(folder: str | os.PathLike[str]) -> str:
-    """Name a run after its folder; one of many seeds after its row, too, as in base, seed 1."""
+    """Name a run after its folder; one of many seeds also after its row, as in base, seed 1."""
     path = Path(folder).resolve()
     seed = path.name.removeprefix("seed-")
     is_seed = seed != path.name and seed.isdecimal()

@@ -31,15 +31,17 @@ def write_card(
         facts: Other facts for the card.
     """
     folder, training = Path(str(trainer.args.output_dir)), describe_training(trainer)
+    name = {"model_name": name_run(folder)}
+    metadata = _collect_metadata(trainer.problems, facts, is_multi_task=bool(training["tasks"]))
     write_model_card(
         template_path,
         folder / "README.md",
-        model_name=name_run(folder),
-        metrics={f"eval_{name}": value for name, value in results["validation"].metrics.items()},
+        metrics=results["validation"].metrics,
         problems=trainer.problems,
         dataset_names=_distinct_names(facts.data),
-        card_data=_collect_metadata(trainer.problems, facts, is_multi_task=bool(training["tasks"])),
+        card_data=name | metadata,
         template_values={
+            **name,
             **asdict(facts),
             **training,
             "problems": trainer.problems,

@@ -9,6 +9,7 @@ from transformers import TrainingArguments
 
 from trainers.data.task_sampling import SamplingArguments, StepsPerEpoch
 from trainers.methods.method_arguments import MethodArguments
+from trainers.options import option
 from trainers.training.callbacks import AggregateEarlyStopping
 
 CARD_KEYS = ("language", "license", "datasets", "tags")
@@ -27,19 +28,18 @@ class FastTrainingArguments(TrainingArguments):
       waits for all queued work of the device.
     """
 
-    bf16: bool | None = field(  # type: ignore[assignment]  # __post_init__ makes it a bool
-        default=None,
-        metadata={"help": "Mixed precision in bfloat16; by default on if CUDA supports it."},
+    bf16: bool | None = option(  # type: ignore[assignment]  # __post_init__ makes it a bool
+        None, "Mixed precision in bfloat16; by default on if CUDA supports it."
     )
-    logging_nan_inf_filter: bool = field(
-        default=False,
-        metadata={"help": "Leave NaN losses out of the logs; synchronizes at every step."},
+    logging_nan_inf_filter: bool = option(
+        False, "Leave NaN losses out of the logs; synchronizes at every step."
     )
 
     def __post_init__(self) -> None:
-        for name in ("per_device_train_batch_size", "per_device_eval_batch_size"):
-            _check_count(name, getattr(self, name))
-        _check_count("gradient_accumulation_steps", self.gradient_accumulation_steps)
+        batch_sizes = ("per_device_train_batch_size", "per_device_eval_batch_size")
+        for name in (*batch_sizes, "gradient_accumulation_steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}; expected 1 or more")
         cuda = torch.cuda.is_available() and not self.use_cpu
         if self.bf16 is None:
             launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
@@ -47,55 +47,35 @@ class FastTrainingArguments(TrainingArguments):
             # emulated bfloat16 would be slower than float32
             self.bf16 = cuda and free and torch.cuda.is_bf16_supported(including_emulation=False)
         config = self.accelerator_config
-        if cuda and (config is None or isinstance(config, dict)):
+        if cuda and isinstance(config, dict | None):
             self.accelerator_config = {"non_blocking": True, **(config or {})}
         super().__post_init__()
-
-
-def _check_count(name: str, count: int) -> None:
-    if count < 1:
-        raise ValueError(f"{name}={count}; expected 1 or more")
 
 
 @dataclass(kw_only=True)
 class RunArguments:
     """Flags and recipe keys of fine-tuning and pretraining."""
 
-    model_name_or_path: str | None = field(
-        default=None, metadata={"help": "A bert or minbert checkpoint; null for a new model."}
+    model_name_or_path: str | None = option(
+        None, "A bert or minbert checkpoint; null for a new model."
     )
-    model_config: dict[str, Any] | None = field(
-        default=None, metadata={"help": "Fields of MinBertConfig for a new model."}
+    model_config: dict[str, Any] | None = option(None, "Fields of MinBertConfig for a new model.")
+    data_dir: str | None = option(None, "Folder with the official files of the built-in datasets.")
+    max_length: int = option(128, "Maximum tokens of a sequence.")
+    max_tokens_per_batch: int | None = option(
+        None, "Maximum tokens of a batch of the tasks without a batch_size, instead of rows."
     )
-    data_dir: str | None = field(
-        default=None, metadata={"help": "Folder with the official files of the built-in datasets."}
+    early_stopping_patience: int | None = option(
+        None, "Evaluations without a better metric before stopping."
     )
-    max_length: int = field(default=128, metadata={"help": "Maximum tokens of a sequence."})
-    max_tokens_per_batch: int | None = field(
-        default=None,
-        metadata={
-            "help": "Maximum tokens of a batch, instead of a number of rows, for the tasks without "
-            "a batch_size of their own."
-        },
+    evaluate_train: bool = option(
+        True, "At the end also evaluate a training sample the size of the validation set."
     )
-    early_stopping_patience: int | None = field(
-        default=None, metadata={"help": "Evaluations without a better metric before stopping."}
-    )
-    evaluate_train: bool = field(
-        default=True,
-        metadata={
-            "help": "At the end also evaluate as many training rows as there are validation rows."
-        },
-    )
-    overwrite_output_dir: bool = field(
-        default=False, metadata={"help": "Whether another run in the folder may be deleted."}
-    )
-    card: dict[str, Any] | None = field(
-        default=None,
-        metadata={
-            "help": "Hub metadata of the model card: language (en), license (apache-2.0), datasets "
-            "and tags (lists)."
-        },
+    overwrite_output_dir: bool = option(False, "Whether another run in the folder may be deleted.")
+    card: dict[str, Any] | None = option(
+        None,
+        "Hub metadata of the model card: language (en), license (apache-2.0), datasets and tags "
+        "(lists).",
     )
 
     def __post_init__(self) -> None:
@@ -133,17 +113,13 @@ class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
     tasks: dict[str, Any] = field(
         metadata={"help": "Keys of each task by name; as a flag also names of tasks of the recipe."}
     )
-    freeze_encoder: bool = field(default=False, metadata={"help": "Train only the heads."})
-    steps_per_epoch: str = field(
-        default="longest",
-        metadata={"help": "Length of an epoch: shortest, longest, or a number of steps."},
+    freeze_encoder: bool = option(False, "Train only the heads.")
+    steps_per_epoch: str = option(
+        "longest", "Length of an epoch: shortest, longest, or a number of steps."
     )
-    report_examples: int | None = field(
-        default=None,
-        metadata={
-            "help": "Worst errors of each task quoted in report.html; by default 20, or 0 with "
-            "push_to_hub."
-        },
+    report_examples: int | None = option(
+        None,
+        "Worst errors of each task quoted in report.html; by default 20, or 0 with push_to_hub.",
     )
 
     def __post_init__(self) -> None:

@@ -85,15 +85,13 @@ class Program:
                 speak_once(training_arguments)
                 use_all_cores(training_arguments)
                 output_dir = training_arguments.output_dir
+                overwrite = arguments.overwrite_output_dir
                 asked = training_arguments.resume_from_checkpoint
                 resume = asks_to_resume(asked)
                 settings = describe_settings(training_arguments, asdict(arguments))
-                check_output_dir(
-                    output_dir, settings, resume=resume, overwrite=arguments.overwrite_output_dir
-                )
+                check_output_dir(output_dir, settings, resume=resume, overwrite=overwrite)
                 checkpoint = find_checkpoint(output_dir, asked, training_arguments.world_size)
                 run: Run = self.prepare(arguments, training_arguments, list(argv), checkpoint)
-                overwrite = arguments.overwrite_output_dir
                 data = run.facts.fingerprints | fingerprint_start(arguments.model_name_or_path)
                 check_data(output_dir, data, resume=resume, overwrite=overwrite)
                 if run.trainer.is_world_process_zero():

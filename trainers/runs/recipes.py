@@ -69,7 +69,9 @@ def fill_arguments(
         action.dest: action for action in reversed(parser._actions) if action.default != SUPPRESS
     }
     hints = _type_hints(argument_classes)
-    _check_known(where, recipe, hints)
+    for key in recipe:
+        if key not in hints:
+            raise ValueError(f"{where}: unknown key {key!r}{_hint(str(key), hints)}")
     for name, action in actions.items():
         _extend(action, hints[name], recipe.get(name))
     for name, value in recipe.items():
@@ -191,13 +193,6 @@ def _split_names(text: str, known: Collection[str]) -> list[str]:
     return names
 
 
-def _check_known(path: Any, recipe: Mapping[Any, Any], known: Iterable[str]) -> None:
-    known = list(known)
-    for key in recipe:
-        if key not in known:
-            raise ValueError(f"{path}: unknown key {key!r}{_hint(str(key), known)}")
-
-
 def _hint(name: str, known: Iterable[str]) -> str:
     matches = difflib.get_close_matches(name, list(known), n=2)
     return f"; did you mean {' or '.join(matches)}?" if matches else ""
@@ -208,8 +203,8 @@ def _refuse(rest: Sequence[str], parser: _Parser) -> NoReturn:
     first = rest[0].split("=")[0]
     if not first.startswith("-"):
         raise ValueError(f"unexpected argument {first!r}; a recipe is the first argument")
-    known = [f"--{action.dest}" for action in parser._actions]
-    raise ValueError(f"unknown flag {first}{_hint(first, known)}")
+    hint = _hint(first, (f"--{action.dest}" for action in parser._actions))
+    raise ValueError(f"unknown flag {first}{hint}")
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
@@ -240,38 +235,22 @@ def _parse(value: Any, action: Action) -> Any:
 
 def _fits(hint: Any, value: Any) -> bool:
     """Whether a value from YAML has the type of a field."""
-    if hint is Any:
-        return True
-    origin = get_origin(hint) or hint
-    check = _CHECKS.get(origin, _fits_class)
-    return check(hint, value)
+    origin, options = get_origin(hint) or hint, get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(_fits(option, value) for option in options)
+    if origin is Literal:
+        return value in options
+    if origin is list and options:
+        return isinstance(value, list) and all(_fits(options[0], item) for item in value)
+    return origin is Any or _fits_class(origin, value)
 
 
-def _fits_union(hint: Any, value: Any) -> bool:
-    return any(_fits(option, value) for option in get_args(hint))
-
-
-def _fits_list(hint: Any, value: Any) -> bool:
-    if not isinstance(value, list):
-        return False
-    return all(_fits(option, item) for option in get_args(hint) for item in value)
-
-
-def _fits_class(hint: Any, value: Any) -> bool:
-    origin = get_origin(hint) or hint
+def _fits_class(origin: Any, value: Any) -> bool:
     if isinstance(origin, type) and issubclass(origin, Enum):
         return value in [member.value for member in origin]
     if isinstance(value, bool) or origin is bool:
         return isinstance(value, bool) and origin is bool
     return isinstance(value, (int, float) if origin is float else origin)
-
-
-_CHECKS: dict[Any, Callable[[Any, Any], bool]] = {
-    Union: _fits_union,
-    types.UnionType: _fits_union,
-    Literal: lambda hint, value: value in get_args(hint),
-    list: _fits_list,
-}
 
 
 def _name(hint: Any) -> str:

@@ -26,8 +26,7 @@ def describe_settings(args: TrainingArguments, own: Mapping[str, Any]) -> dict[s
     corpora = {name: keys.get("corpus") for name, keys in tasks.items() if isinstance(keys, dict)}
     corpora[""] = own.get("corpus")
     content["corpus_order"] = {name: list(corpus) for name, corpus in corpora.items() if corpus}
-    settings: dict[str, Any] = json.loads(json.dumps(content, default=str))
-    return settings
+    return json.loads(json.dumps(content, default=str))
 
 
 def describe_command(module: str, argv: Sequence[str]) -> str:

@@ -126,8 +126,7 @@ def check_data(
 
 def is_finished(output_dir: str | os.PathLike[str]) -> bool:
     """Whether the folder has a finished run."""
-    run = _read_run(Path(output_dir))
-    return run is not None and run["finished"] is True
+    return (_read_run(Path(output_dir)) or {}).get("finished") is True
 
 
 def read_settings(output_dir: str | os.PathLike[str]) -> dict[str, Any]:
@@ -135,14 +134,12 @@ def read_settings(output_dir: str | os.PathLike[str]) -> dict[str, Any]:
     run = _read_run(Path(output_dir))
     if run is None:
         raise ValueError(f"{str(output_dir)!r} is not a run; expected a folder with a {RUN_FILE}")
-    settings: dict[str, Any] = run["settings"]
-    return settings
+    return run["settings"]
 
 
 def read_fingerprints(output_dir: str | os.PathLike[str]) -> dict[str, str]:
     """Read the hashes of the data of a run; empty if there is no run."""
-    fingerprints: dict[str, str] = (_read_run(Path(output_dir)) or {}).get("data", {})
-    return fingerprints
+    return (_read_run(Path(output_dir)) or {}).get("data", {})
 
 
 def read_code(output_dir: str | os.PathLike[str]) -> tuple[float, str | None]:
@@ -188,8 +185,8 @@ def start_run(
     """Record settings, data and code, and delete the results of an earlier run unless resuming."""
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    run = _read_run(folder) if resume else None
-    content = {"settings": settings, "data": fingerprints or {}, "code": _name_code(run)}
+    code = _name_code(_read_run(folder) if resume else None)
+    content = {"settings": settings, "data": fingerprints or {}, "code": code}
     if not resume:
         # first, so that a partly deleted run is never resumed
         (folder / RUN_FILE).unlink(missing_ok=True)

@@ -1,9 +1,10 @@
 """Flags and recipe keys of training on unlabeled text."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trainers.data.masking import check_shares
+from trainers.options import option
 from trainers.problems import PROBLEMS
 
 from .arguments import RunArguments, check_names
@@ -25,30 +26,17 @@ class TextArguments:
     corpus: dict[str, Any] = field(
         metadata={"help": "Keys of each text by name; as a flag also names of texts of the recipe."}
     )
-    packing: Literal["segment_pairs", "full_sentences", "doc_sentences"] | None = field(
-        default=None,
-        metadata={
-            "help": "How text becomes rows; by default segment_pairs with next sentences, else "
-            "full_sentences."
-        },
+    packing: Literal["segment_pairs", "full_sentences", "doc_sentences"] | None = option(
+        None,
+        "How text becomes rows; by default segment_pairs with next sentences, else full_sentences.",
     )
-    mlm_probability: float = field(default=0.15, metadata={"help": "Share of predicted tokens."})
-    mask_replace_prob: float = field(
-        default=0.8, metadata={"help": "Share of the predicted tokens replaced by [MASK]."}
-    )
-    random_replace_prob: float = field(
-        default=0.1, metadata={"help": "Share of them replaced by a random token."}
-    )
-    whole_word_mask: bool = field(default=False, metadata={"help": "Whether to mask whole words."})
-    short_seq_prob: float = field(
-        default=0.1, metadata={"help": "Share of documents with shorter segment pairs."}
-    )
-    balanced_pairs: bool = field(
-        default=False, metadata={"help": "Whether exactly half of the pairs are random, not more."}
-    )
-    max_eval_samples: int = field(
-        default=4096, metadata={"help": "Maximum rows of held-out text to evaluate."}
-    )
+    mlm_probability: float = option(0.15, "Share of predicted tokens.")
+    mask_replace_prob: float = option(0.8, "Share of the predicted tokens replaced by [MASK].")
+    random_replace_prob: float = option(0.1, "Share of them replaced by a random token.")
+    whole_word_mask: bool = option(False, "Whether to mask whole words.")
+    short_seq_prob: float = option(0.1, "Share of documents with shorter segment pairs.")
+    balanced_pairs: bool = option(False, "Whether exactly half of the pairs are random, not more.")
+    max_eval_samples: int = option(4096, "Maximum rows of held-out text to evaluate.")
 
     def __post_init__(self) -> None:
         check_names("corpus", self.corpus, "{mine: {train_file: my.txt}}")
@@ -70,9 +58,8 @@ class TextArguments:
             "mask_replace_prob": (masked, "masked tokens"),
             "random_replace_prob": (masked, "masked tokens"),
         }
-        defaults = {entry.name: entry.default for entry in fields(TextArguments)}
         for name, (is_used, what) in needs.items():
-            if not is_used and getattr(self, name) != defaults[name]:
+            if not is_used and getattr(self, name) != getattr(TextArguments, name):
                 raise ValueError(
                     f"{name}={getattr(self, name)} has no effect without {what}; leave it out"
                 )
@@ -93,34 +80,24 @@ class TextArguments:
 class PretrainArguments(TextArguments, RunArguments):
     """Flags and recipe keys of pretraining."""
 
-    objective: Literal["mlm", "nsp", "mlm_nsp"] = field(
-        default="mlm_nsp",
-        metadata={"help": "Masked tokens, next sentences, or both in one forward pass."},
+    objective: Literal["mlm", "nsp", "mlm_nsp"] = option(
+        "mlm_nsp", "Masked tokens, next sentences, or both in one forward pass."
     )
-    model_size: Literal["tiny", "mini", "small", "medium", "base", "large"] | None = field(
-        default=None, metadata={"help": "Size of a new model; model_config overrides it."}
+    model_size: Literal["tiny", "mini", "small", "medium", "base", "large"] | None = option(
+        None, "Size of a new model; model_config overrides it."
     )
-    dropout: float | None = field(
-        default=None,
-        metadata={"help": "Dropout of hidden states and attention; by default that of the model."},
+    dropout: float | None = option(
+        None, "Dropout of hidden states and attention; by default that of the model."
     )
-    tokenizer_name_or_path: str | None = field(
-        default=None, metadata={"help": "Tokenizer of a new model."}
+    tokenizer_name_or_path: str | None = option(None, "Tokenizer of a new model.")
+    train_tokenizer: bool = option(False, "Train the WordPiece vocabulary of a new model.")
+    vocab_size: int | None = option(None, "Size of that vocabulary; by default 30,522.")
+    cased: bool = option(False, "Whether the vocabulary is cased.")
+    preprocessing_num_workers: int | None = option(
+        None, "Processes for tokenization; by default all cores for a large text."
     )
-    train_tokenizer: bool = field(
-        default=False, metadata={"help": "Train the WordPiece vocabulary of a new model."}
-    )
-    vocab_size: int | None = field(
-        default=None, metadata={"help": "Size of that vocabulary; by default 30,522."}
-    )
-    cased: bool = field(default=False, metadata={"help": "Whether the vocabulary is cased."})
-    preprocessing_num_workers: int | None = field(
-        default=None,
-        metadata={"help": "Processes for tokenization; by default all cores for a large text."},
-    )
-    finetune: dict[str, Any] | None = field(
-        default=None,
-        metadata={"help": "Fine-tune afterwards: {recipe: its recipe, flag: value, ...}."},
+    finetune: dict[str, Any] | None = option(
+        None, "Fine-tune afterwards: {recipe: its recipe, flag: value, ...}."
     )
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ from trainers.data.masking import TextTask
 from trainers.data.shapes import FixedShapes
 from trainers.data.streams import counts_of
 from trainers.data.task_batch_sampler import TaskBatchSampler
-from trainers.data.task_dataset import Rows, read_lengths, token_counts
+from trainers.data.task_dataset import Rows, count_tokens, read_lengths
 from trainers.data.task_sampling import StepsPerEpoch, TaskSampling
 from trainers.problems import PROBLEMS
 from trainers.task import Task, find_rows
@@ -23,14 +23,12 @@ from trainers.task import Task, find_rows
 
 def find_texts(tasks: Mapping[str, Task]) -> dict[str, TextTask]:
     """List the tasks that train on text without labels."""
-    texts = {}
-    for position, (name, task) in enumerate(tasks.items()):
-        kind = PROBLEMS[task.problem_type]
-        if kind.is_text:
-            texts[name] = TextTask(
-                task.masking if kind.is_masked else None, kind.is_paired, position
-            )
-    return texts
+    kinds = [PROBLEMS[task.problem_type] for task in tasks.values()]
+    return {
+        name: TextTask(task.masking if kind.is_masked else None, kind.is_paired, position)
+        for position, ((name, task), kind) in enumerate(zip(tasks.items(), kinds, strict=True))
+        if kind.is_text
+    }
 
 
 def make_sampler(
@@ -55,7 +53,7 @@ def make_sampler(
         sampling=sampling,
         lengths=lengths,
         token_budgets=budgets,
-        tokens={name: token_counts(rows[name]) for name in budgets},
+        tokens={name: count_tokens(rows[name]) for name in budgets},
         changing=find_texts(tasks),
     )
     sampler.epochs = count_epochs(args, sampler.steps)
@@ -118,7 +116,7 @@ def _most_tokens(task: str, rows: Rows, sampler: TaskBatchSampler) -> int:
     """Return an upper bound for the tokens of a batch: its budget, or the longest rows."""
     if task in sampler.token_budgets:
         return sampler.token_budgets[task]
-    longest = np.sort(counts_of(token_counts(rows), 0))[-sampler.batch_sizes[task] :]
+    longest = np.sort(counts_of(count_tokens(rows), 0))[-sampler.batch_sizes[task] :]
     return int(longest.mean() * sampler.batch_sizes[task])
 
 

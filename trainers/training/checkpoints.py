@@ -6,6 +6,7 @@ import os
 import zipfile
 from pathlib import Path
 
+from safetensors import SafetensorError, safe_open
 from transformers.trainer_callback import TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
@@ -75,21 +76,10 @@ def _weights_problem(folder: Path) -> str | None:
     for name in names:
         if not (folder / name).is_file():
             return f"{name} is missing"
-        if not _is_whole_safetensors(folder / name):
+        try:
+            # checks that the size of the file matches its header
+            with safe_open(folder / name, framework="pt"):
+                pass
+        except SafetensorError:
             return f"{name} is truncated"
     return None
-
-
-def _is_whole_safetensors(path: Path) -> bool:
-    """Whether the size of a file matches its header (format description of safetensors)."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        header_size = int.from_bytes(file.read(8), "little")
-        if size < 8 + header_size:
-            return False
-        try:
-            header = json.loads(file.read(header_size))
-        except ValueError:
-            return False
-    ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-    return size == 8 + header_size + max(ends, default=0)

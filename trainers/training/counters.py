@@ -42,14 +42,10 @@ class FlopCounter:
 
     def __call__(self, inputs: dict[str, Any]) -> int:
         """Count the operations of a step."""
-        batches = [batch for batch in list_batches(inputs) if "input_ids" in batch]
-        tokens = sum(batch["input_ids"].numel() for batch in batches)
-        if not tokens:
-            return self._count(inputs)
+        batches = list_batches(inputs)
         if self._per_token is None:
-            first = batches[0]
-            self._per_token = self._count(first) // first["input_ids"].numel()
-        return tokens * self._per_token
+            self._per_token = self._count(batches[0]) // batches[0]["input_ids"].numel()
+        return self._per_token * sum(batch["input_ids"].numel() for batch in batches)
 
 
 class LossLog:

@@ -39,10 +39,10 @@ class TaskEvaluator:
         order: NDArray[np.int64],
         prediction: EvalPrediction,
     ) -> dict[str, float]:
-        """Compute the metrics of a task from gathered values, whose rows have another order."""
+        """Compute the metrics of a task from gathered values, whose rows are in ``order``."""
         values = np.asarray(prediction.predictions)
         if problem.joins_rows:
-            values = restore(values, order)
+            values = values[np.argsort(order)]
         outputs = problem.collect(values, rows, prediction.label_ids, self.decoder(problem.task))
         return problem.compute_metrics(outputs)
 
@@ -64,10 +64,3 @@ class TaskEvaluator:
             }
             summary[f"{prefix}glue"] = glue_score(values)
         return summary
-
-
-def restore(values: Any, order: NDArray[np.int64]) -> NDArray[Any]:
-    """Return the values of rows that were ordered by length in the order of the rows."""
-    restored = np.empty_like(values)
-    restored[order] = values
-    return restored

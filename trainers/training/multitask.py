@@ -8,6 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -28,7 +29,7 @@ from .acceleration import reused_gradients, static_shapes
 from .batches import loader_options, make_collator, make_sampler
 from .checks import check_arguments, check_sampling, check_tasks
 from .counters import FlopCounter, LossLog, mean_targets
-from .evaluation import TaskEvaluator, restore
+from .evaluation import TaskEvaluator
 
 
 class MultiTaskTrainer(Trainer):
@@ -332,7 +333,7 @@ class MultiTaskTrainer(Trainer):
             raise ValueError(f"no rows to predict for task {task!r}")
         rows, order = longest_first(task, dataset, self.args.length_column_name)
         with torch.random.fork_rng(devices=[]):
-            return restore(self.predict(rows).predictions, order)
+            return self.predict(rows).predictions[np.argsort(order)]
 
     def _prepare_for_training(self, max_steps: int, *args: Any, **kwargs: Any) -> Any:
         prepared = super()._prepare_for_training(max_steps, *args, **kwargs)

@@ -20,9 +20,7 @@ DISTRIBUTION = ("name", "labels", "predictions")
 Analysis = dict[str, Any]
 
 
-def calibrate(
-    confidences: NDArray[np.float64], correct: NDArray[np.bool_], bins: int = CALIBRATION_BINS
-) -> dict[str, Any]:
+def calibrate(confidences: NDArray[np.float64], correct: NDArray[np.bool_]) -> Analysis:
     """Compare confidences, (N,), with accuracy, and compute the calibration error.
 
     Non-finite confidences are left out. Source: Guo et al. 2017, equations 1 to 3.
@@ -31,7 +29,7 @@ def calibrate(
     confidences, correct = confidences[finite], correct[finite]
     if not len(confidences):
         return {"ece": None, "confidence": None, "accuracy": None, "bins": []}
-    edges = np.linspace(0, 1, bins + 1)
+    edges = np.linspace(0, 1, CALIBRATION_BINS + 1)
     places = np.searchsorted(edges[1:-1], confidences)
     parts = [
         {

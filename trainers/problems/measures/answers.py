@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -19,8 +19,10 @@ from trainers.files import write_text
 WINDOWS_IN_MEMORY = 1024
 # The answer if no span is allowed, as in google-research/bert.
 NOTHING = "empty"
-# Number of starts and ends that `keep_places` keeps beside [CLS].
+# Starts and ends of a window that are kept beside [CLS], and answers to a question.
 PLACES = 20
+# Window, first and last token, and their logits.
+Span: TypeAlias = tuple[int, int, int, float, float]
 
 
 @dataclass(frozen=True)
@@ -28,15 +30,13 @@ class AnswerSearch:
     """How answers are chosen."""
 
     max_answer_length: int = 30  # tokens
-    n_best_size: int = PLACES  # answers to a question that are kept
     # How much better, in logits, no answer must score than the best one to be chosen; None if every
     # question has an answer in its passage (SQuAD 1.1).
     null_score_diff_threshold: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_answer_length", "n_best_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.max_answer_length < 1:
+            raise ValueError(f"max_answer_length={self.max_answer_length} must be at least 1")
 
 
 class Answer(NamedTuple):
@@ -106,29 +106,12 @@ def find_answers(
     return found
 
 
-def score_windows(inputs: Mapping[str, Any], outputs: Any) -> Tensor:
-    """Select what can become an answer in a batch, padded or packed; see `keep_places`."""
-    offsets = inputs.get("cu_seq_lens_q")
-    lengths = inputs["attention_mask"].sum(dim=-1) if offsets is None else offsets.diff()
-    return keep_places(outputs["start_logits"], outputs["end_logits"], lengths)
-
-
-class _Span(NamedTuple):
-    """A span of tokens of a window, with the logits of its ends."""
-
-    window: int
-    start: int
-    end: int
-    start_logit: float
-    end_logit: float
-
-
 def _join_spans(
     windows: Mapping[str, Sequence[Any]],
     places: NDArray[np.float32],
     search: AnswerSearch,
     question_of: NDArray[np.int64],
-) -> list[list[_Span]]:
+) -> list[list[Span]]:
     """Join starts and ends to the allowed spans of each question, the best first."""
     first = np.asarray(windows["first_token"], dtype=np.int64)
     sizes = np.fromiter(map(len, windows["token_starts"]), np.int64, len(first))
@@ -157,9 +140,9 @@ def _join_spans(
     scores = start_logit.astype(np.float64) + end_logit
     order = np.lexsort((-scores, question_of[window]))
     columns = [values[order].tolist() for values in (window, start, end, start_logit, end_logit)]
-    found: list[list[_Span]] = [[] for _ in range(int(question_of.max(initial=-1)) + 1)]
-    for span in map(_Span._make, zip(*columns, strict=True)):
-        found[question_of[span.window]].append(span)
+    found: list[list[Span]] = [[] for _ in range(int(question_of.max(initial=-1)) + 1)]
+    for span in zip(*columns, strict=True):
+        found[question_of[span[0]]].append(span)
     return found
 
 
@@ -174,27 +157,25 @@ def _find_nulls(places: NDArray[np.float32], question_of: NDArray[np.int64]) -> 
     return list(nulls.values())
 
 
-def _read_texts(windows: Mapping[str, Sequence[Any]], spans: Sequence[_Span]) -> Iterator[Answer]:
-    for span in spans:
-        start = windows["token_starts"][span.window][span.start]
-        end = windows["token_ends"][span.window][span.end]
-        text = windows["passage"][span.window][start:end]
-        yield Answer(text, 0.0, span.start_logit, span.end_logit)
+def _read_texts(windows: Mapping[str, Sequence[Any]], spans: Sequence[Span]) -> Iterator[Answer]:
+    for window, start, end, *logits in spans:
+        first, last = windows["token_starts"][window][start], windows["token_ends"][window][end]
+        yield Answer(windows["passage"][window][first:last], 0.0, *logits)
 
 
 def _choose(
     name: str, spans: Iterator[Answer], null: Answer | None, search: AnswerSearch
 ) -> QuestionAnswers:
     """Keep the best answers to a question and choose one of them."""
-    answers = _keep_best(spans, search.n_best_size)
+    answers = _keep_best(spans)
     best = answers[0]
     odds, text = None, best.text
     if null is not None and search.null_score_diff_threshold is not None:
-        # no answer is always kept, even as one more than n_best_size
+        # no answer is always kept, even in addition to the best ones
         rank = sum(answer.score >= null.score for answer in answers)
         answers = [*answers[:rank], null, *answers[rank:]]
-        if rank < search.n_best_size:
-            answers = answers[: search.n_best_size]
+        if rank < PLACES:
+            answers = answers[:PLACES]
         odds = null.score - best.score
         text = "" if odds > search.null_score_diff_threshold else text
     scores = np.asarray([answer.score for answer in answers])
@@ -206,11 +187,11 @@ def _choose(
     return QuestionAnswers(name, text, n_best, odds)
 
 
-def _keep_best(spans: Iterator[Answer], most: int) -> list[Answer]:
-    """Keep the best answer of each text, ``most`` of them; a placeholder if there is none."""
+def _keep_best(spans: Iterator[Answer]) -> list[Answer]:
+    """Keep the best answer of each text, at most 20; a placeholder if there is none."""
     kept: dict[str, Answer] = {}
     for answer in spans:
-        if len(kept) == most:
+        if len(kept) == PLACES:
             break
         if answer.text:
             kept.setdefault(answer.text, answer)

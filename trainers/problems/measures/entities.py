@@ -95,13 +95,6 @@ def score(counts: NDArray[Any]) -> dict[str, float]:
     return {"f1": f1, "precision": precision, "recall": recall}
 
 
-def f1_of_counts(counts: NDArray[Any]) -> NDArray[np.float64]:
-    """Compute the F1 of many counts, (..., 3) -> (...); see ``score``."""
-    right, predicted, labelled = np.moveaxis(counts, -1, 0)
-    both = np.asarray(predicted + labelled, dtype=np.float64)
-    return np.divide(2.0 * right, both, out=np.zeros_like(both), where=both > 0)
-
-
 def tag_metrics(tagged: Tagged, names: TagNames) -> dict[str, float]:
     """Compute ``f1``, ``precision`` and ``recall`` of entities, and ``accuracy`` of the words."""
     counts, _ = count_entities(tagged, names)

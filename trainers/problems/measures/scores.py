@@ -1,6 +1,7 @@
 """Metrics of predictions, computed along the last axis: a bootstrap needs many draws at once."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +13,7 @@ Score = Callable[[Values, Values], Values]
 
 def accuracy(predictions: Values, labels: Values) -> Values:
     """Share of equal values, (..., N) -> (...)."""
-    share: Values = (predictions == labels).mean(axis=-1)
-    return share
+    return (predictions == labels).mean(axis=-1)
 
 
 def f1(predictions: Values, labels: Values) -> Values:
@@ -25,8 +25,7 @@ def macro_f1(predictions: Values, labels: Values) -> Values:
     """Mean F1 of the classes that are among the predictions or the labels of a draw."""
     by_class = [_f1_of(value, predictions, labels) for value in _classes(predictions, labels)]
     values, present = (np.stack(part) for part in zip(*by_class, strict=True))
-    mean: Values = values.sum(axis=0) / present.sum(axis=0)
-    return mean
+    return values.sum(axis=0) / present.sum(axis=0)
 
 
 def matthews_correlation(predictions: Values, labels: Values) -> Values:
@@ -39,8 +38,7 @@ def matthews_correlation(predictions: Values, labels: Values) -> Values:
     # a constant side leaves a rounding error instead of 0
     is_defined = norm > np.finfo(np.float64).eps
     root = np.sqrt(np.where(is_defined, norm, 1.0))
-    correlation: Values = np.where(is_defined, covariance / root, 0.0)
-    return correlation
+    return np.where(is_defined, covariance / root, 0.0)
 
 
 def pearson(left: Values, right: Values) -> Values:
@@ -61,10 +59,15 @@ def _classes(predictions: Values, labels: Values) -> Values:
     return np.union1d(predictions, labels)
 
 
-def _f1_of(value: float, predictions: Values, labels: Values) -> tuple[Values, Values]:
+def _f1_of(value: float, predictions: Values, labels: Values) -> tuple[Values, NDArray[np.bool_]]:
     """Return the F1 of a class, and whether any row has it."""
     is_predicted, is_given = predictions == value, labels == value
-    both = 2.0 * (is_predicted & is_given).sum(axis=-1)
-    count = (is_predicted.sum(axis=-1) + is_given.sum(axis=-1)).astype(np.float64)
-    values: Values = np.divide(both, count, out=np.zeros_like(both), where=count > 0)
-    return values, count > 0
+    both = is_predicted & is_given
+    counts = (mask.sum(axis=-1) for mask in (both, is_predicted, is_given))
+    return f1_of_counts(*counts), (is_predicted | is_given).any(axis=-1)
+
+
+def f1_of_counts(hits: NDArray[Any], predicted: NDArray[Any], given: NDArray[Any]) -> Values:
+    """Compute F1 of counts of any shape; 0 where there is neither a label nor a prediction."""
+    count = np.asarray(predicted + given, dtype=np.float64)
+    return np.divide(2.0 * hits, count, out=np.zeros_like(count), where=count > 0)

@@ -1,0 +1,18 @@
+"""Fields of the dataclasses of flags and recipe keys, and checks of their values."""
+
+import math
+from dataclasses import field
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def option(default: T, description: str) -> T:
+    """Return a dataclass field with a default and the description that ``--help`` shows."""
+    return field(default=default, metadata={"help": description})
+
+
+def is_positive(value: Any, *, or_zero: bool = False) -> bool:
+    """Whether a value is a finite number > 0, and not a boolean; ``or_zero`` allows 0."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value) and (value > 0 or (or_zero and value == 0))
