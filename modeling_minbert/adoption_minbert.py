@@ -63,9 +63,8 @@ def find_config(
     if task is None and not MinBertConfig.get_config_dict(config, **where)[0].get("tasks"):
         return None, kwargs
     options = {name: value for name, value in kwargs.items() if name != "dtype"}
-    options["return_unused_kwargs"] = True
-    config, unused = MinBertConfig.from_pretrained(config, **options)
-    return deepcopy(config), unused | kept
+    config, unused = MinBertConfig.from_pretrained(config, return_unused_kwargs=True, **options)
+    return config, unused | kept
 
 
 def choose_task(config: Any, task: str | None, model_class: str) -> str | None:

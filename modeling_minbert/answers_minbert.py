@@ -57,19 +57,6 @@ class AnswerOptions:
                 f"of max_question_length={self.max_question_length} tokens: lower that"
             )
 
-    @classmethod
-    def from_task(
-        cls, task: QuestionAnsweringTask | None, positions: int, **given: Any
-    ) -> "AnswerOptions":
-        """Take the options of a task (None: BERT's), except those given and not None."""
-        given = {name: value for name, value in given.items() if value is not None}
-        spec = task or QuestionAnsweringTask()
-        longest = spec.max_length or min(positions, LONGEST_WINDOW)
-        own = {name: getattr(spec, name) for name in FROM_TASK}
-        if task is None:  # for models of few positions
-            own["max_question_length"] = min(spec.max_question_length, max(1, longest // 2))
-        return cls(**{"max_length": longest, **own, **given})
-
 
 def cut_windows(length: int, room: int, doc_stride: int) -> list[Span]:
     """Cut a text of `length` tokens into windows of at most `room`; an empty one has one window."""
@@ -291,8 +278,7 @@ class MinBertAnswering(MinBertTokenizing):
         name, spec = self._answering_task(task)
         lengths = {"max_answer_length": max_answer_length, "doc_stride": doc_stride}
         lengths["max_question_length"] = max_question_length
-        positions = self.config.max_position_embeddings
-        options = AnswerOptions.from_task(spec, positions, top_k=top_k, **lengths)
+        options = self.answer_options(spec, top_k=top_k, **lengths)
         if handle_impossible_answer is not None:
             least = options.null_score_diff_threshold or 0.0
             threshold = least if handle_impossible_answer else None
@@ -310,9 +296,15 @@ class MinBertAnswering(MinBertTokenizing):
         spec = None if config.default_task is None else config.task(config.default_task)
         return None, spec if spec is not None and spec.answers_questions else None
 
-    def answer_options(self, task: QuestionAnsweringTask, top_k: int | None) -> AnswerOptions:
-        """Return the options of a task."""
-        return AnswerOptions.from_task(task, self.config.max_position_embeddings, top_k=top_k)
+    def answer_options(self, task: QuestionAnsweringTask | None, **given: Any) -> AnswerOptions:
+        """Return the options of a task (None: BERT's), except those given and not None."""
+        spec = task or QuestionAnsweringTask()
+        longest = spec.max_length or min(self.config.max_position_embeddings, LONGEST_WINDOW)
+        options = {"max_length": longest, **{name: getattr(spec, name) for name in FROM_TASK}}
+        if task is None:  # for models of few positions
+            options["max_question_length"] = min(spec.max_question_length, max(1, longest // 2))
+        options |= {name: value for name, value in given.items() if value is not None}
+        return AnswerOptions(**options)
 
     def answer_rows(
         self, rows: Iterable[Row], task: str | None, options: AnswerOptions, **progress: Any

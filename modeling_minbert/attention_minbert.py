@@ -10,7 +10,7 @@ size of a head, D = H d. A cell is one row of (T H, d) in a bucket, padding incl
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -27,7 +27,7 @@ from .packing_minbert import MinBertSequences
 # How much longer the longest sequence of a bucket may be: few products, little padding.
 BUCKET_RATIO = 1.2
 BUCKET_SLACK = 2
-# With this many adjacent sequences per length on average, every length is a bucket of its own.
+# With this many adjacent sequences per length on average, every length is a separate bucket.
 RUN_SEQUENCES = 8
 
 
@@ -73,48 +73,24 @@ class Plan(NamedTuple):
 
 def plan_buckets(sequences: MinBertSequences, heads: int, select: Tensor | None = None) -> Plan:
     """Group sequences of similar length into buckets; `select`, (M,), are the queries, sorted."""
-    offsets = sequences.offsets.tolist()
-    lengths = _differences(offsets)
-    starts = offsets
+    offsets = starts = sequences.offsets.long()
     if select is not None:
-        starts = torch.searchsorted(select, sequences.offsets.long()).tolist()
-    counts = _differences(starts)
-    cells, buckets = [], []
-    query_end = key_end = 0
-    for group in _group(lengths, [index for index, count in enumerate(counts) if count]):
-        keys = _cells(offsets, lengths, group, heads)
-        queries = keys if select is None else _cells(starts, counts, group, heads)
-        mask = _mask(torch.tensor([[lengths[index]] for index in group]), keys.shape[2], heads)
-        span = None if mask is not None or select is not None else _span(offsets, group)
-        query_start, query_end = query_end, query_end + queries.numel()
-        key_start, key_end = key_end, key_end + keys.numel()
-        ranges = (query_start, query_end), (key_start, key_end)
-        buckets.append(Bucket(*ranges, len(group) * heads, mask, span))
-        cells.append((queries, keys, group))
-    keys_of = _index([(k, group) for _, k, group in cells], lengths, offsets[-1] * heads)
-    if select is None:
-        return Plan(keys_of, keys_of, buckets)
-    queries_of = _index([(q, group) for q, _, group in cells], counts, starts[-1] * heads)
-    return Plan(queries_of, keys_of, buckets)
-
-
-def _differences(offsets: Sequence[int]) -> list[int]:
-    return [end - start for start, end in pairwise(offsets)]
-
-
-def _span(offsets: Sequence[int], group: list[int]) -> tuple[int, int] | None:
-    """Return the range of tokens of a group of sequences, if these are adjacent."""
-    adjacent = group == list(range(group[0], group[-1] + 1))
-    return (offsets[group[0]], offsets[group[-1] + 1]) if adjacent else None
-
-
-def _mask(lengths: Tensor, longest: int, heads: int) -> Tensor | None:
-    """Return minus infinity at padded keys, (n H, 1, Lk), for lengths (n, 1); None without any."""
-    real = torch.arange(longest) < lengths
-    if real.all():
-        return None
-    mask = torch.zeros(real.shape).masked_fill_(~real, -torch.inf)
-    return mask.repeat_interleave(heads, dim=0).unsqueeze(1)
+        starts = torch.searchsorted(select, offsets)
+    groups = _group(offsets.diff().tolist(), starts.diff().nonzero().flatten().tolist())
+    keys, key_ranges, real = _arrange(offsets, groups, heads)
+    queries, query_ranges = keys, key_ranges
+    if select is not None:
+        queries, query_ranges, _ = _arrange(starts, groups, heads)
+    buckets = []
+    for group, q, k, is_real in zip(groups, query_ranges, key_ranges, real, strict=True):
+        mask = span = None
+        if not is_real.all():
+            mask = torch.zeros(is_real.shape).masked_fill_(~is_real, -torch.inf)
+            mask = mask.repeat_interleave(heads, dim=0).unsqueeze(1)
+        elif select is None and group == list(range(group[0], group[-1] + 1)):
+            span = int(offsets[group[0]]), int(offsets[group[-1] + 1])
+        buckets.append(Bucket(q, k, len(group) * heads, mask, span))
+    return Plan(queries, keys, buckets)
 
 
 def _group(lengths: Sequence[int], members: list[int]) -> list[list[int]]:
@@ -137,30 +113,25 @@ def _group(lengths: Sequence[int], members: list[int]) -> list[list[int]]:
     return groups
 
 
-def _cells(starts: Sequence[int], counts: Sequence[int], group: list[int], heads: int) -> Tensor:
-    """Return the rows of (T H, d) of a bucket, (n, H, longest)."""
-    start = torch.tensor([starts[index] for index in group])
-    count = torch.tensor([counts[index] for index in group])
-    steps = torch.arange(int(count.max()))
-    tokens = start[:, None] + torch.minimum(steps, count[:, None] - 1)
-    return tokens[:, None, :] * heads + torch.arange(heads)[None, :, None]
-
-
-def _index(cells: list[tuple[Tensor, list[int]]], counts: Sequence[int], rows: int) -> Cells:
-    """Concatenate the cells of the buckets and invert the mapping."""
-    sources = torch.cat([bucket.flatten() for bucket, _ in cells])
-    real = torch.cat(
-        [
-            (torch.arange(bucket.shape[2]) < torch.tensor([[counts[i]] for i in group]))
-            .unsqueeze(1)
-            .expand(bucket.shape)
-            .flatten()
-            for bucket, group in cells
-        ]
-    )
-    targets = torch.full((rows,), len(sources))
-    targets[sources[real]] = real.nonzero().squeeze(1)
-    return Cells(sources, targets)
+def _arrange(
+    starts: Tensor, groups: list[list[int]], heads: int
+) -> tuple[Cells, list[tuple[int, int]], list[Tensor]]:
+    """Pad groups of sequences: their cells, range of cells, and which tokens are real, (n, L)."""
+    counts = starts.diff()
+    cells, real = [], []
+    for group in groups:
+        start, count = starts[group].unsqueeze(1), counts[group].unsqueeze(1)
+        steps = torch.arange(int(count.max()))
+        tokens = start + torch.minimum(steps, count - 1)
+        cells.append(tokens[:, None, :] * heads + torch.arange(heads)[None, :, None])
+        real.append(steps < count)
+    sources = torch.cat([bucket.flatten() for bucket in cells])
+    filled = [x[:, None].expand(y.shape).flatten() for x, y in zip(real, cells, strict=True)]
+    targets = torch.full((int(starts[-1]) * heads,), len(sources))
+    places = torch.cat(filled).nonzero().squeeze(1)
+    targets[sources[places]] = places
+    ranges = list(pairwise(accumulate((bucket.numel() for bucket in cells), initial=0)))
+    return Cells(sources, targets), ranges, real
 
 
 class _BucketAttention(torch.autograd.Function):
@@ -226,13 +197,12 @@ def _scale(dropout: float) -> float:
 
 def _blocks(
     bucket: Bucket, queries: Tensor, keys: Tensor, values: Tensor, context: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """Return the cells of a bucket as views, (n H, Lq or Lk, d)."""
     shape = (bucket.heads, -1, queries.shape[1])
     q, k = slice(*bucket.queries), slice(*bucket.keys)
     views = ((queries, q), (keys, k), (values, k), (context, q))
-    of_queries, of_keys, of_values, of_context = (x[part].view(shape) for x, part in views)
-    return of_queries, of_keys, of_values, of_context
+    return tuple(states[cells].view(shape) for states, cells in views)
 
 
 def _attend_spans(query: Tensor, key: Tensor, value: Tensor, plan: Plan, heads: int) -> Tensor:
@@ -289,12 +259,10 @@ def _attend_cuda(
     if query.dtype == torch.float32 or torch.cuda.get_device_capability(query.device) < (8, 0):
         batch = (states.unsqueeze(0) for states in (query, key, value))
         efficient = torch.ops.aten._efficient_attention_forward
-        context: Tensor = efficient(*batch, None, *offsets, dropout, 0, True)[0]
-        return context.squeeze(0)
+        return efficient(*batch, None, *offsets, dropout, 0, True)[0].squeeze(0)
     if dropout:
         flash = torch.ops.aten._flash_attention_forward
-        dropped: Tensor = flash(query, key, value, *offsets, dropout, False, False)[0]
-        return dropped
+        return flash(query, key, value, *offsets, dropout, False, False)[0]
     plain: Any = varlen_attn(query, key, value, *offsets)
     return plain
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor
 
@@ -79,10 +78,6 @@ def balance(labels: list[str], counts: list[int]) -> list[float]:
 
 class ClassificationHead(PooledHead):
     """A logit per class."""
-
-    def make_class_weights(self) -> Tensor | None:
-        weights = self.task.class_weights
-        return None if weights is None else torch.tensor(weights, dtype=torch.float32)
 
     def decode(self, logits: Tensor) -> Tensor:
         return logits.argmax(dim=-1)

@@ -112,10 +112,6 @@ class MinBertConfig(PreTrainedConfig):
         """Check `tasks` and fill in all defaults.
 
         A checkpoint that stores every default keeps its meaning if a default changes.
-
-        Raises:
-            ValueError: If a task is not valid, or `default_task` is unknown or learns without
-                labels while others have them.
         """
         if not self.tasks:
             return
@@ -133,15 +129,7 @@ class MinBertConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """Build a configuration; the keyword `tasks` replaces the tasks of the dictionary.
-
-        Args:
-            config_dict: Fields and their values.
-            **kwargs: Further values, and those of `PreTrainedConfig.from_dict`.
-
-        Returns:
-            The configuration, or with `return_unused_kwargs=True` the tuple of it and the rest.
-        """
+        """Build a configuration; the keyword `tasks` replaces the tasks of the dictionary."""
         if "tasks" in kwargs:
             # Other keywords are set on the finished configuration, but these must be checked.
             new = {name: kwargs.pop(name, None) for name in ("tasks", "default_task")}
@@ -154,7 +142,7 @@ class MinBertConfig(PreTrainedConfig):
         return config, unused | named
 
     def describe_default_task(self) -> None:
-        """Set the problem type and the labels, for pipelines, to those of the default task."""
+        """Set problem type and labels, which pipelines use, from the default task."""
         self.complete_tasks()
         for name in self.tasks or {}:
             try:
@@ -172,7 +160,7 @@ class MinBertConfig(PreTrainedConfig):
 
     @property
     def has_default_labels(self) -> bool:
-        """Whether the labels are those of the default task, not chosen by a caller."""
+        """Whether the labels come from the default task, not from a caller."""
         if self.default_task is None:
             return False
         names = list((self.id2label or {}).values())
@@ -199,19 +187,9 @@ class MinBertConfig(PreTrainedConfig):
     def get_config_dict(
         cls, pretrained_model_name_or_path: str | os.PathLike[str], **kwargs: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Read a `minbert` or `bert` configuration; refuse what this encoder cannot compute.
+        """Read a `minbert` or `bert` configuration; other architectures are a ValueError.
 
-        If it is a folder of sentence-transformers, also read how that makes its vectors.
-
-        Args:
-            pretrained_model_name_or_path: Folder, file or Hub id.
-            **kwargs: As in `PreTrainedConfig.get_config_dict`.
-
-        Returns:
-            The fields, and the keywords that were not used.
-
-        Raises:
-            ValueError: If the checkpoint has another architecture.
+        For a folder of sentence-transformers, also read how it makes its vectors.
         """
         given = kwargs
         config_dict, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)

@@ -32,7 +32,9 @@ class ContrastiveTask(CosineTask):
     target: ClassVar[Target] = "unlabelled"
     default_loss: ClassVar[str] = "multiple_negatives_ranking"
     default_pair_encoding: ClassVar[PairEncoding] = "separate"
+    default_head: ClassVar[str] = "cosine"
     normalizes_vectors: ClassVar[bool] = True
+    score_limits: ClassVar[tuple[float, float]] = (-1, 1)
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,16 +45,8 @@ class ContrastiveTask(CosineTask):
         return {**head, "num_sentences": count}
 
     @property
-    def default_head(self) -> str:
-        return "cosine"
-
-    @property
     def num_sequences(self) -> int | None:
         return self.num_sentences
-
-    @property
-    def score_limits(self) -> tuple[float, float] | None:
-        return -1, 1
 
     def make_head(self, config: Any) -> "ContrastiveHead":
         return ContrastiveHead(config, self)
@@ -65,13 +59,11 @@ class ContrastiveTask(CosineTask):
 class ContrastiveHead(PooledHead):
     """Vectors of length 1, (B, S, D), instead of logits."""
 
+    scales = False
+
     def __init__(self, config: Any, task: ContrastiveTask) -> None:
         super().__init__(config, task)
         self.padding = config.pad_token_id
-
-    @property
-    def scales(self) -> bool:
-        return False
 
     def prepare(self, batch: TaskBatch) -> None:
         if batch.labels is not None:

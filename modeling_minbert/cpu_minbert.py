@@ -66,8 +66,7 @@ class MinBertDropout(nn.Dropout):
         cheap = self.training and 0 < self.p < 1 and input.device.type == "cpu"
         if not cheap or is_followed(input):
             return F.dropout(input, self.p, self.training)
-        dropped: Any = _Dropout.apply(input, self.p)
-        return dropped
+        return _Dropout.apply(input, self.p)
 
 
 class Buffers:
@@ -141,8 +140,7 @@ def look_up(ids: Tensor, embedding: nn.Embedding) -> Tensor:
     buffers = _buffers(embedding.weight) if _is_plain(embedding, nn.Embedding) else None
     if buffers is None or not torch.is_grad_enabled() or is_followed(ids):
         return embedding(ids)
-    states: Any = _Lookup.apply(ids, embedding.weight, embedding.padding_idx, buffers)
-    return states
+    return _Lookup.apply(ids, embedding.weight, embedding.padding_idx, buffers)
 
 
 def _is_plain(module: nn.Module, kind: type) -> bool:
@@ -211,5 +209,4 @@ def vocabulary_loss(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> Tenso
     if not real.all():
         hidden, labels = hidden[real], labels[real]
     own = _buffers(decoder.weight) if torch.is_grad_enabled() else None
-    loss: Any = _VocabularyLoss.apply(hidden, decoder.weight, decoder.bias, labels, own)
-    return loss
+    return _VocabularyLoss.apply(hidden, decoder.weight, decoder.bias, labels, own)

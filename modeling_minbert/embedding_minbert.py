@@ -115,11 +115,11 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         prompts and heads are left out.
 
         Args:
-            save_directory: The folder, created if necessary. The tokenizer is saved, too.
+            save_directory: The folder, created if necessary; the tokenizer is also saved.
             task: As in `encode`.
             pooling: `cls`, `mean` or `max`, as in `encode`.
             normalize: As in `encode`.
-            max_length: Maximum tokens of a sentence; None for that of `encode`.
+            max_length: Maximum tokens of a sentence; None for the limit of `encode`.
 
         Raises:
             ValueError: If sentence-transformers has no such vectors, or the folder holds a minBERT

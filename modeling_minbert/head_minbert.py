@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from transformers.utils.generic import ModelOutput
 
 from .cpu_minbert import MinBertDropout
-from .packing_minbert import Read
+from .packing_minbert import MinBertSequences, Read
 
 # The increment and the factors of splitmix64, as signed numbers (Steele et al. 2014).
 GAMMA, FIRST, SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
@@ -53,8 +53,8 @@ def check_inputs(batch: TaskBatch) -> None:
     """Check the number of sequences of a row."""
     name, count, offsets = batch.name, batch.num_sequences, batch.offsets
     if offsets is not None:
-        if count is not None and (len(offsets) - 1) % count:
-            total = len(offsets) - 1
+        total = len(offsets) - 1
+        if total % (count or 1):
             raise ValueError(f"task {name!r} takes {count} sequences per row, got {total} in all")
         return
     ids = ids_of(batch.inputs)
@@ -109,13 +109,9 @@ def text_keys(batch: TaskBatch) -> Tensor | None:
 def sequence_keys(ids: Tensor, mask: Tensor | None, offsets: Tensor | None) -> Tensor:
     """Hash the ids of sequences, (N, L) or packed (1, T) with `offsets`, to 64 bits, (N,)."""
     if offsets is not None:
-        tokens = torch.arange(ids.shape[1], device=ids.device)
-        starts = offsets[:-1].long()
-        segments = torch.searchsorted(
-            offsets[1:].contiguous(), tokens.to(offsets.dtype), right=True
-        )
-        values = _scramble(ids[0], tokens - starts[segments])
-        # sums of integers wrap around and stay exact, so their differences are, too
+        sequences = MinBertSequences(offsets.int(), 0, None, (1, ids.shape[1]))
+        values = _scramble(ids[0], sequences.positions())
+        # sums of integers wrap around and stay exact, and so do their differences
         return F.pad(values.cumsum(0), (1, 0))[offsets.long()].diff()
     real = torch.ones_like(ids) if mask is None else mask.ne(0).long()
     return (_scramble(ids, real.cumsum(1) - 1) * real).sum(dim=1)
@@ -148,18 +144,14 @@ class MinBertHead(nn.Module):
 
     Attributes:
         task: The description of the task.
-        gathers: Whether in training a loss that compares rows gathers those of all processes.
+        gathers: Whether a loss that compares rows uses the rows of all processes in training.
     """
 
     gathers = False
     task: Any
 
     def prepare(self, batch: TaskBatch) -> None:
-        """Check the targets of a batch and complete them in place.
-
-        Raises:
-            ValueError: If they do not fit the task.
-        """
+        """Check the targets of a batch and complete them in place."""
 
     def arrange(self, batch: TaskBatch) -> TaskBatch:
         """Return the batch with inputs as the encoder takes them."""
@@ -184,15 +176,7 @@ class MinBertHead(nn.Module):
     def predict(
         self, model: Any, name: str, rows: Iterable[Any], *, top_k: int | None, **options: Any
     ) -> Iterator[Any]:
-        """Predict rows of text; see `MinBertForMultiTask.predict`.
-
-        Args:
-            model: The model of this head.
-            name: Name of the task.
-            rows: Texts, or other rows of the task.
-            top_k: Maximum number of predictions per row; None for the best one alone.
-            **options: `max_tokens` and `show_progress` of `stream`.
-        """
+        """Predict rows, with the options of `stream`; see `MinBertForMultiTask.predict`."""
         raise NotImplementedError
 
 

@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,8 @@ class MinBertSharingMixin:
     ) -> str:
         """Upload weights, configuration, code, the tokenizer of `predict`, and a card.
 
-        The card is that of the folder from which the model was loaded, else the existing one on the
-        Hub, else a new one made from the configuration.
+        The card comes from the folder from which the model was loaded, else from the Hub, else it
+        is made from the configuration.
 
         Args:
             repo_id: `owner/name`, or `name` for the owner of the token.
@@ -54,7 +54,7 @@ class MinBertSharingMixin:
                 `tags`, `base_model` and `pipeline_tag`, as the Hub defines them.
             tags: More tags of the card.
             private: Whether a new repository is private.
-            token: Token of the Hub; None for that of the login.
+            token: Token of the Hub; None for the token of the login.
             max_shard_size: Maximum size of a file of weights.
             **commit: `commit_message`, `commit_description`, `revision` and `create_pr`, as in
                 `PreTrainedModel.push_to_hub`.
@@ -74,7 +74,9 @@ class MinBertSharingMixin:
         api = HfApi(token=token)
         with tempfile.TemporaryDirectory() as folder:
             model.save_pretrained(folder, max_shard_size=max_shard_size)
-            tokenizer = _find_tokenizer(model)
+            tokenizer = None
+            with suppress(AttributeError, ValueError, OSError):  # not all models have one
+                tokenizer = model.tokenizer
             if tokenizer is not None:
                 tokenizer.save_pretrained(folder)
             with _readable_errors(repo_id):
@@ -129,15 +131,8 @@ def _readable_errors(repo_id: str) -> Iterator[None]:
         ) from error
 
 
-def _find_tokenizer(model: Any) -> Any:
-    try:
-        return model.tokenizer
-    except (AttributeError, ValueError, OSError):
-        return None
-
-
 def _find_card(model: Any, repo: str, api: HfApi) -> ModelCard:
-    """Return the card of the folder that the model came from, that of the Hub, or a new one."""
+    """Return the card in the folder the model came from, the one on the Hub, or a new one."""
     own = Path(model.name_or_path) / "README.md"
     if model.name_or_path and own.is_file() and _is_of(model, own.with_name("config.json")):
         return ModelCard(_point_to(repo, own.read_text(encoding="utf-8")))
@@ -147,7 +142,7 @@ def _find_card(model: Any, repo: str, api: HfApi) -> ModelCard:
 
 
 def _is_of(model: Any, path: Path) -> bool:
-    """Return whether a configuration is that of a minBERT with the tasks of this one."""
+    """Return whether a file configures a minBERT with the tasks of this model."""
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -211,7 +206,7 @@ def _describe_use(model: Any, repo_id: str) -> str:
         f'tokenizer = AutoTokenizer.from_pretrained("{repo_id}")',
         f'model = {auto_class}.from_pretrained("{repo_id}", trust_remote_code=True)',
     ]
-    if model._pipelines:  # the heads are those of tasks
+    if model._pipelines:  # the heads belong to tasks
         for name in model.config.tasks:
             task = model.config.task(name)
             if not task.is_pretraining:

@@ -56,9 +56,8 @@ class MinBertTokenizing:
 
         The tokenizer is loaded later, with the same `revision`, `subfolder`, ...
         """
-        # without the token, a secret: the model may be pickled
-        kept = [name for name in HUB_KEYS if name != "token" and kwargs.get(name) is not None]
-        found_by = {name: kwargs[name] for name in kept}
+        found_by = {name: kwargs[name] for name in HUB_KEYS if kwargs.get(name) is not None}
+        found_by.pop("token", None)  # a secret: the model may be pickled
         parent: Any = super()
         loaded = parent.from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
@@ -67,7 +66,7 @@ class MinBertTokenizing:
 
     @property
     def tokenizer(self) -> Any:
-        """The tokenizer of texts: that of the checkpoint, or the one assigned.
+        """The tokenizer of texts, from the checkpoint or assigned.
 
         Raises:
             ValueError: If none was assigned and the checkpoint has none.
@@ -103,6 +102,14 @@ def check_rows(sentences: Iterable[Any], task: str, wanted: int) -> Iterator[Row
     return (_check_row(row, index, task, wanted) for index, row in enumerate(sentences))
 
 
+def check_request(rows: Iterable[Any], task: str, wanted: int, top_k: int | None) -> Iterable[Row]:
+    """Check `top_k` and, in a sequence, all rows before any is computed; see `check_rows`."""
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k={top_k} must be 1 or more")
+    checked = check_rows(rows, task, wanted)
+    return list(checked) if isinstance(rows, Sequence) else checked
+
+
 def _check_row(given: Any, index: int, task: str, wanted: int) -> Row:
     row: Row = tuple(given) if isinstance(given, tuple | list) else (given,)
     if len(row) != wanted or not all(isinstance(text, str) for text in row):
@@ -122,18 +129,12 @@ def tokenize(
     """Tokenize rows, truncated but not padded; `separate` makes each sentence a sequence."""
     # A tokenizer takes pairs as two columns.
     texts = [list(chain.from_iterable(rows))] if separate else [list(x) for x in zip(*rows)]  # noqa: B905 - checked
-    whole = truncation != "head"  # a tokenizer cannot truncate the middle
-    encoded = tokenizer(
-        *texts,
-        truncation=not whole,
-        max_length=None if whole else max_length,
-        return_token_type_ids=True,
-        return_attention_mask=False,
-        return_special_tokens_mask=whole,
-        verbose=not whole,  # no warning of sequences that are too long
-    )
+    options: dict[str, Any] = {"truncation": True, "max_length": max_length}
+    if truncation != "head":  # a tokenizer cannot truncate the middle, and would warn here
+        options = {"truncation": False, "return_special_tokens_mask": True, "verbose": False}
+    encoded = tokenizer(*texts, return_token_type_ids=True, return_attention_mask=False, **options)
     columns = [encoded[name] for name in Encoded._fields]
-    for row, special in enumerate(encoded["special_tokens_mask"] if whole else ()):
+    for row, special in enumerate(encoded.get("special_tokens_mask", ())):
         kept = _choose_tokens(special, max_length, HEAD_SHARES[truncation])
         for column in columns:
             column[row] = [column[row][place] for place in kept]
@@ -149,7 +150,7 @@ def _choose_tokens(special: Sequence[int], max_length: int, head_share: float) -
         return list(places)
     texts = [list(run) for added, run in groupby(places, special.__getitem__) if not added]
     room = max_length - sum(special)
-    longer = max(reversed(texts), key=len)  # the second one, if both are as long
+    longer = max(reversed(texts), key=len)  # the second one if both are equally long
     shorter_size = min(sum(map(len, texts)) - len(longer), room // 2)
     dropped: set[int] = set()
     for text in texts:

@@ -51,7 +51,7 @@ def multiple_negatives_ranking(
 
 
 def _related(queries: Tensor, targets: Tensor, candidates: Tensor, is_anchor: Tensor) -> Tensor:
-    """Return which candidates equal a query, its target, or that of an equal query, (B, C)."""
+    """Return which candidates equal a query, its target, or an equal query's target, (B, C)."""
     equal = (candidates == queries[:, None]) | (candidates == targets[:, None])
     shared = (queries == queries[:, None]) & is_anchor
     count = shared.float() @ (candidates == targets[:, None]).float()
@@ -127,7 +127,6 @@ class MinBertLoss:
     """The interface of all losses.
 
     Attributes:
-        name: The value of a task's `loss`.
         fits: Pairs of target and head output that the loss accepts.
         reads: `logits` (scaled cosines for a cosine head), `scores` (unscaled ones) or `vectors`,
             with hashes of the texts.
@@ -138,7 +137,6 @@ class MinBertLoss:
         scale: Default factor on cosines.
     """
 
-    name: ClassVar[str]
     fits: ClassVar[tuple[tuple[Target, Output], ...]]
     reads: ClassVar[Literal["logits", "scores", "vectors"]] = "scores"
     options: ClassVar[tuple[str, ...]] = ()
@@ -177,7 +175,6 @@ class MinBertLoss:
 class CrossEntropy(MinBertLoss):
     """Cross-entropy of the classes, or of the integers of a score range."""
 
-    name = "cross_entropy"
     fits = (("class", "linear"), ("score", "linear"))
     reads = "logits"
 
@@ -185,7 +182,7 @@ class CrossEntropy(MinBertLoss):
         """Divide the weighted sum by the number of labeled rows, not by their weights."""
         # These would cancel in a batch of one row, and the loss would depend on the batches.
         labels = head.class_ids(inputs.labels)
-        # casting the whole model to half precision casts the class weights, too
+        # casting the whole model to half precision also casts the class weights
         weight = None if head.class_weights is None else head.class_weights.float()
         losses = F.cross_entropy(inputs.scores.float(), labels, weight=weight, reduction="sum")
         return losses / (labels != -100).sum().clamp(min=1)
@@ -203,7 +200,6 @@ class CrossEntropy(MinBertLoss):
 class BinaryCrossEntropy(MinBertLoss):
     """Binary cross-entropy of one logit, or of the scaled cosine."""
 
-    name = "bce"
     fits = (("binary", "linear"), ("binary", "cosine"), ("score", "linear"), ("score", "cosine"))
     reads = "logits"
 
@@ -221,7 +217,6 @@ class BinaryCrossEntropy(MinBertLoss):
 class CosineEmbedding(MinBertLoss):
     """`1 - cosine` of positive pairs, `max(0, cosine - margin)` of negative ones."""
 
-    name = "cosine_embedding"
     fits = (("binary", "cosine"),)
     teaches_threshold = False
 
@@ -232,7 +227,6 @@ class CosineEmbedding(MinBertLoss):
 class MeanSquaredError(MinBertLoss):
     """Squared error of the linear output or the cosine."""
 
-    name = "mse"
     fits = (("binary", "cosine"), ("score", "linear"), ("score", "cosine"))
 
     def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
@@ -253,7 +247,6 @@ class InBatchLoss(MinBertLoss):
 class CoSENT(InBatchLoss):
     """Pairs with a higher score get a higher cosine (Su 2022)."""
 
-    name = "cosent"
     fits = (("score", "cosine"),)
 
     def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
@@ -264,13 +257,12 @@ class CoSENT(InBatchLoss):
 class MultipleNegativesRanking(InBatchLoss):
     """MNRL: every other second sentence of the batch is a negative (Henderson et al. 2017)."""
 
-    name = "multiple_negatives_ranking"
     fits = (("binary", "cosine"), ("score", "cosine"), ("unlabelled", "cosine"))
     reads = "vectors"
     options = ("symmetric", "positive_score")
 
     def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
-        """Compare each first sentence with all others, those of negative pairs included."""
+        """Compare each first sentence with all others, including negative pairs."""
         vectors, _, labels, keys = inputs
         return multiple_negatives_ranking(
             vectors[:, 0],
@@ -297,9 +289,3 @@ LOSSES: dict[str, MinBertLoss] = {
     "cosent": CoSENT(),
     "multiple_negatives_ranking": MultipleNegativesRanking(),
 }
-
-
-def fitting_losses(target: Target, output: Output, default: str) -> tuple[str, ...]:
-    """Return the names of the losses for a target and a head output, the default first."""
-    names = [name for name, loss in LOSSES.items() if (target, output) in loss.fits]
-    return tuple(sorted(names, key=lambda name: name != default))

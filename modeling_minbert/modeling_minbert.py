@@ -22,8 +22,8 @@ Read bottom-up, or begin at the end:
     MinBertForPreTraining         both
     MinBertForSequenceClassification, ...TokenClassification, ...QuestionAnswering
 
-Packed batches are computed in `packed_encoder_minbert.py`, the heads of pre-training are in
-`pretraining_minbert.py`, those of tokens in `token_classification_minbert.py` and
+Packed batches are computed in `packed_encoder_minbert.py`, pre-training heads are in
+`pretraining_minbert.py`, token heads in `token_classification_minbert.py` and
 `question_answering_minbert.py`; `MinBertForMultiTask`, with any number of named heads, is in
 `modeling_minbert_multitask.py`.
 
@@ -344,13 +344,7 @@ class MinBertPreTrainedModel(MinBertSharingMixin, PreTrainedModel):
     def save_pretrained(
         self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any
     ) -> None:
-        """Save weights, configuration and code, so that every Auto class can load its model.
-
-        Args:
-            save_directory: The folder, created if necessary.
-            *args: As in `PreTrainedModel.save_pretrained`.
-            **kwargs: As in `PreTrainedModel.save_pretrained`.
-        """
+        """Save weights, configuration and code, so that every Auto class can load its model."""
         self.config.auto_map = {
             "AutoConfig": "configuration_minbert.MinBertConfig",
             **{model._auto_class: f"modeling_minbert.{model.__name__}" for model in AUTO_MODELS},
@@ -420,7 +414,7 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
             position_ids: Positions, (B, L) or (1, L); None for 0 to L - 1.
             inputs_embeds: Word embeddings instead of `input_ids`, (B, L, D).
             read: Which states to return; others are not computed. None for all, zero at paddings;
-                `first` for those of the first tokens, (N, 1, D); a mask of the ids' shape, or
+                `first` for the first tokens, (N, 1, D); a mask of the ids' shape, or
                 positions in a packed batch, for these, (M, D); `tokens` for the real ones, (T, D),
                 if the output has `sequences`; `padded` for all that BERT computes.
             num_layers: Number of layers to compute, from the bottom; None for all.
@@ -567,7 +561,7 @@ class MinBertForPreTraining(MinBertPreTrainedModel):
     ) -> MinBertForPreTrainingOutput:
         """Compute `MinBertForMaskedLM` and `MinBertForNSP` in one pass of the encoder.
 
-        `labels` (B, L) are those of the first, `next_sentence_label` (B,) of the second; both are
+        `labels` (B, L) are for the first, `next_sentence_label` (B,) for the second; both are
         optional.
 
         Returns:

@@ -43,7 +43,7 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
     """One encoder with any number of named heads, described in `config.tasks`.
 
     A step computes one task. Sentences of a separate pair come as (B, 2, L), like the choices of a
-    multiple-choice model; those of a contrastive task as (B, S, L), where S is `num_sentences`.
+    multiple-choice model; sentences of a contrastive task as (B, S, L), S being `num_sentences`.
 
     `from_pretrained(folder_of_a_bert, tasks={...})` puts new heads on a checkpoint;
     `from_pretrained(folder)` restores a saved model with its tasks, label names and score ranges.
@@ -92,7 +92,7 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
 
         Ids and masks are (B, L), or (B, 2, L) for a `task` with separate pairs (whose hidden states
         are of 2B sequences), (B, S, L) for a contrastive one. A packed batch has B sequences, or
-        2B, those of a pair adjacent. `labels` (B,) are class ids, 0/1 for a paraphrase, or
+        2B, the two of a pair adjacent. `labels` (B,) are class ids, 0/1 for a paraphrase, or
         similarity scores within their range. `task` defaults to `config.default_task`.
 
         A contrastive task takes no labels and always has a `loss`; rows of padding alone (packed:
@@ -160,7 +160,7 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, PooledHead) and module.class_weights is not None:
-            weights: Any = module.make_class_weights()
+            weights = torch.tensor(module.task.class_weights, dtype=torch.float32)
             init.copy_(module.class_weights, weights)
 
     def save_as_bert(
@@ -168,7 +168,7 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
     ) -> None:
         """Save the encoder as a plain `bert`, which has no class for the heads; see `MinBertModel`.
 
-        To keep those of pre-training, load the folder as `MinBertForPreTraining`, and save that.
+        To keep pre-training heads, load the folder as `MinBertForPreTraining`, and save that.
         """
         self.bert.save_as_bert(save_directory, num_layers=num_layers)
 
@@ -219,9 +219,9 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         return value
 
     def gather_rows(self) -> None:
-        """Let losses that compare rows use those of all processes in training.
+        """Let losses that compare rows use the rows of all processes in training.
 
-        They then equal those of one process with the whole batch, and so do gradients that are
+        Losses then equal the losses of one process with the whole batch, and so do gradients
         averaged over the processes, as by `DistributedDataParallel`. From then on all processes
         must compute the same tasks in the same order. `MultiTaskTrainer` calls it.
         """

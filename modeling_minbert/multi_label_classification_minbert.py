@@ -34,18 +34,14 @@ class MultiLabelClassificationTask(PooledTask):
     )
     labels: list[str] | None = field(default=None, metadata=DATA)
     thresholds: list[float | int] | None = field(default=None, metadata=TRAINING)
-
     target: ClassVar[Target] = "binary"
+    has_threshold: ClassVar[bool] = True
     default_loss: ClassVar[str] = "bce"
     default_pair_encoding: ClassVar[None] = None
 
     @property
     def num_logits(self) -> int:
         return len(self.labels or [])
-
-    @property
-    def has_threshold(self) -> bool:
-        return True
 
     def describe_outputs(self) -> tuple[Any, list[str]]:
         return "multi_label_classification", self.labels or []
@@ -54,25 +50,22 @@ class MultiLabelClassificationTask(PooledTask):
         return MultiLabelHead(config, self)
 
     def validate_labels(self) -> None:
-        """Check the names of the labels."""
         check_labels(self.labels)
 
     def validate_output(self) -> None:
-        """Check that the head can have a logit for every label."""
         if self.head == "cosine":
             raise ValueError(
                 f"head='cosine' has one output, but there are {self.num_logits} labels: use concat"
             )
 
     def validate_thresholds(self) -> None:
-        """Check that there is a probability for every label."""
         chosen, count = self.thresholds, self.num_logits
         if chosen is not None and (len(chosen) != count or not all(0 <= x <= 1 for x in chosen)):
             raise ValueError(f"thresholds={chosen} must be {count} numbers in [0, 1]")
 
 
 class MultiLabelHead(PooledHead):
-    """A logit per label, each decided by a threshold of its own."""
+    """A logit per label, each with a threshold."""
 
     @property
     def thresholds(self) -> list[float]:
@@ -82,22 +75,19 @@ class MultiLabelHead(PooledHead):
     def loss(
         self, vectors: Tensor, scores: Tensor, labels: Tensor, keys: Tensor | None = None
     ) -> Tensor:
-        """Compute the mean binary cross-entropy, labels (B, K); those of -100 do not count."""
+        """Compute the mean binary cross-entropy, for labels (B, K); -100 does not count."""
         if labels.shape != scores.shape:
             raise ValueError(
                 f"labels of shape {tuple(labels.shape)}, expected {tuple(scores.shape)}: 0 or 1 "
                 "for each label of a row"
             )
-        loss: Tensor = self.task.loss_function(self, LossInputs(vectors, scores, labels, keys))
-        return loss
+        return self.task.loss_function(self, LossInputs(vectors, scores, labels, keys))
 
     def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Compare the outcomes of each label; see `MinBertForMultiTask.divergence`."""
         check_shapes(logits, other, "rows")
         return symmetric_kl(logits.unsqueeze(-1), other.unsqueeze(-1)).mean()
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """Turn logits (n, K) into the probability of each label."""
         return logits.float().sigmoid()
 
     def decode(self, logits: Tensor) -> Tensor:
@@ -107,20 +97,10 @@ class MultiLabelHead(PooledHead):
         return (self.probabilities(logits) > thresholds).long()
 
     def fit_threshold(self, logits: Tensor, labels: Tensor) -> list[float]:
-        """Choose for each label the threshold with the best F1; of equal ones that next to 0.5.
+        """Choose for each label the threshold with the best F1; ties go to the nearest to 0.5.
 
-        A label keeps its threshold if no row with a finite logit is labelled. Metrics on the same
-        rows are optimistic afterwards.
-
-        Args:
-            logits: (B, K).
-            labels: 1, 0, or -100 for a row that does not count, (B, K).
-
-        Returns:
-            The thresholds, (K,).
-
-        Raises:
-            ValueError: If no row has a label.
+        Logits and labels, -100 for rows that do not count, are (B, K). A label keeps its threshold
+        if no row with a finite logit is labelled.
         """
         if not (labels != -100).any():
             raise ValueError("no labelled rows to choose thresholds by")
@@ -148,14 +128,9 @@ class MultiLabelHead(PooledHead):
 
 
 def best_f1_threshold(values: Tensor, is_above: Tensor) -> float:
-    """Return the threshold on probabilities with the best F1, of equal ones that next to 0.5.
+    """Return the threshold on probabilities, (N,), with the best F1; ties: nearest to 0.5.
 
-    Args:
-        values: Probabilities, (N,).
-        is_above: Which of them belong above the threshold, (N,), bool.
-
-    Returns:
-        0.5, or the middle between two neighboring probabilities.
+    It is 0.5, or the middle between two neighboring probabilities.
     """
     ordered, order = values.double().sort()
     above = is_above[order].double()

@@ -23,23 +23,22 @@ NEEDED = ("onnx", "onnxscript")
 class _OnnxModel(nn.Module):
     """A model, or one task of it, with inputs in a fixed order and a tuple of tensors as output."""
 
-    def __init__(self, model: nn.Module, task: str | None) -> None:
+    def __init__(self, model: Any, task: str | None) -> None:
         super().__init__()
-        self.model = model
+        self.model: Any = model
         self.task = task
+        self.sentences = None if task is None else model.config.task(task).num_sequences
         self.output_names: list[str] = []
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
     ) -> tuple[Tensor, ...]:
-        model: Any = self.model
         inputs = (input_ids, attention_mask, token_type_ids)
         if self.task is None:
-            outputs = model(*inputs, return_dict=True)
+            outputs = self.model(*inputs, return_dict=True)
         else:  # without a loss, which an unlabeled task would always compute
-            count = model.config.task(self.task).num_sequences
-            batch = TaskBatch(self.task, (*inputs, None, None), num_sequences=count)
-            outputs = model.compute(batch)
+            batch = TaskBatch(self.task, (*inputs, None, None), num_sequences=self.sentences)
+            outputs = self.model.compute(batch)
         tensors = {name: value for name, value in outputs.items() if isinstance(value, Tensor)}
         self.output_names[:] = tensors
         return tuple(tensors.values())
@@ -73,15 +72,12 @@ def export_onnx(
             f"{' and '.join(missing)} not installed; an export to ONNX needs them: "
             "pip install onnx onnxscript"
         )
-    sentences = None
     if isinstance(model, MinBertForMultiTask):
-        if task is None:
-            model = model.bert
-        else:
-            sentences = model.config.task(task).num_sequences
+        model = model.bert if task is None else model
     elif task is not None:
         name = type(model).__name__
         raise ValueError(f"task={task!r}: a {name} has no named tasks, leave it out")
+    wrapped = _OnnxModel(model, task)
     folder = Path(save_directory)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{task or 'model'}.onnx"
@@ -89,8 +85,8 @@ def export_onnx(
     # the only attention of plain operations, without a choice of kernels
     model.set_attn_implementation("eager")
     try:
-        with evaluating(model), torch.no_grad():
-            program = _trace(model, task, sentences)
+        with evaluating(wrapped), torch.no_grad():
+            program = _trace(wrapped)
     finally:
         model.set_attn_implementation(before)
     partial = path.with_suffix(".partial")  # so that no incomplete file has the final name
@@ -99,13 +95,13 @@ def export_onnx(
     return path
 
 
-def _trace(model: Any, task: str | None, sentences: int | None) -> Any:
+def _trace(wrapped: _OnnxModel) -> Any:
     """Trace a batch; sizes that are 1, or equal to each other, would be taken as fixed."""
+    model, sentences = wrapped.model, wrapped.sentences
     length = min(7, model.config.max_position_embeddings)
     shape = (3, length) if sentences is None else (3, sentences, length)
     ids = torch.zeros(shape, dtype=torch.int64, device=model.device)
     inputs = (ids, torch.ones_like(ids), torch.zeros_like(ids))
-    wrapped = _OnnxModel(model, task).eval()
     wrapped(*inputs)  # fills in the names
     axes = {0: "batch", len(shape) - 1: "length"}
     with warnings.catch_warnings():

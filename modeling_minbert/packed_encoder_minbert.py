@@ -14,7 +14,7 @@ from .packing_minbert import MinBertSequences, Read, read_padded
 
 @dataclass
 class MinBertModelOutput(BaseModelOutputWithPooling):
-    """States of the encoder; with `sequences` those of the real tokens only, (T, D)."""
+    """States of the encoder; with `sequences`, of the real tokens only, (T, D)."""
 
     sequences: MinBertSequences | None = None
 

@@ -1,6 +1,7 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Sequences without padding: N, of T tokens in all, from B rows and L columns; D hidden size."""
 
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -53,19 +54,17 @@ def labels_at(labels: Tensor, read: Tensor) -> Tensor:
     return labels[read] if read.dtype == torch.bool else labels.flatten()[read]
 
 
+@dataclass(eq=False)
 class MinBertSequences:
     """The sequences of a packed batch, concatenated to T tokens."""
 
-    def __init__(
-        self, offsets: Tensor, max_length: int, rows: Tensor | None, shape: tuple[int, int]
-    ) -> None:
-        self.offsets = offsets  # where each sequence begins, and T, (N + 1,), int32
-        self.max_length = max_length  # tokens of the longest sequence, or more
-        self.rows = rows  # place of each token in the padded batch, (T,); None without padding
-        self.shape = shape  # (B, L) of the padded batch, (1, T) of one that came packed
-        # Plans of attention on the CPU, by number of heads; made once for all layers.
-        self.plans: dict[int, Any] = {}
-        self._segments: Tensor | None = None
+    offsets: Tensor  # where each sequence begins, and T, (N + 1,), int32
+    max_length: int  # tokens of the longest sequence, or more
+    rows: Tensor | None  # place of each token in the padded batch, (T,); None without padding
+    shape: tuple[int, int]  # (B, L) of the padded batch, (1, T) of one that came packed
+    # Plans of attention on the CPU, by number of heads; made once for all layers.
+    plans: dict[int, Any] = field(default_factory=dict)
+    _segments: Tensor | None = None
 
     @classmethod
     def from_mask(
@@ -156,8 +155,8 @@ class MinBertSequences:
     def choose(self, read: Read, *, with_first: bool) -> tuple[Tensor | None, Tensor | None]:
         """Return the tokens that are read, ascending, (M,), None for all, and an order.
 
-        `with_first` puts the first tokens before them. The order gives each token its place among
-        those requested, (M,); None if that is ascending, too.
+        `with_first` puts the first tokens before them. The order, (M,), gives each token its place
+        among the requested ones; None if it is ascending.
         """
         if not isinstance(read, Tensor):
             return (self.first, None) if read == "first" else (None, None)
@@ -204,7 +203,7 @@ class MinBertSequences:
         return positions.masked_fill(positions >= self.offsets.diff(), self.max_length)
 
     def to_rows(self, values: Tensor, padding: float) -> Tensor:
-        """Pad every sequence to a row of its own, (T, ...) -> (N, max_length, ...)."""
+        """Pad every sequence to a separate row, (T, ...) -> (N, max_length, ...)."""
         count = len(self.offsets) - 1
         rows = values.new_full((count * self.max_length, *values.shape[1:]), padding)
         places = self.segments * self.max_length + self.positions()

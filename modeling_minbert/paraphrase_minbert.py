@@ -33,6 +33,7 @@ class ParaphraseTask(CosineTask):
     margin: float | int = field(default=0.0, metadata=RECIPE)
     threshold: float | int | None = field(default=None, metadata=RECIPE)
     threshold_fitted: bool = field(default=False, metadata=TRAINING)
+    cosines: ClassVar[tuple[str, ...]] = ("margin", "threshold")
     target: ClassVar[Target] = "binary"
     default_loss: ClassVar[str] = "bce"
 
@@ -61,9 +62,6 @@ class ParaphraseTask(CosineTask):
         check_labels(self.labels)
         if len(self.labels or []) != 2:
             raise ValueError(f"labels={self.labels}: a paraphrase has two labels, no and yes")
-
-    def validate_cosines(self) -> None:
-        self.check_cosines("margin", "threshold")
 
 
 class ParaphraseHead(PooledHead):
@@ -106,7 +104,7 @@ def best_threshold(values: Tensor, is_above: Tensor) -> float:
     """Return the lowest of the midpoints that separate most cosines, (N,), correctly."""
     ordered, order = values.clamp(-1, 1).sort()
     above = is_above[order].long()
-    # correct if the first n lie below: those of them that belong there, and the others above
+    # correct if the first n lie below: the ones of them that belong there, and the rest above
     right = F.pad((1 - above).cumsum(0), (1, 0)) + above.sum() - F.pad(above.cumsum(0), (1, 0))
     edges = F.pad(F.pad(ordered, (1, 0), value=-1.0), (0, 1), value=1.0)
     equal = edges[1:] == edges[:-1]  # no threshold lies between equal cosines

@@ -13,7 +13,7 @@ from typing import Any
 
 from transformers import Pipeline
 
-# Rows that are read ahead; those of one task are computed together.
+# Rows that are read ahead; rows of one task are computed together.
 WINDOW = 1_024
 KEYS = ("text", "text_pair", "task")
 # keys of transformers' question answering up to 4.57
@@ -30,6 +30,7 @@ class MinBertMultiTaskPipeline(Pipeline):
     length and batched by tokens, without padding.
     """
 
+    model: Any
     _load_tokenizer = True
     _load_processor = False
     _load_image_processor = False
@@ -38,21 +39,20 @@ class MinBertMultiTaskPipeline(Pipeline):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        model: Any = self.model
-        if not hasattr(model, "predict"):
+        if not hasattr(self.model, "predict"):
             raise ValueError(
-                f"{type(model).__name__} has no named tasks: this pipeline is for a "
+                f"{type(self.model).__name__} has no named tasks: this pipeline is for a "
                 "MinBertForMultiTask; take text-classification, or another one of transformers"
             )
         if self.tokenizer is not None:
-            model.tokenizer = self.tokenizer
+            self.model.tokenizer = self.tokenizer
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Predict rows.
 
         Args:
             inputs: A row, a list of rows, or a dataset or generator of them.
-            *args: Unused; for the base class.
+            *args: Not used.
             **kwargs: `task`, of all rows that name none, by default `config.default_task`; `top_k`
                 and `max_tokens_per_batch` as in `predict`.
 
@@ -84,8 +84,7 @@ class MinBertMultiTaskPipeline(Pipeline):
             task = row.get("task") or task
             names = KEYS[:2]
             if not row.keys().isdisjoint(QUESTION):
-                model: Any = self.model
-                task, names = model._answering_task(task)[0], QUESTION
+                task, names = self.model._answering_task(task)[0], QUESTION
             if unknown := sorted(set(row) - {*names, "task"}):
                 known = (*names, "task")
                 raise ValueError(f"row {row!r}: unknown key {unknown[0]!r}; known: {known}")
@@ -94,8 +93,7 @@ class MinBertMultiTaskPipeline(Pipeline):
         return {"row": row, "task": task or self.model.config.default_task}
 
     def _forward(self, inputs: dict[str, Any], **options: Any) -> Any:
-        predict: Any = self.model.predict
-        return predict(inputs["task"], [inputs["row"]], **options)[0]
+        return self.model.predict(inputs["task"], [inputs["row"]], **options)[0]
 
     def postprocess(self, prediction: Any) -> Any:
         """Return a prediction unchanged."""
@@ -110,13 +108,13 @@ class MinBertMultiTaskPipeline(Pipeline):
         forward_params: dict[str, Any],
         postprocess_params: dict[str, Any],  # noqa: ARG002  there are none
     ) -> Iterator[Any]:
-        """Predict many rows, those of one task together."""
-        predict: Any = self.model.predict
+        """Predict many rows, grouped by task."""
         rows = (self.preprocess(row, **preprocess_params) for row in inputs)
         while window := list(islice(rows, WINDOW)):
             predictions: dict[int, Any] = {}
             for task in dict.fromkeys(row["task"] for row in window):
                 places = [place for place, row in enumerate(window) if row["task"] == task]
-                some = predict(task, [window[place]["row"] for place in places], **forward_params)
+                texts = [window[place]["row"] for place in places]
+                some = self.model.predict(task, texts, **forward_params)
                 predictions |= dict(zip(places, some, strict=True))
             yield from (predictions[place] for place in range(len(window)))

@@ -15,14 +15,14 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from .cpu_minbert import MinBertDropout
 from .head_minbert import MinBertHead, TaskBatch, check_shapes, repeat, text_keys
-from .inference_minbert import Row, check_rows, stream, tokenize
+from .inference_minbert import check_request, stream, tokenize
 from .losses_minbert import (
     LOSSES,
     LossInputs,
     MinBertLoss,
+    Output,
     Target,
     count_processes,
-    fitting_losses,
     gather_rows,
 )
 from .packing_minbert import Pooling, Read, pool_outputs, reads
@@ -86,8 +86,9 @@ class PooledTask(HeadTask):
     @property
     def losses(self) -> tuple[str, ...]:
         """Names of the losses that fit the task and its head, the default first."""
-        output: Any = "cosine" if self.head == "cosine" else "linear"
-        return fitting_losses(self.target, output, self.default_loss)
+        output: Output = "cosine" if self.head == "cosine" else "linear"
+        names = [name for name, loss in LOSSES.items() if (self.target, output) in loss.fits]
+        return tuple(sorted(names, key=lambda name: name != self.default_loss))
 
     @property
     def loss_function(self) -> MinBertLoss:
@@ -104,12 +105,12 @@ class PooledTask(HeadTask):
 
     @property
     def is_separate(self) -> bool:
-        """Whether every text is a sequence of its own."""
+        """Whether every text is a separate sequence."""
         return self.pair_encoding == "separate"
 
     @property
     def keeps_projection(self) -> bool:
-        """Whether vectors are projected in evaluation, too."""
+        """Whether vectors are also projected in evaluation."""
         return False
 
     @property
@@ -158,8 +159,8 @@ class CosineTask(PooledTask):
     Args:
         cosine_scale: Factor from cosine to logit: `logit = cosine_scale * (cosine - threshold)`;
             10, and 20 for losses that compare rows, for which it is 1 / temperature.
-        symmetric: Whether `multiple_negatives_ranking` averages both directions: from the second
-            texts to the first ones, too.
+        symmetric: Whether `multiple_negatives_ranking` averages both directions: also from the
+            second texts to the first ones.
         projection: A dense layer with tanh between vectors and cosine: `training` omits it in
             evaluation, as unsupervised SimCSE does, `always` keeps it, as the supervised one does
             (Gao et al. 2021, section 6.3); None for none.
@@ -168,6 +169,7 @@ class CosineTask(PooledTask):
     cosine_scale: float | int | None = field(default=None, metadata=RECIPE)
     symmetric: bool = field(default=False, metadata=RECIPE)
     projection: Literal["training", "always"] | None = field(default=None, metadata=RECIPE)
+    cosines: ClassVar[tuple[str, ...]] = ()  # fields that are cosines
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -183,19 +185,18 @@ class CosineTask(PooledTask):
             raise ValueError(
                 f"projection={self.projection!r} is only for head cosine: leave it out"
             )
-        for loss in LOSSES.values():
-            for name in loss.options:
+        for loss, function in LOSSES.items():
+            for name in function.options:
                 value = getattr(self, name, None)
-                if value is not None and value is not False and loss.name != self.loss:
-                    raise ValueError(f"{name}={value!r} is only for loss {loss.name}: leave it out")
+                if value is not None and value is not False and loss != self.loss:
+                    raise ValueError(f"{name}={value!r} is only for loss {loss}: leave it out")
 
     def validate_scale(self) -> None:
         if self.cosine_scale is not None and self.cosine_scale <= 0:
             raise ValueError(f"cosine_scale={self.cosine_scale} must be above 0")
 
-    def check_cosines(self, *names: str) -> None:
-        """Check that fields are cosines."""
-        for name in names:
+    def validate_cosines(self) -> None:
+        for name in self.cosines:
             value = getattr(self, name)
             if value is not None and not -1 <= value <= 1:
                 raise ValueError(f"{name}={value} is a cosine, it must be in [-1, 1]")
@@ -203,6 +204,8 @@ class CosineTask(PooledTask):
 
 class PooledHead(MinBertHead):
     """A head on pooled vectors; subclasses convert labels and logits."""
+
+    class_weights: Tensor | None  # (K,); None for equal ones
 
     def __init__(self, config: Any, task: PooledTask) -> None:
         super().__init__()
@@ -214,12 +217,9 @@ class PooledHead(MinBertHead):
         self.projection = nn.Linear(width, width) if getattr(task, "projection", None) else None
         self.dense = nn.Linear(width, config.hidden_size) if task.head == "mlp" else None
         self.out = nn.Linear(width, task.num_logits) if task.head != "cosine" else None
-        weights = self.make_class_weights()
-        self.class_weights = None if weights is None else nn.Buffer(weights, persistent=False)
-
-    def make_class_weights(self) -> Tensor | None:
-        """Return the weights of the classes, (K,); None for equal ones."""
-        return None
+        given = getattr(task, "class_weights", None)
+        weights = None if given is None else torch.tensor(given, dtype=torch.float32)
+        self.register_buffer("class_weights", weights, persistent=False)
 
     def prepare(self, batch: TaskBatch) -> None:
         if batch.labels is not None and self.task.loss_function.reads == "vectors":
@@ -332,10 +332,7 @@ class PooledHead(MinBertHead):
     def predict(
         self, model: Any, name: str, rows: Iterable[Any], *, top_k: int | None, **options: Any
     ) -> Iterator[Any]:
-        if top_k is not None and top_k < 1:
-            raise ValueError(f"top_k={top_k} must be 1 or more")
-        checked: Iterable[Row] = check_rows(rows, name, self.task.num_texts)
-        checked = list(checked) if isinstance(rows, Sequence) else checked
+        checked = check_request(rows, name, self.task.num_texts, top_k)
         longest, is_separate = model.config.max_position_embeddings, self.task.is_separate
         cut: dict[str, Any] = {"max_length": longest, "truncation": self.task.truncation}
         encode = partial(tokenize, model.tokenizer, separate=is_separate, **cut)

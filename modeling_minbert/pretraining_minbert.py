@@ -8,7 +8,7 @@ import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
-from transformers.utils.generic import ModelOutput
+from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 
 from .cpu_minbert import summed_loss, vocabulary_loss
 from .head_minbert import TaskBatch, check_token_labels
@@ -77,14 +77,9 @@ def _count(labels: Tensor) -> Tensor:
 
 
 @dataclass
-class MinBertForPreTrainingOutput(ModelOutput):
-    """Outputs of pre-training, named as BERT's; `loss` is the sum of the two others."""
+class MinBertForPreTrainingOutput(BertForPreTrainingOutput):
+    """Outputs of pre-training, with the two losses whose sum is `loss`."""
 
-    loss: Tensor | None = None
-    prediction_logits: Tensor | None = None
-    seq_relationship_logits: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
     mlm_loss: Tensor | None = None
     nsp_loss: Tensor | None = None
 
@@ -141,7 +136,7 @@ def pretrain(
 @strict
 @dataclass(kw_only=True)
 class TextTask(MinBertTask):
-    """A task of pre-training, without fields of its own.
+    """A task of pre-training, without further fields.
 
     Attributes:
         auto_class: The Auto class whose model has these heads alone.

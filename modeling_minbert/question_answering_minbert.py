@@ -1,7 +1,7 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Question answering: B rows of L tokens, T in a packed batch of N sequences; D hidden size."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -12,7 +12,7 @@ from transformers.loss.loss_utils import ForQuestionAnsweringLoss
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 from .head_minbert import TaskBatch, TokenHead
-from .inference_minbert import Row, check_rows
+from .inference_minbert import check_request
 from .packing_minbert import Read
 from .task_minbert import DATA, RECIPE, HeadTask
 
@@ -26,7 +26,7 @@ class QuestionAnsweringTask(HeadTask):
         max_length: Maximum tokens of a window, with question and special tokens; None for 384, or
             fewer if the model has fewer positions.
         max_question_length: Maximum tokens of a question.
-        doc_stride: Tokens from the start of a window to that of the next one.
+        doc_stride: Tokens from the start of a window to the start of the next one.
         max_answer_length: Maximum tokens of an answer.
         null_score_diff_threshold: How much higher, in logits, no answer must score than the best
             one to be predicted; None if every question has an answer (SQuAD 1.1).
@@ -42,17 +42,11 @@ class QuestionAnsweringTask(HeadTask):
     max_answer_length: int = field(default=30, metadata=RECIPE)
     null_score_diff_threshold: float | int | None = field(default=None, metadata=RECIPE)
     is_token_level: ClassVar[bool] = True
+    num_texts: ClassVar[int] = 2
+    example_row: ClassVar[str] = '("A question?", "A text.")'
     answers_questions: ClassVar[bool] = True
     extra_targets: ClassVar[tuple[str, ...]] = ("start_positions", "end_positions")
     single_task_model: ClassVar[str | None] = "MinBertForQuestionAnswering"
-
-    @property
-    def num_texts(self) -> int:
-        return 2
-
-    @property
-    def example_row(self) -> str:
-        return '("A question?", "A text.")'
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,17 +104,14 @@ class QuestionAnsweringHead(TokenHead):
     def predict(
         self, model: Any, name: str, rows: Iterable[Any], *, top_k: int | None, **options: Any
     ) -> Iterator[Any]:
-        if top_k is not None and top_k < 1:
-            raise ValueError(f"top_k={top_k} must be 1 or more")
-        checked: Iterable[Row] = check_rows(rows, name, 2)
-        checked = list(checked) if isinstance(rows, Sequence) else checked
-        search = model.answer_options(self.task, top_k)
+        checked = check_request(rows, name, 2, top_k)
+        search = model.answer_options(self.task, top_k=top_k)
         answers = model.answer_rows(checked, name, search, **options)
         return (best[0] if top_k is None else best for best in answers)
 
 
 def read_columns(options: dict[str, Any]) -> Read:
-    """Return which states are read: paddings are scored, too, as in BERT."""
+    """Return which states are read: as in BERT, paddings are also scored."""
     return "padded" if options.get("cu_seq_lens_q") is None else "tokens"
 
 

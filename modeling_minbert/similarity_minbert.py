@@ -32,6 +32,7 @@ class SimilarityTask(CosineTask):
     score_range: list[float | int] | None = field(default=None, metadata=DATA)
     threshold: float | int = field(default=0.5, metadata=RECIPE)
     positive_score: float | int | None = field(default=None, metadata=RECIPE)
+    cosines: ClassVar[tuple[str, ...]] = ("threshold",)
     target: ClassVar[Target] = "score"
     default_loss: ClassVar[str] = "mse"
 
@@ -62,9 +63,6 @@ class SimilarityTask(CosineTask):
     def make_head(self, config: Any) -> "SimilarityHead":
         return SimilarityHead(config, self)
 
-    def validate_cosines(self) -> None:
-        self.check_cosines("threshold")
-
     def validate_score_range(self) -> None:
         low_high = self.score_range or []
         if len(low_high) != 2 or not -math.inf < low_high[0] < low_high[1] < math.inf:
@@ -76,8 +74,6 @@ class SimilarityTask(CosineTask):
             )
 
     def validate_scores(self) -> None:
-        if len(self.score_range or []) != 2:
-            return
         low, high = self.score_range or (0, 1)
         if self.positive_score is not None and not low < self.positive_score <= high:
             raise ValueError(

@@ -53,18 +53,11 @@ class MinBertTask:
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Add the fields that follow from the data to those of a recipe.
+        """Add the fields that follow from the data to the `given` ones of a recipe.
 
-        Args:
-            given: Fields of the recipe.
-            facts: `labels`, `score_range`, `num_texts` (texts of a row), `class_counts` (training
-                rows by class, or None), `has_unanswerable`, and `max_length` of the run.
-
-        Returns:
-            The fields of the task.
-
-        Raises:
-            ValueError: If the recipe contradicts the data.
+        `facts` are `labels`, `score_range`, `num_texts` (texts of a row), `class_counts` (training
+        rows by class, or None), `has_unanswerable`, and `max_length` of the run. A recipe that
+        contradicts them is a ValueError.
         """
         known = {name: facts.get(name) for name in cls.fields_set_by("data")}
         lists = {name: list(value) for name, value in known.items() if value is not None}
@@ -101,11 +94,7 @@ class MinBertTask:
         return None
 
     def count_layers(self, num_hidden_layers: int) -> int | None:
-        """Return the number of layers to compute, from the bottom; None for all.
-
-        Raises:
-            ValueError: If the task uses a layer that does not exist.
-        """
+        """Return the number of layers to compute, from the bottom; None for all."""
         return None
 
     def encoding_options(self, max_length: int) -> dict[str, Any]:
@@ -124,7 +113,7 @@ class MinBertTask:
 @strict
 @dataclass(kw_only=True)
 class HeadTask(MinBertTask):
-    """A task with a head of its own.
+    """A task with its own head.
 
     Args:
         dropout: Probability of dropping an element of the input of the head.

@@ -52,7 +52,7 @@ class TokenClassificationHead(TokenHead):
 
     def prepare(self, batch: TaskBatch) -> None:
         check_token_labels(batch)
-        batch.options.pop("label_positions", None)  # tokens without a label are scored, too
+        batch.options.pop("label_positions", None)  # tokens without a label are also scored
 
     def read(self, batch: TaskBatch) -> Read:
         return read_tokens(batch.labels, batch.inputs[1])
@@ -86,7 +86,7 @@ class TokenClassificationHead(TokenHead):
 
 
 def read_tokens(labels: Tensor | None, mask: Tensor | None) -> Read:
-    """Return which states are read: those of paddings only if they have labels."""
+    """Return which states are read: of paddings only if they have labels."""
     stray = labels is not None and any_at_padding(labels != -100, mask)
     return "padded" if stray else "tokens"
 

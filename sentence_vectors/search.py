@@ -62,16 +62,13 @@ def semantic_search(
 
 def _search_block(asked: Tensor, known: Tensor, top_k: int, size: int) -> Hits:
     """Search for a block of queries, `size` vectors of the corpus at a time."""
-    best: Hits | None = None
+    scores = asked.new_empty(len(asked), 0)
+    best = Hits(scores, scores.long())
     for start in range(0, len(known), size):
         scores = asked @ known[start : start + size].T
-        found = _take_top(scores, min(top_k, scores.shape[1]))
-        found = Hits(found.scores, found.indices + start)
-        if best is not None:
-            found = Hits(*(torch.cat(pair, dim=1) for pair in zip(best, found, strict=True)))
-        best = _order(found, top_k)
-    if best is None:
-        raise ValueError("corpus: there are no vectors")
+        found, places = _take_top(scores, min(top_k, scores.shape[1]))
+        pairs = zip(best, (found, places + start), strict=True)
+        best = _order(Hits(*(torch.cat(pair, dim=1) for pair in pairs)), top_k)
     return best
 
 

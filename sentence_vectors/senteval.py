@@ -1,6 +1,6 @@
 """The files of SentEval's transfer tasks, under their original names."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,13 +93,11 @@ def load_transfer_task(name: str, folder: Path) -> TransferTask:
     names = sorted({label for examples in rows.values() for _, label in examples})
     if len(names) < 2 or not all(rows.values()):
         raise ValueError(f"task {name}: {folder} has no rows of two classes in every split")
-    texts = {split: [row for row, _ in examples] for split, examples in rows.items()}
-    classes = {split: _to_classes(examples, names) for split, examples in rows.items()}
+    texts, classes = {}, {}
+    for split, examples in rows.items():
+        texts[split] = [row for row, _ in examples]
+        classes[split] = [names.index(label) for _, label in examples]
     return TransferTask(name, texts, classes)
-
-
-def _to_classes(examples: Sequence[Example], names: Sequence[str]) -> list[int]:
-    return [names.index(label) for _, label in examples]
 
 
 def _read_split(source: _Source, folder: Path, split: str) -> Iterator[Example]:

@@ -36,5 +36,5 @@ def as_vectors(given: Any, name: str = "vectors") -> Tensor:
 
 
 def unit_vectors(given: Any, name: str = "vectors") -> Tensor:
-    """Check vectors and scale them to length 1, except those of length 0."""
+    """Check vectors and scale them to length 1, except zero vectors."""
     return F.normalize(as_vectors(given, name), dim=1)

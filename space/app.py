@@ -14,8 +14,11 @@ from transformers import AutoConfig, AutoTokenizer
 
 # A folder next to this file, or a Hub id.
 MODEL = os.environ.get("MODEL", "model")
-EMBEDDED = ("mean", "cls", "max", "pooler")
+EMBEDDED = ["mean", "cls", "max", "pooler"]
 FIRST, SECOND = "The garden is warm today.", "It is not cold in the garden."
+ABOUT_ADA = "Ada Lovelace lived in London."
+# Outputs are shown below the button.
+Number, Label = (partial(output, render=False) for output in (gr.Number, gr.Label))
 
 
 def load(auto_class: str) -> Any:
@@ -44,28 +47,39 @@ def to_entities(text: str, rows: list[dict[str, Any]], key: str) -> dict[str, An
     return {"text": text, "entities": spans}
 
 
-def sentence_tab(predict: Any) -> None:
-    """Show a text and its label probabilities."""
-    text = gr.Textbox(FIRST, label="Text", lines=3)
-    button = gr.Button("Predict", variant="primary")
-    button.click(predict, text, gr.Label(label="Probabilities"))
+def to_tags(text: str, found: dict[str, Any]) -> Any:
+    """Convert tags for `gr.HighlightedText`: entities, or the tag of each word."""
+    if "entities" in found:
+        return to_entities(text, found["entities"], "label")
+    return list(zip(found["words"], found["tags"], strict=True))
 
 
-def pair_tab(predict: Any, output: Any) -> None:
-    """Show two texts and the prediction for them."""
-    first, second = gr.Textbox(FIRST, label="First text"), gr.Textbox(SECOND, label="Second text")
-    button = gr.Button("Compare", variant="primary")
-    button.click(predict, [first, second], output.render())
+def add_button(action: str, predict: Any, inputs: list[Any], *outputs: Any) -> None:
+    """Show a button, and below it the outputs that it computes."""
+    button = gr.Button(action, variant="primary")
+    button.click(predict, inputs, [output.render() for output in outputs])
 
 
-def tag_tab(tag: Any) -> None:
+def pair_boxes() -> list[Any]:
+    """Show two texts."""
+    return [gr.Textbox(FIRST, label="First text"), gr.Textbox(SECOND, label="Second text")]
+
+
+def text_form(predict: Any, num_texts: int, output: Any) -> None:
+    """Show one or two texts and the prediction for them."""
+    if num_texts == 1:
+        add_button("Predict", predict, [gr.Textbox(FIRST, label="Text", lines=3)], output)
+    else:
+        add_button("Compare", predict, pair_boxes(), output)
+
+
+def tag_form(tag: Any) -> None:
     """Show a text with its entities."""
-    text = gr.Textbox("Ada Lovelace lived in London.", label="Text", lines=3)
-    button = gr.Button("Tag", variant="primary")
-    button.click(tag, text, gr.HighlightedText(label="Entities"))
+    text = gr.Textbox(ABOUT_ADA, label="Text", lines=3)
+    add_button("Tag", tag, [text], gr.HighlightedText(label="Entities", render=False))
 
 
-def answer_tab(find: Any) -> None:
+def answer_form(find: Any) -> None:
     """Show a passage, a question and the answer span."""
 
     def answer(question: str, passage: str) -> tuple[str, float]:
@@ -73,56 +87,33 @@ def answer_tab(find: Any) -> None:
         return found["answer"], round(found["score"], 4)
 
     question = gr.Textbox("Where did Ada live?", label="Question")
-    passage = gr.Textbox("Ada Lovelace lived in London.", label="Passage", lines=5)
-    outputs = [gr.Textbox(label="Answer"), gr.Number(label="Probability")]
-    gr.Button("Answer", variant="primary").click(answer, [question, passage], outputs)
+    passage = gr.Textbox(ABOUT_ADA, label="Passage", lines=5)
+    outputs = (gr.Textbox(label="Answer", render=False), Number(label="Probability"))
+    add_button("Answer", answer, [question, passage], *outputs)
 
 
 def task_tab(model: Any, name: str) -> None:
     """Show a task of a multi-task model."""
     task = model.config.task(name)
-    if task.problem_type in TOKEN_TABS:
-        TOKEN_TABS[task.problem_type](model, name)
-        return
+
+    def predict(*texts: str, **options: Any) -> Any:
+        return model.predict(name, [texts if task.num_texts == 2 else texts[0]], **options)[0]
 
     def label(*texts: str) -> dict[str, float]:
-        row = texts if task.num_texts == 2 else texts[0]
-        return to_label(model.predict(name, [row], top_k=20)[0])
+        return to_label(predict(*texts, top_k=20))
 
     def score(*texts: str) -> float:
-        return round(model.predict(name, [texts])[0]["score"], 4)
+        return round(predict(*texts)["score"], 4)
 
-    if task.score_limits is not None:
+    if task.answers_questions:
+        answer_form(predict)
+    elif task.is_token_level:
+        tag_form(lambda text: to_tags(text, predict(text)))
+    elif task.score_limits is not None:
         low, high = task.score_limits
-        pair_tab(score, gr.Number(label=f"Score, {low:g} to {high:g}", render=False))
-    elif task.num_texts == 2:
-        pair_tab(label, gr.Label(label="Probabilities", render=False))
+        text_form(score, task.num_texts, Number(label=f"Score, {low:g} to {high:g}"))
     else:
-        sentence_tab(label)
-
-
-def tagging_task_tab(model: Any, name: str) -> None:
-    """Show a tagging task: entities, or the tag of each word."""
-
-    def tag(text: str) -> Any:
-        (found,) = model.predict(name, [text])
-        if "entities" in found:
-            return to_entities(text, found["entities"], "label")
-        return list(zip(found["words"], found["tags"], strict=True))
-
-    tag_tab(tag)
-
-
-def question_task_tab(model: Any, name: str) -> None:
-    """Show a question answering task."""
-    answer_tab(lambda question, passage: model.predict(name, [(question, passage)])[0])
-
-
-# Problem type of a token-level task -> its tab
-TOKEN_TABS: dict[str, Any] = {
-    "token_classification": tagging_task_tab,
-    "question_answering": question_task_tab,
-}
+        text_form(label, task.num_texts, Label(label="Probabilities"))
 
 
 def mask_tab(tokenizer: Any) -> None:
@@ -142,7 +133,7 @@ def mask_tab(tokenizer: Any) -> None:
         return dict(zip(tokens, best.values.tolist(), strict=True))
 
     text = gr.Textbox(f"The garden is {mask} today.", label=f"Text with one {mask}", lines=3)
-    gr.Button("Fill", variant="primary").click(fill, text, gr.Label(label="Words"))
+    add_button("Fill", fill, [text], Label(label="Words"))
 
 
 def next_sentence_tab(tokenizer: Any) -> None:
@@ -155,21 +146,18 @@ def next_sentence_tab(tokenizer: Any) -> None:
             scores = model(**inputs).logits[0].softmax(-1).tolist()
         return dict(zip(("follows", "is random"), scores, strict=True))
 
-    pair_tab(follows, gr.Label(label="The second text", render=False))
+    text_form(follows, 2, Label(label="The second text"))
 
 
-def text_tab(tokenizer: Any, *, pair: bool = False) -> None:
+def text_tab(tokenizer: Any, *, num_texts: int) -> None:
     """Show one or two texts and their class probabilities."""
     model = load("AutoModelForSequenceClassification")
     pipe = transformers.pipeline("text-classification", model, tokenizer=tokenizer)
 
     def label(text: str, second: str | None = None) -> dict[str, float]:
-        return to_label(pipe({"text": text, "text_pair": second} if pair else text, top_k=20))
+        return to_label(pipe({"text": text, "text_pair": second}, top_k=20))
 
-    if pair:
-        pair_tab(label, gr.Label(label="Probabilities", render=False))
-    else:
-        sentence_tab(label)
+    text_form(label, num_texts, Label(label="Probabilities"))
 
 
 def token_tab(tokenizer: Any) -> None:
@@ -178,37 +166,27 @@ def token_tab(tokenizer: Any) -> None:
     pipe = transformers.pipeline(
         "token-classification", model, tokenizer=tokenizer, aggregation_strategy="simple"
     )
-    tag_tab(lambda text: to_entities(text, pipe(text), "entity_group"))
+    tag_form(lambda text: to_entities(text, pipe(text), "entity_group"))
 
 
 def question_tab(tokenizer: Any) -> None:
     """Show a passage, a question and the answer span."""
     model = load("AutoModelForQuestionAnswering")
     model.tokenizer = tokenizer
-    answer_tab(model.answer)
+    answer_form(model.answer)
 
 
 def embedding_tab(tokenizer: Any) -> None:
     """Show two texts and the cosine of their vectors."""
     encoder = load("AutoModel")
+    encoder.tokenizer = tokenizer
 
     def compare(first: str, second: str, pooling: str) -> float:
-        inputs = tokenizer([first, second], return_tensors="pt", padding=True, truncation=True)
-        with torch.no_grad():
-            outputs = encoder(**inputs)
-        hidden, mask = outputs.last_hidden_state, inputs["attention_mask"].unsqueeze(-1)
-        vectors = {
-            "mean": lambda: (hidden * mask).sum(1) / mask.sum(1),
-            "cls": lambda: hidden[:, 0],
-            "max": lambda: hidden.masked_fill(mask == 0, -torch.inf).amax(1),
-            "pooler": lambda: outputs.pooler_output,
-        }[pooling]()
+        vectors = encoder.encode([first, second], pooling=pooling)
         return round(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item(), 4)
 
-    first, second = gr.Textbox(FIRST, label="First text"), gr.Textbox(SECOND, label="Second text")
-    pooling = gr.Radio(list(EMBEDDED), value=EMBEDDED[0], label="Pooling")
-    button = gr.Button("Compare", variant="primary")
-    button.click(compare, [first, second, pooling], gr.Number(label="Cosine, -1 to 1"))
+    inputs = [*pair_boxes(), gr.Radio(EMBEDDED, value=EMBEDDED[0], label="Pooling")]
+    add_button("Compare", compare, inputs, Number(label="Cosine, -1 to 1"))
 
 
 # Auto class -> its tabs
@@ -216,7 +194,10 @@ TABS: dict[str, dict[str, Any]] = {
     "AutoModelForMaskedLM": {"Masked word": mask_tab},
     "AutoModelForNextSentencePrediction": {"Next sentence": next_sentence_tab},
     "AutoModelForPreTraining": {"Masked word": mask_tab, "Next sentence": next_sentence_tab},
-    "AutoModelForSequenceClassification": {"Text": text_tab, "Pair": partial(text_tab, pair=True)},
+    "AutoModelForSequenceClassification": {
+        "Text": partial(text_tab, num_texts=1),
+        "Pair": partial(text_tab, num_texts=2),
+    },
     "AutoModelForTokenClassification": {"Tokens": token_tab},
     "AutoModelForQuestionAnswering": {"Question": question_tab},
 }
@@ -234,10 +215,8 @@ def find_tabs(config: Any) -> dict[str, Any]:
         for name, task in tasks.items()
         if not task.is_pretraining
     }
-    if any(task.predicts_masked_tokens for task in tasks.values()):
-        tabs["Masked word"] = mask_tab
-    if any(task.predicts_next_sentence for task in tasks.values()):
-        tabs["Next sentence"] = next_sentence_tab
+    for task in tasks.values():
+        tabs |= TABS[task.auto_class] if task.is_pretraining else {}
     return {**tabs, "Embeddings": embedding_tab}
 
 
