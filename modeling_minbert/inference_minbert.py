@@ -55,12 +55,16 @@ class MinBertTokenizing:
         """Load a checkpoint; see `PreTrainedModel.from_pretrained`.
 
         The tokenizer is loaded later, with the same `revision`, `subfolder`, ...
+
+        Raises:
+            ValueError: If a weight is NaN or infinite.
         """
         found_by = {name: kwargs[name] for name in HUB_KEYS if kwargs.get(name) is not None}
         found_by.pop("token", None)  # a secret: the model may be pickled
         parent: Any = super()
         loaded = parent.from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
+        check_weights(model, pretrained_model_name_or_path)
         model._found_by = found_by
         return loaded
 
@@ -93,6 +97,16 @@ class MinBertTokenizing:
     def __dir__(self) -> list[str]:
         # torch.jit.trace reads all attributes, and reading the tokenizer would load it
         return [name for name in super().__dir__() if name != "tokenizer"]
+
+
+def check_weights(model: Any, where: Any) -> None:
+    """Refuse a model with weights that are not finite, as a diverged training leaves them."""
+    for name, value in model.named_parameters():
+        if not value.is_meta and not value.isfinite().all():
+            raise ValueError(
+                f"{str(where)!r}: {name} has values that are not finite; its training diverged, or "
+                "the file is damaged"
+            )
 
 
 def check_rows(sentences: Iterable[Any], task: str, wanted: int) -> Iterator[Row]:

@@ -1,5 +1,6 @@
 """The steps of a training program: parse, check, prepare, train, report."""
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -11,6 +12,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from trainers.errors import named_errors, readable_errors
 from trainers.methods.adapters import merge_lora
+from trainers.methods.divergence import TrainingDivergedError
 from trainers.reports.results import RunFacts
 from trainers.training.multitask import MultiTaskTrainer
 
@@ -108,7 +110,11 @@ class Program:
         if checkpoint is not None:
             state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
             before = state.global_step
-        run.trainer.train(resume_from_checkpoint=checkpoint)
+        try:
+            run.trainer.train(resume_from_checkpoint=checkpoint)
+        except TrainingDivergedError as error:
+            print(f"{self.name}: error: {error}", file=sys.stderr)  # noqa: T201  for the user
+            raise SystemExit(1) from None
         merge_lora(run.trainer.accelerator.unwrap_model(run.trainer.model))
         run.trainer.save_model(args.output_dir, _internal_call=True)
         self.report(run)

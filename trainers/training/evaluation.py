@@ -80,8 +80,9 @@ class TaskEvaluator:
 
 def _sort(prediction: EvalPrediction, places: NDArray[np.int64]) -> EvalPrediction:
     """Return values and labels, if there are any, in another order."""
-    values, labels = np.asarray(prediction.predictions)[places], prediction.label_ids
-    return EvalPrediction(values, None if labels is None else np.asarray(labels)[places])  # type: ignore[arg-type]  # None works
+    labels: Any = prediction.label_ids
+    values = np.asarray(prediction.predictions)[places]
+    return EvalPrediction(values, None if labels is None else labels[places])
 
 
 def _join(task: str, metrics: dict[str, float], own: Mapping[str, float]) -> dict[str, float]:

@@ -22,6 +22,7 @@ from trainers.data.task_dataset import Rows, TaskDataset, longest_first
 from trainers.data.task_sampling import RoundRobin, StepsPerEpoch, TaskSampling
 from trainers.hub_token import HubToken
 from trainers.methods.base import Method, MethodCallback, StepLoss, nested_loss
+from trainers.methods.divergence import DivergenceCheck
 from trainers.methods.threshold_fitting import ThresholdFitting
 from trainers.task import Task, find_rows
 from trainers.wrapped_models import takes_task
@@ -70,6 +71,8 @@ class MultiTaskTrainer(Trainer):
         ValueError: If two tasks have one name, a task does not fit the model, some have no rows,
             ``metric_for_best_model`` is not a metric of these tasks, or an argument or method is
             not supported.
+        TrainingDivergedError: By ``train``, if the loss, the gradients or the weights are NaN or
+            infinite. Nothing of that step is saved.
     """
 
     # the loss of a batch is a mean over its rows: divide it by the number of micro-batches
@@ -92,7 +95,8 @@ class MultiTaskTrainer(Trainer):
         own_metrics = check_compute_metrics(compute_metrics, self.tasks)
         in_glue = [task.name for task in tasks if task.in_glue]
         check_arguments(args, self.problems, in_glue, own_metrics)
-        self.methods: list[Method] = [*methods, ThresholdFitting()]
+        self._divergence = DivergenceCheck()
+        self.methods: list[Method] = [*methods, ThresholdFitting(), self._divergence]
         sampling = sampling or RoundRobin()
         check_sampling(args, sampling, self.methods)
         self._has_task_argument = takes_task(model)
@@ -224,6 +228,15 @@ class MultiTaskTrainer(Trainer):
         self._losses.add(task, step)
         loss = step.loss * self.tasks[task].training.loss_weight
         return (loss, step.outputs) if return_outputs else loss
+
+    def _get_grad_norm(self, *args: Any, **kwargs: Any) -> Any:
+        norm = super()._get_grad_norm(*args, **kwargs)
+        self._divergence.check_gradients(norm)
+        return norm
+
+    def save_model(self, output_dir: str | None = None, *args: Any, **kwargs: Any) -> None:
+        self._divergence.check_weights(self.accelerator.unwrap_model(self.model))
+        super().save_model(output_dir, *args, **kwargs)
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
         samples, number = super().get_batch_samples(*args, **kwargs)

@@ -1,0 +1,86 @@
+"""Stop a run whose loss, gradients or weights are not finite."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.trainer_utils import get_last_checkpoint
+
+from .base import ComputeLoss, Method, StepLoss
+
+
+class TrainingDivergedError(RuntimeError):
+    """The loss, the gradients or the weights of a run are NaN or infinite."""
+
+
+class DivergenceCheck(Method):
+    """Stop training at the first value that is not finite, before it reaches a checkpoint.
+
+    On the CPU losses and gradient norms are checked at every step. On other devices that would
+    wait for the device: there a step with such a value is noted on the device, and the note is read
+    when losses are logged, and before evaluations and checkpoints. Weights are checked before
+    they are saved. The trainer always has this method, at the end of its list.
+    """
+
+    def attach(self, trainer: Any) -> None:
+        self.trainer = trainer
+        self.step_tasks: list[str] = []
+        # by the name of a value: the first step at which it was not finite, 0 for none
+        self.notes: dict[str, Tensor] = {}
+
+    def loss(self, compute: ComputeLoss, task: str, inputs: dict[str, Any]) -> StepLoss:
+        del inputs
+        step = compute()
+        self.step_tasks.append(task)
+        self._check(f"the loss of task {task!r}", step.loss.detach())
+        return step
+
+    def check_gradients(self, norm: Tensor | float) -> None:
+        """Check the norm of the gradients of an optimizer step."""
+        tasks, self.step_tasks = self.step_tasks, []
+        # the scaler of fp16 skips steps with infinite gradients, and continues with a lower scale
+        if not self.trainer.args.fp16:
+            names = ", ".join(map(repr, dict.fromkeys(tasks)))
+            self._check(f"the gradient norm (task {names})", torch.as_tensor(norm))
+
+    def check_weights(self, model: nn.Module) -> None:
+        """Check all weights, which are about to be saved."""
+        self.check_notes()
+        for name, value in model.named_parameters():
+            if not value.isfinite().all():
+                raise self._error(self.trainer.state.global_step, f"the weight {name}")
+
+    def before_evaluation(self, task: str) -> None:
+        del task
+        self.check_notes()
+
+    def log(self, logs: dict[str, float]) -> None:
+        del logs
+        self.check_notes()
+
+    def check_notes(self) -> None:
+        """Read what was noted on the device."""
+        steps = {name: int(step) for name, step in self.notes.items()}
+        found = {step: name for name, step in steps.items() if step}
+        if found:
+            raise self._error(min(found), found[min(found)])
+
+    def _check(self, name: str, value: Tensor) -> None:
+        step = self.trainer.state.global_step + 1
+        if value.device.type == "cpu":
+            if not value.isfinite().all():
+                raise self._error(step, name)
+            return
+        note = self.notes.get(name, torch.zeros((), dtype=torch.int64, device=value.device))
+        self.notes[name] = torch.where((note == 0) & ~value.isfinite().all(), step, note)
+
+    def _error(self, step: int, name: str) -> TrainingDivergedError:
+        args = self.trainer.args
+        folder = Path(str(args.output_dir))
+        last = get_last_checkpoint(str(folder)) if folder.is_dir() else None
+        kept = f"the last checkpoint is {last}" if last else "there is no checkpoint before"
+        return TrainingDivergedError(
+            f"training diverged at step {step}: {name} is not finite; {kept}. Use a learning_rate "
+            f"below {args.learning_rate:g}, more warmup_steps, or a lower max_grad_norm"
+        )
