@@ -82,7 +82,9 @@ def _sort(prediction: EvalPrediction, places: NDArray[np.int64]) -> EvalPredicti
     """Return values and labels, if there are any, in another order."""
     labels: Any = prediction.label_ids
     values = np.asarray(prediction.predictions)[places]
-    return EvalPrediction(values, None if labels is None else labels[places])
+    if labels is not None:
+        labels = labels[places]
+    return EvalPrediction(values, labels)
 
 
 def _join(task: str, metrics: dict[str, float], own: Mapping[str, float]) -> dict[str, float]:
