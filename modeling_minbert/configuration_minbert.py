@@ -14,6 +14,7 @@
 """Configuration of minBERT: the sizes of the encoder, and the tasks."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar
 
@@ -22,7 +23,11 @@ from transformers import BertConfig
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
-from .sentence_transformers_minbert import parse_embedding, read_modules
+from .sentence_transformers_minbert import (
+    MinBertEmbedding,
+    parse_embedding,
+    read_modules,
+)
 from .task_minbert import MinBertTask
 from .tasks_minbert import TASKS, parse_task
 
@@ -73,7 +78,8 @@ class MinBertConfig(PreTrainedConfig):
             `tasks` that has labels, preferably one of whole texts, else the first that is not
             pre-training, or the first if all are.
         sentence_embedding: How `encode` makes the vector of a sentence by default, the fields of
-            `MinBertEmbedding`; read from a folder of sentence-transformers.
+            `MinBertEmbedding`; read from a folder of sentence-transformers. None for the vectors of
+            the first task of separate texts, the default task before others, else for the mean.
     """
 
     model_type = "minbert"
@@ -189,7 +195,8 @@ class MinBertConfig(PreTrainedConfig):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Read a `minbert` or `bert` configuration; other architectures are a ValueError.
 
-        For a folder of sentence-transformers, also read how it makes its vectors.
+        For a folder of sentence-transformers, also read how it makes its vectors; if
+        `sentence_embedding` differs, its files win, because it may have saved this checkpoint.
         """
         given = kwargs
         config_dict, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
@@ -201,9 +208,15 @@ class MinBertConfig(PreTrainedConfig):
                 "checkpoints of type 'minbert' and 'bert'"
             )
         config_dict = {**config_dict, "model_type": cls.model_type}
-        if config_dict.get("sentence_embedding") is None:
-            config_dict["sentence_embedding"] = read_modules(pretrained_model_name_or_path, given)
+        modules = read_modules(pretrained_model_name_or_path, given)
+        if modules is not None and modules != asdict(_choose_embedding(config_dict)):
+            config_dict["sentence_embedding"] = modules
         return config_dict, kwargs
+
+    @property
+    def embedding(self) -> MinBertEmbedding:
+        """How `encode` and sentence-transformers make vectors by default."""
+        return _choose_embedding(vars(self))
 
     def validate_heads(self) -> None:
         """Check that sizes are positive, and that the attention heads divide the width."""
@@ -235,3 +248,15 @@ class MinBertConfig(PreTrainedConfig):
 
 
 __all__ = ["MinBertConfig"]
+
+
+def _choose_embedding(values: Mapping[str, Any]) -> MinBertEmbedding:
+    """Choose the default vectors of a configuration; see `sentence_embedding`."""
+    if values.get("sentence_embedding") is not None:
+        return parse_embedding(values["sentence_embedding"])
+    tasks = {name: parse_task(name, fields) for name, fields in (values.get("tasks") or {}).items()}
+    default = values.get("default_task")
+    for name in sorted(tasks, key=lambda name: name != default):
+        if (embedding := tasks[name].describe_embedding()) is not None:
+            return embedding
+    return MinBertEmbedding()

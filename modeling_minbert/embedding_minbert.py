@@ -51,8 +51,8 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
     ) -> Tensor:
         """Embed sentences.
 
-        Without `task` and `pooling`, `config.sentence_embedding` decides, which is set for a folder
-        of sentence-transformers; its default is the mean.
+        Without `task` and `pooling`, `config.embedding` decides: the vectors of a folder of
+        sentence-transformers, else of the first task of separate texts, else the mean.
 
         Args:
             sentences: The sentences.
@@ -187,7 +187,7 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         return _Plan(spec.pooling, layers, normalize, length, spec.truncation, project)
 
     def _plan_without_task(self, pooling: str | None, normalize: bool | None) -> _Plan:
-        own = parse_embedding(self.config.sentence_embedding)
+        own = self.config.embedding
         if pooling is None and own.missing:
             raise ValueError(
                 f"{self.name_or_path}: its vectors need {', '.join(own.missing)}, which minBERT "

@@ -39,6 +39,7 @@ whose state is read, D hidden size, H attention heads, d size of a head, V vocab
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
 import torch
@@ -79,6 +80,7 @@ from .pretraining_minbert import (
     pretrain,
 )
 from .question_answering_minbert import find_answers, read_columns
+from .sentence_transformers_minbert import save_modules
 from .token_classification_minbert import label_tokens, read_tokens
 
 # Encoder
@@ -359,6 +361,8 @@ class MinBertPreTrainedModel(MinBertSharingMixin, PreTrainedModel):
         # On resume the Trainer loads the file without renaming: it would miss norms with the names
         # of old checkpoints (gamma, beta).
         kwargs.setdefault("save_original_format", False)
+        if kwargs.get("is_main_process", True):
+            save_modules(Path(save_directory), self)
         super().save_pretrained(save_directory, *args, **kwargs)
 
     def supports_packed_input(self, device: torch.device | None = None) -> bool:

@@ -26,6 +26,7 @@ from .losses_minbert import (
     gather_rows,
 )
 from .packing_minbert import Pooling, Read, pool_outputs, reads
+from .sentence_transformers_minbert import POOLINGS, MinBertEmbedding
 from .task_minbert import RECIPE, HeadTask
 
 PairEncoding = Literal["joint", "separate"]
@@ -129,6 +130,13 @@ class PooledTask(HeadTask):
     def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
         pair_encoding = "joint" if facts["num_texts"] > 1 else None
         return super().complete({"pair_encoding": pair_encoding, **given}, facts)
+
+    def describe_embedding(self) -> MinBertEmbedding | None:
+        is_plain = self.pooling in POOLINGS and self.pooling_layer == -1
+        if not (self.is_separate and is_plain) or self.keeps_projection:
+            return None
+        pooling: Any = self.pooling
+        return MinBertEmbedding(pooling=pooling, normalize=self.normalizes_vectors)
 
     def encoding_options(self, max_length: int) -> dict[str, Any]:
         names = ("pair_encoding", "truncation")

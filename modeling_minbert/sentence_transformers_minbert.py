@@ -153,6 +153,21 @@ READERS = {
 }
 
 
+def save_modules(folder: Path, model: Any) -> None:
+    """Let sentence-transformers make the vectors of `encode`, if the model is made for vectors.
+
+    That is an encoder, or a model with a task of separate texts.
+    """
+    config, embedding = model.config, model.config.embedding
+    tasks = (config.task(name) for name in config.tasks or {})
+    has_vectors = model.base_model is model or any(task.describe_embedding() for task in tasks)
+    if folder.is_file() or not has_vectors:
+        return
+    if embedding.pooling in POOLINGS and not embedding.missing:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_modules(folder, embedding, config.hidden_size)
+
+
 def write_modules(folder: Path, embedding: MinBertEmbedding, hidden_size: int) -> None:
     """Add the module files of sentence-transformers to a folder with a BERT and its tokenizer."""
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]

@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Literal
 from huggingface_hub.dataclasses import strict
 from torch import nn
 
+from .sentence_transformers_minbert import MinBertEmbedding
+
 SetBy = Literal["recipe", "data", "training"]
 # Metadata of the fields of tasks: their source.
 RECIPE: dict[str, SetBy] = {"set_by": "recipe"}
@@ -104,6 +106,13 @@ class MinBertTask:
     def describe_outputs(self) -> tuple[Any, list[str]]:
         """Return the problem type and the label names for transformers' pipelines."""
         return None, ["LABEL_0", "LABEL_1"]
+
+    def describe_embedding(self) -> MinBertEmbedding | None:
+        """Describe the vectors of single texts that this task trains; None if there are none.
+
+        Only vectors that sentence-transformers can make, too: pooled states of the last layer.
+        """
+        return None
 
     def make_head(self, config: Any) -> nn.Module | None:
         """Make the head; None for a task that shares one."""

@@ -8,6 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
+from modeling_minbert.sentence_transformers_minbert import POOLINGS, MinBertEmbedding
 
 SENTENCES = ["the cat sat", "a dog", "", "a cat is not a dog", "\x07 \N{GRINNING FACE} tree"]
 LONG = "the bird sang in the tree a cat is not a dog the cat sat in a tree not a bird"
@@ -263,3 +264,87 @@ def test_a_configuration_checks_how_vectors_are_made(tiny_sizes, values, message
         MinBertConfig(**tiny_sizes, sentence_embedding=values)
 
     assert message in str(caught.value.__cause__ or caught.value)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+def test_a_checkpoint_tells_how_vectors_of_its_separate_texts_are_made(
+    tiny_sizes, tmp_path, pooling
+):
+    tasks = {"sts": {**NEAR, "pooling": pooling}}
+    MinBertForMultiTask(MinBertConfig(**tiny_sizes, tasks=tasks)).save_pretrained(tmp_path)
+
+    settings = json.loads((tmp_path / "1_Pooling" / "config.json").read_text())
+    config = MinBertConfig.from_pretrained(tmp_path)
+
+    assert settings[POOLINGS[pooling]] is True
+    assert (tmp_path / "modules.json").is_file()
+    assert config.embedding.pooling == pooling
+    assert config.sentence_embedding is None  # what follows from the tasks is not frozen
+
+
+def test_an_encoder_tells_how_its_vectors_are_made(tiny_sizes, tmp_path):
+    MinBertModel(MinBertConfig(**tiny_sizes)).save_pretrained(tmp_path)
+
+    assert json.loads((tmp_path / "1_Pooling" / "config.json").read_text())[POOLINGS["mean"]]
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"problem_type": "classification", "labels": ["a", "b"]},
+        {**NEAR, "pooling_layer": 1},
+        {**NEAR, "pooling": "pooler"},
+    ],
+)
+def test_other_models_say_nothing_about_vectors(tiny_sizes, tmp_path, task):
+    MinBertForMultiTask(MinBertConfig(**tiny_sizes, tasks={"t": task})).save_pretrained(tmp_path)
+
+    assert not (tmp_path / "modules.json").exists()
+
+
+def test_the_default_task_comes_before_others(tiny_sizes):
+    tasks = {"a": {**NEAR, "pooling": "max"}, "b": {**NEAR, "pooling": "cls"}}
+
+    config = MinBertConfig(**tiny_sizes, tasks=tasks, default_task="b")
+
+    assert config.embedding.pooling == "cls"
+
+
+def test_files_of_sentence_transformers_win_over_the_configuration(tiny_sizes, tmp_path):
+    own = {"pooling": "mean", "normalize": True}
+    config = MinBertConfig(**tiny_sizes, sentence_embedding=own)
+    MinBertModel(config).save_pretrained(tmp_path)
+    write(tmp_path, "1_Pooling/config.json", {"pooling_mode": "cls"})  # as it saves our weights
+
+    loaded = MinBertConfig.from_pretrained(tmp_path)
+
+    assert loaded.embedding == MinBertEmbedding(pooling="cls", normalize=True)
+
+
+@pytest.mark.slow  # importing it takes long
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+def test_sentence_transformers_opens_a_checkpoint_and_saves_it_with_another_pooling(
+    library, model, tmp_path, pooling
+):
+    tasks = {"near": NEAR | {"pooling": pooling}}
+    sizes = {key: getattr(model.config, key) for key in ("vocab_size", "hidden_size")}
+    sizes |= {"num_attention_heads": 3, "intermediate_size": 8, "num_hidden_layers": 1}
+    own = MinBertForMultiTask(MinBertConfig(**sizes, tasks=tasks))
+    own.tokenizer = model.tokenizer
+    own.save_pretrained(tmp_path / "own")
+    model.tokenizer.save_pretrained(tmp_path / "own")
+
+    opened = library.SentenceTransformer(
+        str(tmp_path / "own"), trust_remote_code=True, device="cpu"
+    )
+    opened.save(str(tmp_path / "theirs"))
+    settings = json.loads((tmp_path / "theirs" / "1_Pooling" / "config.json").read_text())
+    write(tmp_path / "theirs", "1_Pooling/config.json", settings | {"pooling_mode": "max"})
+    again = library.SentenceTransformer(
+        str(tmp_path / "theirs"), trust_remote_code=True, device="cpu"
+    )
+
+    assert_equal_vectors(opened.encode(SENTENCES), own.encode(SENTENCES))
+    loaded = MinBertModel.from_pretrained(tmp_path / "theirs")
+    assert_equal_vectors(again.encode(SENTENCES), loaded.encode(SENTENCES))
+    assert loaded.config.embedding.pooling == "max"
