@@ -223,6 +223,11 @@ class MinBertConfig(PreTrainedConfig):
         for name in SIZES:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be 1 or more")
+        if not 0 < self.layer_norm_eps < 1:
+            raise ValueError(f"layer_norm_eps={self.layer_norm_eps} must be above 0 and below 1")
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
+            if not 0 <= (getattr(self, name) or 0) <= 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be in [0, 1]")
         if self.hidden_act not in ACT2FN:
             raise ValueError(f"hidden_act={self.hidden_act!r}; known: {', '.join(ACT2FN)}")
         if self.hidden_size % self.num_attention_heads:
@@ -247,9 +252,6 @@ class MinBertConfig(PreTrainedConfig):
                 raise ValueError(f"{name}=true: minBERT is an encoder only")
 
 
-__all__ = ["MinBertConfig"]
-
-
 def _choose_embedding(values: Mapping[str, Any]) -> MinBertEmbedding:
     """Choose the default vectors of a configuration; see `sentence_embedding`."""
     if values.get("sentence_embedding") is not None:
@@ -260,3 +262,6 @@ def _choose_embedding(values: Mapping[str, Any]) -> MinBertEmbedding:
         if (embedding := tasks[name].describe_embedding()) is not None:
             return embedding
     return MinBertEmbedding()
+
+
+__all__ = ["MinBertConfig"]

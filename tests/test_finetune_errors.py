@@ -82,8 +82,14 @@ def read_tree(folder):
         ({"max_length": 0}, "max_length=0 must be from 8 to the 32 positions"),
         ({"max_length": 33}, "max_length=33 must be from 8 to the 32 positions"),
         ({"per_device_train_batch_size": 0}, "batch"),
-        ({"per_device_eval_batch_size": 0}, "per_device_eval_batch_size=0; expected 1 or more"),
-        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps=0; expected 1 or more"),
+        (
+            {"per_device_eval_batch_size": 0},
+            "per_device_eval_batch_size=0; expected a whole number from 1",
+        ),
+        (
+            {"gradient_accumulation_steps": 0},
+            "gradient_accumulation_steps=0; expected a whole number from 1",
+        ),
         (
             {"steps_per_epoch": "banana"},
             "steps_per_epoch='banana'; expected 'shortest', 'longest' or a number",

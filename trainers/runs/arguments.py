@@ -11,6 +11,7 @@ from trainers.data.task_sampling import SamplingArguments, StepsPerEpoch
 from trainers.methods.method_arguments import MethodArguments
 from trainers.options import option
 from trainers.training.callbacks import AggregateEarlyStopping
+from trainers.training.ranges import check_numbers, check_schedules
 
 CARD_KEYS = ("language", "license", "datasets", "tags")
 
@@ -36,10 +37,7 @@ class FastTrainingArguments(TrainingArguments):
     )
 
     def __post_init__(self) -> None:
-        batch_sizes = ("per_device_train_batch_size", "per_device_eval_batch_size")
-        for name in (*batch_sizes, "gradient_accumulation_steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}; expected 1 or more")
+        check_numbers(self)
         cuda = torch.cuda.is_available() and not self.use_cpu
         if self.bf16 is None:
             launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
@@ -50,6 +48,7 @@ class FastTrainingArguments(TrainingArguments):
         if cuda and isinstance(config, dict | None):
             self.accelerator_config = {"non_blocking": True, **(config or {})}
         super().__post_init__()
+        check_schedules(self)
 
 
 @dataclass(kw_only=True)

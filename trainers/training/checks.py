@@ -12,6 +12,8 @@ from trainers.problems.problem import Metric, Problem
 from trainers.task import Task, find_rows
 from trainers.wrapped_models import find_inner, takes_task
 
+from .ranges import check_numbers, check_schedules
+
 # Names that Trainer adds to the metrics of an evaluation.
 MEASURED_TIMES = (
     "runtime",
@@ -111,6 +113,8 @@ def check_arguments(
     Raises:
         ValueError: If an argument does not work with several tasks.
     """
+    check_numbers(args)
+    check_schedules(args)
     refused = {
         "train_sampling_strategy": args.train_sampling_strategy
         not in ("random", "group_by_length"),

@@ -1,0 +1,77 @@
+"""Numbers with which training would fail late are refused when the arguments are made."""
+
+import math
+
+import pytest
+from transformers import TrainingArguments
+
+from tests.trainers.tiny import make_trainer
+from trainers.runs.arguments import FastTrainingArguments
+from trainers.training.ranges import OPTIONAL, RANGES, check_numbers
+
+NAN, INF = math.nan, math.inf
+BAD = {
+    "learning_rate": (NAN, INF, -1.0),
+    "weight_decay": (NAN, INF, -0.1),
+    "adam_beta1": (NAN, 2.0, 1.0, -0.1),
+    "adam_beta2": (NAN, 1.0),
+    "adam_epsilon": (NAN, 0.0, -1e-8),
+    "max_grad_norm": (NAN, INF, -1.0),
+    "label_smoothing_factor": (NAN, 1.0, -0.5),
+    "warmup_steps": (NAN, INF, -1),
+    "gradient_accumulation_steps": (0, -1),
+    "per_device_train_batch_size": (0, -4, 10**12),
+    "per_device_eval_batch_size": (0,),
+    "dataloader_num_workers": (-1,),
+    "num_train_epochs": (NAN, INF, -1, 0),
+    "seed": (-1, 2**32),
+    "data_seed": (-1,),
+    "eval_accumulation_steps": (0,),
+    "save_total_limit": (0, -1),
+    "max_steps": (10**12,),
+    "logging_steps": (NAN, -1, 10**22),
+    "save_steps": (-3, NAN),
+}
+CASES = [(name, value) for name, values in BAD.items() for value in values]
+
+
+@pytest.mark.parametrize(("name", "value"), CASES)
+def test_the_argument_and_its_value_are_named(tmp_path, name, value):
+    with pytest.raises(ValueError, match=name):
+        FastTrainingArguments(str(tmp_path), use_cpu=True, save_strategy="steps", **{name: value})
+
+
+def test_every_range_has_a_bad_value_here():
+    assert {*RANGES, *OPTIONAL} <= BAD.keys()
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "adam_epsilon", "weight_decay"])
+def test_the_trainer_checks_arguments_of_transformers(tmp_path, name):
+    with pytest.raises(ValueError, match=f"{name}=nan; expected a finite number"):
+        make_trainer(tmp_path / "run", **{name: NAN})
+
+    assert not (tmp_path / "run").exists()
+
+
+def test_keywords_of_a_schedule_are_checked(tmp_path):
+    with pytest.raises(ValueError, match=r"lr_scheduler_kwargs={'cycles': 2} do not fit .*cosine"):
+        FastTrainingArguments(
+            str(tmp_path),
+            use_cpu=True,
+            lr_scheduler_type="cosine",
+            lr_scheduler_kwargs={"cycles": 2},
+        )
+
+
+def test_the_defaults_and_a_few_others_are_good(tmp_path):
+    check_numbers(TrainingArguments(str(tmp_path), use_cpu=True))
+    FastTrainingArguments(
+        str(tmp_path),
+        use_cpu=True,
+        warmup_steps=0.1,
+        logging_steps=0.05,
+        max_steps=5,
+        num_train_epochs=0,
+        lr_scheduler_type="cosine_with_restarts",
+        lr_scheduler_kwargs={"num_cycles": 2},
+    )

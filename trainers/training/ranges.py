@@ -1,0 +1,104 @@
+"""Ranges of the arguments of the Trainer, which itself would fail late, or train nonsense."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import TrainingArguments, get_scheduler
+
+from trainers.options import is_positive
+
+MAX_STEPS = 10**9  # of a run and between two evaluations; also rows of a batch
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that an argument may have."""
+
+    description: str
+    contains: Callable[[Any], bool]
+
+
+def _is_count(value: Any, least: int, most: int = MAX_STEPS) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+POSITIVE = Range("a finite number > 0", is_positive)
+NOT_NEGATIVE = Range("a finite number >= 0", lambda value: is_positive(value, or_zero=True))
+FRACTION = Range(
+    "a number >= 0 and < 1", lambda value: is_positive(value, or_zero=True) and value < 1
+)
+COUNT = Range(f"a whole number from 1 to {MAX_STEPS:,}", lambda value: _is_count(value, 1))
+COUNT_OR_ZERO = Range(f"a whole number from 0 to {MAX_STEPS:,}", lambda value: _is_count(value, 0))
+INTERVAL = Range(
+    f"a number of steps from 1 to {MAX_STEPS:,}, or a fraction of all steps",
+    lambda value: is_positive(value) and value <= MAX_STEPS,
+)
+SEED = Range("a whole number from 0 to 4294967295", lambda value: _is_count(value, 0, 2**32 - 1))
+
+RANGES = {
+    "learning_rate": NOT_NEGATIVE,
+    "weight_decay": NOT_NEGATIVE,
+    "adam_beta1": FRACTION,
+    "adam_beta2": FRACTION,
+    "adam_epsilon": POSITIVE,
+    "max_grad_norm": NOT_NEGATIVE,
+    "label_smoothing_factor": FRACTION,
+    "warmup_steps": NOT_NEGATIVE,
+    "gradient_accumulation_steps": COUNT,
+    "per_device_train_batch_size": COUNT,
+    "per_device_eval_batch_size": COUNT,
+    "dataloader_num_workers": COUNT_OR_ZERO,
+    "seed": SEED,
+}
+# Arguments that count only under a strategy, which does not depend on them.
+INTERVALS = {
+    "logging_steps": "logging_strategy",
+    "eval_steps": "eval_strategy",
+    "save_steps": "save_strategy",
+}
+OPTIONAL = {"data_seed": SEED, "eval_accumulation_steps": COUNT, "save_total_limit": COUNT}
+
+
+def check_numbers(args: TrainingArguments) -> None:
+    """Refuse numbers with which training fails late or learns nothing.
+
+    Raises:
+        ValueError: Names the argument, its value and what is expected.
+    """
+    ranges = dict(RANGES)
+    ranges |= {name: own for name, own in OPTIONAL.items() if getattr(args, name) is not None}
+    if args.max_steps <= 0:
+        ranges["num_train_epochs"] = POSITIVE
+    _check(args, ranges)
+    if args.max_steps > MAX_STEPS:
+        raise ValueError(f"max_steps={args.max_steps}; expected at most {MAX_STEPS:,}")
+
+
+def check_schedules(args: TrainingArguments) -> None:
+    """Refuse intervals and schedules of the learning rate that fail late.
+
+    Raises:
+        ValueError: Names the argument, its value and what is expected.
+    """
+    strategies = {name: getattr(args, strategy) for name, strategy in INTERVALS.items()}
+    _check(args, {name: INTERVAL for name, kind in strategies.items() if kind == "steps"})
+    if not args.lr_scheduler_kwargs:
+        return
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    kwargs: Any = args.lr_scheduler_kwargs
+    try:
+        get_scheduler(args.lr_scheduler_type, optimizer, 1, 10, scheduler_specific_kwargs=kwargs)
+    except (TypeError, ValueError) as error:
+        kind = str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type))
+        raise ValueError(
+            f"lr_scheduler_kwargs={kwargs!r} do not fit lr_scheduler_type={kind!r}: {error}"
+        ) from error
+
+
+def _check(args: TrainingArguments, ranges: Mapping[str, Range]) -> None:
+    for name, own in ranges.items():
+        value = getattr(args, name)
+        if not own.contains(value):
+            raise ValueError(f"{name}={value!r}; expected {own.description}")
