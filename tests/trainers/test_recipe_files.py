@@ -43,3 +43,35 @@ def test_the_order_of_keys_stays(tmp_path):
 
     assert list(read_recipe(path)) == ["tasks", "a"]
     assert list(read_recipe(path)["tasks"]) == ["sts", "quora", "a"]
+
+
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: !!bool maybe", "a tag does not fit its value"),
+        ('a: !!int ""', "a tag does not fit its value"),
+        ("a: !!float x", "a tag does not fit its value"),
+        ("a: !!timestamp x", "a tag does not fit its value"),
+        ("a: !!python/object:os.system x", "could not determine a constructor"),
+        ("[" * 3000, "nested deeper than 50"),
+        ("a: " + "[" * 60 + "]" * 60, "nested deeper than 50"),
+        ("a: &a [*a]", "nested deeper than 50"),
+        ("a: &a {b: *a}", "nested deeper than 50"),
+        (BOMB, "more than 100,000 values"),
+        ("a: " + "x" * 1_000_001, "longer than 1,000,000 characters"),
+        ("a: \x00", "not a YAML file in UTF-8"),
+        ("{a: 1}: 2", "unhashable"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_hostile_yaml_is_one_error(tmp_path, text, message):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+
+    with pytest.raises(ValueError, match=message):
+        read_recipe(path)

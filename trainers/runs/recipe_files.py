@@ -6,6 +6,11 @@ from typing import Any
 
 import yaml
 
+# Recipes are small: what is larger or deeper would only exhaust the memory.
+MAX_DEPTH = 50
+MAX_VALUES = 100_000
+MAX_CHARACTERS = 1_000_000
+
 
 class RecipeLoader(yaml.SafeLoader):
     """YAML 1.2 without duplicate keys: in 1.1 ``no`` is a boolean and ``2e-5`` a string."""
@@ -15,6 +20,13 @@ class RecipeLoader(yaml.SafeLoader):
         first: [(tag, regexp) for tag, regexp in resolvers if not tag.endswith((":bool", ":float"))]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def get_single_node(self) -> yaml.Node | None:
+        """Compose the document, and refuse one that is too deep or too large."""
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None:
+            _measure(node, {}, 0)
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Build a mapping, and refuse duplicate keys."""
@@ -43,6 +55,24 @@ RecipeLoader.add_implicit_resolver(
 )
 
 
+def _measure(node: yaml.Node, sizes: dict[int, int], depth: int) -> int:
+    """Count the values below a node as often as aliases repeat them; an endless one is too deep."""
+    if depth > MAX_DEPTH:
+        raise yaml.MarkedYAMLError(
+            problem=f"values are nested deeper than {MAX_DEPTH}", problem_mark=node.start_mark
+        )
+    if id(node) not in sizes:
+        children = node.value if isinstance(node, yaml.CollectionNode) else []
+        if isinstance(node, yaml.MappingNode):
+            children = [child for pair in node.value for child in pair]
+        sizes[id(node)] = 1 + sum(_measure(child, sizes, depth + 1) for child in children)
+    if sizes[id(node)] > MAX_VALUES:
+        raise yaml.MarkedYAMLError(
+            problem=f"more than {MAX_VALUES:,} values", problem_mark=node.start_mark
+        )
+    return sizes[id(node)]
+
+
 class _RecipeDumper(yaml.SafeDumper):
     """Quotes a text that ``RecipeLoader`` would not read as text."""
 
@@ -54,8 +84,18 @@ class _RecipeDumper(yaml.SafeDumper):
 
 
 def read_value(text: str) -> Any:
-    """Read YAML."""
-    return yaml.load(text, RecipeLoader)  # noqa: S506  a safe loader
+    """Read YAML; every error is a ``yaml.YAMLError``."""
+    if len(text) > MAX_CHARACTERS:
+        raise yaml.YAMLError(f"it is longer than {MAX_CHARACTERS:,} characters")
+    try:
+        return yaml.load(text, RecipeLoader)  # noqa: S506  a safe loader
+    except RecursionError:
+        raise yaml.YAMLError(f"values are nested deeper than {MAX_DEPTH}") from None
+    # of PyYAML's constructors, for a value that its explicit tag does not allow: !!bool maybe
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, UnicodeError):
+            raise
+        raise yaml.YAMLError(f"a tag does not fit its value: {error}") from error
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
