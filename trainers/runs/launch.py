@@ -12,8 +12,8 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from trainers.errors import named_errors, readable_errors
 from trainers.methods.adapters import merge_lora
-from trainers.methods.divergence import TrainingDivergedError
 from trainers.reports.results import RunFacts
+from trainers.training.divergence import TrainingDivergedError
 from trainers.training.multitask import MultiTaskTrainer
 
 from .arguments import FastTrainingArguments

@@ -31,13 +31,7 @@ def check_tasks(
     if len(by_name) < max(1, len(tasks)):
         names = ", ".join(task.name for task in tasks) or "none"
         raise ValueError(f"tasks: {names}; expected one or more with different names")
-    inner = find_inner(model)
-    if len(tasks) > 1 and not takes_task(model):
-        raise ValueError(
-            f"{type(model).__name__}.forward has no argument task, so all of "
-            f"{', '.join(by_name)} would train one head; use MinBertForMultiTask, or one task"
-        )
-    heads = getattr(getattr(inner, "config", None), "tasks", None) or {}
+    heads = _find_heads(by_name, model)
     problems = {name: task.make_problem(heads.get(name)) for name, task in by_name.items()}
     _check_names(problems)
     for split in ("train", "evaluation"):
@@ -46,6 +40,17 @@ def check_tasks(
         known = ", ".join(by_name)
         raise ValueError(f"auxiliary: all tasks are ({known}); leave it out of those that count")
     return by_name, problems
+
+
+def _find_heads(tasks: Collection[str], model: Any) -> Mapping[str, Any]:
+    """Return the descriptions of the heads of a model, which must have one for each task."""
+    if len(tasks) > 1 and not takes_task(model):
+        raise ValueError(
+            f"{type(model).__name__}.forward has no argument task, so all of {', '.join(tasks)} "
+            "would train one head; use MinBertForMultiTask, or one task"
+        )
+    config = getattr(find_inner(model), "config", None)
+    return getattr(config, "tasks", None) or {}
 
 
 def _check_names(problems: Mapping[str, Problem[Any]]) -> None:

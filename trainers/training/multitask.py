@@ -22,7 +22,6 @@ from trainers.data.task_dataset import Rows, TaskDataset, longest_first
 from trainers.data.task_sampling import RoundRobin, StepsPerEpoch, TaskSampling
 from trainers.hub_token import HubToken
 from trainers.methods.base import Method, MethodCallback, StepLoss, nested_loss
-from trainers.methods.divergence import DivergenceCheck
 from trainers.methods.threshold_fitting import ThresholdFitting
 from trainers.task import Task, find_rows
 from trainers.wrapped_models import takes_task
@@ -31,6 +30,7 @@ from .acceleration import reused_gradients, static_shapes
 from .batches import loader_options, make_collator, make_sampler
 from .checks import check_arguments, check_compute_metrics, check_sampling, check_tasks
 from .counters import FlopCounter, LossLog, mean_targets
+from .divergence import DivergenceCheck
 from .evaluation import ComputeMetrics, TaskEvaluator
 
 

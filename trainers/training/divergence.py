@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers.trainer_utils import get_last_checkpoint
 
-from .base import ComputeLoss, Method, StepLoss
+from trainers.methods.base import ComputeLoss, Method, StepLoss
 
 
 class TrainingDivergedError(RuntimeError):
