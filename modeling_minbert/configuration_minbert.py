@@ -223,8 +223,8 @@ class MinBertConfig(PreTrainedConfig):
         for name in SIZES:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be 1 or more")
-        if not 0 < self.layer_norm_eps < 1:
-            raise ValueError(f"layer_norm_eps={self.layer_norm_eps} must be above 0 and below 1")
+        if not 0 <= self.layer_norm_eps < float("inf"):
+            raise ValueError(f"layer_norm_eps={self.layer_norm_eps} must be a finite number >= 0")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
             if not 0 <= (getattr(self, name) or 0) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be in [0, 1]")

@@ -376,3 +376,19 @@ def test_a_key_that_a_recipe_cannot_set_is_refused():
 )
 def test_a_task_returns_its_encoding_options(fields, options):
     assert parse_task("mine", fields).encoding_options(50) == options
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("layer_norm_eps", float("nan")),
+        ("layer_norm_eps", float("inf")),
+        ("layer_norm_eps", -1e-12),
+        ("hidden_dropout_prob", float("nan")),
+        ("attention_probs_dropout_prob", 1.5),
+        ("classifier_dropout", -0.1),
+    ],
+)
+def test_numbers_of_the_encoder_are_finite_and_in_range(tiny_sizes, name, value):
+    with pytest.raises(ValueError, match=f"{name}={value} must be"):
+        MinBertConfig(**tiny_sizes | {name: value})
