@@ -42,10 +42,10 @@ from .runs.run_folder import read_settings, sole_writer
 from .runs.text_arguments import PretrainArguments, TextArguments
 from .task import Task, TaskTraining
 from .training.callbacks import AggregateEarlyStopping
-from .training.checkpoints import last_complete_checkpoint
 from .training.checks import check_arguments
 from .training.multitask import MultiTaskTrainer
 from .training.pretrained import load_pretrained
+from .training.resuming import last_complete_checkpoint
 
 __all__ = [
     "INPUT_ERRORS",

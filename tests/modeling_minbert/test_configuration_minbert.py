@@ -390,5 +390,5 @@ def test_a_task_returns_its_encoding_options(fields, options):
     ],
 )
 def test_numbers_of_the_encoder_are_finite_and_in_range(tiny_sizes, name, value):
-    with pytest.raises(ValueError, match=f"{name}={value} must be"):
+    with pytest.raises(StrictDataclassError, match=f"{name}={value} must be"):
         MinBertConfig(**tiny_sizes | {name: value})

@@ -11,7 +11,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from trainers.files import remove_leftovers, write_text
-from trainers.training.checkpoints import checkpoint_problem, last_complete_checkpoint
+from trainers.training.resuming import checkpoint_problem, last_complete_checkpoint
 
 from .run_facts import digest_code
 
