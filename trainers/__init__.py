@@ -43,6 +43,7 @@ from .runs.text_arguments import PretrainArguments, TextArguments
 from .task import Task, TaskTraining
 from .training.callbacks import AggregateEarlyStopping
 from .training.checks import check_arguments
+from .training.divergence import TrainingDivergedError
 from .training.multitask import MultiTaskTrainer
 from .training.pretrained import load_pretrained
 from .training.resuming import last_complete_checkpoint
@@ -80,6 +81,7 @@ __all__ = [
     "TaskTraining",
     "TextArguments",
     "TextSource",
+    "TrainingDivergedError",
     "WeightAveraging",
     "add_lora",
     "check_arguments",

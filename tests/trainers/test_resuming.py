@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from trainers import last_complete_checkpoint
+from trainers.training.resuming import checkpoint_problem
 
 
 @pytest.fixture
@@ -21,6 +22,7 @@ def cut(path, size):
 
 def shard(folder, files):
     """Rename the weights of a checkpoint to the only shard of an index that names ``files``."""
+    (folder / "checksums.json").unlink()
     (folder / "model.safetensors").rename(folder / "one.safetensors")
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": dict(enumerate(files))}))
@@ -92,3 +94,39 @@ def test_every_rank_needs_its_random_state(run, caplog):
 
 def test_a_folder_without_checkpoints_has_none(tmp_path):
     assert last_complete_checkpoint(tmp_path / "none", 1) is None
+
+
+def flip(path, position):
+    """Change one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[position * len(content) // 100] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("position", [1, 50, 99])
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "config.json"]
+)
+def test_a_flipped_bit_is_named_and_the_checkpoint_before_is_taken(run, caplog, name, position):
+    flip(run / "checkpoint-4" / name, position)
+
+    with caplog.at_level(logging.WARNING):
+        found = last_complete_checkpoint(run, 1)
+
+    assert found == str(run / "checkpoint-2")
+    assert f"skipping {run / 'checkpoint-4'}: {name} is" in caplog.text
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "null"])
+def test_damaged_checksums_are_named(run, content):
+    (run / "checkpoint-4" / "checksums.json").write_text(content)
+
+    problem = checkpoint_problem(run / "checkpoint-4", 1)
+
+    assert problem == "checksums.json cannot be read"
+
+
+def test_a_checkpoint_that_was_killed_before_its_checksums_is_complete(run):
+    (run / "checkpoint-4" / "checksums.json").unlink()
+
+    assert last_complete_checkpoint(run, 1) == str(run / "checkpoint-4")

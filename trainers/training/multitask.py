@@ -32,6 +32,7 @@ from .checks import check_arguments, check_compute_metrics, check_sampling, chec
 from .counters import FlopCounter, LossLog, mean_targets
 from .divergence import DivergenceCheck
 from .evaluation import ComputeMetrics, TaskEvaluator
+from .resuming import write_checksums
 
 
 class MultiTaskTrainer(Trainer):
@@ -385,6 +386,12 @@ class MultiTaskTrainer(Trainer):
         super()._load_best_model()
         for method in self.methods:
             method.load_best(Path(str(self.state.best_model_checkpoint)))
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        if self.args.should_save:
+            name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+            write_checksums(Path(self._get_output_dir(trial=trial)) / name)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)

@@ -1,5 +1,6 @@
-"""Find the last complete checkpoint of a run."""
+"""Find the last undamaged checkpoint of a run."""
 
+import hashlib
 import json
 import logging
 import os
@@ -11,7 +12,11 @@ from transformers.trainer_callback import TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
+from trainers.files import write_text
+
 logger = logging.getLogger(__name__)
+
+CHECKSUMS = "checksums.json"
 
 
 def last_complete_checkpoint(output_dir: str | os.PathLike[str], world_size: int) -> str | None:
@@ -60,7 +65,33 @@ def checkpoint_problem(folder: Path, world_size: int) -> str | None:
         TrainerState.load_from_json(str(folder / "trainer_state.json"))
     except (ValueError, TypeError) as error:
         return f"trainer_state.json cannot be read ({error})"
-    return _weights_problem(folder)
+    return _weights_problem(folder) or _checksum_problem(folder)
+
+
+def write_checksums(folder: Path) -> None:
+    """Note the SHA-256 of every file of a complete checkpoint, to recognize damage."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
+    sums = {path.relative_to(folder).as_posix(): _digest(path) for path in files}
+    write_text(folder / CHECKSUMS, json.dumps(sums, indent=1) + "\n")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _checksum_problem(folder: Path) -> str | None:
+    """Compare the files with their checksums, which are written last; a kill may prevent them."""
+    if not (folder / CHECKSUMS).is_file():
+        return None
+    try:
+        sums = json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))
+        names = [name for name, digest in sums.items() if _digest(folder / name) != digest]
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).name} is missing"
+    except (ValueError, AttributeError):
+        return f"{CHECKSUMS} cannot be read"
+    return f"{names[0]} is damaged: its checksum differs" if names else None
 
 
 def _weights_problem(folder: Path) -> str | None:
