@@ -14,12 +14,22 @@ from trainers import load_pretrained
 Made = TypeVar("Made")
 
 
+# Special tokens of a row, which leave no room for text.
+MIN_TOKENS = 3
+
+
 def load_tokenizer(path: str, flag: str = "model_name_or_path") -> PreTrainedTokenizerBase:
     """Load a fast tokenizer without padding and truncation; ``flag`` is for messages."""
     tokenizer = load_pretrained(AutoTokenizer, path, flag=flag)
     # Without files, AutoTokenizer returns a tokenizer with special tokens only.
     if len(tokenizer) <= len(tokenizer.all_special_ids) or not tokenizer.is_fast:
         raise ValueError(f"{flag}={path!r} has no tokenizer; add its tokenizer.json or vocab.txt")
+    longest: Any = tokenizer.model_max_length
+    if not isinstance(longest, int | float) or not longest > MIN_TOKENS:
+        raise ValueError(
+            f"{flag}={path!r}: tokenizer_config.json has model_max_length={longest!r}; expected a "
+            f"number above {MIN_TOKENS}"
+        )
     # Checkpoints of sentence-transformers store both in tokenizer.json.
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.backend_tokenizer.no_truncation()

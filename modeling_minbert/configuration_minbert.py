@@ -199,7 +199,14 @@ class MinBertConfig(PreTrainedConfig):
         `sentence_embedding` differs, its files win, because it may have saved this checkpoint.
         """
         given = kwargs
-        config_dict, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
+        try:
+            config_dict, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
+            config_dict = {**config_dict}
+        except (AttributeError, TypeError) as error:  # of a list, a number or null
+            raise ValueError(
+                f"{pretrained_model_name_or_path}: config.json must hold an object of names and "
+                "values"
+            ) from error
         # Configurations of the first BERT checkpoints have no type.
         model_type = config_dict.get("model_type", "bert")
         if model_type not in ("bert", cls.model_type):

@@ -21,7 +21,7 @@ from transformers.utils.hub import cached_file
 
 from .inference_minbert import HUB_KEYS
 
-Read = Callable[[str], Any]
+Read = Callable[..., Any]
 
 MODULES = "modules.json"
 # Poolings of both packages, by their keys in sentence-transformers before version 6.
@@ -78,7 +78,7 @@ def read_modules(checkpoint: Any, kwargs: dict[str, Any]) -> dict[str, Any] | No
     """Return the fields of `MinBertEmbedding` of a folder or Hub id; None if it has no modules."""
     fetching = {key: kwargs[key] for key in FETCHING if key in kwargs}
     read = partial(_read_json, checkpoint, fetching)
-    modules = read(MODULES)
+    modules = read(MODULES, kind=list)
     if not modules:
         return None
     fields: dict[str, Any] = {"normalize": False, "missing": []}
@@ -92,10 +92,10 @@ def read_modules(checkpoint: Any, kwargs: dict[str, Any]) -> dict[str, Any] | No
     return fields
 
 
-def _read_json(checkpoint: Any, fetching: dict[str, Any], name: str) -> Any:
-    """Read a file of a checkpoint; an empty dictionary if it does not exist."""
+def _read_json(checkpoint: Any, fetching: dict[str, Any], name: str, kind: type[Any] = dict) -> Any:
+    """Read a file of a checkpoint that holds a `kind`; an empty one if it does not exist."""
     if Path(checkpoint).is_file():
-        return {}
+        return kind()
     path = cached_file(
         checkpoint,
         name,
@@ -105,17 +105,28 @@ def _read_json(checkpoint: Any, fetching: dict[str, Any], name: str) -> Any:
         _raise_exceptions_for_connection_errors=False,
     )
     if path is None:
-        return {}
+        return kind()
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{checkpoint}: {name} is not JSON ({error})") from error
+    if not isinstance(values, kind):
+        wanted = "an object" if kind is dict else "a list"
+        raise ValueError(  # noqa: TRY004  the file is wrong, not a type in the code
+            f"{checkpoint}: {name} must hold {wanted}, not {str(values)[:50]}"
+        )
+    return values
 
 
-def _read_module(fields: dict[str, Any], read: Read, module: dict[str, Any]) -> None:
+def _read_module(fields: dict[str, Any], read: Read, module: Any) -> None:
+    path = module.get("path") or "" if isinstance(module, dict) else None
+    if not isinstance(path, str) or path.startswith(("/", "\\")) or ".." in Path(path).parts:
+        raise ValueError(
+            f"{MODULES}: {str(module)[:80]} must be an object with the path of a folder below it"
+        )
     package, _, name = str(module.get("type")).rpartition(".")
     if package.startswith("sentence_transformers.") and name in READERS:
-        READERS[name](fields, read, f"{module['path']}/" if module.get("path") else "")
+        READERS[name](fields, read, f"{path}/" if path else "")
     else:
         fields["missing"].append(f"the module {name}")
 

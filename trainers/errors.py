@@ -15,7 +15,15 @@ HTTPError: type[Exception] = HfHubHTTPError.__bases__[0]
 OUTSIDE_ERRORS: tuple[type[Exception], ...] = (OSError, HTTPError)
 # Errors that an invalid value of the user can raise.
 INPUT_ERRORS: tuple[type[Exception], ...] = (*OUTSIDE_ERRORS, ValueError, StrictDataclassError)
-CHECKPOINT_ERRORS: tuple[type[Exception], ...] = (*INPUT_ERRORS, RuntimeError, SafetensorError)
+# transformers meets files of the wrong content with any of the last three.
+CHECKPOINT_ERRORS: tuple[type[Exception], ...] = (
+    *INPUT_ERRORS,
+    RuntimeError,
+    SafetensorError,
+    AttributeError,
+    LookupError,
+    TypeError,
+)
 
 
 @contextmanager

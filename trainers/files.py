@@ -1,11 +1,13 @@
 """Atomic writes: a killed run leaves no partial file."""
 
+import json
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 MAX_STEM = 100  # characters of a target's name in its temporary file: names end at 255 bytes
 _OPEN_FILES = ("/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/")
@@ -48,6 +50,23 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write ``text`` atomically as UTF-8, with newlines unchanged."""
     with replaced_when_done(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON file that must hold one object.
+
+    Raises:
+        ValueError: If it is not JSON, or other JSON; names the file.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise ValueError(  # noqa: TRY004  the file of a user is wrong, not a type in the code
+            f"{path} holds a {type(values).__name__}; expected a JSON object of names and values"
+        )
+    return values
 
 
 def remove_leftovers(folder: Path) -> None:

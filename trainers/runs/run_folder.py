@@ -10,7 +10,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from trainers.files import remove_leftovers, write_text
+from trainers.files import read_object, remove_leftovers, write_text
 from trainers.training.resuming import checkpoint_problem, last_complete_checkpoint
 
 from .run_facts import digest_code
@@ -229,10 +229,11 @@ def _fixed(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_run(folder: Path) -> dict[str, Any] | None:
     try:
-        run = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        run = read_object(folder / RUN_FILE)
     except (FileNotFoundError, ValueError):
         return None
-    return run if isinstance(run, dict) and {"settings", "finished"} <= run.keys() else None
+    is_whole = isinstance(run.get("settings"), dict) and isinstance(run.get("finished"), bool)
+    return run if is_whole else None
 
 
 def _write_run(folder: Path, run: Mapping[str, Any], *, finished: bool) -> None:

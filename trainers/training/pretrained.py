@@ -1,11 +1,22 @@
 """Strict loading of checkpoints: missing and mismatched weights are errors."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel
 
 from trainers.errors import CHECKPOINT_ERRORS, named_errors
+from trainers.files import read_object
+
+# Files of a checkpoint that hold a JSON object.
+JSON_FILES = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "model.safetensors.index.json",
+)
 
 
 def load_pretrained(
@@ -35,7 +46,12 @@ def load_pretrained(
         "give the folder or the Hub id of a 'bert' or 'minbert' checkpoint; an id needs the "
         "network the first time"
     )
-    with named_errors(f"{where} cannot be loaded", advice, CHECKPOINT_ERRORS):
+    # the library of fast tokenizers raises Exception itself
+    kinds = CHECKPOINT_ERRORS if issubclass(loader, PreTrainedModel) else (Exception,)
+    with named_errors(f"{where} cannot be loaded", advice, kinds):
+        for name in JSON_FILES:
+            if (Path(path) / name).is_file():
+                read_object(Path(path) / name)
         if not issubclass(loader, PreTrainedModel):
             return loader.from_pretrained(path, **kwargs)
         loaded: Any = loader.from_pretrained(

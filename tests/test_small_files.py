@@ -1,0 +1,96 @@
+"""Small JSON files of a checkpoint with any content: vectors, or one error that names the file."""
+
+import json
+import shutil
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from transformers import BertTokenizer
+
+from minbert_cli.checkpoints import load_encoder
+from modeling_minbert import MinBertConfig, MinBertModel
+
+FILES = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "modules.json",
+    "1_Pooling/config.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "model.safetensors.index.json",
+)
+CONTENTS = ("", "[]", "null", "1", '"x"', "{", "[" * 100_000, "[[]]", '[{"path": 3}]')
+LEAVES = st.none() | st.booleans() | st.integers(-3, 40) | st.floats() | st.text(max_size=6)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=6), inner),
+    max_leaves=5,
+)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A small encoder with its tokenizer and the files of sentence-transformers."""
+    folder = tmp_path_factory.mktemp("checkpoint") / "own"
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "sentence"]
+    tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words)})
+    sizes = {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 8}
+    config = MinBertConfig(vocab_size=len(tokenizer), num_hidden_layers=1, **sizes)
+    MinBertModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def load_with(checkpoint, folder, name, content):
+    """Load a copy of the checkpoint in which one file has this content; return its error."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(checkpoint, folder)
+    (folder / name).write_text(content)
+    try:
+        vectors = load_encoder(str(folder), "cpu").encode(["a sentence"], show_progress=False)
+    except (OSError, ValueError) as error:
+        return str(error)
+    assert len(vectors) == 1
+    return None
+
+
+@pytest.mark.parametrize("content", CONTENTS, ids=lambda content: content[:12])
+@pytest.mark.parametrize("name", FILES)
+def test_the_file_is_named(checkpoint, tmp_path, name, content):
+    message = load_with(checkpoint, tmp_path / "copy", name, content)
+
+    if message is None:  # an empty list of modules
+        assert (name, content) == ("modules.json", "[]")
+    else:
+        assert name in message
+
+
+@pytest.mark.parametrize("path", ["../x", "/x", "a/../../x", 3, None])
+def test_modules_stay_below_their_folder(checkpoint, tmp_path, path):
+    module = {"type": "sentence_transformers.models.Pooling", "path": path}
+    message = load_with(checkpoint, tmp_path / "copy", "modules.json", json.dumps([module]))
+
+    assert message is None if path is None else "the path of a folder below it" in message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_any_values_give_vectors_or_an_error(checkpoint, tmp_path, name):
+    known = json.loads((checkpoint / name).read_text()) if (checkpoint / name).is_file() else {}
+    keys = st.sampled_from(sorted(known)) if isinstance(known, dict) and known else st.text()
+
+    @settings(
+        max_examples=100,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.dictionaries(keys, VALUES, min_size=1, max_size=2))
+    def check(changes):
+        content = json.dumps(known | changes if isinstance(known, dict) else [changes])
+        assert load_with(checkpoint, tmp_path / "copy", name, content) != ""
+
+    check()
