@@ -450,6 +450,8 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
             hidden = hidden[read]
         elif read == "first":
             hidden = hidden[:, :1]
+        elif read is None and attention_mask is not None and attention_mask.dim() == 2:
+            hidden = hidden.masked_fill(attention_mask[..., None] == 0, 0.0)
         return MinBertModelOutput(hidden, pooled)
 
 

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from transformers import BertConfig, DataCollatorWithFlattening
 
 import modeling_minbert
-from modeling_minbert import MinBertConfig
+from modeling_minbert import MinBertConfig, MinBertModel
 
 LENGTHS = torch.tensor([7, 3, 6, 2, 5])  # of tiny_batch
 PAIRS = {
@@ -749,3 +749,25 @@ def test_padded_training_with_labels_compiles_in_one_graph(build_pair, tiny_batc
     loss = torch.compile(ours, backend="aot_eager", fullgraph=True, dynamic=False)(**batch).loss
 
     assert_close(loss, ours(**batch).loss, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", ["left", "right", "anywhere"])
+def test_states_of_paddings_are_zero(tiny_sizes, implementation, kind):
+    torch.manual_seed(0)
+    model = MinBertModel(MinBertConfig(**tiny_sizes)).eval()
+    model.set_attn_implementation(implementation)
+    for _ in range(50):
+        batch, length = torch.randint(1, 5, ()).item(), torch.randint(1, 15, ()).item()
+        lengths = torch.randint(1, length + 1, (batch, 1))
+        places = torch.arange(length)
+        mask = {
+            "left": (places >= length - lengths).long(),
+            "right": (places < lengths).long(),
+            "anywhere": torch.randint(0, 2, (batch, length)).index_fill(1, places[:1], 1),
+        }[kind]
+
+        states = model(torch.randint(5, 20, (batch, length)), mask).last_hidden_state
+
+        assert (states[mask == 0] == 0).all()
+        assert states[mask == 1].isfinite().all()
