@@ -36,10 +36,10 @@ TASKS: dict[str, type[MinBertTask]] = {
 def parse_task(name: str, values: Mapping[str, Any]) -> MinBertTask:
     """Build a task from its fields; the message of a ValueError names it."""
     # nn.ModuleDict, which holds the heads, rejects the names of its attributes ("keys", "train").
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name) or hasattr(nn.ModuleDict(), name):
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,99}", name) or hasattr(nn.ModuleDict(), name):
         raise ValueError(
-            f"task name {name!r} must consist of letters, digits, '_' and '-', begin with a letter "
-            "and not be an attribute of a torch module: choose another name"
+            f"task name {name!r} must consist of up to 100 letters, digits, '_' and '-', begin "
+            "with a letter and not be an attribute of a torch module: choose another name"
         )
     kind = values.get("problem_type")
     if kind is None:

@@ -139,7 +139,9 @@ def test_a_task_that_cannot_be_is_refused_by_name(tiny_sizes, fields, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["", "a.b", "1st", "a b", "keys", "items", "pop", "train"])
+@pytest.mark.parametrize(
+    "name", ["", "a.b", "1st", "a b", "keys", "items", "pop", "train", "x" * 101]
+)
 def test_a_task_name_that_no_module_can_have_is_refused(tiny_sizes, name):
     with pytest.raises(ValueError, match=f"task name '{name}' must consist of"):
         MinBertConfig(**tiny_sizes, tasks={name: CLASSES})
