@@ -112,8 +112,8 @@ class Task:
         cls,
         name: str,
         problem_type: str,
-        train: datasets.Dataset | None = None,
-        validation: datasets.Dataset | None = None,
+        train: datasets.Dataset | Sequence[Any] | Any | None = None,
+        validation: datasets.Dataset | Sequence[Any] | Any | None = None,
         *,
         metrics: Sequence[str] = (),
         masking: Masking | None = None,
@@ -125,14 +125,15 @@ class Task:
             name: Name of the task.
             problem_type: Its type.
             train: Training rows, as ``dataset.map(lambda row: tokenizer(row["text"]))`` returns
-                them. A column ``label`` is used as ``labels``.
+                them, a list of such rows, or a torch dataset of them that has a length. A column
+                ``label`` is used as ``labels``; without ``token_type_ids`` they are 0.
             validation: Rows to evaluate.
             metrics: Headline metrics.
             masking: Chooses the tokens to predict.
             **training: Fields of ``TaskTraining``, such as ``batch_size=16``.
 
         Raises:
-            TypeError: If rows are not a ``datasets.Dataset``.
+            TypeError: If rows have no length, or are a mapping of splits.
             ValueError: If a column is missing, or a value is refused; see ``Task``.
         """
         train = _use_label(f"the training set of task {name!r}", train)
@@ -170,16 +171,46 @@ def _use_label(where: str, rows: Any) -> Any:
     """Check the columns of encoded rows, and call a column ``label`` ``labels``."""
     if rows is None or isinstance(rows, TextSource):
         return rows
-    if not isinstance(rows, datasets.Dataset):
-        raise TypeError(f"{where} is a {type(rows).__name__}; expected a datasets.Dataset")
-    for name in ("input_ids", "token_type_ids"):
-        if name not in rows.column_names:
-            raise ValueError(
-                f"{where} has no column {name!r}, but {', '.join(rows.column_names)}; encode its "
-                "texts with the tokenizer of the model first"
-            )
+    rows = _to_dataset(where, rows)
+    if "input_ids" not in rows.column_names:
+        raise ValueError(
+            f"{where} has no column 'input_ids', but {', '.join(rows.column_names)}; encode its "
+            "texts with the tokenizer of the model first"
+        )
+    if "token_type_ids" not in rows.column_names:
+        zeros = [_zeros(ids) for ids in rows.with_format(None)["input_ids"]]
+        rows = rows.add_column("token_type_ids", zeros)
     only_label = "label" in rows.column_names and "labels" not in rows.column_names
     return rows.rename_column("label", "labels") if only_label else rows
+
+
+def _to_dataset(where: str, rows: Any) -> datasets.Dataset:
+    """Make a dataset of a list of rows or of a torch dataset with a length."""
+    if isinstance(rows, datasets.Dataset):
+        return rows
+    if isinstance(rows, Mapping):
+        raise TypeError(
+            f"{where} is a {type(rows).__name__} of {', '.join(map(str, rows))}; give one of them"
+        )
+    if not (hasattr(rows, "__len__") and hasattr(rows, "__getitem__")):
+        raise TypeError(
+            f"{where} is a {type(rows).__name__}, whose length is not known, but the order of "
+            "tasks depends on it; give a datasets.Dataset, such as Dataset.from_list(list(rows)), a list "
+            "of rows, or a torch dataset with a length"
+        )
+    listed = (dict(rows[index]) for index in range(len(rows)))
+    return datasets.Dataset.from_list(
+        [{name: _to_list(value) for name, value in row.items()} for row in listed]
+    )
+
+
+def _to_list(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _zeros(ids: Any) -> Any:
+    """Return the segment ids of single sequences: 0 for every token."""
+    return [_zeros(part) for part in ids] if isinstance(ids, list) else 0
 
 
 def _check_size(name: str, size: Any, unit: str) -> None:

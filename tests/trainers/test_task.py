@@ -1,6 +1,7 @@
 """Tasks from rows that a user has tokenized himself."""
 
 import datasets
+import numpy as np
 import pytest
 import torch
 from transformers import BertTokenizer, TrainingArguments
@@ -101,11 +102,10 @@ def test_a_column_label_is_used(spam):
     ("kind", "change", "message"),
     [
         ("clasification", None, "'spam': problem_type='clasification'; .*did you mean 'classifica"),
-        ("classification", lambda rows: rows.remove_columns("input_ids"), "no column 'input_ids'"),
         (
             "classification",
-            lambda rows: rows.remove_columns("token_type_ids"),
-            "training set of task 'spam' has no column 'token_type_ids', but text, label",
+            lambda rows: rows.remove_columns("input_ids"),
+            "training set of task 'spam' has no column 'input_ids', but text, label",
         ),
         ("masked_lm", None, "predicts masked tokens: give masking="),
     ],
@@ -120,6 +120,69 @@ def test_an_unknown_metric_is_refused_at_once(spam):
         Task.from_dataset("spam", "classification", spam, metrics=["acuracy"])
 
 
-def test_rows_are_a_dataset(spam):
-    with pytest.raises(TypeError, match="validation set of task 'spam' is a list; expected a data"):
-        Task.from_dataset("spam", "classification", spam, [{"input_ids": [1]}])
+class Torch(torch.utils.data.Dataset):
+    """Rows of a user in a torch dataset, as tensors."""
+
+    def __init__(self, rows):
+        self.rows = rows.select_columns(["input_ids", "labels"])
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return {name: torch.tensor(value) for name, value in self.rows[index].items()}
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda rows: rows.remove_columns("token_type_ids"),
+        lambda rows: rows.to_list(),
+        lambda rows: Torch(rows.rename_column("label", "labels")),
+        lambda rows: [dict(row) for row in rows.remove_columns("token_type_ids")],
+    ],
+    ids=["without segment ids", "list", "torch", "list without segment ids"],
+)
+def test_rows_of_other_kinds_are_the_same_rows(spam, convert):
+    expected = Task.from_dataset("spam", "classification", spam).train
+
+    rows = Task.from_dataset("spam", "classification", convert(spam)).train
+
+    for name in ("input_ids", "token_type_ids", "labels"):
+        assert rows[name] == expected[name]
+
+
+@pytest.mark.parametrize(
+    ("convert", "message"),
+    [
+        (lambda rows: rows.to_iterable_dataset(), "IterableDataset, whose length is not known"),
+        (lambda rows: iter(rows), "whose length is not known"),
+        (lambda rows: datasets.DatasetDict(train=rows), "is a DatasetDict of train; give one of"),
+        (lambda rows: {"train": rows}, "is a dict of train; give one of them"),
+    ],
+)
+def test_rows_without_length_and_mappings_are_refused(spam, convert, message):
+    with pytest.raises(TypeError, match=message):
+        Task.from_dataset("spam", "classification", convert(spam))
+
+
+def test_predict_and_evaluate_take_the_rows_of_the_only_task(tmp_path, spam):
+    task = Task.from_dataset("spam", "classification", spam, spam)
+    trainer = make_trainer(tmp_path, [task])
+
+    output = trainer.predict(task.train)
+
+    np.testing.assert_allclose(output.predictions, trainer.predict_task("spam", spam), atol=1e-6)
+    assert output.label_ids.tolist() == task.train["labels"]
+    assert output.metrics["test_accuracy"] == trainer.evaluate()["eval_spam_accuracy"]
+    assert trainer.evaluate(task.train).keys() >= {"eval_spam_accuracy", "eval_mean"}
+
+
+def test_predict_needs_to_know_the_task(tmp_path, spam, same):
+    tasks = [
+        Task.from_dataset("spam", "classification", spam),
+        Task.from_dataset("same", "paraphrase", same),
+    ]
+
+    with pytest.raises(ValueError, match=r"use predict_task\(task, rows\), one of spam, same"):
+        make_trainer(tmp_path, tasks).predict(tasks[0].train)

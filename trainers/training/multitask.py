@@ -1,12 +1,13 @@
 """The Trainer for several tasks: what differs from the loop of transformers' Trainer."""
 
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -270,7 +271,8 @@ class MultiTaskTrainer(Trainer):
         """Evaluate every task with its own metrics, then all of them together.
 
         Args:
-            eval_dataset: Encoded, labelled rows by task; None uses those of the tasks.
+            eval_dataset: Encoded, labelled rows by task, or of the only task; None uses the rows of
+                the tasks.
             ignore_keys: Not used.
             metric_key_prefix: Prefix of every name.
 
@@ -282,6 +284,8 @@ class MultiTaskTrainer(Trainer):
             ValueError: If ``eval_dataset`` is not a mapping from known tasks to rows.
         """
         given = self.eval_dataset if eval_dataset is None else eval_dataset
+        if isinstance(given, datasets.Dataset) and len(self.tasks) == 1:
+            given = dict.fromkeys(self.tasks, given)
         if not isinstance(given, Mapping) or not set(given) <= set(self.tasks):
             known = ", ".join(self.tasks)
             raise ValueError(f"evaluate() needs a mapping from task to rows; known tasks: {known}")
@@ -304,10 +308,17 @@ class MultiTaskTrainer(Trainer):
         for method in self.methods if self.is_in_train else ():
             method.before_evaluation(task)
         ordered, order = longest_first(task, rows, self.args.length_column_name)
-        self.compute_metrics = partial(self.evaluator.measure, self.problems[task], rows, order)
+        measure = partial(self.evaluator.measure, self.problems[task], rows, order)
+        with self._measuring(measure):
+            return super().evaluate(ordered, metric_key_prefix=prefix)
+
+    @contextmanager
+    def _measuring(self, measure: ComputeMetrics) -> Iterator[None]:
+        """Let ``Trainer`` compute these metrics, and leave the random state as it was."""
+        self.compute_metrics = measure
         try:
             with torch.random.fork_rng(devices=[]):  # a loader draws a seed when it starts
-                return super().evaluate(ordered, metric_key_prefix=prefix)
+                yield
         finally:
             self.compute_metrics = None
 
@@ -338,6 +349,39 @@ class MultiTaskTrainer(Trainer):
         if loss is None and labels is not None:
             loss = torch.zeros((), device=labels.device)
         return loss, values[:rows], None if labels is None else labels[:rows]
+
+    def predict(
+        self,
+        test_dataset: Any,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "test",
+    ) -> Any:
+        """Predict the encoded rows of the only task; see ``predict_task`` for several.
+
+        Args:
+            test_dataset: The rows; with labels, the metrics of the task are computed.
+            ignore_keys: Not used.
+            metric_key_prefix: Prefix of the metrics.
+
+        Returns:
+            A ``PredictionOutput`` of transformers.
+
+        Raises:
+            ValueError: If the trainer has several tasks.
+        """
+        if not isinstance(test_dataset, datasets.Dataset):
+            return super().predict(test_dataset, ignore_keys, metric_key_prefix)
+        if len(self.tasks) > 1:
+            names = ", ".join(self.tasks)
+            raise ValueError(
+                f"predict() needs a task: use predict_task(task, rows), one of {names}"
+            )
+        (task,) = self.tasks
+        rows = TaskDataset({task: test_dataset})
+        order = np.arange(len(test_dataset))
+        measure = partial(self.evaluator.measure, self.problems[task], test_dataset, order)
+        with self._measuring(measure):
+            return super().predict(rows, ignore_keys, metric_key_prefix)
 
     def predict_task(self, task: str, dataset: Rows) -> NDArray[Any]:
         """Predict encoded rows of a task, labelled or not; the random state stays.
