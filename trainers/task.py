@@ -195,8 +195,8 @@ def _to_dataset(where: str, rows: Any) -> datasets.Dataset:
     if not (hasattr(rows, "__len__") and hasattr(rows, "__getitem__")):
         raise TypeError(
             f"{where} is a {type(rows).__name__}, whose length is not known, but the order of "
-            "tasks depends on it; give a datasets.Dataset, such as Dataset.from_list(list(rows)), a list "
-            "of rows, or a torch dataset with a length"
+            "tasks depends on it; give a datasets.Dataset, a list of rows, or a torch dataset with "
+            "a length"
         )
     listed = (dict(rows[index]) for index in range(len(rows)))
     return datasets.Dataset.from_list(

@@ -156,7 +156,7 @@ def test_rows_of_other_kinds_are_the_same_rows(spam, convert):
     ("convert", "message"),
     [
         (lambda rows: rows.to_iterable_dataset(), "IterableDataset, whose length is not known"),
-        (lambda rows: iter(rows), "whose length is not known"),
+        (iter, "whose length is not known"),
         (lambda rows: datasets.DatasetDict(train=rows), "is a DatasetDict of train; give one of"),
         (lambda rows: {"train": rows}, "is a dict of train; give one of them"),
     ],

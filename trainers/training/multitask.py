@@ -313,7 +313,7 @@ class MultiTaskTrainer(Trainer):
             return super().evaluate(ordered, metric_key_prefix=prefix)
 
     @contextmanager
-    def _measuring(self, measure: ComputeMetrics) -> Iterator[None]:
+    def _measuring(self, measure: Any) -> Iterator[None]:
         """Let ``Trainer`` compute these metrics, and leave the random state as it was."""
         self.compute_metrics = measure
         try:
