@@ -103,7 +103,7 @@ def read_tree(folder):
         ({"model_config": {"hiden_size": 12}}, "model_config: unknown keys .*'hiden_size'"),
         ({"model_config": {"hidden_size": 13}}, "hidden_size=13 is not divisible by"),
         ({"model_config": {"vocab_size": 7}}, "vocab_size=7 is too small"),
-        ({"model_name_or_path": "user/model"}, "'user/model' has sizes of its own"),
+        ({"model_name_or_path": "user/model"}, "'user/model' determines the sizes"),
         ({"load_best_model_at_end": True, "save_strategy": "no"}, "requires the save and eval"),
         ({"length_column_name": "x", "train_sampling_strategy": "group_by_length"}, "column 'x'"),
     ],

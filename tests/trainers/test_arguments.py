@@ -23,7 +23,7 @@ TASKS = {"sst": {"dataset": "sst"}}
         ({"tasks": {1: {}}}, "tasks: 1 is not a name; put it in quotes"),
         (
             {"tasks": TASKS, "model_name_or_path": "a/b", "model_config": {"hidden_size": 12}},
-            "model_name_or_path='a/b' has sizes of its own",
+            "model_name_or_path='a/b' determines the sizes",
         ),
         (
             {"tasks": TASKS, "max_tokens_per_batch": 0},

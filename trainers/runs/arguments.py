@@ -80,8 +80,8 @@ class RunArguments:
     def __post_init__(self) -> None:
         if self.model_name_or_path is not None and self.model_config:
             raise ValueError(
-                f"model_name_or_path={self.model_name_or_path!r} has sizes of its own; leave it "
-                "out, or give --model_config '{}'"
+                f"model_name_or_path={self.model_name_or_path!r} determines the sizes; "
+                "remove model_config, or clear it with --model_config '{}'"
             )
         if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:
             raise ValueError(
