@@ -332,6 +332,7 @@ def test_flags_choose_the_sampling_of_tasks(files, recipe, flags, steps):
     assert [type(method).__name__ for method in trainer.methods] == [
         "ExponentialDecay",
         "ThresholdFitting",
+        "DivergenceCheck",
     ]
     assert f"--task_sampling {trainer.train_sampler.sampling.name}" in " ".join(flags)
 
