@@ -36,7 +36,7 @@ def replaced_when_done(path: str | os.PathLike[str]) -> Iterator[Path]:
     if target.is_dir():
         raise IsADirectoryError(f"{str(path)!r} is a folder; name a file")
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.stem[:MAX_STEM]}-{os.getpid()}{target.suffix}")
+    temporary = target.with_name(f".{target.stem[:MAX_STEM]}-{os.getpid()}.partial{target.suffix}")
     try:
         yield temporary
         if target.exists():
@@ -71,8 +71,8 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def remove_leftovers(folder: Path) -> None:
     """Delete the temporary files of killed processes; call it as the only writer of the folder."""
-    for path in folder.glob(".*-*"):
-        match = re.fullmatch(r"\..+-(\d+)(\.\w+)?", path.name)
+    for path in folder.glob(".*-*.partial*"):
+        match = re.fullmatch(r"\..+-(\d+)\.partial(\.\w+)?", path.name)
         if match and path.is_file() and int(match[1]) != os.getpid():
             with suppress(FileNotFoundError):
                 path.unlink()

@@ -101,8 +101,11 @@ def test_the_longest_name_of_a_file_is_written(tmp_path):
 
 
 def test_temporary_files_of_killed_processes_are_removed(tmp_path):
-    kept = [tmp_path / name for name in (".hidden", "a-12.txt", f".mine-{os.getpid()}.txt")]
-    for path in (*kept, tmp_path / ".history-99999.png", tmp_path / ".run-99999.json"):
+    kept = [
+        tmp_path / name
+        for name in (".notes-12.txt", "a-12.partial", f".mine-{os.getpid()}.partial")
+    ]
+    for path in (*kept, tmp_path / ".history-99999.partial.png", tmp_path / ".run-99.partial"):
         path.write_text("")
 
     remove_leftovers(tmp_path)
