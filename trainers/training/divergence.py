@@ -36,11 +36,11 @@ class DivergenceCheck(Method):
         self._check(f"the loss of task {task!r}", step.loss.detach())
         return step
 
-    def check_gradients(self, norm: Tensor | float) -> None:
-        """Check the norm of the gradients of an optimizer step."""
+    def check_gradients(self, norm: Tensor | float | None) -> None:
+        """Check the norm of the gradients of an optimizer step; DeepSpeed may have none."""
         tasks, self.step_tasks = self.step_tasks, []
         # the scaler of fp16 skips steps with infinite gradients, and continues with a lower scale
-        if not self.trainer.args.fp16:
+        if norm is not None and not self.trainer.args.fp16:
             names = ", ".join(map(repr, dict.fromkeys(tasks)))
             self._check(f"the gradient norm (task {names})", torch.as_tensor(norm))
 
