@@ -10,6 +10,7 @@ size of a head, D = H d. A cell is one row of (T H, d) in a bucket, padding incl
 """
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -250,13 +251,18 @@ def _attend_cpu(
     return _attend_buckets(query, key, value, plan, heads)
 
 
+@cache
+def has_flash_kernels(device: torch.device) -> bool:
+    """Return whether a GPU has flash attention, which needs Ampere or newer."""
+    return torch.cuda.get_device_capability(device) >= (8, 0)
+
+
 def _attend_cuda(
     query: Tensor, key: Tensor, value: Tensor, dropout: float, offsets: Sequence[Any]
 ) -> Tensor:
     """Attend with the variable-length kernels of torch, (M, H, d) and (T, H, d) -> (M, H, d)."""
     # The public function has no dropout; private ones have equal arguments in torch 2.11 to 2.13.
-    # flash kernels need Ampere or newer
-    if query.dtype == torch.float32 or torch.cuda.get_device_capability(query.device) < (8, 0):
+    if query.dtype == torch.float32 or not has_flash_kernels(query.device):
         batch = (states.unsqueeze(0) for states in (query, key, value))
         efficient = torch.ops.aten._efficient_attention_forward
         return efficient(*batch, None, *offsets, dropout, 0, True)[0].squeeze(0)

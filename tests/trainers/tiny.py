@@ -22,10 +22,10 @@ CHECKPOINTING = next(
 )
 
 
-def make_config(tasks, dropout=0.0, layers=2):
+def make_config(tasks, dropout=0.0, layers=2, hidden_size=12):
     return MinBertConfig(
         vocab_size=VOCABULARY,
-        hidden_size=12,
+        hidden_size=hidden_size,
         num_hidden_layers=layers,
         num_attention_heads=3,
         intermediate_size=29,
@@ -36,7 +36,7 @@ def make_config(tasks, dropout=0.0, layers=2):
     )
 
 
-def make_model(dropout=0.0, layers=2):
+def make_model(dropout=0.0, layers=2, **sizes):
     torch.manual_seed(0)
     tasks = {
         "moods": {"problem_type": "classification", "labels": ["bad", "so-so", "good"]},
@@ -49,7 +49,10 @@ def make_model(dropout=0.0, layers=2):
         },
     }
     config = make_config(
-        {name: {**task, "dropout": dropout} for name, task in tasks.items()}, dropout, layers
+        {name: {**task, "dropout": dropout} for name, task in tasks.items()},
+        dropout,
+        layers,
+        **sizes,
     )
     return MinBertForMultiTask(config)
 

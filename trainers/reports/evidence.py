@@ -59,21 +59,22 @@ def write_evidence(
 
 def describe_environment(args: Any) -> dict[str, str]:
     """Describe the date, the machine and the software of a run, but no person."""
-    device = args.device
-    name = (
-        torch.cuda.get_device_name(device)
-        if device.type == "cuda"
-        else f"{device.type} ({platform.machine()}, {torch.get_num_threads()} threads)"
-    )
     precision = "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "device": name,
+        "device": name_device(args.device),
         "processes": str(args.world_size),
         "precision": precision,
         "python": sys.version.split()[0],
         "system": f"{platform.system()} {platform.release()}",
     }
+
+
+def name_device(device: torch.device) -> str:
+    """Return the name of a GPU, or the kind of processor and its threads."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type} ({platform.machine()}, {torch.get_num_threads()} threads)"
 
 
 def _evaluated_step(trainer: MultiTaskTrainer) -> int:

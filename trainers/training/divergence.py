@@ -60,9 +60,12 @@ class DivergenceCheck(Method):
         self.check_notes()
 
     def check_notes(self) -> None:
-        """Read what was noted on the device."""
-        steps = {name: int(step) for name, step in self.notes.items()}
-        found = {step: name for name, step in steps.items() if step}
+        """Read what was noted on the device, in one copy."""
+        if not self.notes:
+            return
+        device = next(iter(self.notes.values())).device
+        steps = torch.stack([note.to(device) for note in self.notes.values()]).tolist()
+        found = {step: name for name, step in zip(self.notes, steps, strict=True) if step}
         if found:
             raise self._error(min(found), found[min(found)])
 

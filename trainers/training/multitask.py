@@ -460,5 +460,7 @@ def _set_defaults(args: TrainingArguments, *, has_task_argument: bool) -> None:
         # Trainer would turn this off
         args.ddp_find_unused_parameters = True
     args.restore_callback_states_from_checkpoint = True
+    # the filter waits for the device twice at every step, and hides what DivergenceCheck reports
+    args.logging_nan_inf_filter = False
     if args.hub_token is not None:
         args.hub_token = HubToken(args.hub_token)

@@ -1,0 +1,288 @@
+"""On a simulated CUDA device everything computes what it computes on the CPU.
+
+See ``simulated_cuda.py`` for what this checks and what it cannot.
+"""
+
+import json
+
+import pytest
+import torch
+from torch.testing import assert_close
+from transformers import TrainingArguments
+
+from minbert_cli import finetune
+from modeling_minbert import MinBertForMultiTask, attention_minbert
+from modeling_minbert.attention_minbert import attend
+from modeling_minbert.packing_minbert import MinBertSequences
+from tests import small_run
+from tests.problem_examples import EXAMPLES
+from tests.simulated_cuda import CudaTensor, simulated_cuda, use_cuda
+from tests.trainers import tiny
+from trainers import MultiTaskTrainer
+from trainers.data.collators import TaskCollator
+from trainers.data.shapes import FixedShapes
+from trainers.data.task_sampling import Mixed
+from trainers.methods import smart
+from trainers.methods.method_arguments import MethodArguments
+from trainers.reports import evidence
+from trainers.runs.arguments import FastTrainingArguments
+
+NEAR = {"atol": 1e-5, "rtol": 1e-4}
+SIZES = {"hidden_size": 24}  # three heads of eight: the kernels of CUDA take multiples of eight
+UNLABELED = ("masked_lm", "next_sentence", "pretraining")
+
+
+class CudaArguments(TrainingArguments):
+    _setup_devices = property(use_cuda)
+
+
+class NoDropout:
+    """Stands for the replay of dropout masks, which asks the driver for its random state."""
+
+    def __init__(self, device):
+        del device
+
+    def again(self):
+        return torch.random.fork_rng([])
+
+
+# Most tests need the device and not what it gives
+pytestmark = pytest.mark.usefixtures("cuda")
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """Simulate the device; what only a driver can answer is answered here."""
+    attention_minbert.has_flash_kernels.cache_clear()
+    monkeypatch.setattr(attention_minbert, "has_flash_kernels", lambda _: True)
+    monkeypatch.setattr(evidence, "name_device", lambda _: "simulated")
+    monkeypatch.setattr(smart, "DropoutReplay", NoDropout)
+    with simulated_cuda() as waits:
+        yield waits
+
+
+def values_of(state):
+    return {name: getattr(value, "values", value) for name, value in state.items()}
+
+
+def rounded(value):
+    """Return predictions with their numbers rounded."""
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [rounded(each) for each in value]
+    return round(value, 4) if isinstance(value, float) else value
+
+
+def move(batch):
+    return {
+        name: value.to("cuda") if isinstance(value, torch.Tensor) else value
+        for name, value in batch.items()
+    }
+
+
+# The simulation
+
+
+def test_operands_on_two_devices_are_refused():
+    on_cuda, on_cpu = torch.ones(3, device="cuda"), torch.ones(3)
+    with pytest.raises(RuntimeError, match="cuda:0 and cpu"):
+        on_cuda + on_cpu
+    with pytest.raises(RuntimeError, match="cuda:0 and cpu"):
+        torch.cat([on_cuda, on_cpu])
+    with pytest.raises(RuntimeError, match="numpy"):
+        on_cuda.numpy()
+    assert (on_cuda + torch.tensor(1.0)).device.type == "cuda"  # numbers may stay on the CPU
+
+
+def test_what_the_cpu_waits_for_is_counted(cuda):
+    ones = torch.ones(3, device="cuda")
+    (ones + ones).sum()
+    assert not cuda
+
+    ones.sum().item(), ones.nonzero(), ones.cpu(), bool(ones.all()), ones.tolist()
+    assert sum(cuda.values()) == 5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("select", [None, [0, 2, 3, 9, 10]])
+def test_attention_equals_the_cpu(dtype, select):
+    """The kernels are ours here; how they are called, and by which offsets, is not."""
+    torch.manual_seed(0)
+    chosen = None if select is None else torch.tensor(select)
+    rows = (11 if select is None else 5, 11, 11)
+    states = [torch.randn(count, 24).to(dtype) for count in rows]
+    results = []
+    for device in ("cpu", "cuda"):
+        offsets = torch.tensor([0, 2, 3, 9, 11], dtype=torch.int32).to(device)
+        given = [each.to(device).requires_grad_() for each in states]
+        picked = None if chosen is None else chosen.to(device)
+        context = attend(*given, MinBertSequences(offsets, 6, None, (1, 11)), 3, select=picked)
+        results.append((context, *torch.autograd.grad(context.float().square().sum(), given)))
+
+    expected, actual = results
+    near = NEAR if dtype == torch.float32 else {"atol": 2e-2, "rtol": 2e-2}
+    for ours, theirs in zip(actual, expected, strict=True):
+        assert ours.device.type == "cuda"
+        assert_close(ours.values, theirs, **near)
+
+
+# Models
+
+
+@pytest.mark.parametrize("task", ["moods", "pairs", "scores"])
+@pytest.mark.parametrize("layout", ["padded", "packed", "fixed shapes"])
+def test_losses_and_gradients_equal_the_cpu(task, layout):
+    shapes = FixedShapes({task: 60}) if layout == "fixed shapes" else None
+    collator = TaskCollator(0, packed=layout != "padded", fixed_shapes=shapes)
+    rows = [{"task": task, **row} for row in tiny.make_rows(task, 5)]
+    batch = collator([{name: row[name] for name in row if name != "id"} for row in rows])
+    batch.pop("num_rows", None)
+    results = []
+    for device in ("cpu", "cuda"):
+        model = tiny.make_model(**SIZES).to(device)
+        outputs = model(**(batch if device == "cpu" else move(batch)))
+        outputs.loss.backward()
+        grads = {name: weight.grad for name, weight in model.named_parameters()}
+        results.append((outputs, grads))
+
+    (expected, gradients), (actual, ours) = results
+    assert actual.loss.device.type == actual.logits.device.type == "cuda"
+    assert_close(actual.logits.values, expected.logits, **NEAR)
+    for name, gradient in gradients.items():
+        assert (ours[name] is None) == (gradient is None), name
+        if gradient is not None:
+            assert isinstance(ours[name], CudaTensor), name
+            assert_close(ours[name].values, gradient, **NEAR)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_near_the_cpu(dtype):
+    rows = [{"task": "moods", **row} for row in tiny.make_rows("moods", 5)]
+    batch = TaskCollator(0, packed=True)(rows)
+    expected = tiny.make_model(**SIZES)(**batch).logits
+    model = tiny.make_model(**SIZES).to("cuda", dtype)
+    outputs = model(**move(batch))
+    outputs.loss.backward()
+
+    assert outputs.logits.dtype == dtype
+    assert_close(outputs.logits.values.float(), expected, atol=0.05, rtol=0.05)
+
+
+# Training
+
+
+def train(folder, arguments, methods, sampling=None, **options):
+    defaults = {
+        "output_dir": str(folder),
+        "per_device_train_batch_size": 4,
+        "max_steps": 4,
+        "learning_rate": 0.01,
+        "logging_steps": 2,
+        "save_strategy": "no",
+        "report_to": [],
+        "disable_tqdm": True,
+    }
+    trainer = MultiTaskTrainer(
+        tiny.make_model(**SIZES),
+        arguments(**(defaults | options)),
+        tiny.make_tasks(),
+        methods=MethodArguments(**methods).make_methods(),
+        sampling=sampling,
+    )
+    trainer.train()
+    metrics = {k: v for k, v in trainer.evaluate().items() if "_s" not in k and "time" not in k}
+    return trainer, metrics
+
+
+METHODS = {
+    "none": {},
+    "r_drop": {"r_drop": 1.0},
+    "smart": {"smart": {"weight": 1.0}},
+    "ema": {"weight_averaging": "ema", "averaging_decay": 0.5},
+    "swa": {"weight_averaging": "swa"},
+    "layer rates": {"layerwise_lr_decay": 0.5},
+    "freezing": {"freeze_layers": 1},
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_training_equals_the_cpu(tmp_path, name):
+    methods = METHODS[name]
+    cpu, expected = train(tmp_path / "cpu", TrainingArguments, methods, use_cpu=True)
+    gpu, actual = train(tmp_path / "gpu", CudaArguments, methods)
+
+    assert gpu.model.device.type == "cuda"
+    assert actual == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    assert_close(values_of(gpu.model.state_dict()), cpu.model.state_dict(), atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("surgery", ["pcgrad", "gradvac"])
+def test_gradient_surgery_equals_the_cpu(tmp_path, surgery):
+    runs = [
+        train(tmp_path / kind.__name__, kind, {"gradient_surgery": surgery}, Mixed(), **options)
+        for kind, options in ((TrainingArguments, {"use_cpu": True}), (CudaArguments, {}))
+    ]
+    (cpu, expected), (gpu, actual) = runs
+    assert actual == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    assert_close(values_of(gpu.model.state_dict()), cpu.model.state_dict(), atol=1e-4, rtol=1e-3)
+
+
+def test_a_checkpoint_resumes_on_the_device(tmp_path):
+    whole, _ = train(tmp_path, CudaArguments, {}, save_strategy="steps", save_steps=2)
+    arguments = whole.args
+    again = MultiTaskTrainer(tiny.make_model(**SIZES), arguments, tiny.make_tasks())
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+
+    for first, second in zip(whole.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(first.values, second.values)
+
+
+def test_a_step_waits_for_nothing(cuda, tmp_path):
+    """What is waited for at the start, when logging and at the end does not grow with the steps."""
+    counts = []
+    for steps in (3, 9):
+        cuda.clear()
+        folder = tmp_path / str(steps)
+        trainer, _ = train(folder, CudaArguments, {}, max_steps=steps, logging_steps=100)
+        del trainer
+        counts.append(dict(cuda))
+    assert counts[0] == counts[1]
+
+
+# Programs
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_a_run_equals_one_on_the_cpu(tmp_path, monkeypatch, kind):
+    results = []
+    for device in ("cpu", "cuda"):
+        folder = tmp_path / device
+        folder.mkdir()
+        small_run.write_files(folder)
+        recipe = small_run.make_recipe(folder)
+        recipe["model_config"] |= {"hidden_size": 32, "num_attention_heads": 4}
+        recipe["model_config"] |= {
+            f"{name}_dropout_prob": 0.0 for name in ("hidden", "attention_probs")
+        }
+        task = {"problem_type": kind, "batch_size": 4} | EXAMPLES[kind].write(folder)
+        moods = recipe["tasks"]["moods"] | {"dropout": 0.0}
+        task |= {} if kind in UNLABELED else {"dropout": 0.0}
+        recipe |= {
+            "tasks": {"own": task, "moods": moods},
+            "steps_per_epoch": "3",
+            "seed": 5,
+            "num_train_epochs": 1,
+        }
+        if device == "cuda":
+            recipe.pop("use_cpu", None)
+            monkeypatch.setattr(FastTrainingArguments, "_setup_devices", property(use_cuda))
+        finetune.main([small_run.write_recipe(folder, recipe)])
+        metrics = json.loads((folder / "out" / "metrics.json").read_text())["validation"]
+        model = MinBertForMultiTask.from_pretrained(folder / "out").to(device)
+        rows = EXAMPLES[kind].rows
+        results.append((metrics["metrics"], rounded(model.predict("own", rows) if rows else [])))
+
+    (expected, texts), (actual, on_cuda) = results
+    assert actual == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    assert on_cuda == texts
