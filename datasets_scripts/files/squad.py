@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from .compression import find_suffix, open_text
-from .readers import Record, check_file, check_header, read_records
+from .readers import Record, check_file, check_header, load_json, read_records
 
 ANSWER_COLUMN = "answers"
+# A single JSON value is read at once; SQuAD 2.0 has 42 million characters.
+LONGEST_JSON = 500_000_000
 SQUAD_SUFFIXES = (".json", ".jsonl", ".parquet")
 
 
@@ -31,12 +33,20 @@ def read_squad(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
 def _read_json(path: str) -> Any:
     """Read a file with a single JSON value; None for JSON lines."""
     with open_text(path) as file:
+        text = file.read(LONGEST_JSON + 1)
+        if len(text) > LONGEST_JSON:
+            raise ValueError(
+                f"{path}: the file is longer than {LONGEST_JSON:,} characters, the limit of a JSON "
+                "file, which is read at once; write JSON lines (.jsonl), a question on each"
+            )
         try:
-            content = json.load(file)
+            content = load_json(text)
         except json.JSONDecodeError as error:
             if error.msg == "Extra data":  # the first line was a complete value
                 return None
             raise ValueError(f"{path}:{error.lineno}: not valid JSON ({error.msg})") from error
+        except ValueError as error:
+            raise ValueError(f"{path}: not valid JSON ({error})") from error
     return None if isinstance(content, dict) and "data" not in content else content
 
 
