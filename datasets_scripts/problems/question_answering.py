@@ -36,6 +36,7 @@ class QuestionFormat(RowFormat):
         "label_column": ANSWER_COLUMN,
     }
     file_suffixes = SQUAD_SUFFIXES
+    text_names = ("sentence1", "sentence2")
     helper_columns = ("moved",)
 
     @property

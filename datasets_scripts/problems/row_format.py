@@ -90,6 +90,11 @@ class RowFormat(ABC):
     def features(self) -> datasets.Features:
         """Columns of the rows; ``line`` and ``problem`` are where and why a row is invalid."""
 
+    @property
+    @abstractmethod
+    def text_names(self) -> tuple[str, ...]:
+        """Columns of the rows that hold their texts, or their words."""
+
     @abstractmethod
     def to_row(self, record: Record, number: int, split: str) -> Row:
         """Convert a record.

@@ -37,6 +37,7 @@ class TagFormat(RowFormat):
     required_keys = ()
     hub_keys = RowFormat.required_keys
     file_suffixes = None
+    text_names = ("words",)
     label_name = "tags"
 
     @property

@@ -18,6 +18,7 @@ from datasets_scripts.samples.task_rows import generate_rows
 
 from .building import build_rows
 from .invalid_rows import InvalidRow, check_invalid_fraction, log_invalid_rows
+from .repeated_rows import count_repeated
 from .subsampling import describe_rows, sample_rows
 from .task_data import TaskData
 
@@ -42,7 +43,8 @@ class LoadedTask:
         bad_rows: The invalid rows, which were skipped.
         facts: By split the number of its rows, of its valid rows before some were drawn, of the
             rows of each class, and, where there are any, of rows that were skipped because they are
-            invalid or because the annotators did not agree, of words, and of moved answers.
+            invalid or because the annotators did not agree, of words, and of moved answers; of
+            held-out splits also the number of rows whose texts are those of a training row.
         fingerprint: Hash of the rows.
     """
 
@@ -148,6 +150,8 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
         splits[split], facts[split], skipped = _load_split(data, row_format, source, rows)
         invalid += skipped
     log_invalid_rows(data.where, invalid)
+    for split, count in count_repeated(data.where, row_format, splits).items():
+        facts[split]["training_rows"] = count
     return LoadedTask(data.name, row_format, splits, invalid, facts, _fingerprint(splits))
 
 
