@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 from transformers.utils import logging
 
+from datasets_scripts.files.characters import is_blank
 from datasets_scripts.files.lines import read_lines
 from minbert_cli.checkpoints import load_encoder
 from modeling_minbert import MinBertForMultiTask
@@ -40,7 +41,7 @@ def decode_lines(source: IO[bytes], name: str) -> Iterator[str]:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
             raise ValueError(f"{name}:{number}: not UTF-8 ({error.reason})") from error
-        if not text.strip():
+        if is_blank(text):
             raise ValueError(f"{name}:{number}: the line is empty; remove it")
         yield text
 
@@ -66,7 +67,7 @@ def read_texts(args: argparse.Namespace) -> Iterator[str]:
 def check_texts(texts: Sequence[str]) -> Sequence[str]:
     """Reject empty texts and texts that are not UTF-8."""
     for number, text in enumerate(texts, start=1):
-        if not text.strip():
+        if is_blank(text):
             raise ValueError(f"text {number} is empty")
         if any("\ud800" <= letter <= "\udfff" for letter in text):
             raise ValueError(f"text {number}, {text!r}, is not UTF-8")

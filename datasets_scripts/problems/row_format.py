@@ -10,7 +10,14 @@ import datasets
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets_scripts.files.readers import FILE_SUFFIXES, PLAIN_FORMAT, FileFormat, Record
+from datasets_scripts.files.characters import is_blank
+from datasets_scripts.files.readers import (
+    FILE_SUFFIXES,
+    PLAIN_FORMAT,
+    FileFormat,
+    Record,
+    shorten,
+)
 from datasets_scripts.files.splits import is_test
 from datasets_scripts.files.values import Converter
 
@@ -212,6 +219,8 @@ def normalize_value(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     text = str(value).strip()
+    if is_blank(text):
+        return ""
     return text.removesuffix(".0") if is_numeral(text) and text.endswith(".0") else text
 
 
@@ -231,10 +240,10 @@ def add_id(problem: str, row_id: str) -> str:
 def _find_text_problem(columns: tuple[str, ...], texts: list[Any]) -> str:
     """Return what is wrong with the texts of a row; empty if they are valid."""
     for column, text in zip(columns, texts, strict=True):
-        if text is None or (isinstance(text, str) and not text.strip()):
+        if text is None or (isinstance(text, str) and is_blank(text)):
             return f"empty text in column {column!r}"
         if not isinstance(text, str):
-            return f"column {column!r} holds {text!r}, not text"
+            return f"column {column!r} holds {shorten(repr(text))}, not text"
     return ""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import datasets
 from numpy.typing import NDArray
 
+from datasets_scripts.files.characters import check_twins
 from datasets_scripts.files.hub import read_hub
 from datasets_scripts.files.readers import check_file
 from datasets_scripts.problems import ROW_FORMATS, RowFormat
@@ -142,6 +143,7 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
     row_format = make_format(data)
     sources = _find_sources(data, row_format, cache_dir)
     row_format = row_format.resolve(data.where, sources)
+    check_twins(f"{data.where}: the labels", row_format.label_names or ())
     splits: dict[str, datasets.Dataset] = {}
     facts: dict[str, Facts] = {}
     invalid: list[InvalidRow] = []
