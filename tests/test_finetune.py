@@ -129,7 +129,7 @@ def test_the_card_holds_numbers_data_command_and_recipe(run, metrics):
     assert metrics["command"] in text
     assert "learning_rate: 0.01" in text
     assert "| moods | moods-train.tsv | 24 / 9 / 5 | 0 | classification | single sentence " in text
-    assert f'from_pretrained("{run[0]}", trust_remote_code=True)' in text
+    assert f'path = "{run[0]}"\n' in text
 
 
 def test_card_and_report_count_the_rows_that_were_learned(run, metrics):
