@@ -124,10 +124,6 @@ def to_document(position: int, value: Any, column: str) -> Document:
     """Make a document from a value, which must be text."""
     if not isinstance(value, str):
         return Document(position, "", f"column {column!r} holds {shorten(repr(value))}, not text")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:  # a lone surrogate, which JSON allows
-        return Document(position, "", f"column {column!r} is not valid Unicode ({error.reason})")
     return Document(position, value)
 
 

@@ -3,6 +3,7 @@
 import csv
 import glob
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from .lines import LONGEST_ROW, check_length, read_lines
 
 FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 MAX_SHOWN = 40  # characters of a value in a message
+# Half of a character, which JSON allows, or of a pair that is one.
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+NOT_UNICODE = "not valid Unicode (half of a surrogate pair); write the whole character"
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 
 
@@ -185,6 +189,8 @@ def parse_json(line: int, text: str) -> Record:
         return Record(line, {}, f"not valid JSON ({getattr(error, 'msg', error)})")
     if not isinstance(values, dict):
         return Record(line, {}, "not a JSON object")
+    if SURROGATE.search(text) and not is_unicode(values):
+        return Record(line, {}, NOT_UNICODE)
     return Record(line, values)
 
 
@@ -194,6 +200,15 @@ def load_json(text: str) -> Any:
         return json.loads(text, object_pairs_hook=_to_object)
     except RecursionError:
         raise ValueError("too many levels") from None
+
+
+def is_unicode(values: Any) -> bool:
+    """Return whether all texts in values of JSON are valid Unicode."""
+    try:
+        json.dumps(values, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

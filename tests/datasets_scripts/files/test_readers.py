@@ -132,3 +132,12 @@ def test_json_that_python_reads_otherwise_is_a_problem(tmp_path, line, problem):
 
     assert first.problem == ""
     assert second.problem.startswith(problem)
+
+
+def test_half_of_a_character_is_a_problem_and_a_whole_one_is_not(tmp_path):
+    lines = ['{"text": "\\ud83d", "label": 1}', '{"text": "\\ud83d\\ude00", "label": 1}']
+
+    first, second = read(tmp_path, "a.jsonl", "".join(f"{line}\n" for line in lines))
+
+    assert first.problem.startswith("not valid Unicode (half of a surrogate pair)")
+    assert second.values == {"text": "\U0001f600", "label": 1}
