@@ -1,6 +1,7 @@
 """The interface of the formats of rows, one for each problem type."""
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from datasets_scripts.files.splits import is_test
 from datasets_scripts.files.values import Converter
 
 Row = dict[str, Any]
+
+LINE_ENDS = re.compile(r"[\r\n]+")
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,8 @@ class RowFormat(ABC):
     def read_texts(self, record: Record) -> tuple[list[str], str, str]:
         """Return the texts of a record, empty where they are none, its id, and what is wrong."""
         given = [record.values.get(column) for column in self.text_columns]
-        row_id = normalize_value(record.values.get(self.id_column or "id"))
+        # an id is on one line of a prediction file
+        row_id = LINE_ENDS.sub(" ", normalize_value(record.values.get(self.id_column or "id")))
         texts = [text if isinstance(text, str) else "" for text in given]
         return texts, row_id, record.problem or _find_text_problem(self.text_columns, given)
 
