@@ -103,6 +103,11 @@ class TagFormat(RowFormat):
                 f"{sources['train'].name}: the training rows have the tags {list(names)}, at least "
                 f"two are needed; check label_column={self.label_column!r}"
             )
+        if spaced := [name for name in names if len(name.split()) != 1]:
+            raise ValueError(
+                f"{where}: the tag {shorten(spaced[0])!r} has white space, which separates the "
+                "columns of prediction files; rename it"
+            )
         return replace(counted, scheme=scheme, tag_names=names)
 
     def to_row(self, record: Record, number: int, split: str) -> Row:

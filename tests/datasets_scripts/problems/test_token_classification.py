@@ -253,3 +253,13 @@ def test_sentences_with_tags_can_be_a_text_to_learn_from(tmp_path):
 
     assert [document.text for document in found["train"].read(None)] == lines["eng.train"]
     assert [document.text for document in found["validation"].read(None)] == lines["eng.testa"]
+
+
+def test_a_tag_with_white_space_is_an_error(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"tokens": ["a", "b"], "tags": ["O", "B-a name"]}\n')
+    keys = {"problem_type": "token_classification"}
+    keys |= {"train_file": str(path), "validation_file": str(path)}
+
+    with pytest.raises(ValueError, match="the tag 'B-a name' has white space, which separates"):
+        load(keys)
