@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import BertTokenizer
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -15,6 +15,9 @@ LONG_TRAINING = 20_000_000  # characters; less needs no progress bar
 COVERAGE = 0.9995
 # The usual limit of BERT's trainers; with two tokens for each, half of a vocabulary at most.
 MAX_CHARACTERS = 1000
+# A longer word is [UNK] whatever the vocabulary is, and the time of the training grows with the
+# square of its length. Source: max_input_chars_per_word of google-research/bert and of tokenizers.
+TOO_LONG = Regex(r"(?m).{101,}")
 BLOCK = 1_000_000  # characters counted at a time
 CODES = 0x110000  # code points of Unicode
 
@@ -24,7 +27,8 @@ def train_wordpiece(
 ) -> BertTokenizer:
     """Train a WordPiece vocabulary; the same texts give the same vocabulary.
 
-    Words with a character that is too rare for the vocabulary become [UNK].
+    Words with a character that is too rare for the vocabulary, or with more than 100 characters,
+    become [UNK].
 
     Args:
         texts: Sentences, paragraphs or documents; they are read twice, one at a time.
@@ -41,7 +45,9 @@ def train_wordpiece(
         )
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # noqa: S106  (no password)
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Split(TOO_LONG, "removed")]
+    )
     counts = _count_codes(texts)
     characters = _choose_characters(tokenizer.normalizer, counts, vocab_size)
     # The trainer numbers "##x" pieces in the order of a hash map, which differs between runs, and

@@ -15,6 +15,7 @@ from sentence_vectors.senteval import SOURCES, TransferTask, load_transfer_task,
 from sentence_vectors.tables import MEAN, add_mean, plot, to_csv, to_markdown
 from sentence_vectors.transfer import Embedder, evaluate_similarity, evaluate_transfer
 from trainers import replaced_when_done, write_text
+from trainers.reports.escaping import plain
 
 PEER = "sentence-transformers"
 # Pairs of sentences with their scores.
@@ -112,12 +113,14 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"folds={args.folds} must be at least 2")
     tasks, similarities = load_transfer(args), load_similarity(args)
     rows: dict[str, dict[str, float]] = {}
+    table = ""
     for name, embed in load_embedders(args).items():
         rows[name] = measure(embed, similarities, tasks, args)
-        write_text(args.output_dir / "table.md", to_markdown(rows))
+        table = to_markdown({plain(name): row for name, row in rows.items()})
+        write_text(args.output_dir / "table.md", table)
         write_text(args.output_dir / "table.csv", to_csv(rows))
         with replaced_when_done(args.output_dir / "table.png") as path:
             plot(rows, path)
-    print(to_markdown(rows), end="")
+    print(table, end="")
     print(f"\n{MEAN}: mean accuracy of the transfer tasks")
     print(f"{args.output_dir}: table.md, table.csv, table.png")

@@ -12,6 +12,8 @@ import numpy as np
 from torch import Tensor
 from transformers.utils import logging
 
+from datasets_scripts.files.characters import is_blank
+from datasets_scripts.files.lines import read_lines
 from minbert_cli.checkpoints import load_encoder
 from modeling_minbert import MinBertForMultiTask
 from sentence_vectors import (
@@ -29,17 +31,17 @@ Row = dict[str, Any]
 def read_file(path: Path) -> Iterator[str]:
     """Read the lines of a UTF-8 file."""
     with path.open("rb") as file:
-        yield from read_lines(file, str(path))
+        yield from decode_lines(file, str(path))
 
 
-def read_lines(source: IO[bytes], name: str) -> Iterator[str]:
+def decode_lines(source: IO[bytes], name: str) -> Iterator[str]:
     r"""Decode lines of UTF-8; only \n and \r\n end a line."""
-    for number, line in enumerate(source, start=1):
+    for number, line in read_lines(source, name):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
             raise ValueError(f"{name}:{number}: not UTF-8 ({error.reason})") from error
-        if not text.strip():
+        if is_blank(text):
             raise ValueError(f"{name}:{number}: the line is empty; remove it")
         yield text
 
@@ -55,7 +57,7 @@ def read_texts(args: argparse.Namespace) -> Iterator[str]:
     elif sys.stdin.isatty():
         raise ValueError("no sentences: give texts or --file, or pipe lines to the standard input")
     else:
-        lines = read_lines(sys.stdin.buffer, "standard input")
+        lines = decode_lines(sys.stdin.buffer, "standard input")
     first = next(lines, None)
     if first is None:
         raise ValueError("no sentences: the input is empty")
@@ -65,7 +67,7 @@ def read_texts(args: argparse.Namespace) -> Iterator[str]:
 def check_texts(texts: Sequence[str]) -> Sequence[str]:
     """Reject empty texts and texts that are not UTF-8."""
     for number, text in enumerate(texts, start=1):
-        if not text.strip():
+        if is_blank(text):
             raise ValueError(f"text {number} is empty")
         if any("\ud800" <= letter <= "\udfff" for letter in text):
             raise ValueError(f"text {number}, {text!r}, is not UTF-8")

@@ -153,8 +153,8 @@ def _is_of(model: Any, path: Path) -> bool:
 
 def _point_to(repo: str, text: str) -> str:
     """Let the examples of a card load from the Hub, not from a folder of another machine."""
-    text = re.sub(r'(?m)(\.from_pretrained\(|^path = |, model=)"[^"]*"', rf'\1"{repo}"', text)
-    return re.sub(r"(<recipe> --model_name_or_path )[^`\n]+", rf"\1{repo}", text)
+    pattern = r'(?m)(\.from_pretrained\(|^path = |, model=)"(?:[^"\\\n]|\\.)*"'
+    return re.sub(pattern, rf'\1"{repo}"', text)
 
 
 def _complete_card(
@@ -210,5 +210,5 @@ def _describe_use(model: Any, repo_id: str) -> str:
         for name in model.config.tasks:
             task = model.config.task(name)
             if not task.is_pretraining:
-                lines.append(f'model.predict("{name}", [{task.example_row}])')
+                lines.append(f"model.predict({json.dumps(name)}, [{task.example_row}])")
     return "\n".join(["```python", *lines, "```"])

@@ -129,7 +129,16 @@ def _check_row(given: Any, index: int, task: str, wanted: int) -> Row:
     if len(row) != wanted or not all(isinstance(text, str) for text in row):
         count = "a sentence" if wanted == 1 else "a pair of sentences"
         raise ValueError(f"{task}: row {index} must be {count}, got {given!r}")
+    check_unicode(row, index, task)
     return row
+
+
+def check_unicode(texts: Iterable[str], index: int, task: str) -> None:
+    """Reject halves of surrogate pairs, which tokenizers refuse without naming the row."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{task}: row {index} is not valid Unicode ({error.reason})") from None
 
 
 def tokenize(

@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .inference_minbert import Encoded, batches, choose_tokens, evaluating, windows_of
+from .inference_minbert import (
+    Encoded,
+    batches,
+    check_unicode,
+    choose_tokens,
+    evaluating,
+    windows_of,
+)
 
 # A word, with its inner periods and hyphens, or a punctuation mark.
 WORDS = re.compile(r"\w+(?:[.'\u2019/&-]\w+)*|[^\w\s]")
@@ -38,9 +45,11 @@ class Part(NamedTuple):
 def split_words(row: Any, number: int, task: str) -> Words:
     """Split a text into words, or take a list of them."""
     if isinstance(row, str):
+        check_unicode([row], number, task)
         matches = list(WORDS.finditer(row))
         return Words(row, [match[0] for match in matches], [match.span() for match in matches])
     if isinstance(row, list | tuple) and all(isinstance(word, str) for word in row):
+        check_unicode(row, number, task)
         return Words(None, list(row), [(place, place + 1) for place in range(len(row))])
     raise ValueError(f"{task}: row {number} must be a text or a list of words, got {row!r}")
 

@@ -1,5 +1,6 @@
 """The files of SentEval's transfer tasks, under their original names."""
 
+import codecs
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ class _Source:
     files: Mapping[str, tuple[str, ...]]  # by split; the index is the class if lines have none
     read: Callable[[str, int, str], Example]  # parses a line, given that index and its place
     header: int = 0  # number of header lines
+    is_old: bool = False  # whether a file may be in Latin-1, as SentEval reads it
 
 
 def _read_plain(line: str, place: int, where: str) -> Example:  # noqa: ARG001  one signature
@@ -32,7 +34,7 @@ def _read_plain(line: str, place: int, where: str) -> Example:  # noqa: ARG001  
 
 def _read_last_column(line: str, place: int, where: str) -> Example:  # noqa: ARG001
     text, tab, label = line.rpartition("\t")
-    if not tab or not label.strip().isdigit():
+    if not text.strip() or not tab or not label.strip().isdigit():
         raise ValueError(f"{where}: expected a sentence, a tab and a class, got {line[:60]!r}")
     return (text.strip(),), label.strip()
 
@@ -47,9 +49,14 @@ def _read_question(line: str, place: int, where: str) -> Example:  # noqa: ARG00
 
 def _read_paraphrase(line: str, place: int, where: str) -> Example:  # noqa: ARG001
     columns = line.split("\t")
-    if len(columns) != 5 or columns[0] not in ("0", "1"):
+    if len(columns) != 5 or columns[0] not in ("0", "1") or not all(map(str.strip, columns[3:])):
         raise ValueError(f"{where}: expected Quality, two ids and two sentences, got {line[:60]!r}")
     return (columns[3].strip(), columns[4].strip()), columns[0]
+
+
+def _two_classes(*files: str) -> _Source:
+    """Describe a file of sentences for each class."""
+    return _Source({"all": files}, _read_plain, is_old=True)
 
 
 def _sentiment(folder: str) -> _Source:
@@ -59,14 +66,16 @@ def _sentiment(folder: str) -> _Source:
 
 
 SOURCES: dict[str, _Source] = {
-    "MR": _Source({"all": ("MR/rt-polarity.neg", "MR/rt-polarity.pos")}, _read_plain),
-    "CR": _Source({"all": ("CR/custrev.neg", "CR/custrev.pos")}, _read_plain),
-    "SUBJ": _Source({"all": ("SUBJ/subj.subjective", "SUBJ/subj.objective")}, _read_plain),
-    "MPQA": _Source({"all": ("MPQA/mpqa.neg", "MPQA/mpqa.pos")}, _read_plain),
+    "MR": _two_classes("MR/rt-polarity.neg", "MR/rt-polarity.pos"),
+    "CR": _two_classes("CR/custrev.neg", "CR/custrev.pos"),
+    "SUBJ": _two_classes("SUBJ/subj.subjective", "SUBJ/subj.objective"),
+    "MPQA": _two_classes("MPQA/mpqa.neg", "MPQA/mpqa.pos"),
     "SST2": _sentiment("binary"),
     "SST5": _sentiment("fine"),
     "TREC": _Source(
-        {"train": ("TREC/train_5500.label",), "test": ("TREC/TREC_10.label",)}, _read_question
+        {"train": ("TREC/train_5500.label",), "test": ("TREC/TREC_10.label",)},
+        _read_question,
+        is_old=True,
     ),
     "MRPC": _Source(
         {"train": ("MRPC/msr_paraphrase_train.txt",), "test": ("MRPC/msr_paraphrase_test.txt",)},
@@ -102,16 +111,28 @@ def load_transfer_task(name: str, folder: Path) -> TransferTask:
 
 def _read_split(source: _Source, folder: Path, split: str) -> Iterator[Example]:
     for index, file in enumerate(source.files[split]):
-        for number, line in enumerate(_read_lines(folder / file), start=1):
+        for number, line in enumerate(_read_lines(folder / file, source), start=1):
             if number > source.header:
                 yield source.read(line, index, f"{folder / file}:{number}")
 
 
-def _read_lines(path: Path) -> list[str]:
-    """Read lines; SentEval's files are in Latin-1, copies of them in UTF-8."""
-    content = path.read_bytes()
+def _read_lines(path: Path, source: _Source) -> list[str]:
+    """Read the lines of a file; copies of old ones are in UTF-8."""
+    content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+    lines = [line.rstrip(b"\r") for line in content.removesuffix(b"\n").split(b"\n")]
+    if not any(map(bytes.strip, lines[source.header :])):
+        raise ValueError(f"{path}: the file has no sentences; download it again")
+    wrong = [number for number, line in enumerate(lines, start=1) if not _is_utf8(line)]
+    # a file in Latin-1 has no line that happens to be UTF-8, beside those in ASCII
+    is_latin = source.is_old and all(line.isascii() or not _is_utf8(line) for line in lines)
+    if wrong and not is_latin:
+        raise ValueError(f"{path}:{wrong[0]}: not UTF-8; download the file again, or convert it")
+    return [line.decode("latin-1" if wrong else "utf-8") for line in lines]
+
+
+def _is_utf8(line: bytes) -> bool:
     try:
-        text = content.decode("utf-8-sig")
+        line.decode("utf-8")
     except UnicodeDecodeError:
-        text = content.decode("latin-1")
-    return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
+        return False
+    return True

@@ -129,7 +129,20 @@ def test_the_card_holds_numbers_data_command_and_recipe(run, metrics):
     assert metrics["command"] in text
     assert "learning_rate: 0.01" in text
     assert "| moods | moods-train.tsv | 24 / 9 / 5 | 0 | classification | single sentence " in text
-    assert f'from_pretrained("{run[0]}", trust_remote_code=True)' in text
+    assert f'path = "{run[0]}"\n' in text
+
+
+def test_card_and_report_count_the_rows_that_were_learned(run, metrics):
+    count = metrics["splits"]["moods"]["validation"]["training_rows"]
+    learned, held = ({row[1] for row in small_run.make_rows(name)} for name in ("train", "dev"))
+    share = f"{100 * count / 9:.1f}%"
+
+    assert count == sum(row[1] in learned for row in small_run.make_rows("dev")) > 0
+    assert held & learned
+    card = (run[0] / "README.md").read_text()
+    assert f"moods: {count} of 9 validation rows have the texts of a training row." in card
+    page = (run[0] / "report.html").read_text()
+    assert f"<bdi>moods</bdi>: {count} of 9 validation rows ({share}) have the texts" in page
 
 
 def test_the_card_has_no_blank_line_in_a_table_and_no_two_in_a_row(run):

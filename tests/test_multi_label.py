@@ -128,6 +128,26 @@ def test_invalid_rows_are_skipped_with_their_reason(tmp_path):
     assert reasons[1] == "no label"
 
 
+@pytest.mark.parametrize(
+    ("labels", "shown"),
+    [
+        (["warm;rude", "vague", "warm;vague"], "'warm;rude' is one label"),
+        (["warm | rude", "vague"], "separated by '|'"),
+        (["warm,rude", "vague", "warm;vague"], "'warm;vague' is one label"),
+        (["warm,rude", "vague", "R&B;Soul"], ""),
+        (["warm", "rude", "vague"], ""),
+    ],
+)
+def test_a_column_with_another_separator_is_reported(tmp_path, caplog, labels, shown):
+    rows = "".join(f"text {number}\t{label}\n" for number, label in enumerate(labels))
+
+    load(tmp_path, "rows.tsv", "text\ty\n" + rows, label_column="y")
+
+    separators = [line for line in caplog.messages if "label_separator" in line]
+    assert len(separators) == bool(shown)
+    assert all(shown in line and line.startswith("task 'tone': ") for line in separators)
+
+
 def test_a_test_set_may_keep_its_labels_secret(tmp_path):
     (tmp_path / "test.csv").write_text("text,rude,vague\na,-1,-1\nb,-1,-1\n")
     keys = {"label_columns": ["rude", "vague"], "test_file": str(tmp_path / "test.csv")}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,7 +29,8 @@ PLAIN_SUFFIXES = (".txt", "")
 TABLE_SUFFIXES = (".csv", ".tsv")
 TEXT_SUFFIXES = (*PLAIN_SUFFIXES, ".jsonl", ".json", *TABLE_SUFFIXES, ".parquet")
 SHARD_BYTES = 8_000_000
-LARGEST_DOCUMENT = 100_000_000  # bytes between two blank lines; a document is read at once
+LARGEST_DOCUMENT = 100_000_000  # bytes; a document is read at once
+BLOCK = 1 << 20  # bytes read at a time, of what is only counted or skipped
 PARQUET_ROWS = 1000  # read at a time
 # Languages for which the splitter has its own rules or tests; for others it silently uses a related
 # one or English. Source: the README and the tests of sentencex 1.0.
@@ -71,7 +72,9 @@ class FileShard:
             return (line for line in self._lines() if not _is_blank(line[1]))
         if self.documents == "file":
             with open_bytes(self.name) as file:
-                return iter([(0, file.read().removeprefix(codecs.BOM_UTF8))])
+                raw = file.read(LARGEST_DOCUMENT + 1)
+                check_document(self.name, 0, len(raw), "give documents: line or blank_line")
+                return iter([(0, raw.removeprefix(codecs.BOM_UTF8))])
         return _join_lines(self.name, self._lines())
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
@@ -79,7 +82,8 @@ class FileShard:
         with open_bytes(self.name) as file:
             if position:  # never in a compressed file
                 file.seek(position)
-            while position < self.last and (raw := file.readline()):
+            while position < self.last and (raw := file.readline(LARGEST_DOCUMENT + 1)):
+                check_document(self.name, position, len(raw), "put a newline after every line")
                 yield position, raw if position else raw.removeprefix(codecs.BOM_UTF8)
                 position += len(raw)
 
@@ -120,10 +124,6 @@ def to_document(position: int, value: Any, column: str) -> Document:
     """Make a document from a value, which must be text."""
     if not isinstance(value, str):
         return Document(position, "", f"column {column!r} holds {shorten(repr(value))}, not text")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:  # a lone surrogate, which JSON allows
-        return Document(position, "", f"column {column!r} is not valid Unicode ({error.reason})")
     return Document(position, value)
 
 
@@ -146,6 +146,16 @@ def cut_file(
     else:
         cuts = _cut_lines(path, shard_bytes, by_line=not is_plain or documents == "line")
     return [FileShard(path, first, last, documents, text_column) for first, last in pairwise(cuts)]
+
+
+def check_document(path: str, position: int, size: int, advice: str) -> None:
+    """Refuse a document that is too large; ``position`` is its first byte."""
+    if size > LARGEST_DOCUMENT:
+        (line,) = find_lines(path, [position])
+        raise ValueError(
+            f"{path}:{line}: the document that starts here is larger than "
+            f"{LARGEST_DOCUMENT // 1_000_000} MB, the limit; {advice}"
+        )
 
 
 def split_sentences(text: str, language: str | None) -> list[str]:
@@ -180,7 +190,7 @@ def find_lines(path: str, positions: Sequence[int]) -> list[int]:
     lines, line, read = [], 1, 0
     with open_bytes(path) as file:
         for position in positions:
-            while read < position and (block := file.read(min(position - read, 1 << 20))):
+            while read < position and (block := file.read(min(position - read, BLOCK))):
                 line += block.count(b"\n")
                 read += len(block)
             lines.append(line)
@@ -199,12 +209,12 @@ def _join_lines(path: str, lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple
         if not _is_blank(raw):
             start = start if parts else position
             parts.append(raw)
-            if position - start > LARGEST_DOCUMENT:
-                raise ValueError(
-                    f"{path}: no blank line in {LARGEST_DOCUMENT // 1_000_000} MB from byte "
-                    f"{start:,}; if a line is a document, give documents: line, else put blank "
-                    "lines between documents"
-                )
+            check_document(
+                path,
+                start,
+                position + len(raw) - start,
+                "if a line is a document, give documents: line, else put blank lines between them",
+            )
         elif parts:
             yield start, b"".join(parts)
             parts = []
@@ -219,12 +229,22 @@ def _cut_lines(path: str, shard_bytes: int, *, by_line: bool) -> list[int]:
     with Path(path).open("rb") as file:
         while cuts[-1] + shard_bytes < end:
             file.seek(cuts[-1] + shard_bytes)
-            file.readline()  # the rest of a line
+            _skip_line(file)  # the rest of it
             # the end of the file counts as blank
-            while not by_line and not _is_blank(file.readline()):
+            while not by_line and not _skip_line(file):
                 pass
             cuts.append(file.tell())
     return cuts if cuts[-1] == end else [*cuts, end]
+
+
+def _skip_line(file: IO[bytes]) -> bool:
+    """Read to the end of a line; return whether it is blank."""
+    is_blank = True
+    while raw := file.readline(BLOCK):
+        is_blank = is_blank and _is_blank(raw)
+        if raw.endswith(b"\n"):
+            break
+    return is_blank
 
 
 def _cut_row_groups(path: str, text_column: str, shard_bytes: int) -> list[int]:

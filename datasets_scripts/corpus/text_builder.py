@@ -1,8 +1,7 @@
 """The `datasets` builder of tokenized text: documents are tokenized once, in parallel."""
 
-import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -19,6 +18,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from datasets_scripts.files.cache import hash_sources, progress_bars
+from datasets_scripts.files.digests import digest_text
 from datasets_scripts.files.hub import readable_hub
 from datasets_scripts.problems.row_format import make_features
 
@@ -177,7 +177,7 @@ def _make_table(
     documents = [split_sentences(document.text, language) for _, document in batch]
     columns = {
         "sentences": _tokenize(tokenizer, documents, schema.field("sentences").type),
-        "digest": np.array([_digest_text(sentences) for sentences in documents], np.uint64),
+        "digest": np.array([digest_text("".join(text)) for text in documents], np.uint64),
         "file": [name if document.problem else None for name, document in batch],
         "position": [document.position if document.problem else None for _, document in batch],
         "problem": [document.problem or None for _, document in batch],
@@ -197,12 +197,6 @@ def _tokenize(tokenizer: Tokenizer, documents: list[list[str]], kind: pa.DataTyp
     values = np.fromiter(chain.from_iterable(ids), dtype, int(lengths.sum()))
     tokens = pa.ListArray.from_arrays(_to_offsets(lengths[lengths > 0]), pa.array(values))
     return pa.ListArray.from_arrays(_to_offsets(counts), tokens)
-
-
-def _digest_text(sentences: Sequence[str]) -> int:
-    """Hash the sentences of a document without white space to a number below 2 ** 64."""
-    text = "".join(sentences).replace(" ", "")
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def _to_offsets(lengths: NDArray[np.int64]) -> pa.Array:

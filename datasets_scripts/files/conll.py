@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from .compression import open_text
+from .lines import check_length, read_lines
 from .readers import Record, check_file
 
 DOCUMENT_START = "-DOCSTART-"
@@ -45,12 +46,14 @@ def count_columns(path: str) -> int:
 
 def _group_lines(path: str) -> Iterator[tuple[int, Lines]]:
     """Yield each sentence with its first line, and an empty list where a document starts."""
-    start = 0
+    start = length = 0
     sentence: Lines = []
     for line, parts in _read_lines(path):
         is_start = bool(parts) and parts[0].startswith(DOCUMENT_START)
         if parts and not is_start:
-            start = start if sentence else line
+            start, length = (start, length) if sentence else (line, 0)
+            length += sum(map(len, parts))
+            check_length(path, start, length)
             sentence.append(parts)
             continue
         if sentence:
@@ -66,7 +69,7 @@ def _read_lines(path: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the columns of every line, none for an empty line."""
     check_file(path, suffixes=None)
     with open_text(path) as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in read_lines(file, path):
             # other white space, such as a no-break space, may be a token
             text = line.strip(" \t\r\n")
             yield number, re.split("\t" if "\t" in text else " +", text) if text else []

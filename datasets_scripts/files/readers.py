@@ -3,7 +3,9 @@
 import csv
 import glob
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,13 @@ from typing import Any
 import datasets
 
 from .compression import OPENERS, find_suffix, is_compressed, open_text
+from .lines import LONGEST_ROW, check_length, read_lines
 
-LARGEST_FIELD = 100_000_000  # characters; the default of csv, 131,072, is too small
 FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 MAX_SHOWN = 40  # characters of a value in a message
+# Half of a character, which JSON allows, or of a pair that is one.
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+NOT_UNICODE = "not valid Unicode (half of a surrogate pair); write the whole character"
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 
 
@@ -99,15 +104,23 @@ def _read_delimited(
 
 def _split_quoted(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Split a file into records, each with its first line."""
-    csv.field_size_limit(LARGEST_FIELD)
+    csv.field_size_limit(LONGEST_ROW)  # the default of 131,072 is too small
     with open_text(path, newline="") as file:
+        start, length = 1, 0
+
+        def measure() -> Iterator[str]:
+            nonlocal length
+            for _, line in read_lines(file, path):
+                length += len(line)
+                check_length(path, start, length)
+                yield line
+
         # strict: an unclosed quote must not silently swallow the following rows
-        reader = csv.reader(file, delimiter=delimiter, strict=True)
-        start = 1
+        reader = csv.reader(measure(), delimiter=delimiter, strict=True)
         try:
             for values in reader:
                 yield start, values
-                start = reader.line_num + 1
+                start, length = reader.line_num + 1, 0
         except csv.Error as error:
             raise ValueError(
                 f"{path}:{start}: the record that starts here cannot be read ({error}); enclose a "
@@ -118,7 +131,7 @@ def _split_quoted(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 def _split_lines(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Split a file in which quotes are plain text: a line is a record."""
     with open_text(path, newline="\n") as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in read_lines(file, path):
             text = line.rstrip("\r\n")
             yield number, text.split(delimiter) if text else []
 
@@ -128,14 +141,17 @@ def _row_to_record(line: int, header: list[str], values: list[str]) -> Record:
         amount = "few" if len(values) < len(header) else "many"
         problem = f"too {amount} columns ({len(values)}, the header has {len(header)})"
         return Record(line, {}, problem)
-    # reversed, so that the first of two columns with the same name wins
-    return Record(line, dict(zip(reversed(header), reversed(values), strict=True)))
+    return Record(line, dict(zip(header, values, strict=True)))
 
 
 def check_header(
     path: str, header: list[str], columns: tuple[str, ...], delimiter: str = ""
 ) -> None:
-    """Reject a file without a required column."""
+    """Reject a file without a required column, or with two columns of the same name."""
+    if twice := find_duplicates(filter(None, header)):
+        raise ValueError(
+            f"{path}: duplicate column {twice}; its columns are {header}; rename one, or remove it"
+        )
     missing = [column for column in columns if column not in header]
     if not missing:
         return
@@ -153,7 +169,7 @@ def check_header(
 def _read_json_lines(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
     is_checked = False
     with open_text(path) as file:
-        for line, text in enumerate(file, start=1):
+        for line, text in read_lines(file, path):
             if not text.strip():
                 continue
             if line == 1 and text.lstrip().startswith("["):
@@ -168,12 +184,43 @@ def _read_json_lines(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
 def parse_json(line: int, text: str) -> Record:
     """Parse a line with a JSON object."""
     try:
-        values = json.loads(text)
-    except json.JSONDecodeError as error:
-        return Record(line, {}, f"not valid JSON ({error.msg})")
+        values = load_json(text)
+    except ValueError as error:
+        return Record(line, {}, f"not valid JSON ({getattr(error, 'msg', error)})")
     if not isinstance(values, dict):
         return Record(line, {}, "not a JSON object")
+    if SURROGATE.search(text) and not is_unicode(values):
+        return Record(line, {}, NOT_UNICODE)
     return Record(line, values)
+
+
+def load_json(text: str) -> Any:
+    """Parse JSON whose objects have distinct keys; all that is wrong with it is a ValueError."""
+    try:
+        return json.loads(text, object_pairs_hook=_to_object)
+    except RecursionError:
+        raise ValueError("too many levels") from None
+
+
+def is_unicode(values: Any) -> bool:
+    """Return whether all texts in values of JSON are valid Unicode."""
+    try:
+        json.dumps(values, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError(f"duplicate key {find_duplicates(key for key, _ in pairs)[0]!r}")
+    return values
+
+
+def find_duplicates(names: Iterable[str]) -> list[str]:
+    """List the names that occur more than once, each once."""
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def _read_parquet(path: str, columns: tuple[str, ...]) -> Iterator[Record]:

@@ -5,38 +5,65 @@ from collections.abc import Iterator
 from typing import Any
 
 from .compression import find_suffix, open_text
-from .readers import Record, check_file, check_header, read_records
+from .readers import (
+    NOT_UNICODE,
+    SURROGATE,
+    Record,
+    check_file,
+    check_header,
+    is_unicode,
+    load_json,
+    read_records,
+)
 
 ANSWER_COLUMN = "answers"
+# A single JSON value is read at once; SQuAD 2.0 has 42 million characters.
+LONGEST_JSON = 500_000_000
 SQUAD_SUFFIXES = (".json", ".jsonl", ".parquet")
 
 
 def read_squad(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
     """Read a file question by question, also invalid ones; a ``line`` of JSON is a question."""
     check_file(path, SQUAD_SUFFIXES)
-    content = _read_json(path) if find_suffix(path) == ".json" else None
+    text = _read_whole(path) if find_suffix(path) == ".json" else ""
+    content = _parse(path, text) if text else None
     if content is None:
         yield from read_records(path, columns)
         return
+    has_escapes = SURROGATE.search(text) is not None
+    del text  # its values are in memory, too
     number = 0
     for number, values in enumerate(_list_questions(path, content), start=1):
         if number == 1:
             # whether the file has answers cannot be seen from its first question
             check_header(path, list(values), tuple(c for c in columns if c != ANSWER_COLUMN))
-        yield Record(number, values)
+        is_valid = not has_escapes or is_unicode(values)
+        yield Record(number, values) if is_valid else Record(number, {}, NOT_UNICODE)
     if not number:
         raise ValueError(f"{path}: the file has no questions")
 
 
-def _read_json(path: str) -> Any:
-    """Read a file with a single JSON value; None for JSON lines."""
+def _read_whole(path: str) -> str:
     with open_text(path) as file:
-        try:
-            content = json.load(file)
-        except json.JSONDecodeError as error:
-            if error.msg == "Extra data":  # the first line was a complete value
-                return None
-            raise ValueError(f"{path}:{error.lineno}: not valid JSON ({error.msg})") from error
+        text = file.read(LONGEST_JSON + 1)
+    if len(text) > LONGEST_JSON:
+        raise ValueError(
+            f"{path}: the file is longer than {LONGEST_JSON:,} characters, the limit of a JSON "
+            "file, which is read at once; write JSON lines (.jsonl), a question on each"
+        )
+    return text
+
+
+def _parse(path: str, text: str) -> Any:
+    """Parse a single JSON value; None for JSON lines."""
+    try:
+        content = load_json(text)
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":  # the first line was a complete value
+            return None
+        raise ValueError(f"{path}:{error.lineno}: not valid JSON ({error.msg})") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: not valid JSON ({error})") from error
     return None if isinstance(content, dict) and "data" not in content else content
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from datasets_scripts.files.characters import describe_twins, find_twin
 from datasets_scripts.files.readers import Record, shorten
 
 from .row_format import Row, RowSource, is_numeral, normalize_value
@@ -50,6 +51,8 @@ class ClassificationFormat(SentenceFormat):
         has_numbers = not any(is_numeral(label) for label in labels)
         if has_numbers and text in map(str, range(len(labels))):
             return int(text)
+        if twin := find_twin(text, labels):
+            raise ValueError(f"the labels {describe_twins(text, twin)}")
         shown = ", ".join(map(repr, labels[:MAX_LABELS_SHOWN]))
         shown += ", ..." if len(labels) > MAX_LABELS_SHOWN else ""
         extra = f" or their numbers 0 to {len(labels) - 1}" if has_numbers else ""

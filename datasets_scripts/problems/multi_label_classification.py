@@ -1,5 +1,6 @@
 """Sentences or pairs of them, each with any number of labels."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -14,6 +15,10 @@ from .classification import ClassificationFormat, infer_labels
 from .encoding import encode_rows
 from .row_format import Row, RowSource, normalize_value
 from .sentences import parse_number
+
+logger = logging.getLogger(__name__)
+
+SEPARATORS = (",", ";", "|", "/", "\t")  # that are usual between labels
 
 
 @dataclass(frozen=True)
@@ -53,9 +58,7 @@ class MultiLabelFormat(ClassificationFormat):
             raise ValueError(f"{where}: the label_columns are the labels; remove labels")
         train = sources["train"]
         labels = self.labels or self.label_columns or train.class_names(self)
-        labels = labels or infer_labels(
-            name for record in train.read(self) for name in self._split(record) or ()
-        )
+        labels = labels or self._infer_labels(where, train)
         if len(labels) < 2:
             raise ValueError(
                 f"{where}: the training rows have the labels {list(labels)}, at least two are "
@@ -63,6 +66,32 @@ class MultiLabelFormat(ClassificationFormat):
                 f"label_separator={self.label_separator!r}"
             )
         return replace(self, labels=labels)
+
+    def _infer_labels(self, where: str, train: RowSource) -> tuple[str, ...]:
+        """List the labels of the training rows; warn if they seem to have another separator."""
+        given: set[str] = set()
+        is_split = False
+        for record in train.read(self):
+            names = self._split(record) or []
+            given.update(names)
+            is_split = is_split or len(names) > 1
+        for other in SEPARATORS:
+            parts = {
+                name: [part.strip() for part in name.split(other)]
+                for name in given
+                if other in name and other != self.label_separator
+            }
+            # a label may contain the character, but not together with other labels
+            if whole := [name for name in parts if not is_split or given.issuperset(parts[name])]:
+                logger.warning(
+                    "%s: the label %r is one label, since label_separator is %r; if its labels are "
+                    "separated by %r, give that as label_separator",
+                    where,
+                    min(whole),
+                    self.label_separator,
+                    other,
+                )
+        return infer_labels(given)
 
     def from_hub(self, number: int, values: Row, names: tuple[str, ...] | None) -> Record:
         given = values.get(self.label_column or "")

@@ -10,7 +10,8 @@ import datasets
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets_scripts.files.readers import FileFormat, Record
+from datasets_scripts.files.characters import is_blank
+from datasets_scripts.files.readers import FileFormat, Record, shorten
 from datasets_scripts.files.splits import is_test
 from datasets_scripts.files.squad import ANSWER_COLUMN, SQUAD_SUFFIXES, read_squad
 
@@ -36,6 +37,7 @@ class QuestionFormat(RowFormat):
         "label_column": ANSWER_COLUMN,
     }
     file_suffixes = SQUAD_SUFFIXES
+    text_names = ("sentence1", "sentence2")
     helper_columns = ("moved",)
 
     @property
@@ -143,7 +145,7 @@ def _replace_column(rows: datasets.Dataset, name: str, values: list[Any]) -> dat
 
 def find_answer(passage: str, text: str, start: int) -> int:
     """Return where an answer begins in its passage: at ``start``, else its nearest occurrence."""
-    if not text.strip():
+    if is_blank(text):
         raise ValueError("an answer without text")
     if start >= 0 and passage.startswith(text, start):
         return start
@@ -153,8 +155,8 @@ def find_answer(passage: str, text: str, start: int) -> int:
     if not places:
         where = f"{start} is beyond its {len(passage)} characters"
         if 0 <= start < len(passage):
-            where = f"at {start} there is {passage[start : start + len(text)]!r}"
-        raise ValueError(f"the answer {text!r} is not in the passage; {where}")
+            where = f"at {start} there is {shorten(passage[start : start + len(text)])!r}"
+        raise ValueError(f"the answer {shorten(text)!r} is not in the passage; {where}")
     return min(places, key=lambda place: abs(place - start))
 
 

@@ -1,6 +1,7 @@
 """The interface of the formats of rows, one for each problem type."""
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,11 +11,20 @@ import datasets
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets_scripts.files.readers import FILE_SUFFIXES, PLAIN_FORMAT, FileFormat, Record
+from datasets_scripts.files.characters import is_blank
+from datasets_scripts.files.readers import (
+    FILE_SUFFIXES,
+    PLAIN_FORMAT,
+    FileFormat,
+    Record,
+    shorten,
+)
 from datasets_scripts.files.splits import is_test
 from datasets_scripts.files.values import Converter
 
 Row = dict[str, Any]
+
+LINE_ENDS = re.compile(r"[\r\n]+")
 
 
 @dataclass(frozen=True)
@@ -90,6 +100,11 @@ class RowFormat(ABC):
     def features(self) -> datasets.Features:
         """Columns of the rows; ``line`` and ``problem`` are where and why a row is invalid."""
 
+    @property
+    @abstractmethod
+    def text_names(self) -> tuple[str, ...]:
+        """Columns of the rows that hold their texts, or their words."""
+
     @abstractmethod
     def to_row(self, record: Record, number: int, split: str) -> Row:
         """Convert a record.
@@ -123,7 +138,8 @@ class RowFormat(ABC):
     def read_texts(self, record: Record) -> tuple[list[str], str, str]:
         """Return the texts of a record, empty where they are none, its id, and what is wrong."""
         given = [record.values.get(column) for column in self.text_columns]
-        row_id = normalize_value(record.values.get(self.id_column or "id"))
+        # an id is on one line of a prediction file
+        row_id = LINE_ENDS.sub(" ", normalize_value(record.values.get(self.id_column or "id")))
         texts = [text if isinstance(text, str) else "" for text in given]
         return texts, row_id, record.problem or _find_text_problem(self.text_columns, given)
 
@@ -207,6 +223,8 @@ def normalize_value(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     text = str(value).strip()
+    if is_blank(text):
+        return ""
     return text.removesuffix(".0") if is_numeral(text) and text.endswith(".0") else text
 
 
@@ -226,10 +244,10 @@ def add_id(problem: str, row_id: str) -> str:
 def _find_text_problem(columns: tuple[str, ...], texts: list[Any]) -> str:
     """Return what is wrong with the texts of a row; empty if they are valid."""
     for column, text in zip(columns, texts, strict=True):
-        if text is None or (isinstance(text, str) and not text.strip()):
+        if text is None or (isinstance(text, str) and is_blank(text)):
             return f"empty text in column {column!r}"
         if not isinstance(text, str):
-            return f"column {column!r} holds {text!r}, not text"
+            return f"column {column!r} holds {shorten(repr(text))}, not text"
     return ""
 
 

@@ -28,8 +28,12 @@ class SentenceFormat(RowFormat):
         """Convert a label; the message of a ValueError is the problem of the row."""
 
     @property
+    def text_names(self) -> tuple[str, ...]:
+        return tuple(f"sentence{number}" for number, _ in enumerate(self.text_columns, start=1))
+
+    @property
     def features(self) -> datasets.Features:
-        sentences = dict.fromkeys(self._sentence_names(), "string")
+        sentences = dict.fromkeys(self.text_names, "string")
         return make_features(
             id="string", **sentences, label=self.row_type, line="int64", problem="string"
         )
@@ -47,21 +51,18 @@ class SentenceFormat(RowFormat):
             problem = add_id(problem, row_id)
         return {
             "id": row_id or str(number),
-            **dict(zip(self._sentence_names(), map(str.strip, texts), strict=True)),
+            **dict(zip(self.text_names, map(str.strip, texts), strict=True)),
             "label": None if problem else label,
             "line": record.line,
             "problem": problem,
         }
 
     def texts(self, rows: datasets.Dataset) -> Iterator[str]:
-        columns = [rows[name][:] for name in self._sentence_names()]
+        columns = [rows[name][:] for name in self.text_names]
         return (text for row in zip(*columns, strict=True) for text in row)
 
     def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
         return encode_rows(rows, tokenizer, label_type=self.loss_type, **options)
-
-    def _sentence_names(self) -> list[str]:
-        return [f"sentence{number}" for number, _ in enumerate(self.text_columns, start=1)]
 
     def find_label(self, record: Record, split: str) -> tuple[Any, str]:
         """Return the label of a record and an empty text, or None and the problem."""

@@ -8,9 +8,10 @@ import datasets
 import numpy as np
 from numpy.typing import NDArray
 
+from datasets_scripts.files.characters import describe_twins, find_twin, is_blank
 from datasets_scripts.files.compression import find_suffix
 from datasets_scripts.files.conll import count_columns, read_conll
-from datasets_scripts.files.readers import FileFormat, Record, read_records
+from datasets_scripts.files.readers import FileFormat, Record, read_records, shorten
 from datasets_scripts.files.splits import is_test
 
 from .row_format import Row, RowFormat, RowSource, make_features
@@ -37,6 +38,7 @@ class TagFormat(RowFormat):
     required_keys = ()
     hub_keys = RowFormat.required_keys
     file_suffixes = None
+    text_names = ("words",)
     label_name = "tags"
 
     @property
@@ -101,13 +103,20 @@ class TagFormat(RowFormat):
                 f"{sources['train'].name}: the training rows have the tags {list(names)}, at least "
                 f"two are needed; check label_column={self.label_column!r}"
             )
+        if spaced := [name for name in names if len(name.split()) != 1]:
+            raise ValueError(
+                f"{where}: the tag {shorten(spaced[0])!r} has white space, which separates the "
+                "columns of prediction files; rename it"
+            )
         return replace(counted, scheme=scheme, tag_names=names)
 
     def to_row(self, record: Record, number: int, split: str) -> Row:
         values, problem, line = record.values, record.problem, record.line
         tags = values.get("tags")
         numbers = None
-        if not problem and tags is not None:
+        if not problem and all(map(is_blank, values.get("words", []))):
+            problem = "empty text: no word is visible"
+        elif not problem and tags is not None:
             numbers, unknown = self._number_tags(tags)
             if unknown is not None:
                 problem, line = self._describe_unknown(tags[unknown]), record.line_of(unknown)
@@ -156,7 +165,8 @@ class TagFormat(RowFormat):
         if problem := _find_list_problem(word, words, tag, tags):
             return replace(record, values={}, problem=problem)
         if not isinstance(document, int):
-            problem = f"{self.document_column}={document!r}; expected the number of a document"
+            given = f"{self.document_column}={shorten(repr(document))}"
+            problem = f"{given}; expected the number of a document"
             return replace(record, values={}, problem=problem)
         named = None if tags is None else self._name_tags(tags)
         return replace(record, values={"words": words, "tags": named, "document": document})
@@ -177,18 +187,20 @@ class TagFormat(RowFormat):
 
     def _describe_unknown(self, tag: str) -> str:
         names = self.label_names or ()
+        if twin := find_twin(tag, names):
+            return f"the tags {describe_twins(tag, twin)}"
         shown = ", ".join(map(repr, names[:MAX_TAGS_SHOWN]))
         shown += ", ..." if len(names) > MAX_TAGS_SHOWN else ""
         return (
-            f"unknown tag {tag!r}; the tags of the training rows are {shown}; correct it, or list "
-            "all tags as labels"
+            f"unknown tag {shorten(tag)!r}; the tags of the training rows are {shown}; correct it, "
+            "or list all tags as labels"
         )
 
 
 def _find_list_problem(word: str, words: Any, tag: str, tags: Any) -> str:
     if not isinstance(words, list) or not words or not all(isinstance(x, str) for x in words):
-        return f"{word}={words!r}; expected a list of words"
+        return f"{word}={shorten(repr(words))}; expected a list of words"
     if tags is None or (isinstance(tags, list) and len(tags) == len(words)):
         return ""
-    many = len(tags) if isinstance(tags, list) else repr(tags)
+    many = len(tags) if isinstance(tags, list) else shorten(repr(tags))
     return f"{len(words)} words in {word!r}, but {many} tags in {tag!r}; every word needs one"

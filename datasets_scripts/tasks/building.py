@@ -2,17 +2,20 @@
 
 import hashlib
 import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import datasets
 import pyarrow as pa
 
 from datasets_scripts.files.cache import hash_sources, show_progress
-from datasets_scripts.problems.row_format import RowFormat, RowSource
+from datasets_scripts.problems.row_format import Row, RowFormat, RowSource
 
-ROWS_IN_MEMORY = 10_000  # while they are written
+# Rows and characters in memory while they are written.
+MOST_ROWS = 10_000
+MOST_CHARACTERS = 50_000_000
 
 
 def build_rows(
@@ -30,8 +33,7 @@ def build_rows(
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".arrow", delete=False) as file:
         try:
             with pa.ipc.new_stream(file, schema) as writer:
-                while block := list(islice(rows, ROWS_IN_MEMORY)):
-                    digest.update(repr(block).encode())
+                for block in _split_rows(rows, digest):
                     writer.write_table(pa.Table.from_pylist(block, schema))
             file.flush()
             table = datasets.table.MemoryMappedTable.from_file(file.name)
@@ -39,3 +41,19 @@ def build_rows(
             with suppress(PermissionError):  # Windows keeps a file in use
                 Path(file.name).unlink()
     return datasets.Dataset(table, fingerprint=digest.hexdigest()[:32])
+
+
+def _split_rows(rows: Iterable[Row], digest: Any) -> Iterator[list[Row]]:
+    """Split rows into blocks that fit into memory, and hash them."""
+    block: list[Row] = []
+    size = 0
+    for row in rows:
+        text = repr(row)
+        digest.update(text.encode())
+        block.append(row)
+        size += len(text)
+        if len(block) == MOST_ROWS or size >= MOST_CHARACTERS:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block

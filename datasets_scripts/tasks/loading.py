@@ -9,6 +9,7 @@ from typing import Any
 import datasets
 from numpy.typing import NDArray
 
+from datasets_scripts.files.characters import check_twins
 from datasets_scripts.files.hub import read_hub
 from datasets_scripts.files.readers import check_file
 from datasets_scripts.problems import ROW_FORMATS, RowFormat
@@ -18,6 +19,7 @@ from datasets_scripts.samples.task_rows import generate_rows
 
 from .building import build_rows
 from .invalid_rows import InvalidRow, check_invalid_fraction, log_invalid_rows
+from .repeated_rows import count_repeated
 from .subsampling import describe_rows, sample_rows
 from .task_data import TaskData
 
@@ -42,7 +44,8 @@ class LoadedTask:
         bad_rows: The invalid rows, which were skipped.
         facts: By split the number of its rows, of its valid rows before some were drawn, of the
             rows of each class, and, where there are any, of rows that were skipped because they are
-            invalid or because the annotators did not agree, of words, and of moved answers.
+            invalid or because the annotators did not agree, of words, and of moved answers; of
+            held-out splits also the number of rows whose texts are those of a training row.
         fingerprint: Hash of the rows.
     """
 
@@ -140,6 +143,7 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
     row_format = make_format(data)
     sources = _find_sources(data, row_format, cache_dir)
     row_format = row_format.resolve(data.where, sources)
+    check_twins(f"{data.where}: the labels", row_format.label_names or ())
     splits: dict[str, datasets.Dataset] = {}
     facts: dict[str, Facts] = {}
     invalid: list[InvalidRow] = []
@@ -148,6 +152,8 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
         splits[split], facts[split], skipped = _load_split(data, row_format, source, rows)
         invalid += skipped
     log_invalid_rows(data.where, invalid)
+    for split, count in count_repeated(data.where, row_format, splits).items():
+        facts[split]["training_rows"] = count
     return LoadedTask(data.name, row_format, splits, invalid, facts, _fingerprint(splits))
 
 

@@ -76,3 +76,24 @@ def test_rare_characters_do_not_change_from_run_to_run():
     first, *others = [train_wordpiece(texts, 4200).get_vocab() for _ in range(3)]
 
     assert others == [first] * 2
+
+
+def test_a_word_that_the_tokenizer_would_not_split_is_not_learned():
+    longest = "ab" * 50
+
+    learned = train_wordpiece([*ENGLISH, longest], 90)
+    skipped = train_wordpiece([*ENGLISH, longest + "a"], 90)
+
+    assert learned.tokenize(longest) == [longest]
+    assert skipped.tokenize(longest + "a") == ["[UNK]"]
+    assert not [piece for piece in skipped.get_vocab() if "bab" in piece]
+    without = train_wordpiece([*ENGLISH, "a b"], 90)
+    assert skipped.tokenize("The Café Paris") == without.tokenize("The Café Paris")
+
+
+def test_a_word_of_a_million_characters_is_skipped():
+    letters = random.Random(0).choices("abcdefghijklmnop", k=1_000_000)
+
+    tokenizer = train_wordpiece(["".join(letters), *ENGLISH], 150)
+
+    assert "paris" in tokenizer.get_vocab()

@@ -55,17 +55,17 @@ def test_a_question_is_asked_with_its_text(build_multitask):
 
 
 def test_the_examples_of_a_card_load_from_the_hub_and_its_command_stays():
-    card = """Auto.from_pretrained("runs/a", trust_remote_code=True)
-path = "runs/a"
+    card = r"""Auto.from_pretrained("runs/a", trust_remote_code=True)
+path = "runs/a\" \\"
 `pipeline("minbert-multi-task", model="runs/a", trust_remote_code=True)`
-`minbert finetune <recipe> --model_name_or_path runs/a` fine-tunes it on tasks.
 Command: `accelerate launch finetune.py a.yaml --model_name_or_path owner/bert`
 """
 
     found = _point_to("user/model", card)
 
-    assert found.count("user/model") == 4
+    assert found.count("user/model") == 3
     assert "runs/a" not in found
+    assert 'path = "user/model"\n' in found
     assert "owner/bert`" in found
 
 

@@ -211,3 +211,50 @@ def test_the_official_files_have_their_rows():
     trec = load_transfer_task("TREC", REAL)
     assert {split: len(rows) for split, rows in trec.texts.items()} == {"train": 5_452, "test": 500}
     assert len(set(trec.labels["train"])) == 6
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\n \n\r\n", b"\xef\xbb\xbf"])
+def test_a_class_without_sentences_is_an_error(folder, content):
+    (folder / "MR/rt-polarity.pos").write_bytes(content)
+
+    with pytest.raises(ValueError, match=r"rt-polarity\.pos: the file has no sentences"):
+        load_transfer_task("MR", folder)
+
+
+def test_a_file_with_a_header_alone_is_an_error(folder):
+    write(folder, "MRPC/msr_paraphrase_test.txt", ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"])
+
+    with pytest.raises(ValueError, match=r"paraphrase_test\.txt: the file has no sentences"):
+        load_transfer_task("MRPC", folder)
+
+
+@pytest.mark.parametrize(
+    ("task", "file", "lines", "line"),
+    [
+        ("MR", "MR/rt-polarity.neg", [b"one", "caf\xe9".encode(), b"caf\xe9", b"\xff"], 3),
+        ("TREC", "TREC/TREC_10.label", ["A:b caf\xe9".encode(), b"A:b \xc3"], 2),
+        ("SST2", "SST/binary/sentiment-dev", [b"one\t0", b"caf\xe9\t1"], 2),
+        ("MRPC", "MRPC/msr_paraphrase_train.txt", [b"Quality", b"1\ta\tb\tc\td\xe9"], 2),
+    ],
+)
+def test_damaged_utf_8_is_named_by_file_and_line(folder, task, file, lines, line):
+    (folder / file).write_bytes(b"\n".join(lines) + b"\n")
+
+    with pytest.raises(ValueError, match=rf"{file}:{line}: not UTF-8; download the file again"):
+        load_transfer_task(task, folder)
+
+
+@pytest.mark.parametrize(
+    ("task", "file", "row"),
+    [
+        ("SST2", "SST/binary/sentiment-dev", " \t1"),
+        ("MRPC", "MRPC/msr_paraphrase_test.txt", "1\ta\tb\tc\t "),
+        ("TREC", "TREC/TREC_10.label", "LOC:city "),
+    ],
+)
+def test_a_row_without_a_sentence_is_named(folder, task, file, row):
+    with (folder / file).open("a") as rows:
+        rows.write(row + "\n")
+
+    with pytest.raises(ValueError, match=rf"{file}:\d+: expected "):
+        load_transfer_task(task, folder)

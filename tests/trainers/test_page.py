@@ -9,6 +9,8 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix
 
 from tests.trainers import tiny
@@ -23,12 +25,13 @@ from trainers import (
 )
 from trainers.data.task_sampling import Annealed
 from trainers.problems.problem import MAX_QUOTED_CHARACTERS
+from trainers.reports.escaping import printable
 from trainers.reports.evidence import write_evidence
-from trainers.reports.page import printable
 
 NASTY = (
     "</style><script>alert('a')</script>\"' onload=\"b\" & \U0001f600 שלום \u202e abc \x00\x07\x85"
 )
+LETTERS = st.characters() | st.sampled_from("<>&\"'/=-!{}% \x00\x85\u2028\u202e\ud800a_")
 HISTORY = [
     {"step": 1, "loss": 1.0, "loss_moods": 1.25, "loss_pairs": 0.75},
     {"step": 2, "eval_moods_accuracy": 0.5, "eval_moods_macro_f1": 0.375},
@@ -103,17 +106,17 @@ def replace_strings(content, new):
     return new if isinstance(content, str) else content
 
 
-def make_nasty(folder):
+def make_nasty(folder, nasty=NASTY):
     """Make every text and name of a run nasty."""
     metrics = json.loads((folder / "metrics.json").read_text())
     evidence = json.loads((folder / "report.json").read_text())
     for name in ("command", "recipe", "data", "bad_rows", "versions", "model_name_or_path"):
-        metrics[name] = replace_strings(metrics[name], NASTY)
+        metrics[name] = replace_strings(metrics[name], nasty)
     for name in ("analyses", "environment"):
-        evidence[name] = replace_strings(evidence[name], NASTY)
+        evidence[name] = replace_strings(evidence[name], nasty)
     text = json.dumps([metrics, evidence])
     # tasks and their logs also have names
-    text = text.replace("moods", json.dumps(NASTY)[1:-1])
+    text = text.replace("moods", json.dumps(nasty)[1:-1])
     for name, content in zip(("metrics.json", "report.json"), json.loads(text), strict=True):
         (folder / name).write_text(json.dumps(content))
 
@@ -260,6 +263,29 @@ def test_what_comes_from_data_is_text_and_nothing_else(write):
     assert shown in [name.strip() for name in page.texts["h2"]]
     assert any(shown in svg.get("aria-label", "") for svg in page.find("svg"))
     assert shown in page.texts["bdi"]
+
+
+@pytest.mark.parametrize("count", [15, pytest.param(500, marks=pytest.mark.slow)])
+def test_any_text_is_text_and_nothing_else(write, count):
+    folder = write(model_name_or_path="owner/model", recipe="seed: 1")
+    files = {name: (folder / name).read_bytes() for name in ("metrics.json", "report.json")}
+    before = [tag for tag, _ in read(folder).elements if tag != "wbr"]
+
+    @settings(max_examples=count, deadline=None, derandomize=True, database=None)
+    @given(st.text(LETTERS, min_size=1, max_size=30).filter(str.strip))
+    def check(text):
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        make_nasty(folder, text)
+        write_report(folder)
+
+        page = read(folder)
+        assert page.faults == []
+        assert [tag for tag, _ in page.elements if tag != "wbr"] == before
+        shown = [" ".join(one.split()) for one in page.texts["bdi"]]
+        assert " ".join(printable(text).split()) in shown
+
+    check()
 
 
 def test_lone_surrogates_and_controls_become_printable():

@@ -1,5 +1,6 @@
 """Tables, the plot and the model card of a run."""
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,13 +12,18 @@ from trainers.files import replaced_when_done, write_text
 from trainers.problems.problem import Problem
 
 from .curves import Points, find_points
+from .escaping import code_block, code_span, plain, printable
 
 MEAN = "mean of all tasks"
 HELD_OUT = " (held out)"
 
 
 def markdown_table(lines: Sequence[Sequence[str]], text_columns: int = 2) -> str:
-    """Align a table whose first line is the header; columns after ``text_columns`` are numbers."""
+    """Align a table of texts, which are escaped.
+
+    The first line is the header; columns after ``text_columns`` are numbers.
+    """
+    lines = [list(map(plain, line)) for line in lines]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rule = [
         "-" * width if column < text_columns else "-" * (width - 1) + ":"
@@ -113,17 +119,29 @@ def write_model_card(
     card_data: Mapping[str, Any],
     template_values: Mapping[str, Any],
 ) -> None:
-    """Fill the Jinja template of a card, and its metadata, with the numbers of a run."""
+    """Fill the Jinja template of a card, and its metadata, with the numbers of a run.
+
+    The template has the functions ``plain``, ``code_span``, ``code_block`` and ``quoted``, which
+    write texts of others.
+    """
     if not Path(template_path).is_file():
         raise ValueError(f"the template {str(template_path)!r} of the model card is not a file")
-    results = _eval_results(metrics, problems, dataset_names)
+    results = _eval_results(metrics, problems, printable(dataset_names))
     measured = sorted({result.metric_type for result in results})
-    data = ModelCardData(**{"eval_results": results, "metrics": measured or None} | dict(card_data))
-    card = ModelCard.from_template(data, template_path=str(template_path), **template_values)
+    known = {"eval_results": results, "metrics": measured or None}
+    data = ModelCardData(**known | printable(dict(card_data)))
+    escaping = {"plain": plain, "code_span": code_span, "code_block": code_block, "quoted": _quote}
+    values = {**template_values, **escaping}
+    card = ModelCard.from_template(data, template_path=str(template_path), **values)
     read_back: Any = ModelCard(str(card)).data
     if _keys(read_back.eval_results or []) != _keys(results):
         raise ValueError(f"{template_path}: the metadata of the card does not read back; check it")
     write_text(path, str(card))
+
+
+def _quote(text: str) -> str:
+    """Write a text as a string of Python."""
+    return json.dumps(printable(text), ensure_ascii=False)
 
 
 def _eval_results(

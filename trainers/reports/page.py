@@ -2,7 +2,6 @@
 
 import logging
 import os
-import re
 from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
@@ -14,6 +13,7 @@ from trainers.problems.aggregates import AGGREGATES
 from trainers.problems.problem import Problem
 from trainers.training.multitask import MultiTaskTrainer
 
+from .escaping import printable
 from .evidence import EVIDENCE_FILE, write_evidence
 from .plots import place_strip, plot_calibration, plot_curves, plot_scatter
 from .results import name_run, read_metrics
@@ -26,11 +26,6 @@ SPLITS = {"validation": "validation rows", "test": "test rows", "train": "traini
 KINDS = tuple(SPLITS)
 MOST_BAD_ROWS = 50
 FIRST_ERRORS = 5  # the others are collapsed
-# Control characters, lone surrogates and noncharacters are not allowed in HTML.
-UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
-)
-PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "\u2421"}
 
 
 def report_run(trainer: MultiTaskTrainer, *args: Any, **kwargs: Any) -> Path | None:
@@ -98,17 +93,6 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
     path = Path(folder) / REPORT_FILE
     write_text(path, text)
     return path
-
-
-def printable(content: Any) -> Any:
-    """Replace control characters by symbols such as U+2400, other unprintable ones by U+FFFD."""
-    if isinstance(content, str):
-        return UNPRINTABLE.sub(lambda found: PICTURES.get(found[0], "\ufffd"), content)
-    if isinstance(content, Mapping):
-        return {printable(key): printable(value) for key, value in content.items()}
-    if isinstance(content, list):
-        return [printable(value) for value in content]
-    return content
 
 
 def _find_splits(metrics: Mapping[str, Any]) -> list[str]:

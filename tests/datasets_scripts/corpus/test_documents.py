@@ -113,7 +113,7 @@ def test_a_document_without_an_end_is_one_shard(tmp_path):
         (b'{"text": 5}', "column 'text' holds 5, not text"),
         (b'{"text": null}', "column 'text' holds None, not text"),
         (b'{"text": ["%s"]}' % (80 * b"a"), r"column 'text' holds \['a{38}\.\.\., not text"),
-        (b'{"text": "\\ud800"}', "is not valid Unicode"),
+        (b'{"text": "\\ud800"}', "not valid Unicode .half of a surrogate pair"),
         (b'{"text": "\xff"}', r"not UTF-8 \(invalid start byte at byte 27\); save the file"),
     ],
 )

@@ -96,3 +96,48 @@ def test_parquet_without_the_column_is_named(tmp_path):
 
     with pytest.raises(ValueError, match=r"no column \['text'\]; its columns are \['words'"):
         list(read_records(str(tmp_path / "a.parquet"), ("text",)))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "text,label,text\nx,up,y\n"),
+        ("a.tsv", "text\tlabel\tnote\ttext \nx\tup\ty\tz\n"),
+        ("a.csv", "text,label,note,note\nx,up,y,z\n"),
+    ],
+)
+def test_columns_with_the_same_name_are_an_error(tmp_path, name, content):
+    message = r"duplicate column \['(text|note)'\]; its columns are \['text', 'label',"
+
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path, name, content)
+
+
+def test_columns_without_a_name_may_be_several(tmp_path):
+    (record,) = read(tmp_path, "a.csv", ",,text,label\n0,1,x,up\n")
+
+    assert record.values["text"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"text": "x", "label": 1, "text": "y"}', "not valid JSON (duplicate key 'text')"),
+        ("[" * 100_000, "not valid JSON (too many levels)"),
+        ("9" * 5000, "not valid JSON (Exceeds the limit"),
+    ],
+)
+def test_json_that_python_reads_otherwise_is_a_problem(tmp_path, line, problem):
+    first, second = read(tmp_path, "a.jsonl", f'{{"text": "x", "label": 1}}\n{line}\n')
+
+    assert first.problem == ""
+    assert second.problem.startswith(problem)
+
+
+def test_half_of_a_character_is_a_problem_and_a_whole_one_is_not(tmp_path):
+    lines = ['{"text": "\\ud83d", "label": 1}', '{"text": "\\ud83d\\ude00", "label": 1}']
+
+    first, second = read(tmp_path, "a.jsonl", "".join(f"{line}\n" for line in lines))
+
+    assert first.problem.startswith("not valid Unicode (half of a surrogate pair)")
+    assert second.values == {"text": "\U0001f600", "label": 1}

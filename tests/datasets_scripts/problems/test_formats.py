@@ -13,6 +13,7 @@ QUESTION = {
     "context": TEXT,
     "answers": {"text": ["the river"], "answer_start": [18]},
 }
+FILES = {"train_file": "train", "validation_file": "dev"}
 PAIR = {"a": TEXT, "b": "Where?"}
 # by problem type: keys of a recipe, rows, options of the encoding
 TASKS = {
@@ -115,3 +116,56 @@ def test_a_head_can_be_described_before_rows_are_read(tmp_path, problem_type):
     assert facts.keys() == known.keys()
     assert facts["num_texts"] == known["num_texts"]
     assert (facts["labels"] is None) == (known["labels"] is None)
+
+
+@pytest.mark.parametrize("blank", ["\u200b\u200d", "\u00a0\ufeff", "\u3164"])
+@pytest.mark.parametrize("problem_type", TASKS)
+def test_a_row_that_shows_nothing_is_invalid_in_every_type(tmp_path, problem_type, blank):
+    keys, rows, _ = TASKS[problem_type]
+    column = {"token_classification": "tokens", "question_answering": "question"}.get(
+        problem_type, "a"
+    )
+    words = rows[0][column]
+    nothing = [blank] * len(words) if isinstance(words, list) else blank
+    path = tmp_path / "rows.jsonl"
+    lines = [*rows, {**rows[0], "id": "blank", column: nothing}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in lines))
+    files = {"train_file": str(path), "validation_file": str(path), "max_invalid_fraction": 0.5}
+    recipe = {"problem_type": problem_type, **files, **keys}
+
+    task = load_task(TaskData.from_recipe("mine", recipe), tmp_path / "cache")
+
+    assert [row.line for row in task.bad_rows] == [len(lines)] * 2
+    assert all(row.reason.startswith("empty text") for row in task.bad_rows)
+
+
+@pytest.mark.parametrize(
+    ("problem_type", "labels"),
+    [
+        ("classification", ["caf\u00e9", "cafe\u0301", "tea"]),
+        ("multi_label_classification", [["caf\u00e9", "tea"], ["cafe\u0301"]]),
+        ("token_classification", [["O", "B-caf\u00e9"], ["O", "B-cafe\u0301"]]),
+    ],
+)
+def test_labels_that_look_the_same_are_an_error_or_invalid(tmp_path, problem_type, labels):
+    is_tags = problem_type == "token_classification"
+    keys = {} if is_tags else {"text_columns": "text", "label_column": "tags"}
+    texts = {"tokens": ["a", "b"], "text": "a b"}
+
+    def load(*given):
+        for name, many in zip(("train", "dev"), given, strict=True):
+            lines = [json.dumps({**texts, "tags": label}) + "\n" for label in many]
+            (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+        files = {key: str(tmp_path / f"{name}.jsonl") for key, name in FILES.items()}
+        recipe = {"problem_type": problem_type, "max_invalid_fraction": 0.9, **keys, **files}
+        return load_task(TaskData.from_recipe("mine", recipe), tmp_path / "cache")
+
+    with pytest.raises(
+        ValueError, match=r"task 'mine': the labels .*\\.* and .*\\.* look the same"
+    ):
+        load(labels, labels)
+    other, last = labels[1], labels[-1]
+    task = load([labels[0], last] if other != last else [labels[0]], [labels[0], other])
+    (row,) = task.bad_rows
+    assert "look the same" in row.reason
+    assert "cafe\\u0301" in row.reason

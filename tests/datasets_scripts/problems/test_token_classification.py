@@ -118,10 +118,10 @@ def test_the_official_files_of_conll2003_are_found(tmp_path):
 
 
 def test_white_space_of_other_kinds_is_a_word(tmp_path):
-    text = "\u00a0 O\n\x85 O\n\u200b I-PER\n"
+    text = "\u00a0 O\n\x85 O\n\u200b I-PER\nleft O\n"
     task = load(write(tmp_path, train=text, validation=text))
 
-    assert task.splits["train"]["words"][:] == [["\u00a0", "\x85", "\u200b"]]
+    assert task.splits["train"]["words"][:] == [["\u00a0", "\x85", "\u200b", "left"]]
 
 
 def test_lines_may_end_as_on_windows(tmp_path):
@@ -218,6 +218,7 @@ def test_invalid_sentences_are_skipped_within_the_tolerance(tmp_path):
         "usable_rows": 3,
         "unusable_rows": 2,
         "words": 3,
+        "training_rows": 0,
     }
     with pytest.raises(ValueError, match=r"my.validation: 2 of 5 rows are invalid, .* line 2: 3 c"):
         load(keys | columns | {"max_invalid_fraction": 0.2})
@@ -252,3 +253,13 @@ def test_sentences_with_tags_can_be_a_text_to_learn_from(tmp_path):
 
     assert [document.text for document in found["train"].read(None)] == lines["eng.train"]
     assert [document.text for document in found["validation"].read(None)] == lines["eng.testa"]
+
+
+def test_a_tag_with_white_space_is_an_error(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"tokens": ["a", "b"], "tags": ["O", "B-a name"]}\n')
+    keys = {"problem_type": "token_classification"}
+    keys |= {"train_file": str(path), "validation_file": str(path)}
+
+    with pytest.raises(ValueError, match="the tag 'B-a name' has white space, which separates"):
+        load(keys)

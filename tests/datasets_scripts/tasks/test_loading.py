@@ -3,11 +3,15 @@
 import gzip
 import json
 import logging
+import tracemalloc
 
 import datasets
 import pytest
 
 from datasets_scripts import InvalidRow, TaskData, load_task, train_wordpiece
+from datasets_scripts.problems.paraphrase import ParaphraseFormat
+from datasets_scripts.problems.row_format import RowSource
+from datasets_scripts.tasks import building
 
 GOOD = [("good film", "up"), ("bad film", "down"), ("fine film", "up")]
 SENTIMENT_HEADER = "\tid\tsentence\tsentiment\n"
@@ -384,3 +388,18 @@ def test_a_contrastive_row_without_a_text_is_bad(tmp_path):
     (bad,) = task.bad_rows
     assert bad.reason == "empty text in column 'b'"
     assert task.splits["train"]["sentence1"][:] == ["u"]
+
+
+def test_rows_are_built_in_blocks_that_fit_into_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(building, "MOST_CHARACTERS", 1_000_000)
+    path = tmp_path / "rows.tsv"
+    path.write_text("a\tlabel\n" + "".join(f"{'a' * 200_000}\t{i % 2}\n" for i in range(100)))
+    source, row_format = RowSource(str(path), "train"), ParaphraseFormat(("a",), "label")
+    tracemalloc.start()
+
+    rows = building.build_rows(source, row_format, tmp_path / ".cache")
+
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(rows) == 100
+    assert peak < 5_000_000

@@ -1,0 +1,171 @@
+"""Rows have a largest length: one that never ends is refused before it fills the memory."""
+
+import bz2
+import gzip
+import io
+import lzma
+import tracemalloc
+from functools import partial
+
+import pyarrow as pa
+import pytest
+
+from datasets_scripts import CorpusData, corpus_texts
+from datasets_scripts.corpus import documents
+from datasets_scripts.files import squad
+from datasets_scripts.files.conll import read_conll
+from datasets_scripts.files.lines import LONGEST_ROW, read_lines
+from datasets_scripts.files.readers import FileFormat, read_records
+from datasets_scripts.files.squad import read_squad
+from minbert_cli.inference import read_file
+
+MILLION = 1_000_000
+ZSTANDARD = partial(pa.compress, codec="zstd", asbytes=True)
+
+
+def compress(path, content):
+    """Write some parts to a file in the format of its suffix; all formats join streams."""
+    make = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": ZSTANDARD}
+    kind = path.suffix[1:]
+    parts = {part: make[kind](part) for part in set(content)}
+    path.write_bytes(b"".join(parts[part] for part in content))
+
+
+def measure_error(function):
+    """Return the message of a function's ValueError and the most memory it used, in MB."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError) as caught:  # noqa: PT011  (callers match the message)
+            function()
+        return str(caught.value), tracemalloc.get_traced_memory()[1] / MILLION
+    finally:
+        tracemalloc.stop()
+
+
+LONG = b"a" * (10 * MILLION)
+READERS = {
+    "rows.csv": (b"text,label\nx,1\n", lambda path: read_records(path, ("text",))),
+    "quoted.csv": (b'text,label\nx,1\n"', lambda path: read_records(path, ("text",))),
+    "rows.tsv": (
+        b"text\tlabel\nx\t1\n",
+        lambda path: read_records(path, ("text",), file_format=FileFormat("\t", quoting=False)),
+    ),
+    "rows.jsonl": (
+        b'{"text": "x"}\n{"text": "x"}\n{"text": "',
+        lambda path: read_records(path, ("text",)),
+    ),
+    "tags.conll": (b"a O\n\n", lambda path: read_conll(path, ("0", "1"))),
+    "questions.jsonl": (
+        b'{"question": "a"}\n{"question": "a"}\n{"question": "',
+        lambda path: read_squad(path, ("question",)),
+    ),
+    "sentences.txt": (b"x\ny\n", read_file),
+}
+
+
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zst"])
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
+def test_a_compressed_row_without_end_is_refused_early(tmp_path, name, kind):
+    path = tmp_path / f"{name}.{kind}"
+    compress(path, [READERS[name][0], *[LONG] * 10])
+
+    message, peak = measure_error(lambda: list(READERS[name][1](str(path))))
+
+    assert f"{path}:3: the row is longer than 10,000,000 characters, the limit" in message
+    assert peak < 70
+
+
+@pytest.mark.parametrize("name", [name for name in READERS if name != "sentences.txt"])
+def test_every_reader_has_the_limit(tmp_path, name):
+    path = tmp_path / f"{name}.gz"
+    compress(path, [READERS[name][0], *[LONG] * 3])
+
+    message, peak = measure_error(lambda: list(READERS[name][1](str(path))))
+
+    assert f"{path}:3: the row is longer than 10,000,000 characters" in message
+    assert peak < 70
+
+
+def test_sentences_to_predict_have_the_limit(tmp_path):
+    path = tmp_path / "sentences.txt"
+    path.write_bytes(READERS["sentences.txt"][0] + 2 * LONG)
+
+    with pytest.raises(ValueError, match=r"sentences\.txt:3: the row is longer"):
+        list(read_file(path))
+
+
+def test_a_quoted_record_of_many_lines_has_the_limit(tmp_path):
+    path = tmp_path / "rows.csv.gz"
+    line = b'"' + b"a" * MILLION + b'\n",'
+    compress(path, [b"text,label\n", *[line] * 20])
+
+    message, peak = measure_error(lambda: list(read_records(str(path), ("text",))))
+
+    assert f"{path}:2: the row is longer" in message
+    assert peak < 70
+
+
+def test_a_sentence_without_an_empty_line_has_the_limit(tmp_path):
+    path = tmp_path / "tags.conll.gz"
+    compress(path, [b"a O\n\n", *[b"a" * MILLION + b" O\n"] * 20])
+
+    message, peak = measure_error(lambda: list(read_conll(str(path), ("0",))))
+
+    assert f"{path}:3: the row is longer" in message
+    assert peak < 70
+
+
+def test_a_row_may_be_as_long_as_the_limit():
+    lines = read_lines(io.StringIO("a" * LONGEST_ROW + "\nb"), "x", LONGEST_ROW + 1)
+
+    assert [(number, len(line)) for number, line in lines] == [(1, LONGEST_ROW + 1), (2, 1)]
+
+
+def test_a_json_file_has_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(squad, "LONGEST_JSON", 10 * MILLION)
+    path = tmp_path / "questions.json.gz"
+    compress(path, [b'{"data": "', *[LONG] * 10])
+
+    message, peak = measure_error(lambda: list(read_squad(str(path), ("question",))))
+
+    assert f"{path}: the file is longer than 10,000,000 characters" in message
+    assert "JSON lines" in message
+    assert peak < 70
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "line", "advice"),
+    [
+        ("a.txt.gz", {}, 3, "put a newline"),
+        ("a.txt.gz", {"documents": "line"}, 3, "put a newline"),
+        ("a.txt.gz", {"documents": "file"}, 1, "give documents: line or blank_line"),
+        ("a.jsonl.gz", {}, 3, "put a newline"),
+        ("a.txt", {}, 3, "put a newline"),
+        ("a.txt", {"documents": "line"}, 3, "put a newline"),
+    ],
+)
+def test_a_document_has_a_limit(tmp_path, monkeypatch, name, keys, line, advice):
+    monkeypatch.setattr(documents, "LARGEST_DOCUMENT", 10 * MILLION)
+    path = tmp_path / name
+    parts = [b'{"text": "a"}\n\n', *[LONG] * 4]
+    if name.endswith(".gz"):
+        compress(path, parts)
+    else:
+        path.write_bytes(b"".join(parts))
+    data = CorpusData.from_recipe("own", {"train_file": str(path), **keys})
+
+    message, peak = measure_error(lambda: list(corpus_texts([data])))
+
+    assert f"{path}:{line}: the document that starts here is larger than 10 MB" in message
+    assert advice in message
+    assert peak < 70
+
+
+def test_a_document_of_many_lines_has_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "LARGEST_DOCUMENT", MILLION)
+    path = tmp_path / "a.txt"
+    path.write_text("a\n\n" + 30_000 * "some words and more words on a line\n")
+    data = CorpusData.from_recipe("own", {"train_file": str(path)})
+
+    with pytest.raises(ValueError, match=r"a\.txt:3: the document .* give documents: line"):
+        list(corpus_texts([data]))

@@ -1,0 +1,174 @@
+"""Whatever a file holds, it gives rows or one error that names the file."""
+
+import csv
+import io
+import json
+import shutil
+
+from hypothesis import strategies as st
+
+from datasets_scripts import CorpusData, TaskData, corpus_texts, load_task
+from tests.any_input import attempt, check
+
+KEYS = {
+    "classification": {"text_columns": ["a"], "label_column": "y"},
+    "multi_label_classification": {"text_columns": ["a"], "label_column": "y"},
+    "paraphrase": {"text_columns": ["a", "b"], "label_column": "y"},
+    "similarity": {"text_columns": ["a", "b"], "label_column": "y", "score_range": [0, 5]},
+    "contrastive": {"text_columns": ["a"]},
+    "token_classification": {},
+    "question_answering": {},
+}
+LETTERS = st.characters(codec="utf-8") | st.sampled_from(',\t;|"\r\n{}[]: \ufeff\x00\u2028\x85a01')
+TEXTS = st.text(LETTERS, max_size=12) | st.sampled_from(
+    ["up", "down", "0", "1", "1.0", "-1", "nan", "1e999", "true", "O", "B-X", "a word"]
+)
+SCALARS = (
+    TEXTS
+    | st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-1, 2)
+    | st.floats()
+    | st.sampled_from([10**400, "\ud800", "a\udfffb"])  # written with escapes
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["text", "answer_start", "a"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+ANSWERS = st.fixed_dictionaries({"text": st.lists(TEXTS), "answer_start": st.lists(VALUES)})
+COLUMNS = {
+    "a": TEXTS | VALUES,
+    "b": TEXTS | VALUES,
+    "y": TEXTS | VALUES,
+    "id": VALUES,
+    "tokens": st.lists(TEXTS, max_size=3) | VALUES,
+    "tags": st.lists(st.sampled_from(["O", "B-X", "I-X", "S"]), max_size=3) | VALUES,
+    "question": TEXTS | VALUES,
+    "context": TEXTS | VALUES,
+    "answers": ANSWERS | VALUES,
+    "is_impossible": VALUES,
+}
+# Rows with all columns, some of them without some.
+ROWS = st.lists(
+    st.fixed_dictionaries(COLUMNS)
+    | st.fixed_dictionaries({}, optional={**COLUMNS, "note": VALUES})
+    | VALUES,
+    max_size=4,
+)
+CELLS = st.sampled_from([*"aby", "id"]) | TEXTS
+TABLES = st.lists(st.lists(CELLS, max_size=4), max_size=4)
+CONLL = st.lists(
+    st.sampled_from(["", "\n", "-DOCSTART- O\n", "a O\n", "b B-X\n", "c\tI-X\n"]) | TEXTS
+).map("".join)
+KINDS = st.sampled_from(sorted(KEYS))
+
+
+def load(folder, problem_type, name, content):
+    """Load a task whose files have some content; return the message of its error."""
+    shutil.rmtree(folder / "cache", ignore_errors=True)
+    path = folder / name
+    path.write_bytes(content)
+    files = {"train_file": str(path), "validation_file": str(path), "max_invalid_fraction": 0.9}
+    recipe = {"problem_type": problem_type, **KEYS[problem_type], **files}
+    data, message = attempt(lambda: TaskData.from_recipe("own", recipe), ValueError)
+    if message is not None:  # a type that has no such files
+        assert "cannot be read from" in message
+        return message
+    task, message = attempt(lambda: load_task(data, folder / "cache"), ValueError)
+    if message is None:
+        assert task.splits.keys() == {"train", "validation"}
+        assert all(text.encode() for text in task.texts())
+    else:
+        assert name in message or "task 'own'" in message
+        assert len(message) < 2000
+    return message
+
+
+def write_table(rows, delimiter):
+    file = io.StringIO(newline="")
+    csv.writer(file, delimiter=delimiter).writerows(rows)
+    return file.getvalue().encode()
+
+
+def write_jsonl(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".conll", ".csv.gz", ".jsonl.zst")
+SUFFIXES += (".tsv.bz2", ".json.xz")
+
+
+@check(60, st.tuples(KINDS, st.sampled_from(SUFFIXES), st.binary(max_size=40)))
+def test_any_bytes_are_rows_or_an_error(tmp_path, drawn):
+    problem_type, suffix, content = drawn
+
+    load(tmp_path, problem_type, f"rows{suffix}", content)
+
+
+@check(80, st.tuples(KINDS, st.sampled_from(SUFFIXES[:6]), st.lists(TEXTS | LETTERS).map("".join)))
+def test_any_text_is_rows_or_an_error(tmp_path, drawn):
+    problem_type, suffix, content = drawn
+
+    load(tmp_path, problem_type, f"rows{suffix}", content.encode())
+
+
+@check(80, st.tuples(KINDS, st.sampled_from(",\t"), TABLES))
+def test_any_table_is_rows_or_an_error(tmp_path, drawn):
+    problem_type, delimiter, rows = drawn
+    suffix = {",": "csv", "\t": "tsv"}[delimiter]
+    header = ["a", "b", "y", "id"]
+
+    load(tmp_path, problem_type, f"rows.{suffix}", write_table(rows, delimiter))
+    load(tmp_path, problem_type, f"rows.{suffix}", write_table([header, *rows], delimiter))
+
+
+@check(150, st.tuples(KINDS, ROWS))
+def test_any_json_lines_are_rows_or_an_error(tmp_path, drawn):
+    problem_type, rows = drawn
+
+    load(tmp_path, problem_type, "rows.jsonl", write_jsonl(rows))
+
+
+@check(60, ROWS | st.fixed_dictionaries({"data": ROWS | VALUES}) | VALUES)
+def test_any_json_is_questions_or_an_error(tmp_path, content):
+    load(tmp_path, "question_answering", "rows.json", json.dumps(content).encode())
+
+
+PARAGRAPHS = st.fixed_dictionaries({"context": TEXTS | VALUES, "qas": ROWS | VALUES})
+
+
+ARTICLES = st.fixed_dictionaries({"paragraphs": st.lists(PARAGRAPHS, max_size=2) | VALUES})
+
+
+@check(40, st.lists(ARTICLES, max_size=2))
+def test_any_articles_are_questions_or_an_error(tmp_path, articles):
+    load(tmp_path, "question_answering", "rows.json", json.dumps({"data": articles}).encode())
+
+
+@check(60, CONLL)
+def test_any_columns_are_sentences_or_an_error(tmp_path, content):
+    load(tmp_path, "token_classification", "rows.conll", content.encode())
+
+
+@check(60, st.tuples(st.sampled_from(["", ".txt", *SUFFIXES]), st.binary(max_size=40) | CONLL))
+def test_any_file_is_documents_or_an_error(tmp_path, drawn):
+    suffix, content = drawn
+    path = tmp_path / f"rows{suffix}"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+    def read():
+        data = CorpusData.from_recipe("own", {"train_file": str(path), "text_column": "a"})
+        return list(corpus_texts([data]))
+
+    if suffix in ("", ".txt"):
+        data = CorpusData.from_recipe("own", {"train_file": str(path)})
+        texts, message = attempt(lambda: list(corpus_texts([data])), ValueError)
+    else:
+        texts, message = attempt(read, ValueError)
+
+    assert all(text.encode() for text in texts) if message is None else path.name in message

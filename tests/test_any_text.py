@@ -1,0 +1,137 @@
+"""Texts of any Unicode: trained on, predicted, written, read again and shown as what they are."""
+
+import json
+import shutil
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from transformers import BertTokenizer
+
+from datasets_scripts import TaskData, load_task
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from tests.any_input import attempt, check
+from trainers import PROBLEMS, TaskCollator, TaskDataset
+from trainers.problems.labelled import Predicted
+
+HEADS = {
+    "classification": {"labels": ["bad", "good"], "pooling": "mean"},
+    "multi_label_classification": {"labels": ["far", "near"]},
+    "paraphrase": {},
+    "similarity": {"score_range": [0, 5], "pair_encoding": "separate"},
+    "contrastive": {"num_sentences": 2},
+    "token_classification": {"labels": ["O", "B-X", "I-X"]},
+    "question_answering": {"max_length": 24, "max_question_length": 8, "doc_stride": 4},
+}
+PAIRS = ("paraphrase", "similarity", "contrastive", "question_answering")
+ODD = "\u200b\u200d\ufeff\u202e\u0301\u2028\x85\x00\x1b\r\n\t \xa0\U0001f600\U0001f469中<&\"'"
+LETTERS = st.characters(codec="utf-8") | st.sampled_from(ODD + "ab.1")
+TEXTS = st.text(LETTERS, max_size=20)
+# Lists in memory may have halves of characters, which no file can hold.
+MEMORY_TEXTS = st.text(LETTERS | st.sampled_from(["\ud800", "\udfff"]), max_size=20)
+KINDS = st.sampled_from(sorted(HEADS))
+
+
+def make_model():
+    """Make a model with a task of every type, named after it, and its tokenizer."""
+    torch.manual_seed(0)
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"ab.1<&中", "##a", "##b", "##1"]
+    sizes = {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 8}
+    tasks = {name: {"problem_type": name, **keys} for name, keys in HEADS.items()}
+    config = MinBertConfig(
+        vocab_size=len(pieces),
+        num_hidden_layers=1,
+        max_position_embeddings=40,
+        tasks=tasks,
+        **sizes,
+    )
+    model = MinBertForMultiTask(config).eval()
+    model.tokenizer = BertTokenizer(vocab={piece: place for place, piece in enumerate(pieces)})
+    return model
+
+
+MODEL = make_model()
+
+
+def make_row(kind, first, second):
+    """Make a record of a type with two texts; its words and its answer are in them."""
+    if kind == "token_classification":
+        return {"tokens": [first, second], "tags": ["O", "B-X"]}
+    if kind == "question_answering":
+        answers = {"text": [second[1:3]], "answer_start": [1]}
+        return {"question": first, "context": second, "answers": answers}
+    label = {"classification": "bad", "multi_label_classification": ["far"]}.get(kind, 1)
+    return {"a": first, "b": second, "y": label}
+
+
+def describe(folder, kind, rows):
+    """Write rows, the last of which is plain; return their task."""
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    keys = {"problem_type": kind, "train_file": str(path), "validation_file": str(path)}
+    keys |= {"max_invalid_fraction": 0.99}
+    if kind not in ("token_classification", "question_answering"):
+        keys["text_columns"] = ["a", "b"] if kind in PAIRS else ["a"]
+        keys |= {} if kind == "contrastive" else {"label_column": "y"}
+    keys |= {name: HEADS[kind][name] for name in ("labels", "score_range") if name in HEADS[kind]}
+    return TaskData.from_recipe(kind, keys)
+
+
+@check(30, st.tuples(KINDS, st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=3)))
+def test_any_text_is_trained_on_or_an_invalid_row(tmp_path, drawn):
+    kind, texts = drawn
+    shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+    rows = [make_row(kind, *pair) for pair in [*texts, ("a b", "b a 1")]]
+
+    loaded = load_task(describe(tmp_path, kind, rows), tmp_path / "cache")
+    options = MODEL.config.task(kind).encoding_options(24)
+    encoded = loaded.encode(MODEL.tokenizer, **options)["train"]
+    dataset = TaskDataset({kind: encoded})
+    batch = TaskCollator(0)(dataset.__getitems__(list(range(len(encoded)))))
+    loss = MODEL(**batch).loss
+
+    assert len(loaded.splits["train"]) + len(loaded.bad_rows) // 2 == len(rows)
+    assert loss.isfinite()
+
+
+def is_unicode(text):
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+@check(120, st.tuples(KINDS, st.lists(st.tuples(MEMORY_TEXTS, MEMORY_TEXTS), max_size=3)))
+def test_any_text_is_predicted_or_an_error_that_names_its_row(tmp_path, drawn):
+    del tmp_path
+    kind, texts = drawn
+    rows = texts if kind in PAIRS else [first for first, _ in texts]
+
+    found, message = attempt(lambda: MODEL.predict(kind, rows), ValueError)
+
+    if message is None:
+        assert len(found) == len(rows)
+        json.dumps(found, allow_nan=False)
+    else:
+        assert message.startswith(f"{kind}: row ")
+        assert "not valid Unicode" in message
+        assert not all(is_unicode("".join(row)) for row in rows)
+    whole = [row for row in texts if is_unicode("".join(row))]
+    rows = whole if kind in PAIRS else [first for first, _ in whole]
+    assert len(MODEL.predict(kind, rows)) == len(whole)
+
+
+@check(20, st.lists(TEXTS.filter(str.strip), min_size=1, max_size=4))
+def test_any_ids_are_read_again_from_prediction_files(tmp_path, drawn):
+    shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+    rows = [{**make_row("similarity", "a", "b"), "id": row_id} for row_id in drawn]
+    loaded = load_task(describe(tmp_path, "similarity", rows), tmp_path / "cache")
+    ids, labels = loaded.references("validation")
+    values = {
+        "similarity": np.linspace(0, 5, len(ids), dtype=np.float32),
+        "classification": np.arange(len(ids)) % 2,
+        "multi_label_classification": np.arange(2 * len(ids)).reshape(-1, 2) % 2,
+    }
+
+    for kind, predictions in values.items():
+        problem = PROBLEMS[kind](kind, head=HEADS[kind])
+        problem.write(tmp_path, "dev", Predicted(None, predictions, None), {"id": ids})
+        read = problem.read(tmp_path, "dev", ids, labels)
+        assert np.array_equal(read.predictions.astype(predictions.dtype), predictions)
