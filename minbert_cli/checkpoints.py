@@ -49,6 +49,8 @@ def load_encoder(path: str, device: str | None) -> MinBertModel | MinBertForMult
     model.tokenizer = load_tokenizer(path, "checkpoint")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
+        # a device such as meta takes a model, but computes nothing
+        torch.ones(1, device=device).item()
         return model.to(device).eval()
     except (AssertionError, RuntimeError) as error:  # torch has no error class for this
         reason = str(error).partition("\n")[0]
@@ -64,10 +66,13 @@ def new_config(sizes: Mapping[str, Any] | None, **changes: Any) -> MinBertConfig
     return MinBertConfig(**given)
 
 
-def fit_together(
-    model: Any, tokenizer: PreTrainedTokenizerBase, path: str | None, max_length: int
-) -> None:
-    """Check that model, tokenizer and row length match; limit the tokenizer to the positions."""
+def load_config(path: str | None, sizes: Mapping[str, Any] | None) -> MinBertConfig:
+    """Load the configuration of a checkpoint, or create that of a new model."""
+    return new_config(sizes) if path is None else load_pretrained(MinBertConfig, path)
+
+
+def fit_together(model: Any, tokenizer: PreTrainedTokenizerBase, path: str | None) -> None:
+    """Check that model and tokenizer match; limit the tokenizer to the positions of the model."""
     positions = model.config.max_position_embeddings
     tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
     if len(tokenizer) > model.config.vocab_size:
@@ -75,6 +80,11 @@ def fit_together(
             f"model_name_or_path={path!r}: the tokenizer has {len(tokenizer)} tokens, but the "
             f"model only {model.config.vocab_size}; take the tokenizer of this model"
         )
+
+
+def check_length(config: MinBertConfig, max_length: int) -> None:
+    """Check that rows of this length fit into the positions of a model."""
+    positions = config.max_position_embeddings
     if not 8 <= max_length <= positions:
         raise ValueError(
             f"max_length={max_length} must be from 8 to the {positions} positions of the model"

@@ -46,8 +46,6 @@ def read_lines(source: IO[bytes], name: str) -> Iterator[str]:
 
 def read_texts(args: argparse.Namespace) -> Iterator[str]:
     """Return the texts of the command line, a file, or the standard input."""
-    if args.texts and args.file:
-        raise ValueError(f"texts are given, and --file {args.file}; leave one out")
     if args.texts:
         lines = iter(check_texts(args.texts))
     elif args.file:
@@ -166,8 +164,6 @@ def find_clusters(model: Any, args: argparse.Namespace, texts: Sequence[str]) ->
             for member in members:
                 clusters[member] = number
     elif args.clusters == "kmeans":
-        if args.num_clusters is None:
-            raise ValueError("--clusters kmeans needs --num_clusters")
         clusters = [*kmeans_clusters(vectors, args.num_clusters)]
     else:
         clusters = [*agglomerative_clusters(vectors, args.num_clusters, threshold=args.threshold)]
@@ -214,10 +210,6 @@ def to_cell(value: Any) -> str:
 def find(model: Any, args: argparse.Namespace) -> Iterator[Row]:
     """Return the result rows of the requested mode."""
     if args.query is not None:
-        if args.corpus is None:
-            raise ValueError("--query needs --corpus, the file to search")
-        if args.texts or args.file:
-            raise ValueError("--query replaces the texts; leave out texts and --file")
         return search(model, args, check_texts(args.query))
     texts = read_texts(args)
     if args.corpus is not None:
@@ -246,8 +238,6 @@ def run(args: argparse.Namespace) -> None:
     """Load the model, compute the requested results, and write them."""
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
-    if args.embed is not None and args.embed.suffix not in (".npy", ".jsonl"):
-        raise ValueError(f"embed={str(args.embed)!r}: name a file that ends in .npy or .jsonl")
     model: Any = load_encoder(args.checkpoint, args.device)
     if args.embed is None:
         write_results(find(model, args), args)

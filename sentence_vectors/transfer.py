@@ -4,7 +4,9 @@ Source: Conneau and Kiela 2018, sections 3.1 and 4; folds, seed and values of C 
 scikit-learn's logistic regression.
 """
 
+import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +64,20 @@ def evaluate_transfer(
     right = classes == labels["test"]
     is_pair = len(task.texts["test"][0]) == 2
     return Score(100 * float(right.mean()), _f1(classes, labels["test"]) if is_pair else None)
+
+
+def check_folds(task: TransferTask, folds: int) -> None:
+    """Check that the largest class of a task has a row for every fold, also of nested ones."""
+    if "dev" in task.labels:
+        return  # nothing is split
+    split = "all" if "all" in task.labels else "train"
+    largest = max(Counter(task.labels[split]).values())
+    rows = largest - math.ceil(largest / folds) if split == "all" else largest
+    if rows < folds:
+        raise ValueError(
+            f"task {task.name}: the largest class has {largest} rows, too few for folds={folds}; "
+            "give fewer --folds or more rows"
+        )
 
 
 def evaluate_similarity(

@@ -32,14 +32,14 @@ def recipe(tmp_path):
 def refused(tmp_path, recipe, capsys):
     """Run a recipe that is refused; returns the line."""
 
-    def refused(*flags, path=None):
+    def refused(*flags, path=None, status=1):
         folder = Path(recipe["output_dir"])
         before = read_tree(folder)
         argv = [path or small_run.write_recipe(tmp_path, recipe), *flags]
         with pytest.raises(SystemExit) as exited:
             finetune.main(argv)
         captured = capsys.readouterr()
-        assert exited.value.code == 2
+        assert exited.value.code == status
         assert read_tree(folder) == before
         return only_error(captured.err)
 
@@ -181,7 +181,8 @@ def test_files_that_cannot_be_used(recipe, refused, text, message):
     ],
 )
 def test_flags(refused, flags, message):
-    assert_matches(refused(*flags), message)
+    status = 1 if "resume" in flags[0] else 2
+    assert_matches(refused(*flags, status=status), message)
 
 
 def test_a_missing_recipe(refused):
@@ -193,6 +194,54 @@ def test_a_task_that_is_there_twice(tmp_path, refused):
     path.write_text("tasks:\n  sst: {dataset: sample_sst}\n  sst: {dataset: sample_sst}\n")
 
     assert_matches(refused(path=str(path)), "twice.yaml:3: duplicate key 'sst'")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_length": 33}, "max_length=33 must be from 8 to the 32 positions"),
+        ({"metric_for_best_model": "nonsense"}, "metric_for_best_model='nonsense'; expected one"),
+        ({"metric_for_best_model": "moods_f1"}, "metric_for_best_model='moods_f1'; expected one"),
+        ({"steps_per_epoch": "banana"}, "steps_per_epoch='banana'; expected 'shortest'"),
+        ({"model_config": {"hiden_size": 12}}, "model_config: unknown keys .*'hiden_size'"),
+        ({"model_config": {"hidden_size": 13}}, "hidden_size=13 is not divisible by"),
+        ({"freeze_encoder": True}, "task 'scores': freeze_encoder trains only the heads"),
+        ({"freeze_layers": 2}, "task .scores. has nothing to learn under freeze_layers"),
+        ({"lora": {"ranks": 8}}, "lora: .*ranks"),
+        ({"lora": {"r": 4, "target_modules": ["nothing"]}}, "lora: .*nothing"),
+        ({"early_stopping_patience": 2}, "needs load_best_model_at_end"),
+        ({"model_name_or_path": "gone", "model_config": None}, "'gone' cannot be loaded"),
+        (
+            {"task_sampling": "weighted", "sampling_weights": {"moods": 1}},
+            "sampling_weights names moods; expected one weight for each of",
+        ),
+        ({"r_drop": 1.0, "task_sampling": "mixed", "optim": "lomo"}, "mixed adds up the gradients"),
+    ],
+)
+def test_keys_are_checked_before_rows_are_read(recipe, refused, change, message):
+    for name in ("moods", "pairs"):
+        Path(recipe["tasks"][name]["train_file"]).write_text("neither\trows\tnor\tcolumns\n")
+
+    recipe |= change
+
+    assert_matches(refused(), message)
+
+
+@pytest.mark.parametrize(
+    ("task", "change", "message"),
+    [
+        ("scores", {"max_length": 300}, "task 'scores': a similarity task has no key 'max_length'"),
+        ("scores", {"pooling": "first"}, "task 'scores': .*first"),
+        ("scores", {"head": "mlp"}, "task 'scores': head='mlp' does not fit"),
+        ("scores", {"pooling_layer": 7}, "pooling_layer=7 must be in"),
+        ("scores", {"train_file": "gone.jsonl"}, "gone.jsonl: there is no such file"),
+    ],
+)
+def test_keys_of_a_task_are_checked_before_rows_are_read(recipe, refused, task, change, message):
+    Path(recipe["tasks"]["moods"]["train_file"]).write_text("neither\trows\tnor\tcolumns\n")
+    recipe["tasks"][task] |= change
+
+    assert_matches(refused(), message)
 
 
 # Checkpoints
@@ -430,7 +479,7 @@ def run_alone(folder, recipe, *flags, launch=False, **environment):
 def test_a_hub_that_refuses_the_connection(tmp_path, recipe, flags, message):
     done = run_alone(tmp_path, recipe, *flags)
 
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert_matches(only_error(done.stderr), message)
     assert not Path(recipe["output_dir"]).exists()
 

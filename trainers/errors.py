@@ -14,7 +14,12 @@ HTTPError: type[Exception] = HfHubHTTPError.__bases__[0]
 # Errors of files and the network.
 OUTSIDE_ERRORS: tuple[type[Exception], ...] = (OSError, HTTPError)
 # Errors that an invalid value of the user can raise.
-INPUT_ERRORS: tuple[type[Exception], ...] = (*OUTSIDE_ERRORS, ValueError, StrictDataclassError)
+INPUT_ERRORS: tuple[type[Exception], ...] = (
+    *OUTSIDE_ERRORS,
+    ValueError,
+    StrictDataclassError,
+    ImportError,  # of a library that an argument needs
+)
 # transformers meets files of the wrong content with any of the last three.
 CHECKPOINT_ERRORS: tuple[type[Exception], ...] = (
     *INPUT_ERRORS,
@@ -26,9 +31,13 @@ CHECKPOINT_ERRORS: tuple[type[Exception], ...] = (
 )
 
 
+class UsageError(ValueError):
+    """A command line that is wrong whatever files and values it names: exit status 2."""
+
+
 @contextmanager
 def readable_errors(program: str) -> Iterator[None]:
-    """Turn user errors into one line on stderr and exit status 2.
+    """Turn user errors into one line on stderr, and exit status 2 for usage errors, else 1.
 
     For code that reads and checks user input, not for training: an error there is a bug, and its
     traceback is needed. All processes see the same input; the first of each machine prints.
@@ -42,7 +51,7 @@ def readable_errors(program: str) -> Iterator[None]:
         if os.environ.get("LOCAL_RANK", "0") == "0":
             line = " ".join(reason_of(error).split())
             print(f"{program}: error: {line}", file=sys.stderr)  # noqa: T201  the message
-        raise SystemExit(2) from None
+        raise SystemExit(2 if isinstance(error, UsageError) else 1) from None
 
 
 @contextmanager

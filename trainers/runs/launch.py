@@ -71,7 +71,7 @@ class Program:
     report: Callable[[Any], None]
 
     def main(self, argv: Sequence[str]) -> "Done":
-        """Do a run. User errors are reported in one line, with exit status 2.
+        """Do a run. User errors are reported in one line, as by ``readable_errors``.
 
         Args:
             argv: ``[recipe.yaml] [--flag value ...]``.
