@@ -6,10 +6,11 @@ from typing import Any, TypeVar
 
 import torch
 from accelerate.utils import broadcast_object_list
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArguments
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
-from trainers import load_pretrained
+from trainers import load_pretrained, reason_of
 
 Made = TypeVar("Made")
 
@@ -47,7 +48,8 @@ def load_encoder(path: str, device: str | None) -> MinBertModel | MinBertForMult
     replaceable = () if has_heads else ("pooler.",)
     model: Any = load_pretrained(kind, path, flag="checkpoint", replaceable=replaceable)
     model.tokenizer = load_tokenizer(path, "checkpoint")
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         # a device such as meta takes a model, but computes nothing
         torch.ones(1, device=device).item()
@@ -63,6 +65,10 @@ def new_config(sizes: Mapping[str, Any] | None, **changes: Any) -> MinBertConfig
     known = {entry.name for entry in fields(MinBertConfig)}
     if unknown := sorted(set(given) - known):
         raise ValueError(f"model_config: unknown keys {unknown}; known: {sorted(known)}")
+    try:
+        MinBertConfig(**(sizes or {}))
+    except StrictDataclassError as error:
+        raise ValueError(f"model_config: {reason_of(error)}") from None
     return MinBertConfig(**given)
 
 
@@ -82,8 +88,13 @@ def fit_together(model: Any, tokenizer: PreTrainedTokenizerBase, path: str | Non
         )
 
 
-def check_length(config: MinBertConfig, max_length: int) -> None:
-    """Check that rows of this length fit into the positions of a model."""
+def check_rows(config: MinBertConfig, max_length: int, *, has_pairs: bool) -> None:
+    """Check that rows of this length, some of them pairs of segments, fit into a model."""
+    if has_pairs and config.type_vocab_size < 2:
+        raise ValueError(
+            f"type_vocab_size={config.type_vocab_size} of the model has no second segment, which "
+            "pairs need: 2"
+        )
     positions = config.max_position_embeddings
     if not 8 <= max_length <= positions:
         raise ValueError(

@@ -20,7 +20,7 @@ from transformers.utils import logging
 from datasets_scripts import CorpusData, corpus_texts, train_wordpiece
 from minbert_cli import finetune, recipe_tasks
 from minbert_cli.checkpoints import (
-    check_length,
+    check_rows,
     fit_together,
     load_config,
     load_tokenizer,
@@ -154,7 +154,8 @@ def check_recipe(
     check_arguments(args, make_problems({TASK: arguments.problem_type}))
     arguments.make_callbacks(args)
     if start is not None:
-        check_length(start, arguments.max_length)
+        has_pairs = arguments.choose_packing(arguments.problem_type) == "segment_pairs"
+        check_rows(start, arguments.max_length, has_pairs=has_pairs)
         with torch.device("meta"):  # without memory for weights
             check_libraries(args, MODELS[arguments.problem_type](start))
     check_finetuning(arguments, args, start)

@@ -10,7 +10,7 @@ import torch
 from transformers import TrainingArguments
 
 from datasets_scripts import DATASETS, CorpusData, LoadedTask, TaskData, check_files
-from minbert_cli.checkpoints import check_length
+from minbert_cli.checkpoints import check_rows
 from minbert_cli.texts import parse_corpus
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask
 from trainers import (
@@ -91,7 +91,7 @@ class RecipeTask:
     def describe_placeholder(self) -> dict[str, Any]:
         """Describe the head as if the rows had been read, with example facts in their place."""
         weights = self.head.get("class_weights")
-        count = len(weights) if isinstance(weights, list) else 2
+        count = max(2, len(weights)) if isinstance(weights, list) else 2
         return self.describe_head(LoadedTask.placeholder(self.data, count))
 
     def describe_head(self, rows: LoadedTask, max_length: int = 384) -> dict[str, Any]:
@@ -202,7 +202,8 @@ def prepare_weights(arguments: FinetuneArguments, model: MinBertForMultiTask) ->
     length = arguments.max_length
     described = [model.config.task(name) for name in arguments.tasks]
     lengths = [task.encoding_options(length)["max_length"] for task in described]
-    check_length(model.config, max(length, *lengths))
+    has_pairs = any(task.num_texts == 2 and task.num_sequences is None for task in described)
+    check_rows(model.config, max(length, *lengths), has_pairs=has_pairs)
     if arguments.freeze_encoder:
         freeze_encoder(model)
     if arguments.lora is not None:

@@ -4,9 +4,7 @@ Source: Conneau and Kiela 2018, sections 3.1 and 4; folds, seed and values of C 
 scikit-learn's logistic regression.
 """
 
-import math
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,17 +65,21 @@ def evaluate_transfer(
 
 
 def check_folds(task: TransferTask, folds: int) -> None:
-    """Check that the largest class of a task has a row for every fold, also of nested ones."""
+    """Check that a task has enough rows for its folds, also the nested ones."""
     if "dev" in task.labels:
         return  # nothing is split
     split = "all" if "all" in task.labels else "train"
-    largest = max(Counter(task.labels[split]).values())
-    rows = largest - math.ceil(largest / folds) if split == "all" else largest
-    if rows < folds:
+    labels = np.asarray(task.labels[split])
+    rows = labels[:, None]
+    try:
+        parts = _split(rows, labels, folds)
+        for train, _ in parts if split == "all" else ():
+            _split(rows[train], labels[train], folds)
+    except ValueError:
         raise ValueError(
-            f"task {task.name}: the largest class has {largest} rows, too few for folds={folds}; "
-            "give fewer --folds or more rows"
-        )
+            f"task {task.name}: the largest class has {np.bincount(labels).max()} rows, too few "
+            f"for folds={folds}; give fewer --folds or more rows"
+        ) from None
 
 
 def evaluate_similarity(

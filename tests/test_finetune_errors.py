@@ -101,7 +101,9 @@ def read_tree(folder):
         ({"report_examples": -1}, "report_examples=-1; expected 0 or more"),
         ({"exponential_lr_gamma": 2}, r"exponential_lr_gamma=2.0; expected in \(0, 1\]"),
         ({"model_config": {"hiden_size": 12}}, "model_config: unknown keys .*'hiden_size'"),
-        ({"model_config": {"hidden_size": 13}}, "hidden_size=13 is not divisible by"),
+        ({"model_config": {"hidden_size": 13}}, "model_config: hidden_size=13 is not divisible by"),
+        ({"model_config": {"hidden_size": float("nan")}}, "model_config: .*hidden_size.*nan"),
+        ({"model_config": {"type_vocab_size": 1}}, "type_vocab_size=1.*pairs.*2"),
         ({"model_config": {"vocab_size": 7}}, "vocab_size=7 is too small"),
         ({"model_name_or_path": "user/model"}, "'user/model' determines the sizes"),
         ({"load_best_model_at_end": True, "save_strategy": "no"}, "requires the save and eval"),
@@ -228,6 +230,44 @@ def test_keys_are_checked_before_rows_are_read(recipe, refused, change, message)
 
 
 @pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"optim_args": "nonsense"}, "optim=.*optim_args='nonsense': .*written name=value"),
+        ({"optim": "galore_adamw", "optim_target_modules": "all"}, "optim='galore_adamw': .*insta"),
+        ({"report_to": "wandb"}, "report_to='wandb' is not a service whose library is installed"),
+        ({"report_to": ["tensor_board"]}, "report_to='tensor_board' is not a service"),
+        ({"log_level": "loud"}, "log_level='loud'; expected one of detail, debug, info"),
+        ({"train_sampling_strategy": "longest"}, "expected one of random, sequential, group_by"),
+        ({"accelerator_config": {"even": True}}, "accelerator_config={'even': True}: .*'even'"),
+        ({"deepspeed": "none.json"}, "deepspeed='none.json': .*deepspeed"),
+        ({"accelerator_config": "none.json"}, "accelerator_config='none.json': .*No such file"),
+        ({"ddp_backend": "gloo"}, "ddp_backend='gloo': .*process group"),
+        ({"dataloader_persistent_workers": True}, "persistent_workers=True needs dataloader_num_w"),
+        ({"lora": {"r": 10**9}}, "lora: r=1000000000 is more than the hidden size, 12"),
+        ({"lora": {"r": "a"}}, "lora: .*"),
+        ({"use_liger_kernel": True}, "use_liger_kernel=True is not supported"),
+        ({"torch_compile_mode": "quick"}, "torch_compile_mode='quick': .*quick"),
+        ({"torch_compile_backend": "gcc"}, "torch_compile_backend='gcc'"),
+        ({"steps_per_epoch": 10**12}, "steps_per_epoch=1000000000000; expected .* 10,000,000"),
+        ({"max_tokens_per_batch": 10**30}, "expected a number from 1 to 100,000,000, or null"),
+        ({"smart": {"steps": 10**9}}, "smart: steps=1000000000; expected a whole number from 1"),
+    ],
+)
+def test_values_that_another_library_would_refuse_late(recipe, refused, change, message):
+    recipe |= change
+
+    assert_matches(refused(), message)
+
+
+@pytest.mark.parametrize("key", ["batch_size", "max_tokens_per_batch"])
+@pytest.mark.parametrize("value", [0, 10**9, 10**30, True, 1.5])
+def test_sizes_of_a_batch_of_a_task_have_a_range(recipe, refused, key, value):
+    recipe["tasks"]["moods"] |= {"batch_size": None, key: value}
+
+    assert_matches(refused(), f"task 'moods': {key}={value}; expected a whole number of .* from 1")
+
+
+@pytest.mark.parametrize(
     ("task", "change", "message"),
     [
         ("scores", {"max_length": 300}, "task 'scores': a similarity task has no key 'max_length'"),
@@ -303,6 +343,17 @@ def test_weights_of_a_different_model_are_refused(checkpoint, refused, change, m
     assert_matches(refused(), message)
 
 
+@pytest.mark.usefixtures("checkpoint")
+def test_a_checkpoint_on_the_command_line_replaces_the_sizes_of_the_recipe(recipe, refused):
+    path = recipe.pop("model_name_or_path")
+    recipe["model_config"] = {"hidden_size": 12, "max_position_embeddings": 16}
+
+    # the positions are those of the checkpoint
+    line = refused("--model_name_or_path", path, "--max_length", "33")
+
+    assert_matches(line, "max_length=33 must be from 8 to the 32 positions of the model")
+
+
 def test_truncated_weights(checkpoint, refused):
     path = checkpoint / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
@@ -310,6 +361,12 @@ def test_truncated_weights(checkpoint, refused):
     assert_matches(
         refused(), "model_name_or_path='.*checkpoint' cannot be loaded: .*; give the fol"
     )
+
+
+def test_a_checkpoint_without_a_configuration(checkpoint, refused):
+    (checkpoint / "config.json").unlink()
+
+    assert_matches(refused(), "checkpoint' cannot be loaded: it has no config.json; give the fol")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
@@ -393,7 +450,19 @@ def test_a_folder_with_unknown_files(recipe, refused):
 def test_a_folder_that_is_a_file(recipe, refused):
     Path(recipe["output_dir"]).write_text("a file")
 
-    assert_matches(refused(), "output_dir='.*' is a file; name a folder")
+    assert_matches(refused(), "output_dir='.*': '.*' is a file; name another folder")
+
+
+@pytest.mark.parametrize("name", ["/dev/null", "/dev/full/run", "a\0b", "x" * 300, "x/" * 3000])
+def test_a_folder_that_cannot_be_made(recipe, refused, name):
+    for task in recipe["tasks"].values():
+        Path(task["train_file"]).write_text("neither rows nor columns\n")  # the folder comes first
+
+    assert_matches(refused("--output_dir", name), "output_dir='.*': .*; name another folder")
+
+
+def test_a_folder_without_a_name(refused):
+    assert_matches(refused("--output_dir", ""), "output_dir is empty; name a folder")
 
 
 def leave_run(recipe, tmp_path, *, finished):

@@ -181,6 +181,24 @@ def test_an_output_file_is_whole_or_not_there(run, capsys, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["found.jsonl"]
 
 
+@pytest.mark.parametrize("device", ["meta", "quantum", "cpu:x", ""])
+def test_a_device_that_cannot_compute_is_one_line(checkpoint, capsys, device):
+    with pytest.raises(SystemExit) as caught:
+        predict.main([str(checkpoint), "a cat", "--device", device])
+
+    assert caught.value.code == 1
+    assert f"device={device!r} cannot be used: " in capsys.readouterr().err
+
+
+def test_paths_may_begin_with_a_variable(checkpoint, sentences, capsys, monkeypatch):
+    monkeypatch.setenv("HERE", str(sentences.parent))
+    monkeypatch.setenv("HOME", str(checkpoint.parent))
+
+    predict.main([f"~/{checkpoint.name}", "--file", "$HERE/sentences.txt", "--device", "cpu"])
+
+    assert len(capsys.readouterr().out.splitlines()) == len(TEXTS) + 1
+
+
 @pytest.mark.parametrize(
     ("argv", "stdin", "message"),
     [

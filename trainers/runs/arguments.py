@@ -14,6 +14,8 @@ from trainers.options import MAX_TOKENS, option
 from trainers.training.callbacks import AggregateEarlyStopping
 from trainers.training.ranges import check_numbers, check_schedules
 
+# Arguments that other libraries check, whose messages do not name them.
+ELSEWHERE = ("accelerator_config", "ddp_backend", "deepspeed", "fsdp", "fsdp_config")
 CARD_KEYS = ("language", "license", "datasets", "tags")
 
 
@@ -50,8 +52,11 @@ class FastTrainingArguments(TrainingArguments):
             self.accelerator_config = {"non_blocking": True, **(config or {})}
         try:
             super().__post_init__()
-        except (AttributeError, LookupError, TypeError) as error:  # for values of the wrong form
-            raise ValueError(f"the arguments of the Trainer do not fit: {error}") from error
+        except (AttributeError, ImportError, LookupError, OSError, TypeError, ValueError) as error:
+            given = [f"{name}={getattr(self, name)!r}" for name in ELSEWHERE if getattr(self, name)]
+            if not given and isinstance(error, ValueError):
+                raise
+            raise ValueError(f"{', '.join(given) or 'TrainingArguments'}: {error}") from error
         check_schedules(self)
 
 

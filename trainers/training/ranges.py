@@ -95,6 +95,8 @@ def check_numbers(args: TrainingArguments) -> None:
     if args.max_steps <= 0:
         ranges["num_train_epochs"] = EPOCHS
     _check(args, ranges)
+    if args.dataloader_persistent_workers and not args.dataloader_num_workers:
+        raise ValueError("dataloader_persistent_workers=True needs dataloader_num_workers above 0")
     if args.max_steps > MAX_STEPS:
         raise ValueError(f"max_steps={args.max_steps}; expected at most {MAX_STEPS:,}")
 
