@@ -21,7 +21,7 @@ from sentence_vectors import (
     paraphrase_mining,
     semantic_search,
 )
-from trainers import replaced_when_done
+from trainers import named_writes, replaced_when_done
 
 Row = dict[str, Any]
 
@@ -228,7 +228,9 @@ def write_results(rows: Iterator[Row], args: argparse.Namespace) -> None:
     if output_format == "tsv":
         rows = split_tags(rows)
     if args.output is None:
-        write_rows(rows, sys.stdout, output_format)
+        with named_writes("/dev/stdout"):
+            write_rows(rows, sys.stdout, output_format)
+            sys.stdout.flush()
         return
     with replaced_when_done(args.output) as path, path.open("w", encoding="utf-8") as file:
         write_rows(rows, file, output_format)

@@ -77,11 +77,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parse(sys.argv[1:] if argv is None else argv)
     # imported here, so that --help does not wait for torch
     from minbert_cli.inference import run
-    from trainers import readable_errors
+    from trainers import WriteError, readable_errors
 
     with readable_errors(PROGRAM):
         try:
             run(args)
-            sys.stdout.flush()
         except BrokenPipeError:  # the reader has closed the pipe, as `head` does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            drop_output()
+        except WriteError:
+            drop_output()
+            raise
+
+
+def drop_output() -> None:
+    """Send what is left of the standard output nowhere, since Python would try again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,7 +10,15 @@ from .data.rows import TextSource
 from .data.task_batch_sampler import TaskBatchSampler
 from .data.task_dataset import TaskDataset, spread
 from .data.task_sampling import SamplingArguments
-from .errors import INPUT_ERRORS, UsageError, named_errors, readable_errors, reason_of
+from .errors import (
+    INPUT_ERRORS,
+    UsageError,
+    WriteError,
+    named_errors,
+    named_writes,
+    readable_errors,
+    reason_of,
+)
 from .files import replaced_when_done, write_text
 from .methods.adapters import add_lora, merge_lora
 from .methods.averaging import WeightAveraging
@@ -85,6 +93,7 @@ __all__ = [
     "TrainingDivergedError",
     "UsageError",
     "WeightAveraging",
+    "WriteError",
     "add_lora",
     "check_arguments",
     "check_libraries",
@@ -102,6 +111,7 @@ __all__ = [
     "merge_lora",
     "missing_files",
     "named_errors",
+    "named_writes",
     "parse_recipe",
     "read_settings",
     "readable_errors",

@@ -131,7 +131,8 @@ def run(argv: Sequence[str]) -> int:
             output_dir = Path(arguments.output_dir)
             stack.enter_context(sole_writer(output_dir))
         try:
-            return 0 if run_campaign(rows, campaign, output_dir) else 1
+            with readable_errors(PROGRAM, (OSError,)):
+                return 0 if run_campaign(rows, campaign, output_dir) else 1
         except KeyboardInterrupt:
             print("interrupted; repeat the command to resume", file=sys.stderr)
             return INTERRUPTED
