@@ -1,6 +1,8 @@
 """Evaluate sentence embeddings: `python evaluate_embeddings.py CHECKPOINT ...`."""
 
-from minbert_cli.embeddings import main
+import sys
+
+from minbert_cli.__main__ import main
 
 if __name__ == "__main__":
-    main()
+    main(["embeddings", *sys.argv[1:]])

@@ -1,6 +1,8 @@
 """Run many recipes and seeds and tabulate the results: `python experiments.py [file] [flags]`."""
 
-from minbert_cli.experiments.program import main
+import sys
+
+from minbert_cli.__main__ import main
 
 if __name__ == "__main__":
-    main()
+    main(["experiments", *sys.argv[1:]])

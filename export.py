@@ -1,6 +1,8 @@
 """Export a checkpoint: `python export.py CHECKPOINT --format FORMAT --output_dir FOLDER`."""
 
-from minbert_cli.export import main
+import sys
+
+from minbert_cli.__main__ import main
 
 if __name__ == "__main__":
-    main()
+    main(["export", *sys.argv[1:]])

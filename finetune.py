@@ -1,6 +1,8 @@
 """Fine-tune one MinBert on several tasks: `accelerate launch finetune.py [recipe] [flags]`."""
 
-from minbert_cli.finetune import main
+import sys
+
+from minbert_cli.__main__ import main
 
 if __name__ == "__main__":
-    main()
+    main(["finetune", *sys.argv[1:]])

@@ -1,6 +1,8 @@
 """Predict, embed, search and cluster from the shell: `python predict.py CHECKPOINT ...`."""
 
-from minbert_cli.predict import main
+import sys
+
+from minbert_cli.__main__ import main
 
 if __name__ == "__main__":
-    main()
+    main(["predict", *sys.argv[1:]])

@@ -1,6 +1,8 @@
 """Pre-train a MinBert on text: `accelerate launch pretrain.py [recipe] [flags]`."""
 
-from minbert_cli.pretrain import main
+import sys
+
+from minbert_cli.__main__ import main
 
 if __name__ == "__main__":
-    main()
+    main(["pretrain", *sys.argv[1:]])

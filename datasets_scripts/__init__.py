@@ -10,7 +10,7 @@ from .problems.encoding import encode_rows
 from .problems.tag_encoding import encode_tagged
 from .problems.windows import WindowSizes, encode_questions
 from .tasks.invalid_rows import InvalidRow
-from .tasks.loading import LoadedTask, load_task
+from .tasks.loading import LoadedTask, check_files, load_task
 from .tasks.task_data import TaskData
 from .vocabulary import train_wordpiece
 
@@ -27,6 +27,7 @@ __all__ = [
     "TaskData",
     "TextRows",
     "WindowSizes",
+    "check_files",
     "corpus_texts",
     "encode_corpus",
     "encode_questions",

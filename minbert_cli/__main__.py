@@ -5,6 +5,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from minbert_cli.command_line import PROGRAMS, show_help
+
 # Module, imported only when needed, and help of each subcommand.
 COMMANDS = {
     "finetune": ("minbert_cli.finetune", "fine-tune one encoder on one or several tasks"),
@@ -31,6 +33,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         hint = f"did you mean {similar[0]!r}?" if similar else f"known: {', '.join(COMMANDS)}"
         print(f"minbert: error: unknown command {name!r}; {hint}", file=sys.stderr)
         raise SystemExit(2)
+    if name in PROGRAMS and show_help(name, rest):  # before an import that takes seconds
+        return
     importlib.import_module(COMMANDS[name][0]).main(rest)
 
 

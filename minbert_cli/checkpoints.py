@@ -6,10 +6,11 @@ from typing import Any, TypeVar
 
 import torch
 from accelerate.utils import broadcast_object_list
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArguments
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
-from trainers import load_pretrained
+from trainers import load_pretrained, reason_of
 
 Made = TypeVar("Made")
 
@@ -47,8 +48,11 @@ def load_encoder(path: str, device: str | None) -> MinBertModel | MinBertForMult
     replaceable = () if has_heads else ("pooler.",)
     model: Any = load_pretrained(kind, path, flag="checkpoint", replaceable=replaceable)
     model.tokenizer = load_tokenizer(path, "checkpoint")
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
+        # a device such as meta takes a model, but computes nothing
+        torch.ones(1, device=device).item()
         return model.to(device).eval()
     except (AssertionError, RuntimeError) as error:  # torch has no error class for this
         reason = str(error).partition("\n")[0]
@@ -61,13 +65,20 @@ def new_config(sizes: Mapping[str, Any] | None, **changes: Any) -> MinBertConfig
     known = {entry.name for entry in fields(MinBertConfig)}
     if unknown := sorted(set(given) - known):
         raise ValueError(f"model_config: unknown keys {unknown}; known: {sorted(known)}")
+    try:
+        MinBertConfig(**(sizes or {}))
+    except StrictDataclassError as error:
+        raise ValueError(f"model_config: {reason_of(error)}") from None
     return MinBertConfig(**given)
 
 
-def fit_together(
-    model: Any, tokenizer: PreTrainedTokenizerBase, path: str | None, max_length: int
-) -> None:
-    """Check that model, tokenizer and row length match; limit the tokenizer to the positions."""
+def load_config(path: str | None, sizes: Mapping[str, Any] | None) -> MinBertConfig:
+    """Load the configuration of a checkpoint, or create that of a new model."""
+    return new_config(sizes) if path is None else load_pretrained(MinBertConfig, path)
+
+
+def fit_together(model: Any, tokenizer: PreTrainedTokenizerBase, path: str | None) -> None:
+    """Check that model and tokenizer match; limit the tokenizer to the positions of the model."""
     positions = model.config.max_position_embeddings
     tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
     if len(tokenizer) > model.config.vocab_size:
@@ -75,6 +86,16 @@ def fit_together(
             f"model_name_or_path={path!r}: the tokenizer has {len(tokenizer)} tokens, but the "
             f"model only {model.config.vocab_size}; take the tokenizer of this model"
         )
+
+
+def check_rows(config: MinBertConfig, max_length: int, *, has_pairs: bool) -> None:
+    """Check that rows of this length, some of them pairs of segments, fit into a model."""
+    if has_pairs and config.type_vocab_size < 2:
+        raise ValueError(
+            f"type_vocab_size={config.type_vocab_size} of the model has no second segment, which "
+            "pairs need: 2"
+        )
+    positions = config.max_position_embeddings
     if not 8 <= max_length <= positions:
         raise ValueError(
             f"max_length={max_length} must be from 8 to the {positions} positions of the model"

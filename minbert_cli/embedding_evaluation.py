@@ -13,7 +13,7 @@ from minbert_cli.checkpoints import load_encoder
 from sentence_vectors import as_vectors
 from sentence_vectors.senteval import SOURCES, TransferTask, load_transfer_task, missing_files
 from sentence_vectors.tables import MEAN, add_mean, plot, to_csv, to_markdown
-from sentence_vectors.transfer import Embedder, evaluate_similarity, evaluate_transfer
+from sentence_vectors.transfer import Embedder, check_folds, evaluate_similarity, evaluate_transfer
 from trainers import replaced_when_done, write_text
 from trainers.reports.escaping import plain
 
@@ -25,8 +25,6 @@ Similarity = tuple[list[tuple[str, str]], list[float]]
 def load_transfer(args: argparse.Namespace) -> list[TransferTask]:
     """Load the transfer tasks whose files exist, and list the others."""
     if args.data_dir is None:
-        if args.tasks:
-            raise ValueError("--tasks needs --data_dir, the folder with SentEval's tasks")
         return []
     names = args.tasks.split(",") if args.tasks else list(SOURCES)
     missing = {name: missing_files(name, args.data_dir) for name in names}
@@ -34,6 +32,8 @@ def load_transfer(args: argparse.Namespace) -> list[TransferTask]:
         if files:
             print(f"{name}: skipped, there is no {args.data_dir / files[0]}", file=sys.stderr)
     tasks = [load_transfer_task(name, args.data_dir) for name in names if not missing[name]]
+    for task in tasks:
+        check_folds(task, args.folds)
     if not tasks:
         raise ValueError(f"data_dir={str(args.data_dir)!r} has the files of none of {names}")
     return tasks
@@ -42,8 +42,6 @@ def load_transfer(args: argparse.Namespace) -> list[TransferTask]:
 def load_similarity(args: argparse.Namespace) -> dict[str, Similarity]:
     """Load the held-out splits of a dataset of scored pairs, by name in the table."""
     if args.sts is None:
-        if args.sts_dir:
-            raise ValueError("--sts_dir needs --sts, the name of the dataset")
         return {}
     task = load_task(TaskData.from_recipe(args.sts, {"dataset": args.sts}, args.sts_dir))
     if task.score_range is None:
@@ -107,10 +105,6 @@ def run(args: argparse.Namespace) -> None:
     """Measure every checkpoint, and write the table after each."""
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
-    if args.data_dir is None and args.sts is None:
-        raise ValueError("nothing to measure: give --data_dir, --sts, or both")
-    if args.folds < 2:
-        raise ValueError(f"folds={args.folds} must be at least 2")
     tasks, similarities = load_transfer(args), load_similarity(args)
     rows: dict[str, dict[str, float]] = {}
     table = ""

@@ -13,32 +13,59 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from minbert_cli.command_line import Parser, to_count, to_location, to_path
+
 PROGRAM = "minbert embeddings"
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("checkpoints", nargs="+", help="folders or Hub ids, one row of the table each")
-    add("--data_dir", type=Path, help="folder with the folders of SentEval's tasks")
+    add(
+        "checkpoints",
+        nargs="+",
+        type=to_location,
+        help="folders or Hub ids, one row of the table each",
+    )
+    add("--data_dir", type=to_path, help="folder with the folders of SentEval's tasks")
     add("--tasks", help="some of MR,CR,SUBJ,MPQA,SST2,SST5,TREC,MRPC (default: all with files)")
     add("--sts", help="dataset of pairs with scores: sts or stsb")
-    add("--sts_dir", help="folder with its official files (default: from the Hub)")
+    add(
+        "--sts_dir", type=to_location, help="folder with its official files (default: from the Hub)"
+    )
     add("--peer", choices=("sentence-transformers",), help="also measure this library")
     add("--task", help="task of the checkpoints whose embeddings to measure")
     add("--pooling", choices=("cls", "mean", "max"), help="overrides the pooling of the checkpoint")
-    add("--folds", type=int, default=10, help="folds of the cross-validation (10)")
+    add("--folds", type=to_count, default=10, help="folds of the cross-validation (10)")
     add("--jobs", type=int, default=-1, help="parallel processes (default: all cores)")
     add("--device", help="cpu or cuda (default: cuda if available)")
-    add("--output_dir", type=Path, default=Path("embeddings"), help="output folder")
-    return parser.parse_args(argv)
+    add("--output_dir", type=to_path, default=Path("embeddings"), help="output folder")
+    args = parser.parse_args(argv)
+    if mistake := find_mistake(args):
+        parser.error(mistake)
+    return args
+
+
+def find_mistake(args: argparse.Namespace) -> str | None:
+    """Return what is wrong with the combination of flags, or None."""
+    if args.data_dir is None and args.sts is None:
+        return "nothing to measure: give --data_dir, --sts, or both"
+    if args.tasks and args.data_dir is None:
+        return "--tasks needs --data_dir, the folder with SentEval's tasks"
+    if args.sts_dir and args.sts is None:
+        return "--sts_dir needs --sts, the name of the dataset"
+    if args.folds < 2:
+        return f"--folds {args.folds}: give at least 2"
+    if args.jobs == 0:
+        return "--jobs 0: give a number of processes, or -1 for all cores"
+    return None
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Evaluate checkpoints; a user's mistake is one line and exit status 2."""
+    """Evaluate checkpoints; a user's mistake is one line."""
     args = parse(sys.argv[1:] if argv is None else argv)
     # imported here, so that --help does not wait for torch
     from minbert_cli.embedding_evaluation import run

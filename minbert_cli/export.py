@@ -9,7 +9,8 @@ CHECKPOINT is a folder or a Hub id.
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+
+from minbert_cli.command_line import Parser, to_location, to_path
 
 PROGRAM = "minbert export"
 FORMATS = ("bert", "sentence-transformers", "onnx", "space")
@@ -17,18 +18,16 @@ FORMATS = ("bert", "sentence-transformers", "onnx", "space")
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        PROGRAM, description=str(__doc__).split("\n\n", 1)[0], allow_abbrev=False
-    )
-    parser.add_argument("checkpoint", help="folder or Hub id")
+    parser = Parser(PROGRAM, description=str(__doc__).split("\n\n", 1)[0], allow_abbrev=False)
+    parser.add_argument("checkpoint", type=to_location, help="folder or Hub id")
     parser.add_argument("--format", required=True, choices=FORMATS, help="format to write")
-    parser.add_argument("--output_dir", required=True, type=Path, help="a new or empty folder")
+    parser.add_argument("--output_dir", required=True, type=to_path, help="a new or empty folder")
     parser.add_argument("--task", help="one task of a multi-task model (default for onnx: all)")
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Export a checkpoint; a user's mistake is one line and exit status 2."""
+    """Export a checkpoint; a user's mistake is one line."""
     args = parse(sys.argv[1:] if argv is None else argv)
     # imported here, so that --help does not wait for torch
     from minbert_cli.export_formats import export

@@ -16,7 +16,7 @@ from minbert_cli.checkpoints import load_tokenizer
 from minbert_cli.resources import SPACE
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, export_onnx
 from modeling_minbert.modeling_minbert import AUTO_MODELS
-from trainers import load_pretrained
+from trainers import load_pretrained, named_writes
 
 TOLERANCE = 1e-4
 # Rows and tokens of the batches on which an ONNX file is compared.
@@ -148,13 +148,17 @@ def export(checkpoint: str, export_format: str, folder: Path, task: str | None) 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"--output_dir {folder} is not empty; name a new or an empty folder")
     model = load_model(checkpoint)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as partial:
+    target = folder.resolve()
+    with named_writes(folder):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    with named_writes(folder), tempfile.TemporaryDirectory(dir=target.parent) as partial:
         whole = Path(partial) / "whole"
         whole.mkdir()
         try:
             summary = FORMATS[export_format](model, checkpoint, whole, task)
         except ImportError as error:
             raise ValueError(str(error)) from error
-        shutil.copytree(whole, folder, dirs_exist_ok=True)
+        if target.exists():
+            target.rmdir()
+        whole.replace(target)
     return summary

@@ -14,23 +14,29 @@ from itertools import chain
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerBase, TrainingArguments
+from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from datasets_scripts import ChainedTexts, LoadedTask, corpus_texts, load_task, train_wordpiece
-from minbert_cli.checkpoints import fit_together, load_tokenizer, new_config, share
-from minbert_cli.recipe_tasks import RecipeTask, RecipeText, find_glue_files, parse_tasks
+from minbert_cli.checkpoints import fit_together, load_config, load_tokenizer, new_config, share
+from minbert_cli.command_line import show_help
+from minbert_cli.recipe_tasks import (
+    RecipeTask,
+    RecipeText,
+    check_recipe,
+    find_glue_files,
+    prepare_weights,
+)
 from minbert_cli.resources import RECIPES
 from minbert_cli.texts import Text, load_text
 from minbert_cli.training_run import (
     Run,
-    check_start,
     describe_start,
     make_trainer,
     report,
     run_program,
 )
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from trainers import FinetuneArguments, Program, RunFacts, Task, add_lora, load_pretrained
+from trainers import FinetuneArguments, Program, RunFacts, Task, load_pretrained
 
 QUICKSTART = RECIPES / "quickstart.yaml"
 
@@ -73,6 +79,11 @@ def find_tokenizer(
     return train_wordpiece(ChainedTexts(parts), new_config(arguments.model_config).vocab_size)
 
 
+def find_start(arguments: FinetuneArguments) -> MinBertConfig:
+    """Return the configuration of the checkpoint, or that of a new model."""
+    return load_config(arguments.model_name_or_path, arguments.model_config)
+
+
 def load_model(
     arguments: FinetuneArguments, heads: dict[str, Any], tokenizer: PreTrainedTokenizerBase
 ) -> MinBertForMultiTask:
@@ -93,34 +104,17 @@ def load_model(
             tasks=heads,
             dtype=torch.float32,
         )
-    length = arguments.max_length
-    lengths = [described.task(name).encoding_options(length)["max_length"] for name in heads]
-    fit_together(model, tokenizer, path, max(length, *lengths))
-    if arguments.freeze_encoder:
-        freeze_encoder(model)
-    if arguments.lora is not None:
-        add_lora(model, arguments.lora, trained=("heads.", "cls.", "bert.pooler."))
+    fit_together(model, tokenizer, path)
+    prepare_weights(arguments, model)
     return model
-
-
-def freeze_encoder(model: MinBertForMultiTask) -> None:
-    """Freeze everything but the heads, which must have weights to train."""
-    model.bert.requires_grad_(requires_grad=False)
-    for name, head in model.heads.items():
-        if not list(head.parameters()):
-            raise ValueError(
-                f"task {name!r}: freeze_encoder trains only the heads, and a cosine head has no "
-                "weights; use head: concat"
-            )
 
 
 def prepare_run(
     arguments: FinetuneArguments, args: TrainingArguments, argv: list[str], checkpoint: str | None
 ) -> Run:
     """Load everything a run needs, without writing to its folder."""
-    tasks, text_tasks = parse_tasks(arguments)
-    callbacks = arguments.make_callbacks(args)
-    check_start(arguments, args)
+    tasks, text_tasks = check_recipe(arguments, args, find_start(arguments))
+    set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
     with args.main_process_first(desc="load the data"):
         loaded = {name: load_task(task.data) for name, task in tasks.items()}
     data = RecipeData(tasks, text_tasks, loaded)
@@ -148,7 +142,7 @@ def prepare_run(
         sampling=arguments.make_sampling(),
         steps_per_epoch=arguments.parse_steps_per_epoch(),
         processing_class=tokenizer,
-        callbacks=callbacks,
+        callbacks=arguments.make_callbacks(args),
     )
     facts = describe_run(arguments, args, argv, data, texts)
     validation = {name: task.splits["validation"] for name, task in loaded.items()}
@@ -209,7 +203,9 @@ PROGRAM = Program("minbert finetune", FinetuneArguments, QUICKSTART, prepare_run
 
 def main(argv: list[str] | None = None) -> None:
     """Fine-tune, evaluate, predict, save and, if requested, push."""
-    run_program(PROGRAM, sys.argv[1:] if argv is None else argv)
+    argv = sys.argv[1:] if argv is None else argv
+    if not show_help("finetune", argv):
+        run_program(PROGRAM, argv)
 
 
 if __name__ == "__main__":

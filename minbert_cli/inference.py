@@ -23,7 +23,7 @@ from sentence_vectors import (
     paraphrase_mining,
     semantic_search,
 )
-from trainers import replaced_when_done
+from trainers import named_writes, replaced_when_done
 
 Row = dict[str, Any]
 
@@ -48,8 +48,6 @@ def decode_lines(source: IO[bytes], name: str) -> Iterator[str]:
 
 def read_texts(args: argparse.Namespace) -> Iterator[str]:
     """Return the texts of the command line, a file, or the standard input."""
-    if args.texts and args.file:
-        raise ValueError(f"texts are given, and --file {args.file}; leave one out")
     if args.texts:
         lines = iter(check_texts(args.texts))
     elif args.file:
@@ -168,8 +166,6 @@ def find_clusters(model: Any, args: argparse.Namespace, texts: Sequence[str]) ->
             for member in members:
                 clusters[member] = number
     elif args.clusters == "kmeans":
-        if args.num_clusters is None:
-            raise ValueError("--clusters kmeans needs --num_clusters")
         clusters = [*kmeans_clusters(vectors, args.num_clusters)]
     else:
         clusters = [*agglomerative_clusters(vectors, args.num_clusters, threshold=args.threshold)]
@@ -216,10 +212,6 @@ def to_cell(value: Any) -> str:
 def find(model: Any, args: argparse.Namespace) -> Iterator[Row]:
     """Return the result rows of the requested mode."""
     if args.query is not None:
-        if args.corpus is None:
-            raise ValueError("--query needs --corpus, the file to search")
-        if args.texts or args.file:
-            raise ValueError("--query replaces the texts; leave out texts and --file")
         return search(model, args, check_texts(args.query))
     texts = read_texts(args)
     if args.corpus is not None:
@@ -238,7 +230,9 @@ def write_results(rows: Iterator[Row], args: argparse.Namespace) -> None:
     if output_format == "tsv":
         rows = split_tags(rows)
     if args.output is None:
-        write_rows(rows, sys.stdout, output_format)
+        with named_writes("/dev/stdout"):
+            write_rows(rows, sys.stdout, output_format)
+            sys.stdout.flush()
         return
     with replaced_when_done(args.output) as path, path.open("w", encoding="utf-8") as file:
         write_rows(rows, file, output_format)
@@ -248,8 +242,6 @@ def run(args: argparse.Namespace) -> None:
     """Load the model, compute the requested results, and write them."""
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
-    if args.embed is not None and args.embed.suffix not in (".npy", ".jsonl"):
-        raise ValueError(f"embed={str(args.embed)!r}: name a file that ends in .npy or .jsonl")
     model: Any = load_encoder(args.checkpoint, args.device)
     if args.embed is None:
         write_results(find(model, args), args)

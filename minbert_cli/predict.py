@@ -16,7 +16,8 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+
+from minbert_cli.command_line import Parser, to_count, to_location, to_number, to_path
 
 PROGRAM = "minbert predict"
 CLUSTERINGS = ("communities", "kmeans", "agglomerative")
@@ -24,43 +25,70 @@ CLUSTERINGS = ("communities", "kmeans", "agglomerative")
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("checkpoint", help="folder or Hub id")
+    add("checkpoint", type=to_location, help="folder or Hub id")
     add("texts", nargs="*", help="texts; for a task on pairs, first and second texts alternate")
-    add("--file", type=Path, help="file with a text or a pair on each line")
+    add("--file", type=to_path, help="file with a text or a pair on each line")
     add("--task", help="task to predict or whose embeddings to use (default: the model's)")
     mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--embed", type=Path, help="write embeddings: .npy, or .jsonl with the texts")
-    mode.add_argument("--corpus", type=Path, help="search the lines of this file")
-    mode.add_argument("--pairs", type=int, help="number of most similar pairs to find")
+    mode.add_argument(
+        "--embed", type=to_path, help="write embeddings: .npy, or .jsonl with the texts"
+    )
+    mode.add_argument("--corpus", type=to_path, help="search the lines of this file")
+    mode.add_argument("--pairs", type=to_count, help="number of most similar pairs to find")
     mode.add_argument("--clusters", choices=CLUSTERINGS, help="cluster the texts")
     add("--query", action="append", help="text to search for, repeatable (default: the texts)")
-    add("--top_k", type=int, default=5, help="results per query (5)")
+    add("--top_k", type=to_count, default=5, help="results per query (5)")
     add("--backend", choices=("torch", "faiss"), default="torch", help="search engine")
-    add("--num_clusters", type=int, help="for kmeans and agglomerative")
-    add("--threshold", type=float, help="lowest cosine within a cluster (communities: 0.75)")
-    add("--min_size", type=int, default=2, help="smallest community (2)")
+    add("--num_clusters", type=to_count, help="for kmeans and agglomerative")
+    add("--threshold", type=to_number, help="lowest cosine within a cluster (communities: 0.75)")
+    add("--min_size", type=to_count, default=2, help="smallest community (2)")
     add("--pooling", choices=("cls", "mean", "max"), help="pooling of the embeddings")
     add("--format", choices=("tsv", "jsonl"), help="output format (default: by --output, else tsv)")
-    add("--output", type=Path, help="output file (default: standard output)")
+    add("--output", type=to_path, help="output file (default: standard output)")
     add("--device", help="cpu or cuda (default: cuda if available)")
     # texts may follow flags, as in `--task sst "a text"`
-    return parser.parse_intermixed_args(argv)
+    args = parser.parse_intermixed_args(argv)
+    if mistake := find_mistake(args):
+        parser.error(mistake)
+    return args
+
+
+def find_mistake(args: argparse.Namespace) -> str | None:
+    """Return what is wrong with the combination of flags, or None."""
+    if args.texts and args.file:
+        return f"texts are given, and --file {args.file}; leave one out"
+    if args.embed is not None and args.embed.suffix not in (".npy", ".jsonl"):
+        return f"--embed {args.embed}: name a file that ends in .npy or .jsonl"
+    if args.query is not None and args.corpus is None:
+        return "--query needs --corpus, the file to search"
+    if args.query is not None and (args.texts or args.file):
+        return "--query replaces the texts; leave out texts and --file"
+    if args.clusters == "kmeans" and args.num_clusters is None:
+        return "--clusters kmeans needs --num_clusters"
+    return None
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the program; a user's mistake is one line and exit status 2."""
+    """Run the program; a user's mistake is one line."""
     args = parse(sys.argv[1:] if argv is None else argv)
     # imported here, so that --help does not wait for torch
     from minbert_cli.inference import run
-    from trainers import readable_errors
+    from trainers import WriteError, readable_errors
 
     with readable_errors(PROGRAM):
         try:
             run(args)
-            sys.stdout.flush()
         except BrokenPipeError:  # the reader has closed the pipe, as `head` does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            drop_output()
+        except WriteError:
+            drop_output()
+            raise
+
+
+def drop_output() -> None:
+    """Send what is left of the standard output nowhere, since Python would try again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -14,24 +14,36 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerBase, TrainingArguments
+from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from transformers.utils import logging
 
 from datasets_scripts import CorpusData, corpus_texts, train_wordpiece
-from minbert_cli import finetune
-from minbert_cli.checkpoints import fit_together, load_tokenizer, new_config, share
-from minbert_cli.recipe_tasks import parse_tasks
+from minbert_cli import finetune, recipe_tasks
+from minbert_cli.checkpoints import (
+    check_rows,
+    fit_together,
+    load_config,
+    load_tokenizer,
+    new_config,
+    share,
+)
+from minbert_cli.command_line import show_help
 from minbert_cli.resources import RECIPES, with_recipe
 from minbert_cli.texts import load_text, parse_corpus
 from minbert_cli.training_run import (
     Run,
-    check_start,
     describe_start,
     make_trainer,
     report,
     run_program,
 )
-from modeling_minbert import MinBertForMaskedLM, MinBertForNSP, MinBertForPreTraining, MinBertModel
+from modeling_minbert import (
+    MinBertConfig,
+    MinBertForMaskedLM,
+    MinBertForNSP,
+    MinBertForPreTraining,
+    MinBertModel,
+)
 from trainers import (
     FastTrainingArguments,
     FinetuneArguments,
@@ -39,7 +51,10 @@ from trainers import (
     Program,
     RunFacts,
     Task,
+    check_arguments,
+    check_libraries,
     load_pretrained,
+    make_problems,
     parse_recipe,
     spread,
 )
@@ -90,18 +105,27 @@ def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase)
     if path is None:
         if tokenizer.pad_token_id is not None:
             changes["pad_token_id"] = tokenizer.pad_token_id  # its embedding stays zero
-        layers, width = SIZES[arguments.model_size or "base"]
-        sizes = {"num_hidden_layers": layers, "hidden_size": width, "intermediate_size": 4 * width}
-        sizes |= {"num_attention_heads": width // 64} | (arguments.model_config or {})
-        model = kind(new_config(sizes, vocab_size=len(tokenizer), **changes))
+        model = kind(new_config(find_sizes(arguments), vocab_size=len(tokenizer), **changes))
     else:
         # The checkpoint may lack these heads, or have heads of tasks.
         replaceable = ("cls.", "bert.pooler.")
         changes |= {"tasks": None, "dtype": torch.float32}
         model = load_pretrained(kind, path, replaceable=replaceable, **changes)
         keep_pooler(model, path)
-    fit_together(model, tokenizer, path, arguments.max_length)
+    fit_together(model, tokenizer, path)
     return model
+
+
+def find_start(arguments: PretrainArguments) -> MinBertConfig:
+    """Return the configuration of the checkpoint, or that of a new model."""
+    return load_config(arguments.model_name_or_path, find_sizes(arguments))
+
+
+def find_sizes(arguments: PretrainArguments) -> dict[str, Any]:
+    """Return the sizes of a new model by the arguments."""
+    layers, width = SIZES[arguments.model_size or "base"]
+    sizes = {"num_hidden_layers": layers, "hidden_size": width, "intermediate_size": 4 * width}
+    return sizes | {"num_attention_heads": width // 64} | (arguments.model_config or {})
 
 
 def keep_pooler(model: Any, path: str) -> None:
@@ -119,14 +143,31 @@ def keep_pooler(model: Any, path: str) -> None:
     model.bert.pooler = encoder.pooler.requires_grad_(requires_grad=False)
 
 
+def check_recipe(
+    arguments: PretrainArguments, args: TrainingArguments, start: MinBertConfig | None
+) -> dict[str, CorpusData]:
+    """Check all that does not depend on text or weights; return the texts.
+
+    ``start`` is the configuration of the encoder; None if it is not known yet.
+    """
+    corpora = parse_corpus("corpus", arguments.corpus, arguments.data_dir)
+    check_arguments(args, make_problems({TASK: arguments.problem_type}))
+    arguments.make_callbacks(args)
+    if start is not None:
+        has_pairs = arguments.choose_packing(arguments.problem_type) == "segment_pairs"
+        check_rows(start, arguments.max_length, has_pairs=has_pairs)
+        with torch.device("meta"):  # without memory for weights
+            check_libraries(args, MODELS[arguments.problem_type](start))
+    check_finetuning(arguments, args, start)
+    return corpora
+
+
 def prepare_run(
     arguments: PretrainArguments, args: TrainingArguments, argv: list[str], checkpoint: str | None
 ) -> Run:
     """Load everything a run needs, without writing to its folder."""
-    check_finetuning(arguments, args)
-    corpora = parse_corpus("corpus", arguments.corpus, arguments.data_dir)
-    callbacks = arguments.make_callbacks(args)
-    check_start(arguments, args)
+    corpora = check_recipe(arguments, args, find_start(arguments))
+    set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
     tokenizer = share(args, lambda: find_tokenizer(arguments, corpora, checkpoint))
     model = load_model(arguments, tokenizer)
     with args.main_process_first(desc="tokenize the text"):
@@ -141,7 +182,7 @@ def prepare_run(
         )
     train, validation = text.splits["train"], text.splits["validation"]
     task = Task(TASK, arguments.problem_type, train, validation, masking=text.masking)
-    options = {"processing_class": tokenizer, "callbacks": callbacks}
+    options = {"processing_class": tokenizer, "callbacks": arguments.make_callbacks(args)}
     trainer = make_trainer(arguments, args, model, [task], steps_per_epoch="longest", **options)
     hub_datasets = [data.hub_dataset for data in corpora.values()]
     facts = RunFacts(
@@ -180,20 +221,25 @@ def finetuning_argv(arguments: PretrainArguments, args: TrainingArguments) -> li
     return argv
 
 
-def check_finetuning(arguments: PretrainArguments, args: TrainingArguments) -> None:
+def check_finetuning(
+    arguments: PretrainArguments, args: TrainingArguments, start: MinBertConfig | None
+) -> None:
     """Check the recipe of the fine-tuning before the pre-training."""
     if arguments.finetune is None:
         return
     if "hub_token" in arguments.finetune:
         raise ValueError("finetune: leave hub_token out; it has the hub_token of the pre-training")
     argv = finetuning_argv(arguments, args)
-    parsed, _ = parse_recipe((FinetuneArguments, FastTrainingArguments), argv)
-    parse_tasks(parsed)
+    parsed, args = parse_recipe((FinetuneArguments, FastTrainingArguments), argv)
+    recipe_tasks.check_recipe(parsed, args, start)
 
 
 def main(argv: list[str] | None = None) -> None:
     """Pre-train, evaluate, save and, if requested, push and fine-tune."""
-    done = run_program(PROGRAM, sys.argv[1:] if argv is None else argv)
+    argv = sys.argv[1:] if argv is None else argv
+    if show_help("pretrain", argv):
+        return
+    done = run_program(PROGRAM, argv)
     if done.arguments.finetune is not None:
         argv = finetuning_argv(done.arguments, done.training_arguments)
         # an earlier fine-tuning counts only if it started from these weights

@@ -6,16 +6,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from datasets_scripts import DATASETS, CorpusData, LoadedTask, TaskData
+import torch
+from transformers import TrainingArguments
+
+from datasets_scripts import DATASETS, CorpusData, LoadedTask, TaskData, check_files
+from minbert_cli.checkpoints import check_rows
 from minbert_cli.texts import parse_corpus
-from modeling_minbert import TASKS
+from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask
 from trainers import (
     PROBLEMS,
     FinetuneArguments,
     GlueFile,
     TaskTraining,
     TextArguments,
+    add_lora,
+    check_arguments,
+    check_libraries,
+    check_sampling,
     check_types,
+    make_problems,
     split_keys,
 )
 
@@ -78,6 +87,12 @@ class RecipeTask:
     def in_glue(self) -> bool:
         """Whether the task counts in the GLUE score."""
         return self.data.submission is not None and not self.training.auxiliary
+
+    def describe_placeholder(self) -> dict[str, Any]:
+        """Describe the head as if the rows had been read, with example facts in their place."""
+        weights = self.head.get("class_weights")
+        count = max(2, len(weights)) if isinstance(weights, list) else 2
+        return self.describe_head(LoadedTask.placeholder(self.data, count))
 
     def describe_head(self, rows: LoadedTask, max_length: int = 384) -> dict[str, Any]:
         """Describe the head, with the fields that follow from the rows."""
@@ -143,6 +158,67 @@ def parse_tasks(
             "minbert pretrain"
         )
     return tasks, texts
+
+
+def check_recipe(
+    arguments: FinetuneArguments, args: TrainingArguments, start: MinBertConfig | None
+) -> tuple[dict[str, RecipeTask], dict[str, RecipeText]]:
+    """Check all that does not depend on rows; return labeled tasks, and tasks that learn from text.
+
+    Rows may take long to read, so an error that needs none of them comes first. ``start`` is the
+    configuration of the encoder; None if it is not known yet.
+    """
+    tasks, texts = parse_tasks(arguments)
+    for task in tasks.values():
+        check_files(task.data)
+    heads = {name: task.describe_placeholder() for name, task in tasks.items()}
+    heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
+    config = MinBertConfig.from_dict((start or MinBertConfig()).to_dict() | {"tasks": heads})
+    kinds = {name: config.task(name).problem_type for name in arguments.tasks}
+    metrics = {name: task.metrics for name, task in tasks.items()}
+    glue = [name for name, task in tasks.items() if task.in_glue]
+    check_arguments(args, make_problems(kinds, metrics=metrics), glue)
+    arguments.make_callbacks(args)
+    check_sampling(args, arguments.make_sampling(), arguments.make_methods())
+    if start is not None:
+        _check_model(arguments, args, config)
+    return tasks, texts
+
+
+def _check_model(
+    arguments: FinetuneArguments, args: TrainingArguments, config: MinBertConfig
+) -> None:
+    """Check what depends on the sizes of the model, without memory for its weights."""
+    with torch.device("meta"):
+        model = MinBertForMultiTask(config)
+    check_libraries(args, model)
+    prepare_weights(arguments, model)
+    for method in arguments.make_methods():
+        method.prepare(model, args)
+
+
+def prepare_weights(arguments: FinetuneArguments, model: MinBertForMultiTask) -> None:
+    """Check that the rows fit into a model, and choose the weights to train."""
+    length = arguments.max_length
+    described = [model.config.task(name) for name in arguments.tasks]
+    lengths = [task.encoding_options(length)["max_length"] for task in described]
+    has_pairs = any(task.num_texts == 2 and task.num_sequences is None for task in described)
+    check_rows(model.config, max(length, *lengths), has_pairs=has_pairs)
+    if arguments.freeze_encoder:
+        freeze_encoder(model)
+    if arguments.lora is not None:
+        add_lora(model, arguments.lora, trained=("heads.", "cls.", "bert.pooler."))
+
+
+def freeze_encoder(model: MinBertForMultiTask) -> None:
+    """Freeze everything but the heads, which must have weights to train."""
+    model.bert.requires_grad_(requires_grad=False)
+    for name, head in model.heads.items():
+        if not list(head.parameters()):
+            raise ValueError(
+                f"task {name!r}: freeze_encoder trains only the heads, and a cosine head has no "
+                "weights; use head: concat"
+            )
 
 
 def find_glue_files(

@@ -1,6 +1,7 @@
 """Recipes, card template and Space: at the top of a clone, inside this package in a wheel."""
 
 import difflib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ def list_recipes() -> list[str]:
 
 def find_recipe(recipe: str) -> Path:
     """Find a recipe by its path, or else by its name."""
+    recipe = os.path.expandvars(os.path.expanduser(recipe))  # noqa: PTH111  it may be a name
     if Path(recipe).is_file():
         return Path(recipe)
     names = list_recipes()

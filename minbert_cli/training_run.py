@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from datasets import Dataset
-from transformers import TrainingArguments, set_seed
+from transformers import TrainingArguments
 
 from minbert_cli.resources import MODEL_CARD, with_recipe, with_recipe_name
-from modeling_minbert import MinBertConfig
 from trainers import (
     GlueFile,
     MultiTaskTrainer,
@@ -20,7 +19,6 @@ from trainers import (
     describe_command,
     describe_recipe,
     evaluate_run,
-    load_pretrained,
     missing_files,
     named_errors,
     readable_errors,
@@ -61,13 +59,6 @@ def run_program(program: Program, argv: Sequence[str]) -> Done:
     with readable_errors(program.name):
         argv = with_recipe(argv)
     return program.main(argv)
-
-
-def check_start(arguments: RunArguments, args: TrainingArguments) -> None:
-    """Check that the checkpoint can be loaded before any data are, and set the seed."""
-    if arguments.model_name_or_path is not None:
-        load_pretrained(MinBertConfig, arguments.model_name_or_path)
-    set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
 
 
 def make_trainer(

@@ -64,6 +64,24 @@ def evaluate_transfer(
     return Score(100 * float(right.mean()), _f1(classes, labels["test"]) if is_pair else None)
 
 
+def check_folds(task: TransferTask, folds: int) -> None:
+    """Check that a task has enough rows for its folds, also the nested ones."""
+    if "dev" in task.labels:
+        return  # nothing is split
+    split = "all" if "all" in task.labels else "train"
+    labels = np.asarray(task.labels[split])
+    rows = labels[:, None]
+    try:
+        parts = _split(rows, labels, folds)
+        for train, _ in parts if split == "all" else ():
+            _split(rows[train], labels[train], folds)
+    except ValueError:
+        raise ValueError(
+            f"task {task.name}: the largest class has {np.bincount(labels).max()} rows, too few "
+            f"for folds={folds}; give fewer --folds or more rows"
+        ) from None
+
+
 def evaluate_similarity(
     pairs: Sequence[tuple[str, str]], scores: Sequence[float], embed: Embedder
 ) -> dict[str, float]:

@@ -43,14 +43,14 @@ def check(rows, recipe):
         ({"tasks.scores.loss": "msee"}, "a, seed 42: task 'scores'.*'msee'"),
         ({"tasks.pairs.head": "cosine"}, "a, seed 42: task 'pairs'.*cosine"),
         ({"tasks.moods.batch_size": 0}, "a, seed 42: task 'moods': batch_size=0"),
-        ({"tasks.moods.train_file": "no.tsv"}, "a, seed 42: task 'moods': 'no.tsv' is not a file"),
+        ({"tasks.moods.train_file": "no.tsv"}, "a, seed 42: no.tsv: there is no such file"),
         ({"tasks": {}}, "a, seed 42: tasks is empty"),
         ({"learning_rate": "fast"}, "a, seed 42: learning_rate='fast'; expected float"),
         ({"metric_for_best_model": "x"}, "a, seed 42: metric_for_best_model='x'; expected one of"),
         ({"early_stopping_patience": 0}, "a, seed 42: early_stopping_patience=0"),
         ({"push_to_hub": True}, "a, seed 42: push_to_hub would send every row and seed to one"),
         ({"hub_model_id": "me/it"}, "a, seed 42: hub_model_id would .*with `--hub_model_id null`"),
-        ({"lr_scheduler_type": "x"}, "a, seed 42: x is not a valid SchedulerType"),
+        ({"lr_scheduler_type": "x"}, "a, seed 42: lr_scheduler_type='x'; expected one of linear"),
     ],
 )
 def test_a_field_that_no_recipe_has_is_refused_before_any_run(recipe, overrides, message):
@@ -133,7 +133,7 @@ def test_every_experiments_file_is_accepted(path, tmp_path, monkeypatch):
     where = [] if sample else ["--model_name_or_path", "weights", "--data_dir", str(tmp_path)]
     for name in ("ids-sst", "quora", "sts"):
         for split in ("train", "dev"):
-            (tmp_path / f"{name}-{split}.csv").touch()
+            (tmp_path / f"{name}-{split}.csv").write_text("rows")
     write_glue(tmp_path)
 
     rows = plan_rows(*parse_experiments([str(path), *where]))
@@ -176,7 +176,9 @@ def test_a_comparison_needs_two_runs(tmp_path):
     with pytest.raises(ValueError, match="expected two folders of runs"):
         experiments.compare([str(tmp_path)])
     with pytest.raises(ValueError, match=r"is not a run; expected a folder with a run.json"):
-        experiments.compare([str(tmp_path), str(tmp_path)])
+        experiments.compare([str(tmp_path), str(tmp_path / "other")])
+    with pytest.raises(ValueError, match=r"compare needs two runs, but both are"):
+        experiments.compare([str(tmp_path), f"{tmp_path}/../{tmp_path.name}"])
 
 
 def test_rows_are_read_once_and_have_current_fingerprints(recipe, monkeypatch):

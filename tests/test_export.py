@@ -164,7 +164,7 @@ def test_an_impossible_export_is_one_line(checkpoint, tmp_path, capsys, flags, m
         export.main([str(checkpoint), "--output_dir", str(tmp_path / "out"), *flags])
 
     (line,) = [x for x in capsys.readouterr().err.splitlines() if x.startswith("minbert export: ")]
-    assert stopped.value.code == 2
+    assert stopped.value.code == 1
     assert message in line
     assert not (tmp_path / "out").exists()
 

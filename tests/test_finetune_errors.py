@@ -32,14 +32,14 @@ def recipe(tmp_path):
 def refused(tmp_path, recipe, capsys):
     """Run a recipe that is refused; returns the line."""
 
-    def refused(*flags, path=None):
+    def refused(*flags, path=None, status=1):
         folder = Path(recipe["output_dir"])
         before = read_tree(folder)
         argv = [path or small_run.write_recipe(tmp_path, recipe), *flags]
         with pytest.raises(SystemExit) as exited:
             finetune.main(argv)
         captured = capsys.readouterr()
-        assert exited.value.code == 2
+        assert exited.value.code == status
         assert read_tree(folder) == before
         return only_error(captured.err)
 
@@ -101,7 +101,9 @@ def read_tree(folder):
         ({"report_examples": -1}, "report_examples=-1; expected 0 or more"),
         ({"exponential_lr_gamma": 2}, r"exponential_lr_gamma=2.0; expected in \(0, 1\]"),
         ({"model_config": {"hiden_size": 12}}, "model_config: unknown keys .*'hiden_size'"),
-        ({"model_config": {"hidden_size": 13}}, "hidden_size=13 is not divisible by"),
+        ({"model_config": {"hidden_size": 13}}, "model_config: hidden_size=13 is not divisible by"),
+        ({"model_config": {"hidden_size": float("nan")}}, "model_config: .*hidden_size.*nan"),
+        ({"model_config": {"type_vocab_size": 1}}, "type_vocab_size=1.*pairs.*2"),
         ({"model_config": {"vocab_size": 7}}, "vocab_size=7 is too small"),
         ({"model_name_or_path": "user/model"}, "'user/model' determines the sizes"),
         ({"load_best_model_at_end": True, "save_strategy": "no"}, "requires the save and eval"),
@@ -181,7 +183,8 @@ def test_files_that_cannot_be_used(recipe, refused, text, message):
     ],
 )
 def test_flags(refused, flags, message):
-    assert_matches(refused(*flags), message)
+    status = 1 if "resume" in flags[0] else 2
+    assert_matches(refused(*flags, status=status), message)
 
 
 def test_a_missing_recipe(refused):
@@ -193,6 +196,92 @@ def test_a_task_that_is_there_twice(tmp_path, refused):
     path.write_text("tasks:\n  sst: {dataset: sample_sst}\n  sst: {dataset: sample_sst}\n")
 
     assert_matches(refused(path=str(path)), "twice.yaml:3: duplicate key 'sst'")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_length": 33}, "max_length=33 must be from 8 to the 32 positions"),
+        ({"metric_for_best_model": "nonsense"}, "metric_for_best_model='nonsense'; expected one"),
+        ({"metric_for_best_model": "moods_f1"}, "metric_for_best_model='moods_f1'; expected one"),
+        ({"steps_per_epoch": "banana"}, "steps_per_epoch='banana'; expected 'shortest'"),
+        ({"model_config": {"hiden_size": 12}}, "model_config: unknown keys .*'hiden_size'"),
+        ({"model_config": {"hidden_size": 13}}, "hidden_size=13 is not divisible by"),
+        ({"freeze_encoder": True}, "task 'scores': freeze_encoder trains only the heads"),
+        ({"freeze_layers": 2}, "task .scores. has nothing to learn under freeze_layers"),
+        ({"lora": {"ranks": 8}}, "lora: .*ranks"),
+        ({"lora": {"r": 4, "target_modules": ["nothing"]}}, "lora: .*nothing"),
+        ({"early_stopping_patience": 2}, "needs load_best_model_at_end"),
+        ({"model_name_or_path": "gone", "model_config": None}, "'gone' cannot be loaded"),
+        (
+            {"task_sampling": "weighted", "sampling_weights": {"moods": 1}},
+            "sampling_weights names moods; expected one weight for each of",
+        ),
+        ({"r_drop": 1.0, "task_sampling": "mixed", "optim": "lomo"}, "mixed adds up the gradients"),
+    ],
+)
+def test_keys_are_checked_before_rows_are_read(recipe, refused, change, message):
+    for name in ("moods", "pairs"):
+        Path(recipe["tasks"][name]["train_file"]).write_text("neither\trows\tnor\tcolumns\n")
+
+    recipe |= change
+
+    assert_matches(refused(), message)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"optim_args": "nonsense"}, "optim=.*optim_args='nonsense': .*written name=value"),
+        ({"optim": "galore_adamw", "optim_target_modules": "all"}, "optim='galore_adamw': .*insta"),
+        ({"report_to": "wandb"}, "report_to='wandb' is not a service whose library is installed"),
+        ({"report_to": ["tensor_board"]}, "report_to='tensor_board' is not a service"),
+        ({"log_level": "loud"}, "log_level='loud'; expected one of detail, debug, info"),
+        ({"train_sampling_strategy": "longest"}, "expected one of random, sequential, group_by"),
+        ({"accelerator_config": {"even": True}}, "accelerator_config={'even': True}: .*'even'"),
+        ({"deepspeed": "none.json"}, "deepspeed='none.json': .*deepspeed"),
+        ({"accelerator_config": "none.json"}, "accelerator_config='none.json': .*No such file"),
+        ({"ddp_backend": "gloo"}, "ddp_backend='gloo': .*process group"),
+        ({"dataloader_persistent_workers": True}, "persistent_workers=True needs dataloader_num_w"),
+        ({"lora": {"r": 10**9}}, "lora: r=1000000000 is more than the hidden size, 12"),
+        ({"lora": {"r": "a"}}, "lora: .*"),
+        ({"use_liger_kernel": True}, "use_liger_kernel=True is not supported"),
+        ({"torch_compile_mode": "quick"}, "torch_compile_mode='quick': .*quick"),
+        ({"torch_compile_backend": "gcc"}, "torch_compile_backend='gcc'"),
+        ({"steps_per_epoch": 10**12}, "steps_per_epoch=1000000000000; expected .* 10,000,000"),
+        ({"max_tokens_per_batch": 10**30}, "expected a number from 1 to 100,000,000, or null"),
+        ({"smart": {"steps": 10**9}}, "smart: steps=1000000000; expected a whole number from 1"),
+    ],
+)
+def test_values_that_another_library_would_refuse_late(recipe, refused, change, message):
+    recipe |= change
+
+    assert_matches(refused(), message)
+
+
+@pytest.mark.parametrize("key", ["batch_size", "max_tokens_per_batch"])
+@pytest.mark.parametrize("value", [0, 10**9, 10**30, True, 1.5])
+def test_sizes_of_a_batch_of_a_task_have_a_range(recipe, refused, key, value):
+    recipe["tasks"]["moods"] |= {"batch_size": None, key: value}
+
+    assert_matches(refused(), f"task 'moods': {key}={value}; expected a whole number of .* from 1")
+
+
+@pytest.mark.parametrize(
+    ("task", "change", "message"),
+    [
+        ("scores", {"max_length": 300}, "task 'scores': a similarity task has no key 'max_length'"),
+        ("scores", {"pooling": "first"}, "task 'scores': .*first"),
+        ("scores", {"head": "mlp"}, "task 'scores': head='mlp' does not fit"),
+        ("scores", {"pooling_layer": 7}, "pooling_layer=7 must be in"),
+        ("scores", {"train_file": "gone.jsonl"}, "gone.jsonl: there is no such file"),
+    ],
+)
+def test_keys_of_a_task_are_checked_before_rows_are_read(recipe, refused, task, change, message):
+    Path(recipe["tasks"]["moods"]["train_file"]).write_text("neither\trows\tnor\tcolumns\n")
+    recipe["tasks"][task] |= change
+
+    assert_matches(refused(), message)
 
 
 # Checkpoints
@@ -254,6 +343,17 @@ def test_weights_of_a_different_model_are_refused(checkpoint, refused, change, m
     assert_matches(refused(), message)
 
 
+@pytest.mark.usefixtures("checkpoint")
+def test_a_checkpoint_on_the_command_line_replaces_the_sizes_of_the_recipe(recipe, refused):
+    path = recipe.pop("model_name_or_path")
+    recipe["model_config"] = {"hidden_size": 12, "max_position_embeddings": 16}
+
+    # the positions are those of the checkpoint
+    line = refused("--model_name_or_path", path, "--max_length", "33")
+
+    assert_matches(line, "max_length=33 must be from 8 to the 32 positions of the model")
+
+
 def test_truncated_weights(checkpoint, refused):
     path = checkpoint / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
@@ -261,6 +361,12 @@ def test_truncated_weights(checkpoint, refused):
     assert_matches(
         refused(), "model_name_or_path='.*checkpoint' cannot be loaded: .*; give the fol"
     )
+
+
+def test_a_checkpoint_without_a_configuration(checkpoint, refused):
+    (checkpoint / "config.json").unlink()
+
+    assert_matches(refused(), "checkpoint' cannot be loaded: it has no config.json; give the fol")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
@@ -344,7 +450,19 @@ def test_a_folder_with_unknown_files(recipe, refused):
 def test_a_folder_that_is_a_file(recipe, refused):
     Path(recipe["output_dir"]).write_text("a file")
 
-    assert_matches(refused(), "output_dir='.*' is a file; name a folder")
+    assert_matches(refused(), "output_dir='.*': '.*' is a file; name another folder")
+
+
+@pytest.mark.parametrize("name", ["/dev/null", "/dev/full/run", "a\0b", "x" * 300, "x/" * 3000])
+def test_a_folder_that_cannot_be_made(recipe, refused, name):
+    for task in recipe["tasks"].values():
+        Path(task["train_file"]).write_text("neither rows nor columns\n")  # the folder comes first
+
+    assert_matches(refused("--output_dir", name), "output_dir='.*': .*; name another folder")
+
+
+def test_a_folder_without_a_name(refused):
+    assert_matches(refused("--output_dir", ""), "output_dir is empty; name a folder")
 
 
 def leave_run(recipe, tmp_path, *, finished):
@@ -430,7 +548,7 @@ def run_alone(folder, recipe, *flags, launch=False, **environment):
 def test_a_hub_that_refuses_the_connection(tmp_path, recipe, flags, message):
     done = run_alone(tmp_path, recipe, *flags)
 
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert_matches(only_error(done.stderr), message)
     assert not Path(recipe["output_dir"]).exists()
 

@@ -290,7 +290,7 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(tmp_path, capsys, chan
         train(recipe, tmp_path / "run")
 
     lines = capsys.readouterr().err.strip().splitlines()
-    assert exited.value.code == 2
+    assert exited.value.code == 1
     assert lines[-1].startswith("minbert pretrain: error: ")
     assert "Traceback" not in "".join(lines)
     assert re.search(message, lines[-1]), lines[-1]

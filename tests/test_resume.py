@@ -377,7 +377,7 @@ def test_another_setting_is_refused_and_nothing_is_touched(whole_run, output):
 
     status = finetune(recipe, output, *RESUME, "--learning_rate", "0.5")
 
-    assert status == 2
+    assert status == 1
     assert "another learning_rate" in read_output(output)
     assert "Traceback" not in read_output(output)
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before
@@ -390,6 +390,6 @@ def test_another_number_of_processes_is_refused(whole_run, output):
 
     status = finetune(run[0], output, *RESUME, processes=2)
 
-    assert status == 2
+    assert status == 1
     assert "process" in read_output(output)
     assert "Traceback" not in read_output(output)

@@ -10,7 +10,15 @@ from .data.rows import TextSource
 from .data.task_batch_sampler import TaskBatchSampler
 from .data.task_dataset import TaskDataset, spread
 from .data.task_sampling import SamplingArguments
-from .errors import INPUT_ERRORS, named_errors, readable_errors, reason_of
+from .errors import (
+    INPUT_ERRORS,
+    UsageError,
+    WriteError,
+    named_errors,
+    named_writes,
+    readable_errors,
+    reason_of,
+)
 from .files import replaced_when_done, write_text
 from .methods.adapters import add_lora, merge_lora
 from .methods.averaging import WeightAveraging
@@ -42,8 +50,9 @@ from .runs.run_folder import read_settings, sole_writer
 from .runs.text_arguments import PretrainArguments, TextArguments
 from .task import Task, TaskTraining
 from .training.callbacks import AggregateEarlyStopping
-from .training.checks import check_arguments
+from .training.checks import check_arguments, check_sampling
 from .training.divergence import TrainingDivergedError
+from .training.libraries import check_libraries
 from .training.multitask import MultiTaskTrainer
 from .training.pretrained import load_pretrained
 from .training.resuming import last_complete_checkpoint
@@ -82,9 +91,13 @@ __all__ = [
     "TextArguments",
     "TextSource",
     "TrainingDivergedError",
+    "UsageError",
     "WeightAveraging",
+    "WriteError",
     "add_lora",
     "check_arguments",
+    "check_libraries",
+    "check_sampling",
     "check_types",
     "describe_command",
     "describe_recipe",
@@ -98,6 +111,7 @@ __all__ = [
     "merge_lora",
     "missing_files",
     "named_errors",
+    "named_writes",
     "parse_recipe",
     "read_settings",
     "readable_errors",

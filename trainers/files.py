@@ -9,7 +9,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from .errors import named_writes
+
 MAX_STEM = 100  # characters of a target's name in its temporary file: names end at 255 bytes
+PARTIAL_FOLDER = ".model.partial"
 _OPEN_FILES = ("/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/")
 
 
@@ -28,22 +31,48 @@ def replaced_when_done(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     Raises:
         IsADirectoryError: If ``path`` is a folder.
+        WriteError: If it cannot be written.
     """
     if _is_special(Path(path)):
-        yield Path(path)
+        with named_writes(path):
+            yield Path(path)
         return
     target = Path(path).resolve()
     if target.is_dir():
         raise IsADirectoryError(f"{str(path)!r} is a folder; name a file")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    with named_writes(path):
+        target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.stem[:MAX_STEM]}-{os.getpid()}.partial{target.suffix}")
     try:
-        yield temporary
-        if target.exists():
-            shutil.copymode(target, temporary)
-        temporary.replace(target)
+        with named_writes(target):
+            yield temporary
+            if target.exists():
+                shutil.copymode(target, temporary)
+            temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def filled_when_done(folder: str | os.PathLike[str], *, moves: bool) -> Iterator[Path]:
+    """Yield a temporary folder whose files move into ``folder`` if the block succeeds.
+
+    All processes of a run yield the same folder; the one with ``moves`` moves the files.
+    """
+    target = Path(folder)
+    temporary = target / PARTIAL_FOLDER
+    try:
+        with named_writes(target):
+            yield temporary
+            for path in sorted(temporary.rglob("*")) if moves else ():
+                place = target / path.relative_to(temporary)
+                if path.is_dir():
+                    place.mkdir(exist_ok=True)
+                else:
+                    path.replace(place)
+    finally:
+        if moves:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -71,6 +100,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def remove_leftovers(folder: Path) -> None:
     """Delete the temporary files of killed processes; call it as the only writer of the folder."""
+    shutil.rmtree(folder / PARTIAL_FOLDER, ignore_errors=True)
     for path in folder.glob(".*-*.partial*"):
         match = re.fullmatch(r"\..+-(\d+)\.partial(\.\w+)?", path.name)
         if match and path.is_file() and int(match[1]) != os.getpid():

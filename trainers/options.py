@@ -6,6 +6,10 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+# Of a batch, whose order of rows is kept in memory.
+MAX_ROWS = 100_000
+MAX_TOKENS = 100_000_000
+
 
 def option(default: T, description: str) -> T:
     """Return a dataclass field with a default and the description that ``--help`` shows."""

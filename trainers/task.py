@@ -9,7 +9,7 @@ import datasets
 from trainers.data.masking import Masking
 from trainers.data.rows import TextSource
 from trainers.data.task_dataset import Rows
-from trainers.options import is_positive
+from trainers.options import MAX_ROWS, MAX_TOKENS, is_positive
 from trainers.problems import PROBLEMS, make_problems
 from trainers.problems.problem import Problem
 
@@ -40,8 +40,8 @@ class TaskTraining:
     regularize: bool = True
 
     def __post_init__(self) -> None:
-        for name, unit in (("batch_size", "rows"), ("max_tokens_per_batch", "tokens")):
-            _check_size(name, getattr(self, name), unit)
+        _check_size("batch_size", self.batch_size, "rows", MAX_ROWS)
+        _check_size("max_tokens_per_batch", self.max_tokens_per_batch, "tokens", MAX_TOKENS)
         if self.batch_size is not None and self.max_tokens_per_batch is not None:
             raise ValueError(
                 f"batch_size={self.batch_size} and max_tokens_per_batch="
@@ -213,10 +213,11 @@ def _zeros(ids: Any) -> Any:
     return [_zeros(part) for part in ids] if isinstance(ids, list) else 0
 
 
-def _check_size(name: str, size: Any, unit: str) -> None:
+def _check_size(name: str, size: Any, unit: str, most: int) -> None:
     """Check a number of rows or tokens from a recipe."""
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+    is_count = isinstance(size, int) and not isinstance(size, bool)
+    if size is not None and not (is_count and 1 <= size <= most):
         raise ValueError(
-            f"{name}={size!r}; expected a whole number of {unit} >= 1, or null for the default of "
-            "the run"
+            f"{name}={size!r}; expected a whole number of {unit} from 1 to {most:,}, or null for "
+            "the default of the run"
         )

@@ -166,13 +166,18 @@ def make_format(data: TaskData) -> RowFormat:
     return kind(**given)
 
 
+def check_files(data: TaskData) -> None:
+    """Check that the files of a task exist, are not empty, and have a known suffix."""
+    for path in data.files.values():
+        check_file(path, ROW_FORMATS[str(data.problem_type)].file_suffixes)
+
+
 def _find_sources(
     data: TaskData, row_format: RowFormat, cache_dir: str | Path | None
 ) -> dict[str, RowSource]:
     """Return the source of each split."""
     if data.files:
-        for path in data.files.values():
-            check_file(path, row_format.file_suffixes)
+        check_files(data)
         file_format = data.built_in.file_format
         return {split: RowSource(path, split, file_format) for split, path in data.files.items()}
     if data.hub_id is None:

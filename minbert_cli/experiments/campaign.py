@@ -138,7 +138,10 @@ class Campaign:
                     failure = Failure(f"not started: {run.after.name} failed")
                 else:
                     announce(run)
-                    failure = self._start(run)
+                    try:
+                        failure = self._start(run)
+                    except OSError as error:
+                        failure = Failure(f"not started: {reason_of(error)}")
             if failure is not None:
                 failed[run.folder] = failure
             elif not self.keep_checkpoints:

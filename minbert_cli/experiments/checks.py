@@ -5,20 +5,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from datasets_scripts import LoadedTask, load_task
+from datasets_scripts import load_task
 from minbert_cli import finetune, pretrain, recipe_tasks
-from minbert_cli.texts import parse_corpus
-from modeling_minbert import MinBertConfig
 from trainers import (
     INPUT_ERRORS,
     FastTrainingArguments,
-    FinetuneArguments,
     PretrainArguments,
-    check_arguments,
     describe_settings,
     fill_arguments,
     fingerprint_start,
-    make_problems,
     reason_of,
 )
 
@@ -53,35 +48,16 @@ def _check_recipe(run: PlannedRun) -> dict[str, Any]:
         )
     if args.hub_token is not None:
         raise ValueError("hub_token would be written to the recipe of every run; leave it out")
+    path = arguments.model_name_or_path
+    # that of a pre-training may not exist yet; one on the Hub would be asked for every run
+    is_known = path is None or (run.after is None and Path(path).is_dir())
     if isinstance(arguments, PretrainArguments):
-        parse_corpus("corpus", arguments.corpus, arguments.data_dir)
-        check_arguments(args, make_problems({pretrain.TASK: arguments.problem_type}))
+        start = pretrain.find_start(arguments) if is_known else None
+        pretrain.check_recipe(arguments, args, start)
     else:
-        tasks, problem_types = _check_tasks(arguments)
-        metrics = {name: task.metrics for name, task in tasks.items()}
-        glue = [name for name, task in tasks.items() if task.in_glue]
-        check_arguments(args, make_problems(problem_types, metrics=metrics), glue)
-    arguments.make_callbacks(args)
+        start = finetune.find_start(arguments) if is_known else None
+        recipe_tasks.check_recipe(arguments, args, start)
     return describe_settings(args, asdict(arguments))
-
-
-def _check_tasks(
-    arguments: FinetuneArguments,
-) -> tuple[dict[str, recipe_tasks.RecipeTask], dict[str, str]]:
-    """Check data, heads and losses of all tasks; return labeled tasks and all problem types."""
-    tasks, texts = recipe_tasks.parse_tasks(arguments)
-    for name, task in tasks.items():
-        if missing := [file for file in task.data.files.values() if not Path(file).is_file()]:
-            raise FileNotFoundError(f"task {name!r}: {missing[0]!r} is not a file")
-    heads = {}
-    for name, task in tasks.items():
-        # a placeholder for the facts of the rows that the head needs
-        weights = task.head.get("class_weights")
-        count = len(weights) if isinstance(weights, list) else 2
-        heads[name] = task.describe_head(LoadedTask.placeholder(task.data, count))
-    heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
-    config = MinBertConfig(tasks=heads)
-    return tasks, {name: config.task(name).problem_type for name in arguments.tasks}
 
 
 def read_fingerprints(settings: Mapping[str, Any], known: dict[str, str]) -> dict[str, str]:

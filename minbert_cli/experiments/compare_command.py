@@ -8,7 +8,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from datasets_scripts import load_task
-from trainers import parse_recipe, read_settings
+from trainers import UsageError, parse_recipe, read_settings
+from trainers.runs.recipe_files import expand_path
 
 from .checks import list_labeled
 from .compare import ComparisonArguments, compare_glue, compare_runs, describe_differences
@@ -53,7 +54,10 @@ def compare(argv: Sequence[str]) -> str:
     """Compare two runs of the same validation rows: ``FIRST_RUN SECOND_RUN [--flag value ...]``."""
     folders = [Path(word) for word in argv[:2] if not word.startswith("--")]
     if len(folders) != 2:
-        raise ValueError("expected two folders of runs: compare FIRST_RUN SECOND_RUN")
+        raise UsageError("expected two folders of runs: compare FIRST_RUN SECOND_RUN")
+    folders = [Path(expand_path(str(folder))) for folder in folders]
+    if folders[0].resolve() == folders[1].resolve():
+        raise ValueError(f"compare needs two runs, but both are {str(folders[0])!r}")
     (arguments,) = parse_recipe((ComparisonArguments,), list(argv[2:]))
     options = asdict(arguments)
     first, second = (

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from trainers.errors import UsageError
 from trainers.runs.arguments import check_names
 from trainers.runs.recipe_files import read_recipe, read_value
 from trainers.runs.recipes import parse_recipe, split_argv
@@ -92,11 +93,11 @@ def parse_experiments(
             continue
         values = [*([value] if given else []), *words[1:]] or ["true"]
         if len(values) > 1:
-            raise ValueError(f"--{name}: expected one value, found {' '.join(values)}")
+            raise UsageError(f"--{name}: expected one value, found {' '.join(values)}")
         try:
             overrides[name] = read_value(values[0])
         except yaml.YAMLError as error:
-            raise ValueError(f"--{name} {values[0]!r} is not YAML") from error
+            raise UsageError(f"--{name} {values[0]!r} is not YAML") from error
     (arguments,) = parse_recipe((ExperimentArguments,), own)
     return arguments, overrides, _rows_of_file(path, arguments.rows)
 

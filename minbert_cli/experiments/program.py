@@ -28,6 +28,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from minbert_cli.command_line import show_help
 from minbert_cli.resources import RECIPES, with_recipe
 from trainers import readable_errors, sole_writer
 
@@ -130,7 +131,8 @@ def run(argv: Sequence[str]) -> int:
             output_dir = Path(arguments.output_dir)
             stack.enter_context(sole_writer(output_dir))
         try:
-            return 0 if run_campaign(rows, campaign, output_dir) else 1
+            with readable_errors(PROGRAM, (OSError,)):
+                return 0 if run_campaign(rows, campaign, output_dir) else 1
         except KeyboardInterrupt:
             print("interrupted; repeat the command to resume", file=sys.stderr)
             return INTERRUPTED
@@ -138,5 +140,8 @@ def run(argv: Sequence[str]) -> int:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the program; SIGTERM ends it and the current run, like Ctrl-C."""
+    argv = sys.argv[1:] if argv is None else argv
+    if show_help("experiments", argv):
+        return
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(run(sys.argv[1:] if argv is None else argv))
+    sys.exit(run(argv))

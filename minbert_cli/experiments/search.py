@@ -9,6 +9,7 @@ from typing import Any
 
 # Significant digits of a draw, so that it can be copied from a table.
 DIGITS = 4
+MAX_POINTS = 10_000
 
 Point = dict[str, Any]
 
@@ -24,6 +25,8 @@ def grid_points(where: str, grid: Mapping[str, Any]) -> list[Point]:
             )
         if twice := [value for place, value in enumerate(values) if value in values[:place]]:
             raise ValueError(f"{where}: grid: {name} has {twice[0]!r} twice; give each value once")
+    if (count := math.prod(map(len, grid.values()))) > MAX_POINTS:
+        raise ValueError(f"{where}: grid has {count:,} points; expected at most {MAX_POINTS:,}")
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
@@ -36,8 +39,8 @@ class RandomSearch:
     fields: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.draws < 1:
-            raise ValueError(f"draws={self.draws}; expected an integer >= 1")
+        if not 1 <= self.draws <= MAX_POINTS:
+            raise ValueError(f"draws={self.draws}; expected an integer from 1 to {MAX_POINTS:,}")
         if not self.fields:
             raise ValueError(
                 "fields is empty; expected as in {learning_rate: {loguniform: [1e-5, 1e-3]}}"

@@ -2,12 +2,16 @@
 
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from minbert_cli import __main__ as minbert
-from minbert_cli import resources
+from minbert_cli import command_line, resources
+from minbert_cli.experiments.compare import ComparisonArguments
+from minbert_cli.experiments.experiment_arguments import ExperimentArguments
+from trainers import FastTrainingArguments, FinetuneArguments, PretrainArguments
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +25,7 @@ def test_the_help_lists_the_commands(capsys):
     assert all(f"  {name} " in first for name in minbert.COMMANDS)
 
 
-@pytest.mark.parametrize("name", ["predict", "embeddings", "export"])
+@pytest.mark.parametrize("name", minbert.COMMANDS)
 def test_help_does_not_wait_for_torch(name):
     code = f"""
 import sys
@@ -37,6 +41,53 @@ assert "torch" not in sys.modules
     )
 
     assert done.stdout.startswith(f"usage: minbert {name}")
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("*.py")), ids=lambda path: path.name)
+def test_a_program_at_the_top_level_shows_the_help_of_its_command(path):
+    if path.name == "setup.py":
+        return
+    done = subprocess.run(
+        [sys.executable, path, "--help"],
+        cwd=ROOT.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.startswith("usage: minbert ")
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("argv", [["-h"], ["recipe.yaml", "--help"], ["compare", "--help"]])
+def test_help_may_follow_other_arguments(capsys, argv):
+    minbert.main(["experiments", *argv])
+
+    text = capsys.readouterr().out
+    assert "compare FIRST_RUN SECOND_RUN" in text
+    assert "--overrides dict[str, Any] | None" in text
+    assert "--resamples int" in text
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ExperimentArguments,
+        ComparisonArguments,
+        FinetuneArguments,
+        PretrainArguments,
+        FastTrainingArguments,
+    ],
+)
+def test_the_help_has_every_flag_with_the_text_of_its_field(kind):
+    options = command_line.read_options(kind.__name__)
+
+    declared = {entry.name: entry for entry in fields(kind) if entry.init}
+    assert options.keys() == declared.keys()
+    for name, entry in declared.items():
+        assert options[name].help == entry.metadata.get("help", ""), name
+        if isinstance(entry.default, int | str):
+            assert str(entry.default) in options[name].default or name == "optim"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Transfer tasks are read as SentEval has them, and measured as scikit-learn alone would."""
 
 import os
+import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_sco
 
 from sentence_vectors.senteval import SOURCES, load_transfer_task, missing_files
 from sentence_vectors.tables import add_mean, plot, to_csv, to_markdown
-from sentence_vectors.transfer import evaluate_similarity, evaluate_transfer
+from sentence_vectors.transfer import check_folds, evaluate_similarity, evaluate_transfer
 
 REAL = Path(os.environ.get("SENTEVAL_DIR", "senteval"))
 WORDS = ("good", "fine", "bad", "dull", "film", "song", "plot", "end")
@@ -258,3 +260,31 @@ def test_a_row_without_a_sentence_is_named(folder, task, file, row):
 
     with pytest.raises(ValueError, match=rf"{file}:\d+: expected "):
         load_transfer_task(task, folder)
+
+
+def refusal(function, *args, **kwargs):
+    """Return the message of a ValueError, or None."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn warns about small classes
+        try:
+            function(*args, **kwargs)
+        except ValueError as error:
+            return str(error)
+
+
+@pytest.mark.parametrize("folds", [2, 3, 5, 7, 10])
+@pytest.mark.parametrize("name", ["MR", "TREC", "SST2"])
+def test_too_few_rows_for_the_folds_are_refused_before_the_measurement(folder, name, folds):
+    task = load_transfer_task(name, folder)
+    for count in (8, 4):
+        texts, labels = (
+            {split: rows[:count] + rows[-count:] for split, rows in part.items()}
+            for part in (task.texts, task.labels)
+        )
+        small = replace(task, texts=texts, labels=labels)
+
+        message = refusal(check_folds, small, folds)
+
+        late = refusal(evaluate_transfer, small, embed, folds=folds)
+        assert (message is None) == (late is None)
+        assert message is None or f"task {name}: the largest class has" in message

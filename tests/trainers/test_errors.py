@@ -25,11 +25,11 @@ def make_strict():
     ],
     ids=["value", "lines", "file", "http", "strict"],
 )
-def test_a_mistake_of_a_user_is_one_line_and_status_2(capsys, error, line):
+def test_a_mistake_of_a_user_is_one_line_and_status_1(capsys, error, line):
     with pytest.raises(SystemExit) as exited, readable_errors("run.py"):
         raise error
 
-    assert exited.value.code == 2
+    assert exited.value.code == 1
     assert capsys.readouterr().err == line
 
 

@@ -75,3 +75,46 @@ def test_hostile_yaml_is_one_error(tmp_path, text, message):
 
     with pytest.raises(ValueError, match=message):
         read_recipe(path)
+
+
+def test_paths_of_a_recipe_are_expanded_as_in_a_shell(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ann")
+    monkeypatch.setenv("DATA", "/data")
+    path = tmp_path / "recipe.yaml"
+    path.write_text("""
+output_dir: ~/runs/one
+model_name_or_path: owner/name
+run_name: ~
+data_dir: $DATA/cs224n
+tasks:
+  own:
+    train_file: ${DATA}/train.tsv
+    extra_files: {validation_hard: ~/hard.tsv}
+    labels: [~/a, $DATA]
+    label_column: $DATA
+overrides: {tasks.own.test_file: $DATA/test.tsv}
+rows: {a: {base: ~/recipe.yaml}}
+unknown_variable: $NO_SUCH/x
+resume_from_checkpoint: $NO_SUCH/x
+""")
+
+    recipe = read_recipe(path)
+
+    assert recipe == {
+        "output_dir": "/home/ann/runs/one",
+        "model_name_or_path": "owner/name",
+        "run_name": None,
+        "data_dir": "/data/cs224n",
+        "tasks": {
+            "own": {
+                "train_file": "/data/train.tsv",
+                "extra_files": {"validation_hard": "/home/ann/hard.tsv"},
+                "labels": ["~/a", "$DATA"],
+                "label_column": "$DATA",
+            }
+        },
+        "overrides": {"tasks.own.test_file": "/data/test.tsv"},
+        "rows": {"a": {"base": "/home/ann/recipe.yaml"}},
+        "unknown_variable": "$NO_SUCH/x",
+        "resume_from_checkpoint": "$NO_SUCH/x",
+    }

@@ -63,6 +63,27 @@ def test_flags_win_over_the_recipe(parse):
     assert (args.max_steps, own.stop) == (7, "300")
 
 
+def test_paths_of_flags_are_expanded_as_in_a_shell(parse, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ann")
+    task = "{sst: {train_file: ~/a.tsv}}"
+
+    own, args = parse("max_steps: 5", "--output_dir=$HOME/run", "--tasks", task, "--stop", "~")
+
+    assert args.output_dir == "/home/ann/run"
+    assert own.tasks == {"sst": {"train_file": "/home/ann/a.tsv"}}
+    assert own.stop == "~"
+
+
+@pytest.mark.parametrize("flags", [["--stop", "5"], ["--stop=5"], ["--max_steps", "1", "--stop=5"]])
+def test_a_flag_can_replace_keys_of_the_recipe(parse, monkeypatch, flags):
+    monkeypatch.setattr(OwnArguments, "replaced_keys", {"stop": ("gamma",)}, raising=False)
+
+    assert parse("gamma: 0.5", *flags)[0].gamma is None
+    assert parse("gamma: 0.5", *flags, "--gamma", "0.7")[0].gamma == 0.7
+    assert parse("gamma: 0.5", "--mode", "frozen")[0].gamma == 0.5
+    assert parse("gamma: 0.5", "--stop", "null")[0].gamma == 0.5
+
+
 def test_a_number_in_the_place_of_text_becomes_text(parse):
     own, _ = parse("stop: 300\n")
 
@@ -150,7 +171,7 @@ def test_no_recipe_takes_the_default_one(tmp_path):
         ("only: sst", "only='sst'; expected .*list"),
         ("only: [[sst]]", "only="),
         ("tasks: [sst]", "tasks="),
-        ("eval_strategy: never", "never is not a valid IntervalStrategy"),
+        ("eval_strategy: never", "eval_strategy='never'; expected one of no, steps, epoch"),
         ("tasks:\n  sst: {}\n  sst: {}\n", r"recipe.yaml:3: duplicate key 'sst'"),
         ("stop: a\nmode: frozen\nstop: b\n", r"recipe.yaml:3: duplicate key 'stop'"),
         ("tasks:\n  sst: {]\n", r"recipe.yaml:2: "),

@@ -216,7 +216,7 @@ def test_a_file_is_never_a_folder(tmp_path):
     path = tmp_path / "file"
     path.write_text("")
 
-    with pytest.raises(ValueError, match="is a file; name a folder"):
+    with pytest.raises(ValueError, match="is a file; name another folder"):
         check(path, overwrite=True)
 
 

@@ -120,7 +120,7 @@ def test_the_same_pass_draws_alike_and_leaves_the_state() -> None:
         ({"epsilon": 0}, "epsilon=0; expected a number > 0"),
         ({"noise": "much"}, "noise='much'"),
         ({"step_size": True}, "step_size=True"),
-        ({"steps": 0}, "steps=0; expected a whole number >= 1"),
+        ({"steps": 0}, "steps=0; expected a whole number from 1 to 10,000"),
         ({"mode": "pgd"}, "mode='pgd'; expected 'paper' or 'mtdnn'"),
         ({"weight": 0}, "leave smart out"),
     ],

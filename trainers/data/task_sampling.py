@@ -16,6 +16,8 @@ from trainers.options import is_positive, option
 
 # Decrease of alpha between the first and the last epoch (Stickland and Murray 2019).
 ANNEALED_BY = 0.8
+# Of an epoch, whose order is kept in memory.
+MAX_STEPS = 10_000_000
 
 
 StepsPerEpoch = Literal["shortest", "longest"] | int
@@ -96,14 +98,15 @@ class DrawnOrder:
 
 def count_steps(steps_per_epoch: StepsPerEpoch, passes: NDArray[np.float64], unit: int = 1) -> int:
     """Convert ``steps_per_epoch`` to steps; ``passes`` are the units of a pass over each task."""
-    if type(steps_per_epoch) is int and steps_per_epoch >= 1:  # not a bool
+    if type(steps_per_epoch) is int and 1 <= steps_per_epoch <= MAX_STEPS:  # not a bool
         return steps_per_epoch
     if steps_per_epoch == "shortest":
         return max(1, math.floor(passes.min())) * unit
     if steps_per_epoch == "longest":
         return math.ceil(passes.max()) * unit
     raise ValueError(
-        f"steps_per_epoch={steps_per_epoch!r}; expected 'shortest', 'longest' or a number >= 1"
+        f"steps_per_epoch={steps_per_epoch!r}; expected 'shortest', 'longest' or a number from 1 "
+        f"to {MAX_STEPS:,}"
     )
 
 

@@ -34,6 +34,9 @@ def add_lora(model: nn.Module, keys: Mapping[str, Any], *, trained: tuple[str, .
             f"lora: {given[0]}={keys[given[0]]!r} would be missing from the saved weights; the "
             "heads and the pooler train anyway, leave it out"
         )
+    rank, most = keys.get("r"), getattr(getattr(model, "config", None), "hidden_size", None)
+    if isinstance(rank, int) and most is not None and rank > most:
+        raise ValueError(f"lora: r={rank} is more than the hidden size, {most}")
     try:
         config = LoraConfig(**{"target_modules": list(TARGETS), **keys})
         inject_adapter_in_model(config, model)

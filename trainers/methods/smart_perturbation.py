@@ -12,6 +12,7 @@ from trainers.options import is_positive
 
 # Keeps the gradient of a tiny divergence away from zero in half precision.
 SCALE = 2.0**16
+MAX_STEPS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +65,10 @@ class SmartConfig:
         if self.mode not in ("paper", "mtdnn"):
             raise ValueError(f"smart: mode={self.mode!r}; expected 'paper' or 'mtdnn'")
         steps: Any = self.steps  # it comes from a recipe
-        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-            raise ValueError(f"smart: steps={self.steps!r}; expected a whole number >= 1")
+        if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= MAX_STEPS:
+            raise ValueError(
+                f"smart: steps={self.steps!r}; expected a whole number from 1 to {MAX_STEPS:,}"
+            )
         if not self.weight and not self.bregman_weight:
             raise ValueError("smart: weight and bregman_weight are both 0; leave smart out")
 

@@ -2,17 +2,20 @@
 
 import os
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from transformers import TrainingArguments
 
-from trainers.data.task_sampling import SamplingArguments, StepsPerEpoch
+from trainers.data.task_sampling import SamplingArguments, StepsPerEpoch, TaskSizes
 from trainers.methods.method_arguments import MethodArguments
-from trainers.options import option
+from trainers.options import MAX_TOKENS, option
 from trainers.training.callbacks import AggregateEarlyStopping
 from trainers.training.ranges import check_numbers, check_schedules
 
+# Arguments that other libraries check, whose messages do not name them.
+ELSEWHERE = ("accelerator_config", "ddp_backend", "deepspeed", "fsdp", "fsdp_config")
 CARD_KEYS = ("language", "license", "datasets", "tags")
 
 
@@ -47,13 +50,22 @@ class FastTrainingArguments(TrainingArguments):
         config = self.accelerator_config
         if cuda and isinstance(config, dict | None):
             self.accelerator_config = {"non_blocking": True, **(config or {})}
-        super().__post_init__()
+        try:
+            super().__post_init__()
+        except (AttributeError, ImportError, LookupError, OSError, TypeError, ValueError) as error:
+            given = [f"{name}={getattr(self, name)!r}" for name in ELSEWHERE if getattr(self, name)]
+            if not given and isinstance(error, ValueError):
+                raise
+            raise ValueError(f"{', '.join(given) or 'TrainingArguments'}: {error}") from error
         check_schedules(self)
 
 
 @dataclass(kw_only=True)
 class RunArguments:
     """Flags and recipe keys of fine-tuning and pretraining."""
+
+    # Keys of a recipe that a flag replaces: a checkpoint has its own sizes.
+    replaced_keys: ClassVar[dict[str, tuple[str, ...]]] = {"model_name_or_path": ("model_config",)}
 
     model_name_or_path: str | None = option(
         None, "A bert or minbert checkpoint; null for a new model."
@@ -83,10 +95,11 @@ class RunArguments:
                 f"model_name_or_path={self.model_name_or_path!r} determines the sizes; "
                 "remove model_config, or clear it with --model_config '{}'"
             )
-        if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:
+        tokens = self.max_tokens_per_batch
+        if tokens is not None and not 1 <= tokens <= MAX_TOKENS:
             raise ValueError(
-                f"max_tokens_per_batch={self.max_tokens_per_batch}; expected 1 or more, or null "
-                "for per_device_train_batch_size rows"
+                f"max_tokens_per_batch={tokens}; expected a number from 1 to {MAX_TOKENS:,}, or "
+                "null for per_device_train_batch_size rows"
             )
         check_card(self.card or {})
 
@@ -128,8 +141,12 @@ class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
         SamplingArguments.__post_init__(self)
         MethodArguments.__post_init__(self)
         RunArguments.__post_init__(self)
+        sampling, ones = self.make_sampling(), np.ones(len(self.tasks), dtype=np.int64)
         for method in self.make_methods():
-            method.check_sampling(self.make_sampling())
+            method.check_sampling(sampling)
+        # of tasks with one row each, to check the names of tasks and the length of an epoch
+        sizes = TaskSizes(list(self.tasks), ones.astype(np.float64), ones)
+        sampling.make_order(sizes, self.parse_steps_per_epoch(), seed=0)
         if self.freeze_encoder:
             for name in ("freeze_layers", "unfreeze_layer_every", "lora", "layerwise_lr_decay"):
                 if getattr(self, name) is not None:

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple, Protocol
 from transformers import TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
-from trainers.errors import named_errors, readable_errors
+from trainers.errors import WriteError, named_errors, readable_errors
+from trainers.files import filled_when_done
 from trainers.methods.adapters import merge_lora
 from trainers.reports.results import RunFacts
 from trainers.training.divergence import TrainingDivergedError
 from trainers.training.multitask import MultiTaskTrainer
+from trainers.training.resuming import last_complete_checkpoint
 
 from .arguments import FastTrainingArguments
 from .processes import speak_once, use_all_cores
@@ -71,7 +73,7 @@ class Program:
     report: Callable[[Any], None]
 
     def main(self, argv: Sequence[str]) -> "Done":
-        """Do a run. User errors are reported in one line, with exit status 2.
+        """Do a run. User errors are reported in one line, as by ``readable_errors``.
 
         Args:
             argv: ``[recipe.yaml] [--flag value ...]``.
@@ -112,14 +114,15 @@ class Program:
             before = state.global_step
         try:
             run.trainer.train(resume_from_checkpoint=checkpoint)
-        except TrainingDivergedError as error:
-            print(f"{self.name}: error: {error}", file=sys.stderr)  # noqa: T201  for the user
+            merge_lora(run.trainer.accelerator.unwrap_model(run.trainer.model))
+            _save_model(run.trainer)
+            self.report(run)
+            if run.trainer.is_world_process_zero():
+                finish_run(str(args.output_dir))
+        except (TrainingDivergedError, WriteError) as error:
+            kept = _describe_kept(args) if isinstance(error, WriteError) else ""
+            print(f"{self.name}: error: {error}{kept}", file=sys.stderr)  # noqa: T201  for the user
             raise SystemExit(1) from None
-        merge_lora(run.trainer.accelerator.unwrap_model(run.trainer.model))
-        run.trainer.save_model(args.output_dir, _internal_call=True)
-        self.report(run)
-        if run.trainer.is_world_process_zero():
-            finish_run(str(args.output_dir))
         if args.push_to_hub:
             advice = (
                 f"the run is complete; push it with `hf upload {args.hub_model_id or 'OWNER/NAME'} "
@@ -128,3 +131,19 @@ class Program:
             with readable_errors(self.name), named_errors("push_to_hub", advice):
                 run.trainer.push_to_hub()
         return bool(run.trainer.state.global_step > before)
+
+
+def _save_model(trainer: MultiTaskTrainer) -> None:
+    """Save the trained model, completely or not at all."""
+    output_dir, is_first = str(trainer.args.output_dir), trainer.is_world_process_zero()
+    with filled_when_done(output_dir, moves=is_first) as folder:
+        trainer.save_model(str(folder), _internal_call=True)
+        trainer.accelerator.wait_for_everyone()
+
+
+def _describe_kept(args: TrainingArguments) -> str:
+    """Say what is left of a run whose files cannot be written."""
+    last = last_complete_checkpoint(str(args.output_dir), args.world_size)
+    if last is None:
+        return "; there is no checkpoint before. Free some space and repeat the command"
+    return f"; {last} is complete. Free some space, and continue with --resume_from_checkpoint true"

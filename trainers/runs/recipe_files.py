@@ -1,6 +1,8 @@
 """Recipe files: YAML read and written by the same rules."""
 
+import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,15 @@ import yaml
 MAX_DEPTH = 50
 MAX_VALUES = 100_000
 MAX_CHARACTERS = 1_000_000
+# Keys whose values are paths, at any level.
+PATH_KEYS = frozenset(
+    {
+        *("data_dir", "output_dir", "logging_dir"),
+        *("train_file", "validation_file", "test_file", "extra_files"),
+        *("model_name_or_path", "tokenizer_name_or_path", "resume_from_checkpoint"),
+        *("base", "recipe"),
+    }
+)
 
 
 class RecipeLoader(yaml.SafeLoader):
@@ -117,7 +128,24 @@ def read_recipe(path: Path) -> dict[str, Any]:
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
             f"{path}: expected a mapping from keys to values, got {found}"
         )
-    return recipe
+    return expand_paths(recipe)
+
+
+def expand_path(path: str) -> str:
+    """Expand ``~`` and environment variables, as a shell does for words without quotes."""
+    return os.path.expandvars(os.path.expanduser(path))  # noqa: PTH111  Path would change a Hub id
+
+
+def expand_paths(keys: Mapping[Any, Any], *, all_paths: bool = False) -> dict[Any, Any]:
+    """Expand the paths among the keys of a recipe and of its mappings; or all values."""
+    expanded: dict[Any, Any] = {}
+    for key, value in keys.items():
+        is_path = all_paths or str(key).rpartition(".")[2] in PATH_KEYS  # keys may be dotted
+        if isinstance(value, dict):
+            expanded[key] = expand_paths(value, all_paths=is_path)
+        else:
+            expanded[key] = expand_path(value) if is_path and isinstance(value, str) else value
+    return expanded
 
 
 def format_recipe(recipe: dict[str, Any]) -> str:

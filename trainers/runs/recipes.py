@@ -14,14 +14,16 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type
 import yaml
 from transformers import HfArgumentParser
 
-from .recipe_files import read_recipe, read_value
+from trainers.errors import UsageError
+
+from .recipe_files import PATH_KEYS, expand_path, expand_paths, read_recipe, read_value
 
 
 class _Parser(HfArgumentParser):
-    """A parser that raises ValueError where argparse would print usage and exit."""
+    """A parser that raises UsageError where argparse would print usage and exit."""
 
     def error(self, message: str) -> NoReturn:
-        raise ValueError(message)
+        raise UsageError(message)
 
 
 def parse_recipe(
@@ -72,6 +74,8 @@ def fill_arguments(
     for key in recipe:
         if key not in hints:
             raise ValueError(f"{where}: unknown key {key!r}{_hint(str(key), hints)}")
+    for key in _list_replaced(classes, flags):
+        recipe.pop(key, None)
     for name, action in actions.items():
         _extend(action, hints[name], recipe.get(name))
     for name, value in recipe.items():
@@ -85,6 +89,17 @@ def fill_arguments(
     if rest:
         _refuse(rest, parser)
     return tuple(instances)
+
+
+def _list_replaced(classes: Sequence[Any], flags: Sequence[str]) -> list[str]:
+    """List the keys of a recipe that flags replace, by ``replaced_keys`` of the dataclasses."""
+    replaced: list[str] = []
+    for place, word in enumerate(flags):
+        name, _, value = word.removeprefix("--").replace("-", "_").partition("=")
+        if (value or "".join(flags[place + 1 : place + 2])) != "null":
+            for kind in classes:
+                replaced += getattr(kind, "replaced_keys", {}).get(name, ())
+    return replaced
 
 
 def split_argv(
@@ -148,6 +163,8 @@ def _extend(action: Action, hint: Any, value: Any) -> None:
         action.nargs, action.const = "?", True
     if any((get_origin(option) or option) is dict for option in options) and str not in options:
         action.type = partial(_mapping, recipe=value)
+    elif action.dest in PATH_KEYS:
+        action.type = expand_path
     if type(None) in options and action.nargs is None:
         action.type = _nullable(action.type)
         action.choices = None if action.choices is None else [*action.choices, None]
@@ -174,7 +191,7 @@ def _mapping(text: str, recipe: Any) -> dict[Any, Any]:
     except yaml.YAMLError as error:
         raise ArgumentTypeError(f"{text!r} is not YAML") from error
     if isinstance(value, dict):
-        return value
+        return expand_paths(value)
     if not isinstance(recipe, dict):
         raise ArgumentTypeError(f"{text!r} is not a mapping; write it as '{{key: value}}'")
     unknown, known = [name for name in names if name not in recipe], ", ".join(map(str, recipe))
@@ -202,9 +219,9 @@ def _refuse(rest: Sequence[str], parser: _Parser) -> NoReturn:
     """Raise an error for the first argument that is not a flag."""
     first = rest[0].split("=")[0]
     if not first.startswith("-"):
-        raise ValueError(f"unexpected argument {first!r}; a recipe is the first argument")
+        raise UsageError(f"unexpected argument {first!r}; a recipe is the first argument")
     hint = _hint(first, (f"--{action.dest}" for action in parser._actions))
-    raise ValueError(f"unknown flag {first}{hint}")
+    raise UsageError(f"unknown flag {first}{hint}")
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
@@ -214,6 +231,9 @@ def _options(hint: Any) -> tuple[Any, ...]:
 def _convert(path: Any, name: str, value: Any, hint: Any, action: Action) -> Any:
     """Check the type of a value, and parse text as on the command line."""
     if _fits(hint, value):
+        if isinstance(value, str) and action.choices and value not in action.choices:
+            allowed = ", ".join(map(str, filter(None, action.choices)))
+            raise ValueError(f"{path}: {name}={value!r}; expected one of {allowed}")
         return float(value) if type(value) is int and _options(hint)[0] is float else value
     if str in _options(hint) and type(value) in (int, float):
         return str(value)

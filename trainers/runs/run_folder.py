@@ -4,12 +4,13 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
+from trainers.errors import named_errors
 from trainers.files import read_object, remove_leftovers, write_text
 from trainers.training.resuming import checkpoint_problem, last_complete_checkpoint
 
@@ -91,10 +92,25 @@ def check_output_dir(
     An empty folder is free, and so is that of a finished run with equal settings.
     """
     folder = Path(output_dir)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"output_dir={str(folder)!r} is a file; name a folder")
+    if not str(output_dir):
+        raise ValueError("output_dir is empty; name a folder, as in runs/mine")
+    with named_errors(
+        f"output_dir={str(output_dir)!r}", "name another folder", (OSError, ValueError)
+    ):
+        _check_writable(folder)
     if not is_free(folder) and not overwrite:
         _check_same_run(folder, settings, resume=resume)
+
+
+def _check_writable(folder: Path) -> None:
+    """Check that a folder can be written, or be made in the first of its parents that exists."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        folder.lstat()  # fails for a name that no folder can have
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise ValueError(f"{str(existing)!r} is a file")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ValueError(f"{str(existing)!r} cannot be written")
 
 
 def is_free(folder: Path) -> bool:

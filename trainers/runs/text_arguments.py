@@ -1,7 +1,7 @@
 """Flags and recipe keys of training on unlabeled text."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from trainers.data.masking import check_shares
 from trainers.options import option
@@ -79,6 +79,13 @@ class TextArguments:
 @dataclass(kw_only=True)
 class PretrainArguments(TextArguments, RunArguments):
     """Flags and recipe keys of pretraining."""
+
+    replaced_keys: ClassVar[dict[str, tuple[str, ...]]] = {
+        "model_name_or_path": (
+            *("model_config", "model_size", "tokenizer_name_or_path"),
+            *("train_tokenizer", "vocab_size", "cased"),
+        )
+    }
 
     objective: Literal["mlm", "nsp", "mlm_nsp"] = option(
         "mlm_nsp", "Masked tokens, next sentences, or both in one forward pass."

@@ -124,6 +124,7 @@ def check_arguments(
         "train_sampling_strategy": args.train_sampling_strategy
         not in ("random", "group_by_length"),
         "label_smoothing_factor": args.label_smoothing_factor != 0,
+        "use_liger_kernel": args.use_liger_kernel,
         "auto_find_batch_size": args.auto_find_batch_size,
         "batch_eval_metrics": args.batch_eval_metrics,
         "prediction_loss_only": args.prediction_loss_only,

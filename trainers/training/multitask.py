@@ -1,6 +1,7 @@
 """The Trainer for several tasks: what differs from the loop of transformers' Trainer."""
 
 import math
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
@@ -21,6 +22,7 @@ from trainers.data.collators import list_batches
 from trainers.data.task_batch_sampler import TaskBatchSampler
 from trainers.data.task_dataset import Rows, TaskDataset, longest_first
 from trainers.data.task_sampling import RoundRobin, StepsPerEpoch, TaskSampling
+from trainers.errors import WriteError, named_writes
 from trainers.hub_token import HubToken
 from trainers.methods.base import Method, MethodCallback, StepLoss, nested_loss
 from trainers.methods.threshold_fitting import ThresholdFitting
@@ -432,10 +434,17 @@ class MultiTaskTrainer(Trainer):
             method.load_best(Path(str(self.state.best_model_checkpoint)))
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        super()._save_checkpoint(model, trial)
-        if self.args.should_save:
-            name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-            write_checksums(Path(self._get_output_dir(trial=trial)) / name)
+        run = Path(self._get_output_dir(trial=trial))
+        folder = run / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        try:
+            with named_writes(folder):
+                super()._save_checkpoint(model, trial)
+                if self.args.should_save:
+                    write_checksums(folder)
+        except WriteError:
+            if self.args.should_save:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)

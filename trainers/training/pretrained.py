@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.utils import CONFIG_NAME
 
 from trainers.errors import CHECKPOINT_ERRORS, named_errors
 from trainers.files import read_object
@@ -49,6 +50,9 @@ def load_pretrained(
     # the library of fast tokenizers raises Exception itself
     kinds = CHECKPOINT_ERRORS if issubclass(loader, PreTrainedModel) else (Exception,)
     with named_errors(f"{where} cannot be loaded", advice, kinds):
+        is_model = issubclass(loader, PreTrainedModel | PreTrainedConfig)
+        if is_model and Path(path).is_dir() and not (Path(path) / CONFIG_NAME).is_file():
+            raise FileNotFoundError(f"it has no {CONFIG_NAME}")
         for name in JSON_FILES:
             if (Path(path) / name).is_file():
                 read_object(Path(path) / name)

@@ -7,9 +7,11 @@ from typing import Any
 import torch
 from transformers import TrainingArguments, get_scheduler
 
-from trainers.options import is_positive
+from trainers.options import MAX_ROWS, is_positive
 
-MAX_STEPS = 10**9  # of a run and between two evaluations; also rows of a batch
+MAX_STEPS = 10**9  # of a run and between two evaluations
+MAX_WORKERS = 256  # of a data loader
+MAX_SECONDS = 10**7  # of waiting for another process
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,24 @@ FRACTION = Range(
     "a number >= 0 and < 1", lambda value: is_positive(value, or_zero=True) and value < 1
 )
 COUNT = Range(f"a whole number from 1 to {MAX_STEPS:,}", lambda value: _is_count(value, 1))
-COUNT_OR_ZERO = Range(f"a whole number from 0 to {MAX_STEPS:,}", lambda value: _is_count(value, 0))
+DURATION = Range(
+    f"a number of steps from 0 to {MAX_STEPS:,}, or a fraction of all steps",
+    lambda value: is_positive(value, or_zero=True) and value <= MAX_STEPS,
+)
 INTERVAL = Range(
     f"a number of steps from 1 to {MAX_STEPS:,}, or a fraction of all steps",
     lambda value: is_positive(value) and value <= MAX_STEPS,
+)
+EPOCHS = Range(
+    f"a number > 0 and at most {MAX_STEPS:,}",
+    lambda value: is_positive(value) and value <= MAX_STEPS,
+)
+ROWS = Range(f"a whole number from 1 to {MAX_ROWS:,}", lambda value: _is_count(value, 1, MAX_ROWS))
+WORKERS = Range(
+    f"a whole number from 0 to {MAX_WORKERS}", lambda value: _is_count(value, 0, MAX_WORKERS)
+)
+SECONDS = Range(
+    f"a whole number from 1 to {MAX_SECONDS:,}", lambda value: _is_count(value, 1, MAX_SECONDS)
 )
 SEED = Range("a whole number from 0 to 4294967295", lambda value: _is_count(value, 0, 2**32 - 1))
 
@@ -45,11 +61,13 @@ RANGES = {
     "adam_epsilon": POSITIVE,
     "max_grad_norm": NOT_NEGATIVE,
     "label_smoothing_factor": FRACTION,
-    "warmup_steps": NOT_NEGATIVE,
-    "gradient_accumulation_steps": COUNT,
-    "per_device_train_batch_size": COUNT,
-    "per_device_eval_batch_size": COUNT,
-    "dataloader_num_workers": COUNT_OR_ZERO,
+    "warmup_steps": DURATION,
+    "eval_delay": DURATION,
+    "gradient_accumulation_steps": ROWS,
+    "per_device_train_batch_size": ROWS,
+    "per_device_eval_batch_size": ROWS,
+    "dataloader_num_workers": WORKERS,
+    "ddp_timeout": SECONDS,
     "seed": SEED,
 }
 # Arguments that count only under a strategy, which does not depend on them.
@@ -58,7 +76,12 @@ INTERVALS = {
     "eval_steps": "eval_strategy",
     "save_steps": "save_strategy",
 }
-OPTIONAL = {"data_seed": SEED, "eval_accumulation_steps": COUNT, "save_total_limit": COUNT}
+OPTIONAL = {
+    "data_seed": SEED,
+    "eval_accumulation_steps": COUNT,
+    "save_total_limit": COUNT,
+    "dataloader_prefetch_factor": ROWS,
+}
 
 
 def check_numbers(args: TrainingArguments) -> None:
@@ -70,8 +93,10 @@ def check_numbers(args: TrainingArguments) -> None:
     ranges = dict(RANGES)
     ranges |= {name: own for name, own in OPTIONAL.items() if getattr(args, name) is not None}
     if args.max_steps <= 0:
-        ranges["num_train_epochs"] = POSITIVE
+        ranges["num_train_epochs"] = EPOCHS
     _check(args, ranges)
+    if args.dataloader_persistent_workers and not args.dataloader_num_workers:
+        raise ValueError("dataloader_persistent_workers=True needs dataloader_num_workers above 0")
     if args.max_steps > MAX_STEPS:
         raise ValueError(f"max_steps={args.max_steps}; expected at most {MAX_STEPS:,}")
 
