@@ -178,7 +178,7 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
                 f"task {task!r} projects its vectors, and the projection is in its head: load the "
                 "checkpoint with MinBertForMultiTask"
             )
-        project = heads[task].embed if spec.keeps_projection else None
+        project = heads.get(task).embed if spec.keeps_projection else None
         layers = spec.count_layers(self.config.num_hidden_layers)
         if normalize is None:
             own = parse_embedding(self.config.sentence_embedding)

@@ -32,7 +32,7 @@ from transformers.utils.generic import ModelOutput, TransformersKwargs, can_retu
 from .answers_minbert import MinBertAnswering
 from .configuration_minbert import MinBertConfig
 from .embedding_minbert import MinBertEmbeddingMixin
-from .head_minbert import TaskBatch, check_inputs, check_targets
+from .head_minbert import MinBertHeads, TaskBatch, check_inputs, check_targets
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .pipeline_minbert import MinBertMultiTaskPipeline
 from .pooled_minbert import PooledHead
@@ -63,7 +63,7 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         # one, and thus the state of an optimizer, have the same order.
         self._tasks = {name: config.task(name) for name in sorted(config.tasks or {})}
         heads = {name: spec.make_head(config) for name, spec in self._tasks.items()}
-        self.heads = nn.ModuleDict({name: head for name, head in heads.items() if head is not None})
+        self.heads = MinBertHeads({name: head for name, head in heads.items() if head is not None})
         masked_lm = any(spec.predicts_masked_tokens for spec in self._tasks.values())
         next_sentence = any(spec.predicts_next_sentence for spec in self._tasks.values())
         if masked_lm or next_sentence:
@@ -144,17 +144,18 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         return head(outputs, batch)
 
     def _find_head(self, name: str) -> Any:
-        return self.heads[name] if name in self.heads else SharedHead(self, self._tasks[name])
+        return self.heads.get(name) or SharedHead(self, self._tasks[name])
 
     def _head(self, task: str) -> Any:
         """Return the head of a task that predicts texts."""
-        if task not in self.heads:
+        head = self.heads.get(task)
+        if head is None:
             spec: Any = self.config.task(task)  # refuses unknown tasks
             raise ValueError(
                 f"task {task!r} is a {spec.problem_type} task, which predicts nothing about whole "
                 f"texts: save the model and load its folder with {spec.auto_class}"
             )
-        return self.heads[task]
+        return head
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -226,7 +227,7 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         must compute the same tasks in the same order. `MultiTaskTrainer` calls it.
         """
         for head in self.heads.values():
-            head.gathers = True  # type: ignore[assignment]
+            head.gathers = True
 
     def divergence(
         self, task: str, logits: Tensor, other: Tensor, labels: Tensor | None = None
