@@ -116,7 +116,9 @@ def check_rows(sentences: Iterable[Any], task: str, wanted: int) -> Iterator[Row
     return (_check_row(row, index, task, wanted) for index, row in enumerate(sentences))
 
 
-def check_request(rows: Iterable[Any], task: str, wanted: int, top_k: int | None) -> Iterable[Row]:
+def check_request(
+    rows: Iterable[Any], task: str, wanted: int, top_k: int | None = None
+) -> Iterable[Row]:
     """Check `top_k` and, in a sequence, all rows before any is computed; see `check_rows`."""
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k={top_k} must be 1 or more")
@@ -263,12 +265,13 @@ def choose_tokens(model: nn.Module, max_tokens: int | None) -> int:
 def windows_of(rows: Iterable[Any], show_progress: bool | None) -> Iterator[tuple[list[Any], Any]]:
     """Read rows some thousand at a time, each with the progress bar that counts them."""
     total = len(rows) if isinstance(rows, Sequence) else None
-    quiet = total is not None and total <= QUIET_ROWS
-    hide = quiet if show_progress is None else not show_progress
     source = iter(rows)
+    window = list(islice(source, WINDOW))
+    hide = len(window) <= QUIET_ROWS if show_progress is None else not show_progress
     with logging.tqdm(total=total, disable=hide, unit="row") as bar:
-        while window := list(islice(source, WINDOW)):
+        while window:
             yield window, bar
+            window = list(islice(source, WINDOW))
 
 
 def batches(
