@@ -21,6 +21,7 @@ from .inference_minbert import (
     Row,
     check_request,
     choose_tokens,
+    input_device,
     stream,
     tokenize,
 )
@@ -83,7 +84,7 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
             ValueError: If there is no such task or pooling, the checkpoint's own vectors need what
                 minBERT does not have, a row is not a sentence, or an option is not supported.
         """
-        check_options(options, self.base_model.device)
+        check_options(options, input_device(self.base_model))
         plan = self._plan(task, pooling, normalize)
         if options.get("batch_size") is not None:
             largest = choose_tokens(self.base_model, max_tokens_per_batch)

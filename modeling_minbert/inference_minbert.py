@@ -252,11 +252,19 @@ def stream(
     return run()
 
 
+def input_device(model: nn.Module) -> torch.device:
+    """Return where inputs of a model go: to its weights, or where hooks of accelerate take them."""
+    for module in model.modules():
+        device = getattr(getattr(module, "_hf_hook", None), "execution_device", None)
+        if device is not None:
+            return torch.device(device)
+    return next(model.parameters()).device
+
+
 def choose_tokens(model: nn.Module, max_tokens: int | None) -> int:
     """Return the maximum tokens of a batch."""
     if max_tokens is None:
-        is_cuda = next(model.parameters()).device.type == "cuda"
-        max_tokens = GPU_TOKENS if is_cuda else CPU_TOKENS
+        max_tokens = GPU_TOKENS if input_device(model).type == "cuda" else CPU_TOKENS
     if max_tokens < 1:
         raise ValueError(f"max_tokens_per_batch={max_tokens} must be at least 1")
     return max_tokens
@@ -278,7 +286,7 @@ def batches(
     model: Any, encoded: Sequence[Encoded], max_tokens: int
 ) -> Iterator[tuple[list[int], dict[str, Any]]]:
     """Split rows into batches of similar length: indices and inputs, packed if the model can."""
-    device, packed = next(model.parameters()).device, model.supports_packed_input()
+    device, packed = input_device(model), model.supports_packed_input()
     for indices in split_batches(encoded, max_tokens, packed=packed):
         chosen = [encoded[index] for index in indices]
         inputs = pack(chosen) if packed else pad(chosen, model.config.pad_token_id or 0)
