@@ -16,6 +16,7 @@
 import os
 import sys
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import asdict
 from typing import Any, ClassVar
 
@@ -175,6 +176,21 @@ class MinBertConfig(PreTrainedConfig):
         """
         _describe_to_peft()
         return super().to_dict()
+
+    def add_task(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Add a task; see `MinBertForMultiTask.add_task`, which also adds its head.
+
+        It becomes the default task if that has no labels, as `default_task` explains.
+        """
+        if name in (self.tasks or {}):
+            raise ValueError(f"there is a task {name!r} already: choose another name")
+        checked = deepcopy(self)
+        checked.tasks = {**(self.tasks or {}), name: dict(fields)}
+        if self.default_task is not None and self.task(self.default_task).is_unlabelled:
+            checked.default_task = None
+        checked.describe_default_task()
+        self.tasks, self.default_task = checked.tasks, checked.default_task
+        self.describe_default_task()
 
     @property
     def has_default_labels(self) -> bool:

@@ -181,7 +181,10 @@ class MinBertHead(nn.Module):
 
 
 class MinBertHeads(nn.Module):
-    """The heads of `MinBertForMultiTask` by the name of their task.
+    """The heads of `MinBertForMultiTask` by the name of their task, sorted.
+
+    Thus the parameters of a new model and a loaded one, and the state of an optimizer, have the
+    same order.
 
     Other than `nn.ModuleDict`, which peft does not wrap, so that `modules_to_save=["heads"]` of
     peft trains and saves them. The wrapper passes on methods, but not `[]` and `in`: code of the
@@ -191,7 +194,12 @@ class MinBertHeads(nn.Module):
     def __init__(self, heads: Mapping[str, MinBertHead] | None = None) -> None:
         super().__init__()
         for name, head in (heads or {}).items():
-            self.add_module(name, head)
+            self.add(name, head)
+
+    def add(self, name: str, head: MinBertHead) -> None:
+        """Add the head of a task in its place."""
+        self.add_module(name, head)
+        self._modules = dict(sorted(self._modules.items()))
 
     def get(self, name: str) -> Any:
         """Return the head of a task; None if it has none of its own."""
