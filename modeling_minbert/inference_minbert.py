@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, groupby, islice
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -51,7 +51,7 @@ class MinBertTokenizing:
     _found_by: ClassVar[dict[str, Any]] = {}
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
         """Load a checkpoint; see `PreTrainedModel.from_pretrained`.
 
         The tokenizer is loaded later, with the same `revision`, `subfolder`, ...
@@ -62,7 +62,7 @@ class MinBertTokenizing:
         found_by = {name: kwargs[name] for name in HUB_KEYS if kwargs.get(name) is not None}
         found_by.pop("token", None)  # a secret: the model may be pickled
         parent: Any = super()
-        loaded = parent.from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        loaded: Any = parent.from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         check_weights(model, pretrained_model_name_or_path)
         model._found_by = found_by

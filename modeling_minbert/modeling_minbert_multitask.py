@@ -22,7 +22,7 @@ of a sequence, D hidden size, K logits of a row.
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -82,12 +82,12 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         )
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
         """Load a checkpoint; see the class.
 
         Other `tasks` than the checkpoint's replace them: a warning names the heads that are lost.
         """
-        loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        loaded: Any = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         if {"tasks", "config"} & kwargs.keys():
             model = loaded[0] if isinstance(loaded, tuple) else loaded
             where = {name: kwargs[name] for name in HUB_KEYS if name in kwargs}
