@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -38,6 +38,7 @@ from modeling_minbert import MinBertConfig, MinBertForMultiTask  # noqa: E402
 from trainers import (  # noqa: E402
     FastTrainingArguments,
     MultiTaskTrainer,
+    ProblemType,
     Task,
     add_lora,
 )
@@ -157,7 +158,7 @@ def train_block(method: str, size: str, steps: int, threads: int) -> dict[str, f
     )  # fmt: skip
     rows = ROWS * (WARMUP + steps)
     tasks = [
-        Task(name, str(head["problem_type"]), make_rows(name, head, rows))
+        Task(name, cast("ProblemType", head["problem_type"]), make_rows(name, head, rows))
         for name, head in heads.items()
     ]
     trainer = MultiTaskTrainer(

@@ -4,7 +4,7 @@
 import os
 import re
 from copy import deepcopy
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from transformers import PreTrainedConfig
 
@@ -21,7 +21,7 @@ class MinBertAdoptedHead:
     @classmethod
     def from_pretrained(
         cls, pretrained_model_name_or_path: Any, *args: Any, task: str | None = None, **kwargs: Any
-    ) -> Any:
+    ) -> Self:
         """Load a checkpoint; of a multi-task one, the head of a task.
 
         Args:

@@ -14,7 +14,9 @@
 """Configuration of minBERT: the sizes of the encoder, and the tasks."""
 
 import os
+import sys
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import asdict
 from typing import Any, ClassVar
 
@@ -113,6 +115,9 @@ class MinBertConfig(PreTrainedConfig):
             kwargs.pop("custom_pipelines", None)
         self.complete_tasks()
         super().__post_init__(**kwargs)
+        if self.architectures is None:
+            # an Auto class with two models looks here for the one to build
+            self.architectures = ["MinBertForMultiTask"] if self.tasks else []
 
     def complete_tasks(self) -> None:
         """Check `tasks` and fill in all defaults.
@@ -163,6 +168,29 @@ class MinBertConfig(PreTrainedConfig):
         self.problem_type, labels = self.task(self.default_task).describe_outputs()
         self.id2label = dict(enumerate(labels))
         self.label2id = {label: index for index, label in enumerate(labels)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields.
+
+        Where peft is in use, it asks for them before it looks up which layers to adapt.
+        """
+        _describe_to_peft()
+        return super().to_dict()
+
+    def add_task(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Add a task; see `MinBertForMultiTask.add_task`, which also adds its head.
+
+        It becomes the default task if that has no labels, as `default_task` explains.
+        """
+        if name in (self.tasks or {}):
+            raise ValueError(f"there is a task {name!r} already: choose another name")
+        checked = deepcopy(self)
+        checked.tasks = {**(self.tasks or {}), name: dict(fields)}
+        if self.default_task is not None and self.task(self.default_task).is_unlabelled:
+            checked.default_task = None
+        checked.describe_default_task()
+        self.tasks, self.default_task = checked.tasks, checked.default_task
+        self.describe_default_task()
 
     @property
     def has_default_labels(self) -> bool:
@@ -257,6 +285,15 @@ class MinBertConfig(PreTrainedConfig):
         for name in ("is_decoder", "add_cross_attention"):
             if getattr(self, name, False):
                 raise ValueError(f"{name}=true: minBERT is an encoder only")
+
+
+def _describe_to_peft() -> None:
+    """Let peft adapt the layers of minBERT that it adapts of BERT, whose names they have."""
+    # peft has no registry but these dictionaries, one for each method; it need not be installed
+    constants = vars(sys.modules.get("peft.utils.constants", object))
+    for mapping in list(constants.values()):
+        if isinstance(mapping, dict) and "bert" in mapping:
+            mapping.setdefault(MinBertConfig.model_type, mapping["bert"])
 
 
 def _choose_embedding(values: Mapping[str, Any]) -> MinBertEmbedding:

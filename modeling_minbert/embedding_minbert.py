@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import Tensor
@@ -15,7 +15,16 @@ from torch.nn import functional as F
 from transformers.utils import logging
 
 from .configuration_minbert import MinBertConfig
-from .inference_minbert import MinBertTokenizing, Row, check_rows, stream, tokenize
+from .evaluators_minbert import EncodeOptions, MinBertComparing, check_options, convert
+from .inference_minbert import (
+    MinBertTokenizing,
+    Row,
+    check_request,
+    choose_tokens,
+    input_device,
+    stream,
+    tokenize,
+)
 from .packing_minbert import pool_outputs, reads
 from .sentence_transformers_minbert import POOLINGS, parse_embedding, write_modules
 
@@ -33,7 +42,7 @@ class _Plan(NamedTuple):
     project: Callable[[Tensor], Tensor] | None  # maps a pooled state to the vector
 
 
-class MinBertEmbeddingMixin(MinBertTokenizing):
+class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
     """Mixin of models that embed sentences."""
 
     config: MinBertConfig
@@ -41,21 +50,22 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
 
     def encode(
         self,
-        sentences: Sequence[str],
+        sentences: str | Sequence[str],
         *,
         task: str | None = None,
         pooling: str | None = None,
         normalize: bool | None = None,
         max_tokens_per_batch: int | None = None,
         show_progress: bool | None = None,
-    ) -> Tensor:
+        **options: Unpack[EncodeOptions],
+    ) -> Any:
         """Embed sentences.
 
         Without `task` and `pooling`, `config.embedding` decides: the vectors of a folder of
         sentence-transformers, else of the first task of separate texts, else the mean.
 
         Args:
-            sentences: The sentences.
+            sentences: The sentences, or one.
             task: Name of a task, to use its pooling, layer, truncation and permanent projection;
                 vectors of a contrastive task have length 1.
             pooling: `cls`, `pooler`, `mean` or `max`, instead of both.
@@ -63,20 +73,32 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             max_tokens_per_batch: Tokens that are computed together; None for a default of the
                 device.
             show_progress: Whether to show a progress bar; None shows it for long lists.
+            **options: Arguments of sentence-transformers, for its evaluators; see `EncodeOptions`.
 
         Returns:
-            Float32 vectors on the CPU, (number of sentences, D), in the order given.
+            Float32 vectors on the CPU, (number of sentences, D), in the order given; of one
+            sentence its vector, (D,). A tensor, unless the options say otherwise.
 
         Raises:
-            TypeError: If `sentences` is one string.
+            TypeError: If an option is unknown.
             ValueError: If there is no such task or pooling, the checkpoint's own vectors need what
-                minBERT does not have, or a row is not a sentence.
+                minBERT does not have, a row is not a sentence, or an option is not supported.
         """
+        check_options(options, input_device(self.base_model))
         plan = self._plan(task, pooling, normalize)
-        rows = list(check_rows(sentences, "encode", 1))
-        options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
-        vectors = list(self._encode(rows, plan, **options))
-        return torch.cat(vectors) if vectors else torch.empty(0, self.config.hidden_size)
+        if options.get("batch_size") is not None:
+            largest = choose_tokens(self.base_model, max_tokens_per_batch)
+            max_tokens_per_batch = min(largest, options["batch_size"] * plan.max_length)
+        if show_progress is None:
+            show_progress = options.get("show_progress_bar")
+        is_one, prompt = isinstance(sentences, str), options.get("prompt") or ""
+        rows = check_request([sentences] if is_one else sentences, "encode", 1)
+        rows = [(prompt + text,) for (text,) in rows]
+        batching = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
+        windows = list(self._encode(rows, plan, **batching))
+        vectors = torch.cat(windows) if windows else torch.empty(0, self.config.hidden_size)
+        converted = convert(vectors, options)
+        return converted[0] if is_one else converted
 
     def encode_stream(
         self,
@@ -96,7 +118,7 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             Float32 vectors on the CPU, (n, D) for some thousand sentences, in the order given.
         """
         plan = self._plan(task, pooling, normalize)
-        rows = check_rows(sentences, "encode", 1)
+        rows = check_request(sentences, "encode", 1)
         options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
         return self._encode(rows, plan, **options)
 
@@ -178,7 +200,7 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
                 f"task {task!r} projects its vectors, and the projection is in its head: load the "
                 "checkpoint with MinBertForMultiTask"
             )
-        project = heads[task].embed if spec.keeps_projection else None
+        project = heads.get(task).embed if spec.keeps_projection else None
         layers = spec.count_layers(self.config.num_hidden_layers)
         if normalize is None:
             own = parse_embedding(self.config.sentence_embedding)

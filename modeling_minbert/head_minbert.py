@@ -5,7 +5,7 @@ Shapes: B rows, S sequences of a row, N = B * S sequences, L tokens of a sequenc
 packed batch, D hidden size, K logits.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -178,6 +178,52 @@ class MinBertHead(nn.Module):
     ) -> Iterator[Any]:
         """Predict rows, with the options of `stream`; see `MinBertForMultiTask.predict`."""
         raise NotImplementedError
+
+
+class MinBertHeads(nn.Module):
+    """The heads of `MinBertForMultiTask` by the name of their task, sorted.
+
+    Thus the parameters of a new model and a loaded one, and the state of an optimizer, have the
+    same order.
+
+    Other than `nn.ModuleDict`, which peft does not wrap, so that `modules_to_save=["heads"]` of
+    peft trains and saves them. The wrapper passes on methods, but not `[]` and `in`: code of the
+    package calls `get`, `items` and `values`.
+    """
+
+    def __init__(self, heads: Mapping[str, MinBertHead] | None = None) -> None:
+        super().__init__()
+        for name, head in (heads or {}).items():
+            self.add(name, head)
+
+    def add(self, name: str, head: MinBertHead) -> None:
+        """Add the head of a task in its place."""
+        self.add_module(name, head)
+        self._modules = dict(sorted(self._modules.items()))
+
+    def get(self, name: str) -> Any:
+        """Return the head of a task; None if it has none of its own."""
+        return self._modules.get(name)
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Iterate over names and heads."""
+        return iter(self._modules.items())
+
+    def values(self) -> Iterator[Any]:
+        """Iterate over the heads."""
+        return iter(self._modules.values())
+
+    def __getitem__(self, name: str) -> Any:
+        return self._modules[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
 
 
 class TokenHead(MinBertHead):

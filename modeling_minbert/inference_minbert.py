@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, groupby, islice
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -51,7 +51,7 @@ class MinBertTokenizing:
     _found_by: ClassVar[dict[str, Any]] = {}
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
         """Load a checkpoint; see `PreTrainedModel.from_pretrained`.
 
         The tokenizer is loaded later, with the same `revision`, `subfolder`, ...
@@ -62,7 +62,7 @@ class MinBertTokenizing:
         found_by = {name: kwargs[name] for name in HUB_KEYS if kwargs.get(name) is not None}
         found_by.pop("token", None)  # a secret: the model may be pickled
         parent: Any = super()
-        loaded = parent.from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        loaded: Any = parent.from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         check_weights(model, pretrained_model_name_or_path)
         model._found_by = found_by
@@ -116,7 +116,9 @@ def check_rows(sentences: Iterable[Any], task: str, wanted: int) -> Iterator[Row
     return (_check_row(row, index, task, wanted) for index, row in enumerate(sentences))
 
 
-def check_request(rows: Iterable[Any], task: str, wanted: int, top_k: int | None) -> Iterable[Row]:
+def check_request(
+    rows: Iterable[Any], task: str, wanted: int, top_k: int | None = None
+) -> Iterable[Row]:
     """Check `top_k` and, in a sequence, all rows before any is computed; see `check_rows`."""
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k={top_k} must be 1 or more")
@@ -259,11 +261,19 @@ def stream(
     return run()
 
 
+def input_device(model: nn.Module) -> torch.device:
+    """Return where inputs of a model go: to its weights, or where hooks of accelerate take them."""
+    for module in model.modules():
+        device = getattr(getattr(module, "_hf_hook", None), "execution_device", None)
+        if device is not None:
+            return torch.device(device)
+    return next(model.parameters()).device
+
+
 def choose_tokens(model: nn.Module, max_tokens: int | None) -> int:
     """Return the maximum tokens of a batch."""
     if max_tokens is None:
-        is_cuda = next(model.parameters()).device.type == "cuda"
-        max_tokens = GPU_TOKENS if is_cuda else CPU_TOKENS
+        max_tokens = GPU_TOKENS if input_device(model).type == "cuda" else CPU_TOKENS
     if max_tokens < 1:
         raise ValueError(f"max_tokens_per_batch={max_tokens} must be at least 1")
     return max_tokens
@@ -272,19 +282,20 @@ def choose_tokens(model: nn.Module, max_tokens: int | None) -> int:
 def windows_of(rows: Iterable[Any], show_progress: bool | None) -> Iterator[tuple[list[Any], Any]]:
     """Read rows some thousand at a time, each with the progress bar that counts them."""
     total = len(rows) if isinstance(rows, Sequence) else None
-    quiet = total is not None and total <= QUIET_ROWS
-    hide = quiet if show_progress is None else not show_progress
     source = iter(rows)
+    window = list(islice(source, WINDOW))
+    hide = len(window) <= QUIET_ROWS if show_progress is None else not show_progress
     with logging.tqdm(total=total, disable=hide, unit="row") as bar:
-        while window := list(islice(source, WINDOW)):
+        while window:
             yield window, bar
+            window = list(islice(source, WINDOW))
 
 
 def batches(
     model: Any, encoded: Sequence[Encoded], max_tokens: int
 ) -> Iterator[tuple[list[int], dict[str, Any]]]:
     """Split rows into batches of similar length: indices and inputs, packed if the model can."""
-    device, packed = next(model.parameters()).device, model.supports_packed_input()
+    device, packed = input_device(model), model.supports_packed_input()
     for indices in split_batches(encoded, max_tokens, packed=packed):
         chosen = [encoded[index] for index in indices]
         inputs = pack(chosen) if packed else pad(chosen, model.config.pad_token_id or 0)

@@ -366,9 +366,12 @@ class MinBertPreTrainedModel(MinBertSharingMixin, PreTrainedModel):
         super().save_pretrained(save_directory, *args, **kwargs)
 
     def supports_packed_input(self, device: torch.device | None = None) -> bool:
-        """Return whether packed batches run on padding-free kernels, on `device` or where it is."""
-        weight = next(self.parameters())
-        return can_attend(self.config, weight.dtype, device or weight.device)
+        """Return whether packed batches run on padding-free kernels, on `device` or where it is.
+
+        A model on several devices, or offloaded from them, takes padded batches only.
+        """
+        devices = {value.device for value in self.parameters()} if device is None else {device}
+        return len(devices) == 1 and can_attend(self.config, self.dtype, devices.pop())
 
     def reuse_gradients(self, *, enabled: bool = True) -> None:
         """Let backward passes write the gradient of the word embedding into one buffer.

@@ -20,23 +20,27 @@ of a sequence, D hidden size, K logits of a row.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
+from transformers.utils import logging
 from transformers.utils.generic import ModelOutput, TransformersKwargs, can_return_tuple
 
 from .answers_minbert import MinBertAnswering
 from .configuration_minbert import MinBertConfig
 from .embedding_minbert import MinBertEmbeddingMixin
-from .head_minbert import TaskBatch, check_inputs, check_targets
+from .head_minbert import MinBertHeads, TaskBatch, check_inputs, check_targets
+from .inference_minbert import HUB_KEYS, input_device
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .pipeline_minbert import MinBertMultiTaskPipeline
 from .pooled_minbert import PooledHead
 from .pretraining_minbert import MinBertPreTrainingHeads, SharedHead
+
+logger = logging.get_logger(__name__)
 
 
 class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTrainedModel):
@@ -46,7 +50,8 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
     multiple-choice model; sentences of a contrastive task as (B, S, L), S being `num_sentences`.
 
     `from_pretrained(folder_of_a_bert, tasks={...})` puts new heads on a checkpoint;
-    `from_pretrained(folder)` restores a saved model with its tasks, label names and score ranges.
+    `from_pretrained(folder)` restores a saved model with its tasks, label names and score ranges;
+    `add_task` gives it one more.
     Tasks of pre-training have BERT's heads under BERT's names: they load from a checkpoint of BERT,
     and `AutoModelForMaskedLM` loads them from a saved folder.
     """
@@ -59,20 +64,72 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         super().__init__(config)
         config.describe_default_task()
         self.bert = MinBertModel(config)
-        # Sorted, as in the file of the configuration: the parameters of a new model and a loaded
-        # one, and thus the state of an optimizer, have the same order.
+        # Sorted, as in the file of the configuration; see `MinBertHeads`.
         self._tasks = {name: config.task(name) for name in sorted(config.tasks or {})}
         heads = {name: spec.make_head(config) for name, spec in self._tasks.items()}
-        self.heads = nn.ModuleDict({name: head for name, head in heads.items() if head is not None})
+        self.heads = MinBertHeads({name: head for name, head in heads.items() if head is not None})
+        if any(map(_uses_shared_heads, self._tasks.values())):
+            self.cls = self._make_shared_heads()
+        self.post_init()
+
+    def _make_shared_heads(self) -> MinBertPreTrainingHeads:
         masked_lm = any(spec.predicts_masked_tokens for spec in self._tasks.values())
         next_sentence = any(spec.predicts_next_sentence for spec in self._tasks.values())
-        if masked_lm or next_sentence:
-            self.cls = MinBertPreTrainingHeads(
-                config, masked_lm=masked_lm, next_sentence=next_sentence
-            )
         if masked_lm:
             self._tied_weights_keys = MinBertForMaskedLM._tied_weights_keys
-        self.post_init()
+        return MinBertPreTrainingHeads(
+            self.config, masked_lm=masked_lm, next_sentence=next_sentence
+        )
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
+        """Load a checkpoint; see the class.
+
+        Other `tasks` than the checkpoint's replace them: a warning names the heads that are lost.
+        """
+        loaded: Any = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        if {"tasks", "config"} & kwargs.keys():
+            model = loaded[0] if isinstance(loaded, tuple) else loaded
+            where = {name: kwargs[name] for name in HUB_KEYS if name in kwargs}
+            _warn_of_lost_heads(model, pretrained_model_name_or_path, where)
+        return loaded
+
+    def add_task(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Add a task with a new head, initialized as in a new model; all other weights stay.
+
+        An optimizer or an adapter that exists already does not train the new head.
+
+        Args:
+            name: Name of the task.
+            fields: `problem_type` and the fields of its class in `TASKS`, as in `config.tasks`.
+
+        Raises:
+            ValueError: If there is a task of this name, the name or a field is invalid, or an
+                adapter wraps the heads. Nothing changes then.
+        """
+        if type(self.heads) is not MinBertHeads:
+            raise ValueError(f"task {name!r}: an adapter wraps the heads; merge or unload it first")
+        self.config.add_task(name, fields)
+        spec = self.config.task(name)
+        self._tasks = dict(sorted({**self._tasks, name: spec}.items()))
+        head: Any = spec.make_head(self.config)
+        if head is not None:
+            head.gathers = any(each.gathers for each in self.heads.values())
+            self.heads.add(name, self._adopt(head))
+        if _uses_shared_heads(spec):
+            parts = self.cls.named_children() if hasattr(self, "cls") else ()
+            self.cls = self._adopt(self._make_shared_heads())
+            for part, module in parts:
+                setattr(self.cls, part, module)
+            self.all_tied_weights_keys = self.get_expanded_tied_weights_keys(all_submodels=False)
+            self.tie_weights()
+
+    def _adopt(self, module: nn.Module) -> Any:
+        """Initialize a new part of the model and bring it to the state of the others."""
+        module.apply(self._init_weights)
+        for parameter in module.parameters():  # not buffers, which keep their precision
+            parameter.data = parameter.data.to(self.dtype)
+        return module.to(input_device(self)).train(self.training)
 
     @can_return_tuple
     def forward(
@@ -144,17 +201,18 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         return head(outputs, batch)
 
     def _find_head(self, name: str) -> Any:
-        return self.heads[name] if name in self.heads else SharedHead(self, self._tasks[name])
+        return self.heads.get(name) or SharedHead(self, self._tasks[name])
 
     def _head(self, task: str) -> Any:
         """Return the head of a task that predicts texts."""
-        if task not in self.heads:
+        head = self.heads.get(task)
+        if head is None:
             spec: Any = self.config.task(task)  # refuses unknown tasks
             raise ValueError(
                 f"task {task!r} is a {spec.problem_type} task, which predicts nothing about whole "
                 f"texts: save the model and load its folder with {spec.auto_class}"
             )
-        return self.heads[task]
+        return head
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -226,7 +284,7 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         must compute the same tasks in the same order. `MultiTaskTrainer` calls it.
         """
         for head in self.heads.values():
-            head.gathers = True  # type: ignore[assignment]
+            head.gathers = True
 
     def divergence(
         self, task: str, logits: Tensor, other: Tensor, labels: Tensor | None = None
@@ -323,6 +381,23 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
             known = ", ".join(names) or "none"
             raise ValueError(f"task {name!r} answers no questions; those that do: {known}")
         return name, spec
+
+
+def _uses_shared_heads(task: Any) -> bool:
+    return task.predicts_masked_tokens or task.predicts_next_sentence
+
+
+def _warn_of_lost_heads(model: MinBertForMultiTask, path: Any, where: dict[str, Any]) -> None:
+    stored, _ = MinBertConfig.get_config_dict(path, **where)
+    lost = [name for name in stored.get("tasks") or () if name not in (model.config.tasks or ())]
+    # the configuration of an encoder that was saved alone lists tasks, too
+    if lost and type(model).__name__ in (stored.get("architectures") or ()):
+        logger.warning(
+            "%s: the heads of its tasks %s are not loaded, because other tasks were given. To keep "
+            "them, load it without tasks, and call model.add_task(name, fields) for each new one.",
+            path,
+            ", ".join(lost),
+        )
 
 
 __all__ = ["MinBertForMultiTask"]

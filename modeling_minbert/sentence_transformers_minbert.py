@@ -35,6 +35,7 @@ OTHER_POOLINGS = {
     "weightedmean": "pooling_mode_weightedmean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
 }
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 # Keyword arguments of `from_pretrained` for downloads.
 FETCHING = (*HUB_KEYS, "proxies")
 
@@ -49,12 +50,15 @@ class MinBertEmbedding:
         normalize: Whether vectors are scaled to length 1.
         max_length: Maximum tokens of a sentence, special ones included; None for the limit of the
             encoder and its tokenizer.
+        similarity: How two vectors are compared: `cosine`, `dot`, or as the negated distance
+            `euclidean` or `manhattan`.
         missing: Steps of sentence-transformers for this checkpoint that minBERT does not have.
     """
 
     pooling: Literal["cls", "pooler", "mean", "max"] = "mean"
     normalize: bool = False
     max_length: int | None = None
+    similarity: Literal["cosine", "dot", "euclidean", "manhattan"] = "cosine"
     missing: list[str] | None = None
 
     def validate_max_length(self) -> None:
@@ -85,6 +89,11 @@ def read_modules(checkpoint: Any, kwargs: dict[str, Any]) -> dict[str, Any] | No
     for module in modules:
         _read_module(fields, read, module)
     settings = read("config_sentence_transformers.json")
+    name = settings.get("similarity_fn_name") or "cosine"
+    if name in SIMILARITIES:
+        fields["similarity"] = name
+    else:
+        fields["missing"].append(f"the similarity {name!r}")
     prompt = settings.get("default_prompt_name")
     if prompt and (settings.get("prompts") or {}).get(prompt):
         fields["missing"].append(f"the prompt {prompt!r}")
@@ -203,7 +212,7 @@ def write_modules(folder: Path, embedding: MinBertEmbedding, hidden_size: int) -
             "__version__": {"transformers": transformers.__version__, "pytorch": torch.__version__},
             "prompts": {},
             "default_prompt_name": None,
-            "similarity_fn_name": "cosine",
+            "similarity_fn_name": embedding.similarity,
         },
     }
     for path, _ in modules[1:]:

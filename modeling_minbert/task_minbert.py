@@ -11,6 +11,19 @@ from torch import nn
 from .sentence_transformers_minbert import MinBertEmbedding
 
 SetBy = Literal["recipe", "data", "training"]
+# The keys of `TASKS`, for type checkers.
+ProblemType = Literal[
+    "classification",
+    "multi_label_classification",
+    "paraphrase",
+    "similarity",
+    "contrastive",
+    "token_classification",
+    "question_answering",
+    "masked_lm",
+    "next_sentence",
+    "pretraining",
+]
 # Metadata of the fields of tasks: their source.
 RECIPE: dict[str, SetBy] = {"set_by": "recipe"}
 DATA: dict[str, SetBy] = {"set_by": "data"}
@@ -38,7 +51,7 @@ class MinBertTask:
         single_task_model: Name of the model class with this head alone; None if there is none.
     """
 
-    problem_type: str = field(metadata=DATA)
+    problem_type: ProblemType = field(metadata=DATA)
     is_pretraining: ClassVar[bool] = False
     is_unlabelled: ClassVar[bool] = False
     is_token_level: ClassVar[bool] = False

@@ -7,10 +7,10 @@ from dataclasses import fields
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
-from torch import nn
 
 from .classification_minbert import ClassificationTask
 from .contrastive_minbert import ContrastiveTask
+from .head_minbert import MinBertHeads
 from .multi_label_classification_minbert import MultiLabelClassificationTask
 from .paraphrase_minbert import ParaphraseTask
 from .pretraining_minbert import MaskedLMTask, NextSentenceTask, PreTrainingTask
@@ -35,8 +35,8 @@ TASKS: dict[str, type[MinBertTask]] = {
 
 def parse_task(name: str, values: Mapping[str, Any]) -> MinBertTask:
     """Build a task from its fields; the message of a ValueError names it."""
-    # nn.ModuleDict, which holds the heads, rejects the names of its attributes ("keys", "train").
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,99}", name) or hasattr(nn.ModuleDict(), name):
+    # The heads are attributes of their container, and must not hide its own ("get", "train").
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,99}", name) or hasattr(MinBertHeads(), name):
         raise ValueError(
             f"task name {name!r} must consist of up to 100 letters, digits, '_' and '-', begin "
             "with a letter and not be an attribute of a torch module: choose another name"

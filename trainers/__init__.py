@@ -31,7 +31,7 @@ from .methods.method_arguments import MethodArguments
 from .methods.r_drop import RDrop
 from .methods.smart import Smart
 from .methods.smart_perturbation import SmartConfig
-from .problems import PROBLEMS, make_problems
+from .problems import PROBLEMS, ProblemType, make_problems
 from .problems.problem import Metric, Problem
 from .reports.glue import GlueFile, missing_files, write_submission
 from .reports.page import report_run, write_report
@@ -76,6 +76,7 @@ __all__ = [
     "MultiTaskTrainer",
     "PretrainArguments",
     "Problem",
+    "ProblemType",
     "Program",
     "RDrop",
     "RunArguments",

@@ -10,7 +10,7 @@ from trainers.data.masking import Masking
 from trainers.data.rows import TextSource
 from trainers.data.task_dataset import Rows
 from trainers.options import MAX_ROWS, MAX_TOKENS, is_positive
-from trainers.problems import PROBLEMS, make_problems
+from trainers.problems import PROBLEMS, ProblemType, make_problems
 from trainers.problems.problem import Problem
 
 
@@ -91,7 +91,7 @@ class Task:
     """
 
     name: str
-    problem_type: str
+    problem_type: ProblemType
     train: Rows | None = None
     evaluation: Rows | None = None
     training: TaskTraining = field(default_factory=TaskTraining)
@@ -111,7 +111,7 @@ class Task:
     def from_dataset(
         cls,
         name: str,
-        problem_type: str,
+        problem_type: ProblemType,
         train: datasets.Dataset | Sequence[Any] | Any | None = None,
         validation: datasets.Dataset | Sequence[Any] | Any | None = None,
         *,

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 RECIPES = {path.relative_to(ROOT / "recipes") for path in (ROOT / "recipes").rglob("*.yaml")}
 PACKAGES = ("minbert_cli", "modeling_minbert", "trainers", "datasets_scripts", "sentence_vectors")
 FILES = ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "model_card.md")
-BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+BUILD = "import sys; from setuptools import build_meta; build_meta.build_{}(sys.argv[1])"
 # Parses every recipe by its name with the program that reads it.
 PARSE = """
 import json
@@ -48,22 +48,28 @@ print(json.dumps(found))
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """Build the wheel from a copy of the sources, and return the folder it is unpacked to."""
+def build(kind, folder):
+    """Build from a copy of the sources, and return the folder it is unpacked to."""
     pytest.importorskip("setuptools")
-    folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     for name in (*PACKAGES, "recipes", "space"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in FILES:
         shutil.copy(ROOT / name, source)
-    subprocess.run([sys.executable, "-c", BUILD, str(folder)], cwd=source, check=True)
+    command = [sys.executable, "-c", BUILD.format(kind), str(folder)]
+    subprocess.run(command, cwd=source, check=True)
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "installed")
-    shutil.rmtree(source)
     return folder / "installed"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Return a folder with the installed wheel; the sources are gone."""
+    folder = build("wheel", tmp_path_factory.mktemp("wheel"))
+    shutil.rmtree(folder.with_name("source"))
+    return folder
 
 
 @pytest.fixture
@@ -115,3 +121,9 @@ def test_experiments_start_their_runs(run, tmp_path):
     run("-m", "minbert_cli", "experiments", "experiments/quickstart", *flags)
 
     assert "| plain" in (tmp_path / "runs/experiments/table.md").read_text()
+
+
+def test_an_editable_install_is_a_path_that_type_checkers_follow(tmp_path):
+    (path,) = build("editable", tmp_path).glob("*.pth")
+
+    assert path.read_text().strip() == str(tmp_path / "source")

@@ -140,7 +140,7 @@ def test_a_task_that_cannot_be_is_refused_by_name(tiny_sizes, fields, message):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a.b", "1st", "a b", "keys", "items", "pop", "train", "x" * 101]
+    "name", ["", "a.b", "1st", "a b", "get", "items", "values", "train", "x" * 101]
 )
 def test_a_task_name_that_no_module_can_have_is_refused(tiny_sizes, name):
     with pytest.raises(ValueError, match=f"task name '{name}' must consist of"):
@@ -241,9 +241,9 @@ def test_unused_keywords_come_back(tiny_sizes, tmp_path):
 
 def test_tasks_assigned_later_are_checked_by_the_model(tiny_sizes):
     config = MinBertConfig(**tiny_sizes)
-    config.tasks = {"same": SAME, "keys": SAME}
+    config.tasks = {"same": SAME, "items": SAME}
 
-    with pytest.raises(ValueError, match="task name 'keys'"):
+    with pytest.raises(ValueError, match="task name 'items'"):
         MinBertForMultiTask(config)
 
     config.tasks = {"same": SAME}

@@ -771,3 +771,20 @@ def test_states_of_paddings_are_zero(tiny_sizes, implementation, kind):
 
         assert (states[mask == 0] == 0).all()
         assert states[mask == 1].isfinite().all()
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_states_of_paddings_are_zero_in_a_compiled_model(tiny_sizes, backend, attention):
+    torch.manual_seed(0)
+    model = MinBertModel(MinBertConfig(**tiny_sizes)).eval()
+    model.set_attn_implementation(attention)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    ids = torch.randint(5, 20, (2, 5))
+
+    for mask in ([0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [0, 1, 0, 1, 0]):  # left, right, anywhere
+        batch = {"input_ids": ids, "attention_mask": torch.tensor([mask, [1] * 5])}
+        states = compiled(**batch).last_hidden_state
+        assert (states[batch["attention_mask"] == 0] == 0).all()
+        assert_close(states, model(**batch).last_hidden_state)

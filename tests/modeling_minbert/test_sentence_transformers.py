@@ -125,6 +125,7 @@ def test_the_settings_of_a_folder_stay_with_its_checkpoint(model, tmp_path):
         "pooling": "cls",
         "normalize": True,
         "max_length": 17,
+        "similarity": "cosine",
         "missing": None,
     }
     assert_close(again.encode(SENTENCES), model.encode(SENTENCES, pooling="cls", normalize=True))
@@ -144,6 +145,7 @@ def test_files_of_older_versions_are_read(model, tmp_path):
     config = MinBertConfig.from_pretrained(tmp_path)
 
     found = {"pooling": "max", "normalize": True, "max_length": 9, "missing": None}
+    found["similarity"] = "cosine"
     assert config.sentence_embedding == found
 
 

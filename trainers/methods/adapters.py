@@ -5,8 +5,6 @@ from typing import Any
 
 from torch import nn
 
-# In every layer, as in Hu et al. 2021, section 4.2.
-TARGETS = ("query", "value")
 # Keys of peft that wrap whole modules; their weights are not part of a plain checkpoint.
 WRAPPED = ("modules_to_save", "trainable_token_indices")
 
@@ -17,7 +15,8 @@ def add_lora(model: nn.Module, keys: Mapping[str, Any], *, trained: tuple[str, .
     Args:
         model: The model, changed in place.
         keys: Fields of peft's ``LoraConfig``, such as ``r``, ``lora_alpha`` and ``lora_dropout``;
-            ``target_modules`` are the query and value of every layer by default.
+            ``target_modules`` are by default those of peft for BERT, the query and value of every
+            layer, as in Hu et al. 2021, section 4.2.
         trained: Name prefixes of other trainable parameters: the heads.
 
     Raises:
@@ -38,8 +37,7 @@ def add_lora(model: nn.Module, keys: Mapping[str, Any], *, trained: tuple[str, .
     if isinstance(rank, int) and most is not None and rank > most:
         raise ValueError(f"lora: r={rank} is more than the hidden size, {most}")
     try:
-        config = LoraConfig(**{"target_modules": list(TARGETS), **keys})
-        inject_adapter_in_model(config, model)
+        inject_adapter_in_model(LoraConfig(**keys), model)
     except (TypeError, ValueError) as error:
         raise ValueError(f"lora: {error}") from None
     for name, value in model.named_parameters():

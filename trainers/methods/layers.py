@@ -113,8 +113,8 @@ class GradualUnfreezing(Method):
 def check_trainable(model: nn.Module, layer: int, key: str) -> None:
     """Check that every task has trainable weights from this layer on; ``key`` freezes the rest."""
     count = count_layers(model, key)
-    heads = getattr(model, "heads", None)
-    for task, head in heads.items() if isinstance(heads, nn.ModuleDict) else ():
+    heads: Any = getattr(model, "heads", None)
+    for task, head in heads.items() if hasattr(heads, "items") else ():
         spec = getattr(head, "task", None)
         if spec is None or spec.pooling == "pooler" or any(True for _ in head.parameters()):
             continue

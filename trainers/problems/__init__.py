@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from .classification import Classification
 from .contrastive import Contrastive
@@ -16,6 +16,19 @@ from .question_answering import QuestionAnswering
 from .similarity import Similarity
 from .token_classification import TokenClassification
 
+# The keys of `PROBLEMS`, for type checkers.
+ProblemType = Literal[
+    "classification",
+    "multi_label_classification",
+    "paraphrase",
+    "similarity",
+    "contrastive",
+    "token_classification",
+    "question_answering",
+    "masked_lm",
+    "next_sentence",
+    "pretraining",
+]
 PROBLEMS: dict[str, type[Problem[Any]]] = {
     "classification": Classification,
     "multi_label_classification": MultiLabelClassification,

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from trainers.data.masking import check_shares
 from trainers.options import option
-from trainers.problems import PROBLEMS
+from trainers.problems import PROBLEMS, ProblemType
 
 from .arguments import RunArguments, check_names
 
@@ -16,7 +16,11 @@ FIXED_IN_CHAIN = (
     "overwrite_output_dir",
     "resume_from_checkpoint",
 )
-PROBLEM_TYPES = {"mlm": "masked_lm", "nsp": "next_sentence", "mlm_nsp": "pretraining"}
+PROBLEM_TYPES: dict[str, ProblemType] = {
+    "mlm": "masked_lm",
+    "nsp": "next_sentence",
+    "mlm_nsp": "pretraining",
+}
 
 
 @dataclass(kw_only=True)
@@ -159,6 +163,6 @@ class PretrainArguments(TextArguments, RunArguments):
             )
 
     @property
-    def problem_type(self) -> str:
+    def problem_type(self) -> ProblemType:
         """Problem type of the only task."""
         return PROBLEM_TYPES[self.objective]

@@ -1,0 +1,137 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""What the evaluators of sentence-transformers, and tools like them, expect of a model of vectors.
+
+Shapes: N and M sentences, D size of a vector.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .configuration_minbert import MinBertConfig
+
+
+class EncodeOptions(TypedDict, total=False):
+    """Keyword arguments of `encode` that mean what they mean in sentence-transformers.
+
+    `device` is that of the model; `precision` and `output_value` have one value each.
+    """
+
+    prompt: str | None  # written before every sentence
+    prompt_name: None  # minBERT stores no prompts
+    batch_size: int  # a batch has at most the tokens of so many of the longest sentences
+    show_progress_bar: bool | None
+    convert_to_tensor: bool | None  # to one tensor, which is the default
+    convert_to_numpy: bool | None  # to one array; if false, a list of tensors
+    normalize_embeddings: bool  # scale the vectors to length 1, after `truncate_dim`
+    truncate_dim: int | None  # the first components of each vector alone
+    precision: str | None
+    output_value: str
+    device: Any
+
+
+ONLY = {"prompt_name": None, "precision": "float32", "output_value": "sentence_embedding"}
+# Similarities that are negated distances, and the order of their norm.
+DISTANCES = {"euclidean": 2.0, "manhattan": 1.0}
+LOWER_LIMITS = ("batch_size", "truncate_dim")
+
+
+def check_options(options: EncodeOptions, device: torch.device) -> None:
+    """Refuse keyword arguments that are unknown, or ask for what minBERT does not have."""
+    known = EncodeOptions.__annotations__
+    for name, value in options.items():
+        if name not in known:
+            raise TypeError(f"encode has no argument {name!r}; it has also {', '.join(known)}")
+        if value is None:
+            continue
+        if name in ONLY and value != ONLY[name]:
+            raise ValueError(f"encode: {name}={value!r} is not supported, leave it out")
+        if name in LOWER_LIMITS and int(str(value)) < 1:
+            raise ValueError(f"encode: {name}={value} must be 1 or more")
+        if name == "device" and torch.device(str(value)).type != device.type:
+            raise ValueError(f"encode: device={value!r}, but the model is on {device}: move it")
+
+
+def convert(vectors: Tensor, options: EncodeOptions) -> Any:
+    """Convert vectors, (N, D), to what the caller wants."""
+    vectors = vectors[:, : options.get("truncate_dim")]
+    if options.get("normalize_embeddings"):
+        vectors = F.normalize(vectors, dim=-1)
+    to_tensor, to_numpy = options.get("convert_to_tensor"), options.get("convert_to_numpy")
+    if to_tensor or (to_tensor is None and to_numpy is None):
+        return vectors
+    return vectors.numpy() if to_numpy is not False else list(vectors)
+
+
+class MinBertEvaluations:
+    """Where an evaluator leaves its metrics.
+
+    Attributes:
+        metrics: The latest value of every metric.
+    """
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, float] = {}
+
+    def set_evaluation_metrics(
+        self,
+        evaluator: Any,  # noqa: ARG002 - the names of metrics include its name
+        metrics: dict[str, float],
+        epoch: int = 0,  # noqa: ARG002
+        step: int = 0,  # noqa: ARG002
+    ) -> None:
+        """Keep the metrics of an evaluator, as sentence-transformers does for its model card."""
+        self.metrics.update(metrics)
+
+
+class MinBertComparing:
+    """Mixin of models that embed sentences: how vectors are compared, and evaluators."""
+
+    config: MinBertConfig
+    encode: Any
+    _evaluations: MinBertEvaluations | None = None
+
+    def encode_query(self, sentences: str | Sequence[str], **options: Any) -> Any:
+        """Embed the queries of a search: `encode`, since minBERT has no prompts."""
+        return self.encode(sentences, **options)
+
+    def encode_document(self, sentences: str | Sequence[str], **options: Any) -> Any:
+        """Embed the texts that a search looks through, as `encode_query`."""
+        return self.encode(sentences, **options)
+
+    @property
+    def similarity_fn_name(self) -> str:
+        """How `similarity` compares: `config.embedding.similarity`."""
+        return self.config.embedding.similarity
+
+    def similarity(self, first: Any, second: Any) -> Tensor:
+        """Compare all vectors of (N, D) with all of (M, D), tensors or arrays: (N, M)."""
+        first, second = self._prepare(first), self._prepare(second)
+        if (order := DISTANCES.get(self.similarity_fn_name)) is not None:
+            return -torch.cdist(first, second, p=order)
+        return first @ second.T
+
+    def similarity_pairwise(self, first: Any, second: Any) -> Tensor:
+        """Compare each vector of (N, D) with the one of (N, D) in the same place: (N,)."""
+        first, second = self._prepare(first), self._prepare(second)
+        if (order := DISTANCES.get(self.similarity_fn_name)) is not None:
+            return -torch.linalg.vector_norm(first - second, ord=order, dim=-1)
+        return (first * second).sum(dim=-1)
+
+    def _prepare(self, vectors: Any) -> Tensor:
+        """Make vectors (N, D), of length 1 for cosines; one vector becomes one row."""
+        if isinstance(vectors, list | tuple):
+            vectors = torch.stack([torch.as_tensor(each) for each in vectors])
+        vectors = torch.atleast_2d(torch.as_tensor(vectors))
+        is_cosine = self.similarity_fn_name == "cosine"
+        return F.normalize(vectors, dim=-1) if is_cosine else vectors
+
+    @property
+    def model_card_data(self) -> MinBertEvaluations:
+        """Metrics of evaluators that ran on this model."""
+        if self._evaluations is None:
+            self._evaluations = MinBertEvaluations()
+        return self._evaluations

@@ -1,0 +1,73 @@
+"""LoRA and the other methods of peft, without naming layers, and with heads that train in full."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+from transformers import BertConfig, BertModel
+
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
+
+peft = pytest.importorskip("peft")
+# peft uses an old name of transformers
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")
+
+
+def adapted(model):
+    return sorted(name for name, _ in model.named_parameters() if "lora" in name or "ia3" in name)
+
+
+@pytest.mark.parametrize("method", ["LoraConfig", "IA3Config", "AdaLoraConfig", "VeraConfig"])
+def test_peft_adapts_the_layers_that_it_adapts_of_a_bert(tiny_sizes, method):
+    options = {"total_step": 10} if method == "AdaLoraConfig" else {}
+    config = getattr(peft, method)
+    theirs = peft.get_peft_model(BertModel(BertConfig(**tiny_sizes)), config(**options))
+    ours = peft.get_peft_model(MinBertModel(MinBertConfig(**tiny_sizes)), config(**options))
+
+    assert adapted(ours) == adapted(theirs)
+
+
+def step(model, batch):
+    """Train all adapted weights for one step, with a loss on the first task."""
+    trained = [value for value in model.parameters() if value.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=0.5)
+    labels = torch.arange(len(batch["input_ids"])) % 3
+    for _ in range(2):  # the first step moves only one of the two matrices of LoRA
+        optimizer.zero_grad()
+        model(**batch, labels=labels, task="tone").loss.backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("saved", [["heads"], ["heads.tone"]])
+def test_heads_train_in_full_beside_adapters(build_multitask, tiny_batch, tasks, tmp_path, saved):
+    base = build_multitask(tasks)
+    base.save_pretrained(tmp_path / "base")
+    config = peft.LoraConfig(r=4, modules_to_save=saved)
+    model = peft.get_peft_model(base, config)
+    before = model(**tiny_batch, task="tone").logits
+    step(model, tiny_batch)
+    model.eval()
+    with torch.no_grad():
+        after = model(**tiny_batch, task="tone").logits
+    model.save_pretrained(tmp_path / "adapter")
+
+    again = MinBertForMultiTask.from_pretrained(tmp_path / "base")
+    names = list(again.state_dict())
+    loaded = peft.PeftModel.from_pretrained(again, tmp_path / "adapter").eval()
+    assert_close(loaded(**tiny_batch, task="tone").logits, after)
+    assert not torch.allclose(before, after, atol=1e-3)
+    with loaded.disable_adapter():
+        assert_close(loaded(**tiny_batch, task="tone").logits, before)
+    merged = loaded.merge_and_unload()
+    assert_close(merged(**tiny_batch, task="tone").logits, after, rtol=1e-4, atol=1e-5)
+    assert list(merged.state_dict()) == names
+
+
+def test_wrapped_heads_predict(build_multitask, tasks, tokenizer):
+    model = build_multitask(tasks)
+    model.tokenizer = tokenizer
+    expected = model.predict("tone", ["the cat sat"])
+    vectors = model.encode(["the cat sat"], task="near")
+    wrapped = peft.get_peft_model(model, peft.LoraConfig(r=4, modules_to_save=["heads"])).eval()
+
+    assert wrapped.predict("tone", ["the cat sat"]) == expected
+    assert_close(wrapped.encode(["the cat sat"], task="near"), vectors)
