@@ -15,6 +15,7 @@ from tests.trainers.tiny import (
     make_model,
     make_rows,
     make_tasks,
+    weights,
 )
 from trainers import AggregateEarlyStopping, Task, TaskTraining, last_complete_checkpoint
 from trainers.methods.lr_decay import exponential_factor
@@ -333,10 +334,6 @@ def test_the_best_model_is_loaded_at_the_end(make_trainer):
 
     means = [entry["eval_mean"] for entry in trainer.state.log_history if "eval_mean" in entry]
     assert trainer.evaluate()["eval_mean"] == pytest.approx(max(means))
-
-
-def weights(trainer):
-    return {name: value.clone() for name, value in trainer.model.state_dict().items()}
 
 
 RESUMABLE = {

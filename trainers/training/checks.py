@@ -218,3 +218,33 @@ def check_sampling(
 def steps_in_backward(args: TrainingArguments) -> bool:
     """Tell whether the optimizer takes gradients while they are computed, layer by layer."""
     return any(name in str(args.optim).lower() for name in ("layerwise", "lomo"))
+
+
+def check_search(
+    trainer: Any, compute_objective: Any, direction: Any, options: Mapping[str, Any]
+) -> None:
+    """Check that a search for hyperparameters can measure its trials."""
+    if trainer.model_init is None:
+        raise ValueError(
+            "hyperparameter_search makes a new model for every trial: give the trainer a "
+            "model_init instead of a model"
+        )
+    if not trainer.eval_dataset:
+        raise ValueError(
+            "hyperparameter_search compares evaluations: give the tasks evaluation rows"
+        )
+    if compute_objective is not None and direction is None:
+        raise ValueError(
+            "hyperparameter_search needs a direction for compute_objective; give 'maximize' or "
+            "'minimize'"
+        )
+    if compute_objective is None and "mean" not in _list_metrics(trainer.problems, ()):
+        raise ValueError(
+            "hyperparameter_search: these tasks have no eval_mean; give a compute_objective and a "
+            "direction"
+        )
+    if options.get("n_jobs", 1) != 1:
+        raise ValueError(
+            f"n_jobs={options['n_jobs']!r}: trials share the trainer and run one after the other; "
+            "leave it out"
+        )
