@@ -258,9 +258,9 @@ def test_the_rows_of_every_trial_have_its_batch_size_and_the_same_order(make):
     seen = []
     collate = make().data_collator
 
-    def note(rows):
+    def note(rows, task):
         seen.append([row["input_ids"] for row in rows])
-        return collate(rows)
+        return collate([{"task": task, **row} for row in rows])
 
     trainer = make(own={"data_collator": note})
     search(trainer, hp_space=fixed(per_device_train_batch_size=5))

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments, set_seed
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from trainers.data.collators import list_batches
+from trainers.data.collating import list_batches
 from trainers.data.task_batch_sampler import TaskBatchSampler
 from trainers.data.task_dataset import Rows, TaskDataset, longest_first
 from trainers.data.task_sampling import RoundRobin, StepsPerEpoch, TaskSampling
@@ -71,6 +71,13 @@ class MultiTaskTrainer(Trainer):
         compute_metrics: A function of an ``EvalPrediction`` for all tasks, or one by task. It gets
             the values that ``predict_task`` returns and the labels, in the order of the rows. Its
             metrics join those of the task as ``eval_<task>_<name>``, and may choose the best model.
+        data_collator: Makes a batch of a list of rows, dictionaries of one task with
+            ``input_ids``, ``token_type_ids`` and, if they have any, ``labels``. It is called as
+            ``data_collator(rows)``, or ``data_collator(rows, task=name)`` if it has an argument
+            ``task``, and returns a mapping with the arguments of the model: ``labels`` if the rows
+            have them, and tensors with an entry for each row, in their order. The trainer adds
+            ``task``. The collators of transformers do so. None takes a ``TaskCollator``, packed if
+            the model supports it.
         kwargs: Other arguments of ``Trainer``.
 
     Attributes:
@@ -101,6 +108,7 @@ class MultiTaskTrainer(Trainer):
         steps_per_epoch: StepsPerEpoch = "shortest",
         max_tokens_per_batch: int | None = None,
         compute_metrics: ComputeMetrics | Mapping[str, ComputeMetrics] | None = None,
+        data_collator: Callable[..., Any] | None = None,
         **kwargs: Any,
     ) -> None:
         if (model is None) is (model_init is None):
@@ -112,7 +120,8 @@ class MultiTaskTrainer(Trainer):
         self._sampling = sampling or RoundRobin()
         self._sizes = (steps_per_epoch, max_tokens_per_batch)
         self._user_metrics = compute_metrics
-        self._makes_collator = kwargs.get("data_collator") is None
+        self._makes_collator = data_collator is None
+        self.data_collator: Any = data_collator
         self.model_init: Any = model_init
         self.processing_class = kwargs.get("processing_class")
         self._first_model = model
@@ -121,10 +130,9 @@ class MultiTaskTrainer(Trainer):
             self._first_model = super().call_model_init()
         # before the Trainer makes the output folder: all of this may be refused
         self._fit_to(self._first_model, args)
-        if self._makes_collator:
-            kwargs["data_collator"] = self.data_collator
         held_out = find_rows(tasks, "evaluation") or None
         kwargs |= {"train_dataset": self.train_dataset, "eval_dataset": held_out}
+        kwargs["data_collator"] = self.data_collator
         super().__init__(model, args, model_init=model_init, **kwargs)
         self.add_callback(MethodCallback(self.methods))
         self._start()
@@ -145,7 +153,7 @@ class MultiTaskTrainer(Trainer):
         self.train_dataset = TaskDataset(train, self.train_sampler) if train else None
         if self._makes_collator:
             given = (self.processing_class, self.tasks, self.train_sampler)
-            self.data_collator: Any = make_collator(model, args, *given)
+            self.data_collator = make_collator(model, args, *given)
         for method in self.methods:
             method.prepare(model, args)
         self.evaluator = TaskEvaluator(self.tasks, self.problems, model, own_metrics)
