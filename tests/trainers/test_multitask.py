@@ -347,6 +347,7 @@ RESUMABLE = {
             (8, 10, 18),
         ),
         ({"eval_strategy": "epoch"}, (2, 6, 8)),
+        ({"neftune_noise_alpha": 5.0, "label_smoothing_factor": 0.1}, (2, 8)),
         (
             {
                 "eval_strategy": "steps",
@@ -357,7 +358,17 @@ RESUMABLE = {
             (2, 8),
         ),
     ],
-    ids=["plain", "accumulation", "worker", "grouped", "tokens", "passes", "evaluation", "best"],
+    ids=[
+        "plain",
+        "accumulation",
+        "worker",
+        "grouped",
+        "tokens",
+        "passes",
+        "evaluation",
+        "noise",
+        "best",
+    ],
 )
 def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(
     make_trainer, tmp_path, options, checkpoints
@@ -460,9 +471,7 @@ def test_tasks_and_settings_must_fit(make_trainer, own, message):
             "expected one of mean, leaderboard, moods_accuracy",
         ),
         ({"train_sampling_strategy": "sequential"}, "'sequential' is not supported"),
-        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor=0.1 is not supported"),
         ({"auto_find_batch_size": True}, "auto_find_batch_size=True"),
-        ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha=5.0 is not supported"),
         (
             {
                 "torch_compile": True,

@@ -12,6 +12,7 @@ from trainers.problems.problem import Metric, Problem
 from trainers.task import Task, find_rows
 from trainers.wrapped_models import find_inner, takes_task
 
+from .label_smoothing import check_smoothing
 from .ranges import check_numbers, check_schedules
 
 # Names that Trainer adds to the metrics of an evaluation.
@@ -123,12 +124,9 @@ def check_arguments(
     refused = {
         "train_sampling_strategy": args.train_sampling_strategy
         not in ("random", "group_by_length"),
-        "label_smoothing_factor": args.label_smoothing_factor != 0,
         "auto_find_batch_size": args.auto_find_batch_size,
         "batch_eval_metrics": args.batch_eval_metrics,
         "prediction_loss_only": args.prediction_loss_only,
-        # its noise is scaled by the length of the padded row
-        "neftune_noise_alpha": args.neftune_noise_alpha is not None,
     }
     for name, is_refused in refused.items():
         if is_refused:
@@ -146,6 +144,7 @@ def check_arguments(
         raise ValueError(
             "accelerator_config: split_batches and dispatch_batches would mix tasks; leave them out"
         )
+    check_smoothing(args, problems)
     _check_best(args, problems, glue_tasks, extended)
 
 

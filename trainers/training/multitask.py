@@ -24,6 +24,7 @@ from trainers.data.task_dataset import Rows, TaskDataset, longest_first
 from trainers.data.task_sampling import RoundRobin, StepsPerEpoch, TaskSampling
 from trainers.hub_token import HubToken
 from trainers.methods.base import Method, MethodCallback, StepLoss, nested_loss
+from trainers.methods.neftune import NoisyEmbeddings
 from trainers.methods.threshold_fitting import ThresholdFitting
 from trainers.task import Task, find_rows
 from trainers.wrapped_models import takes_task
@@ -40,6 +41,7 @@ from .checks import (
 from .counters import FlopCounter, LossLog, mean_targets
 from .divergence import DivergenceCheck
 from .evaluation import ComputeMetrics, TaskEvaluator
+from .label_smoothing import smooth_labels, without_smoothing
 from .resuming import write_checksums
 
 
@@ -115,7 +117,8 @@ class MultiTaskTrainer(Trainer):
             raise ValueError("give a model, or a model_init that makes one, and not both")
         args = args or TrainingArguments()
         self._divergence = DivergenceCheck()
-        self.methods: list[Method] = [*methods, ThresholdFitting(), self._divergence]
+        always = (NoisyEmbeddings(), ThresholdFitting(), self._divergence)
+        self.methods: list[Method] = [*methods, *always]
         self._task_list = list(tasks)
         self._sampling = sampling or RoundRobin()
         self._sizes = (steps_per_epoch, max_tokens_per_batch)
@@ -133,7 +136,8 @@ class MultiTaskTrainer(Trainer):
         held_out = find_rows(tasks, "evaluation") or None
         kwargs |= {"train_dataset": self.train_dataset, "eval_dataset": held_out}
         kwargs["data_collator"] = self.data_collator
-        super().__init__(model, args, model_init=model_init, **kwargs)
+        with without_smoothing(args):
+            super().__init__(model, args, model_init=model_init, **kwargs)
         self.add_callback(MethodCallback(self.methods))
         self._start()
 
@@ -165,6 +169,7 @@ class MultiTaskTrainer(Trainer):
         self.model_accepts_loss_kwargs = False
         if callable(gather_rows := getattr(self.model, "gather_rows", None)):
             gather_rows()
+        self.label_smoother: Any = smooth_labels(self.model, self.args, self.problems)
         for method in self.methods:
             method.attach(self)
         self._losses = LossLog(self.problems, self.methods, self.args.device)

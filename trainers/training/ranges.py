@@ -58,7 +58,12 @@ INTERVALS = {
     "eval_steps": "eval_strategy",
     "save_steps": "save_strategy",
 }
-OPTIONAL = {"data_seed": SEED, "eval_accumulation_steps": COUNT, "save_total_limit": COUNT}
+OPTIONAL = {
+    "data_seed": SEED,
+    "eval_accumulation_steps": COUNT,
+    "neftune_noise_alpha": NOT_NEGATIVE,
+    "save_total_limit": COUNT,
+}
 
 
 def check_numbers(args: TrainingArguments) -> None:
