@@ -131,7 +131,8 @@ class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
         for method in self.make_methods():
             method.check_sampling(self.make_sampling())
         if self.freeze_encoder:
-            for name in ("freeze_layers", "unfreeze_layer_every", "lora", "layerwise_lr_decay"):
+            rates = ("layerwise_lr_decay", "head_learning_rate")
+            for name in ("freeze_layers", "unfreeze_layer_every", "lora", *rates):
                 if getattr(self, name) is not None:
                     raise ValueError(f"freeze_encoder trains only the heads; leave {name} out")
 
