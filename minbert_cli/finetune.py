@@ -8,7 +8,9 @@ quickstart. Flags are the fields of `FinetuneArguments` and of `TrainingArgument
 suit the device; they override the recipe.
 """
 
+import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -26,7 +28,7 @@ from minbert_cli.recipe_tasks import (
     find_glue_files,
     prepare_weights,
 )
-from minbert_cli.resources import RECIPES
+from minbert_cli.resources import RECIPES, find_recipe
 from minbert_cli.texts import Text, load_text
 from minbert_cli.training_run import (
     Run,
@@ -36,7 +38,8 @@ from minbert_cli.training_run import (
     run_program,
 )
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from trainers import FinetuneArguments, Program, RunFacts, Task, load_pretrained
+from trainers import FinetuneArguments, MultiTaskTrainer, Program, RunFacts, Task, load_pretrained
+from trainers.runs.launch import Given
 
 QUICKSTART = RECIPES / "quickstart.yaml"
 
@@ -110,7 +113,7 @@ def load_model(
 
 
 def prepare_run(
-    arguments: FinetuneArguments, args: TrainingArguments, argv: list[str], checkpoint: str | None
+    arguments: FinetuneArguments, args: TrainingArguments, given: Given, checkpoint: str | None
 ) -> Run:
     """Load everything a run needs, without writing to its folder."""
     tasks, text_tasks = check_recipe(arguments, args, find_start(arguments))
@@ -144,7 +147,7 @@ def prepare_run(
         processing_class=tokenizer,
         callbacks=arguments.make_callbacks(args),
     )
-    facts = describe_run(arguments, args, argv, data, texts)
+    facts = describe_run(arguments, args, given, data, texts)
     validation = {name: task.splits["validation"] for name, task in loaded.items()}
     quoted, glue_files = arguments.count_examples(args), find_glue_files(tasks, loaded)
     return Run(trainer, encoded, facts, arguments.evaluate_train, validation, quoted, glue_files)
@@ -176,7 +179,7 @@ def make_tasks(
 def describe_run(
     arguments: FinetuneArguments,
     args: TrainingArguments,
-    argv: list[str],
+    given: Given,
     data: RecipeData,
     texts: dict[str, Text],
 ) -> RunFacts:
@@ -188,7 +191,7 @@ def describe_run(
         for name, task in data.loaded.items()
     }
     return RunFacts(
-        **describe_start(PROGRAM, arguments, argv, hub_datasets, args.hub_token),
+        **describe_start(PROGRAM, arguments, given, hub_datasets, args.hub_token),
         data={name: task.source for name, task in data.all_tasks.items()},
         bad_rows=skipped | {name: text.problems for name, text in texts.items()},
         text={name: text.facts for name, text in texts.items()},
@@ -199,6 +202,30 @@ def describe_run(
 
 
 PROGRAM = Program("minbert finetune", FinetuneArguments, QUICKSTART, prepare_run, report)
+
+
+def finetune(recipe: Mapping[str, Any] | str | os.PathLike[str]) -> MultiTaskTrainer:
+    """Fine-tune from Python, as the command does: the same checks, files and weights.
+
+    Args:
+        recipe: The keys of a recipe and their values, such as ``{"tasks": {...}, "output_dir":
+            "runs/mine"}``, or the path or the name of a recipe.
+
+    Returns:
+        The trainer after training: ``trainer.model.predict("task", texts)`` uses the final weights.
+
+    Raises:
+        ValueError: If a key or a value is wrong, or as for the data; the message names it. Nothing
+            is written then.
+        OSError: If a file cannot be read or written.
+        TrainingDivergedError: If a loss, a gradient or a weight is NaN or infinite.
+    """
+    named = None if isinstance(recipe, Mapping) else find_recipe(os.fspath(recipe))
+    given: Any = recipe if named is None else [str(named)]
+    trainer = PROGRAM.run(given).trainer
+    model: Any = trainer.model
+    model.tokenizer = trainer.processing_class  # for `predict`, also of a new model
+    return trainer
 
 
 def main(argv: list[str] | None = None) -> None:

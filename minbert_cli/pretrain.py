@@ -58,6 +58,7 @@ from trainers import (
     parse_recipe,
     spread,
 )
+from trainers.runs.launch import Given
 
 QUICKSTART = RECIPES / "pretrain_quickstart.yaml"
 VOCABULARY = 30522  # as bert-base-uncased
@@ -163,7 +164,7 @@ def check_recipe(
 
 
 def prepare_run(
-    arguments: PretrainArguments, args: TrainingArguments, argv: list[str], checkpoint: str | None
+    arguments: PretrainArguments, args: TrainingArguments, given: Given, checkpoint: str | None
 ) -> Run:
     """Load everything a run needs, without writing to its folder."""
     corpora = check_recipe(arguments, args, find_start(arguments))
@@ -186,7 +187,7 @@ def prepare_run(
     trainer = make_trainer(arguments, args, model, [task], steps_per_epoch="longest", **options)
     hub_datasets = [data.hub_dataset for data in corpora.values()]
     facts = RunFacts(
-        **describe_start(PROGRAM, arguments, argv, hub_datasets, args.hub_token),
+        **describe_start(PROGRAM, arguments, given, hub_datasets, args.hub_token),
         data={TASK: " + ".join(corpora)},
         bad_rows={TASK: text.problems},
         text=text.facts,

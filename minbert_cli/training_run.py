@@ -1,6 +1,6 @@
 """Steps that fine-tuning and pre-training share, before and after training."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +28,7 @@ from trainers import (
     write_results,
     write_submission,
 )
-from trainers.runs.launch import Done
+from trainers.runs.launch import Done, Given
 
 
 @dataclass(frozen=True)
@@ -79,17 +79,22 @@ def make_trainer(
 def describe_start(
     program: Program,
     arguments: RunArguments,
-    argv: Sequence[str],
+    given: Given,
     hub_datasets: Sequence[str | None],
     token: str | None,
 ) -> dict[str, Any]:
     """Return the fields of `RunFacts` that both programs fill in the same way."""
-    recipe, _ = split_argv(argv, program.recipe)
-    module = f"minbert_cli.{program.name.split()[-1]}"
+    name = program.name.split()[-1]
+    recipe: Any = given
+    if isinstance(given, Mapping):
+        command = f"from minbert_cli.{name} import {name}; {name}(recipe)"
+    else:
+        recipe, _ = split_argv(given, program.recipe)
+        command = describe_command(f"minbert_cli.{name}", with_recipe_name(given), token)
     datasets = sorted({name for name in hub_datasets if name is not None})
     return {
-        "command": describe_command(module, with_recipe_name(argv), token),
-        "recipe": describe_recipe(str(recipe), token),
+        "command": command,
+        "recipe": describe_recipe(recipe, token),
         "model_name_or_path": arguments.model_name_or_path,
         "card": ({"datasets": datasets} if datasets else {}) | (arguments.card or {}),
     }

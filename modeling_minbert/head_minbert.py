@@ -145,10 +145,17 @@ class MinBertHead(nn.Module):
     Attributes:
         task: The description of the task.
         gathers: Whether a loss that compares rows uses the rows of all processes in training.
+        label_smoothing: Share of a label that is spread over all classes in training.
     """
 
     gathers = False
+    label_smoothing = 0.0
     task: Any
+
+    @property
+    def smoothing(self) -> float:
+        """The label smoothing of this pass: evaluation has the plain loss."""
+        return self.label_smoothing if self.training else 0.0
 
     def prepare(self, batch: TaskBatch) -> None:
         """Check the targets of a batch and complete them in place."""

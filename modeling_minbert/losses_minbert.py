@@ -184,7 +184,8 @@ class CrossEntropy(MinBertLoss):
         labels = head.class_ids(inputs.labels)
         # casting the whole model to half precision also casts the class weights
         weight = None if head.class_weights is None else head.class_weights.float()
-        losses = F.cross_entropy(inputs.scores.float(), labels, weight=weight, reduction="sum")
+        options: Any = {"weight": weight, "label_smoothing": head.smoothing, "reduction": "sum"}
+        losses = F.cross_entropy(inputs.scores.float(), labels, **options)
         return losses / (labels != -100).sum().clamp(min=1)
 
     def num_logits(self, num_classes: int) -> int:
@@ -205,6 +206,8 @@ class BinaryCrossEntropy(MinBertLoss):
 
     def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
         logits = head.to_logits(scores)
+        # smoothing over the two classes
+        target = target * (1 - head.smoothing) + head.smoothing / 2
         return F.binary_cross_entropy_with_logits(logits, target, reduction="none")
 
     def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:

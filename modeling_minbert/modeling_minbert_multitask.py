@@ -286,6 +286,22 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         for head in self.heads.values():
             head.gathers = True
 
+    def smooth_labels(self, task: str, factor: float) -> None:
+        """Train a task towards labels of which a share is spread over all classes.
+
+        The loss of evaluation stays plain. `MultiTaskTrainer` calls it.
+
+        Args:
+            task: Name of a task with the loss cross_entropy or bce.
+            factor: The share, in [0, 1); 0 for none.
+
+        Raises:
+            ValueError: If there is no such task, or it is of pre-training.
+
+        Source: Szegedy et al. 2016, section 7.
+        """
+        self._head(task).label_smoothing = factor
+
     def divergence(
         self, task: str, logits: Tensor, other: Tensor, labels: Tensor | None = None
     ) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor
-from transformers.loss.loss_utils import fixed_cross_entropy
+from torch.nn import functional as F
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from .head_minbert import TaskBatch, TokenHead, check_shapes, check_token_labels
@@ -59,7 +59,7 @@ class TokenClassificationHead(TokenHead):
 
     def forward(self, outputs: Any, batch: TaskBatch) -> TokenClassifierOutput:
         number = batch.options.get("num_items_in_batch")
-        return label_tokens(outputs, self.score, batch.labels, number)
+        return label_tokens(outputs, self.score, batch.labels, number, self.smoothing)
 
     def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:
         check_shapes(logits, other, "tokens")
@@ -92,7 +92,11 @@ def read_tokens(labels: Tensor | None, mask: Tensor | None) -> Read:
 
 
 def label_tokens(
-    outputs: Any, score: Callable[[Tensor], Tensor], labels: Tensor | None, number: Any = None
+    outputs: Any,
+    score: Callable[[Tensor], Tensor],
+    labels: Tensor | None,
+    number: Any = None,
+    smoothing: float = 0.0,
 ) -> TokenClassifierOutput:
     """Score tokens, (B, L, K) or (1, T, K); the mean loss is over `number` or all labels."""
     logits = score(outputs.last_hidden_state)
@@ -101,5 +105,8 @@ def label_tokens(
     loss = None
     if labels is not None:
         dtype = torch.promote_types(logits.dtype, torch.float32)
-        loss = fixed_cross_entropy(logits.flatten(0, -2).to(dtype), labels.flatten(), number)
+        reduction = "mean" if number is None else "sum"
+        options: Any = {"label_smoothing": smoothing, "reduction": reduction}
+        loss = F.cross_entropy(logits.flatten(0, -2).to(dtype), labels.flatten(), **options)
+        loss = loss if number is None else loss / number
     return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)

@@ -4,10 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import datasets
-
+from trainers.data.given_rows import read_rows
 from trainers.data.masking import Masking
-from trainers.data.rows import TextSource
 from trainers.data.task_dataset import Rows
 from trainers.options import MAX_ROWS, MAX_TOKENS, is_positive
 from trainers.problems import PROBLEMS, ProblemType, make_problems
@@ -112,9 +110,11 @@ class Task:
         cls,
         name: str,
         problem_type: ProblemType,
-        train: datasets.Dataset | Sequence[Any] | Any | None = None,
-        validation: datasets.Dataset | Sequence[Any] | Any | None = None,
+        train: Any = None,
+        validation: Any = None,
         *,
+        max_train_samples: int | None = None,
+        max_eval_samples: int | None = None,
         metrics: Sequence[str] = (),
         masking: Masking | None = None,
         **training: Any,
@@ -125,19 +125,30 @@ class Task:
             name: Name of the task.
             problem_type: Its type.
             train: Training rows, as ``dataset.map(lambda row: tokenizer(row["text"]))`` returns
-                them, a list of such rows, or a torch dataset of them that has a length. A column
-                ``label`` is used as ``labels``; without ``token_type_ids`` they are 0.
-            validation: Rows to evaluate.
+                them, a list of such rows, or a torch dataset of them. A column ``label`` is used as
+                ``labels``; without ``token_type_ids`` they are 0. The rows of an iterable dataset,
+                or of any other iterable, are read once and kept in memory, since order and shares
+                of the tasks depend on their number. To resume a run it must yield the same rows.
+            validation: Rows to evaluate, likewise.
+            max_train_samples: Most rows to read of ``train``, from its start; None for all, of which
+                an iterable may have 1,000,000.
+            max_eval_samples: The same for ``validation``.
             metrics: Headline metrics.
             masking: Chooses the tokens to predict.
             **training: Fields of ``TaskTraining``, such as ``batch_size=16``.
 
         Raises:
-            TypeError: If rows have no length, or are a mapping of splits.
+            TypeError: If rows are no rows, or a mapping of splits.
             ValueError: If a column is missing, or a value is refused; see ``Task``.
         """
-        train = _use_label(f"the training set of task {name!r}", train)
-        validation = _use_label(f"the validation set of task {name!r}", validation)
+        where = f"the {{}} set of task {name!r}"
+        most = {"max_train_samples": max_train_samples, "max_eval_samples": max_eval_samples}
+        for key, size in most.items():
+            _check_size(key, size, "rows", 10**9)
+        train = read_rows(where.format("training"), train, "max_train_samples", max_train_samples)
+        validation = read_rows(
+            where.format("validation"), validation, "max_eval_samples", max_eval_samples
+        )
         settings = TaskTraining(**training)
         return cls(name, problem_type, train, validation, settings, metrics, masking)
 
@@ -165,52 +176,6 @@ def find_rows(tasks: Iterable[Task], split: str = "train") -> dict[str, Rows]:
     """Return the rows of all tasks that have any, ``train`` or ``evaluation``, by name."""
     rows = {task.name: getattr(task, split) for task in tasks}
     return {name: own for name, own in rows.items() if own is not None}
-
-
-def _use_label(where: str, rows: Any) -> Any:
-    """Check the columns of encoded rows, and call a column ``label`` ``labels``."""
-    if rows is None or isinstance(rows, TextSource):
-        return rows
-    rows = _to_dataset(where, rows)
-    if "input_ids" not in rows.column_names:
-        raise ValueError(
-            f"{where} has no column 'input_ids', but {', '.join(rows.column_names)}; encode its "
-            "texts with the tokenizer of the model first"
-        )
-    if "token_type_ids" not in rows.column_names:
-        zeros = [_zeros(ids) for ids in rows.with_format(None)["input_ids"]]
-        rows = rows.add_column("token_type_ids", zeros)
-    only_label = "label" in rows.column_names and "labels" not in rows.column_names
-    return rows.rename_column("label", "labels") if only_label else rows
-
-
-def _to_dataset(where: str, rows: Any) -> datasets.Dataset:
-    """Make a dataset of a list of rows or of a torch dataset with a length."""
-    if isinstance(rows, datasets.Dataset):
-        return rows
-    if isinstance(rows, Mapping):
-        raise TypeError(
-            f"{where} is a {type(rows).__name__} of {', '.join(map(str, rows))}; give one of them"
-        )
-    if not (hasattr(rows, "__len__") and hasattr(rows, "__getitem__")):
-        raise TypeError(
-            f"{where} is a {type(rows).__name__}, whose length is not known, but the order of "
-            "tasks depends on it; give a datasets.Dataset, a list of rows, or a torch dataset with "
-            "a length"
-        )
-    listed = (dict(rows[index]) for index in range(len(rows)))
-    return datasets.Dataset.from_list(
-        [{name: _to_list(value) for name, value in row.items()} for row in listed]
-    )
-
-
-def _to_list(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else value
-
-
-def _zeros(ids: Any) -> Any:
-    """Return the segment ids of single sequences: 0 for every token."""
-    return [_zeros(part) for part in ids] if isinstance(ids, list) else 0
 
 
 def _check_size(name: str, size: Any, unit: str, most: int) -> None:

@@ -11,7 +11,7 @@ from torch import nn
 from tests.trainers.test_mixed import MIXED, WEIGHTS, run, weights
 from tests.trainers.tiny import SIZES, make_model
 from trainers import GradientSurgery
-from trainers.data.collators import list_batches
+from trainers.data.collating import list_batches
 from trainers.data.task_sampling import Mixed
 from trainers.methods.pcgrad_gradvac import GradientMerger
 

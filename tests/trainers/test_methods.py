@@ -226,6 +226,10 @@ finetune_arguments = partial(FinetuneArguments, tasks={"sst": {}})
             "freeze_encoder trains only the heads; leave lora",
         ),
         (
+            {"freeze_encoder": True, "head_learning_rate": 0.9},
+            "only the heads; leave head_learning_rate out",
+        ),
+        (
             {"freeze_encoder": True, "layerwise_lr_decay": 0.9},
             "only the heads; leave layerwise_lr_decay out",
         ),

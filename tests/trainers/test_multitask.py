@@ -15,6 +15,7 @@ from tests.trainers.tiny import (
     make_model,
     make_rows,
     make_tasks,
+    weights,
 )
 from trainers import AggregateEarlyStopping, Task, TaskTraining, last_complete_checkpoint
 from trainers.methods.lr_decay import exponential_factor
@@ -91,34 +92,17 @@ def test_the_batch_size_of_a_task_defaults_to_the_run(make_trainer):
         "tasks": make_tasks(moods={"batch_size": 7}, pairs={"max_tokens_per_batch": 50}),
         "max_tokens_per_batch": 60,
         "steps_per_epoch": 9,
-        "data_collator": list,
+        "data_collator": lambda rows: {"labels": torch.zeros(len(rows)), "rows": rows},
     }
     trainer = make_trainer(own=own)
 
     assert trainer.train_sampler.batch_sizes == {"moods": 7}
     assert trainer.train_sampler.token_budgets == {"pairs": 50, "scores": 60}
-    moods, pairs, scores = list(trainer.get_train_dataloader())[:3]
+    batches = list(trainer.get_train_dataloader())[:3]
+    moods, pairs, scores = (batch["rows"] for batch in batches)
     assert len(moods) == 7
     assert 35 < sum(len(row["input_ids"]) for row in pairs) <= 50
     assert 45 < sum(len(ids) for row in scores for ids in row["input_ids"]) <= 60
-
-
-def test_the_collator_of_a_user_gets_a_list_of_dictionaries(make_trainer):
-    def collate(rows):
-        assert type(rows) is list
-        assert {type(row) for row in rows} == {dict}
-        return ours(rows)
-
-    ours = make_trainer().data_collator
-    batches, expected = (
-        list(make_trainer(own={"data_collator": collator}).get_train_dataloader())
-        for collator in (collate, ours)
-    )
-
-    assert len(batches) == len(expected) == 21
-    for batch, other in zip(batches, expected, strict=True):
-        assert torch.equal(batch["input_ids"], other["input_ids"])
-        assert torch.equal(batch["labels"], other["labels"])
 
 
 def test_a_row_above_the_budget_is_refused_before_training(make_trainer):
@@ -335,10 +319,6 @@ def test_the_best_model_is_loaded_at_the_end(make_trainer):
     assert trainer.evaluate()["eval_mean"] == pytest.approx(max(means))
 
 
-def weights(trainer):
-    return {name: value.clone() for name, value in trainer.model.state_dict().items()}
-
-
 RESUMABLE = {
     "dropout": 0.2,
     "own": {"steps_per_epoch": 6, "methods": {"exponential_lr_gamma": 0.9}},
@@ -367,6 +347,7 @@ RESUMABLE = {
             (8, 10, 18),
         ),
         ({"eval_strategy": "epoch"}, (2, 6, 8)),
+        ({"neftune_noise_alpha": 5.0, "label_smoothing_factor": 0.1}, (2, 8)),
         (
             {
                 "eval_strategy": "steps",
@@ -377,7 +358,17 @@ RESUMABLE = {
             (2, 8),
         ),
     ],
-    ids=["plain", "accumulation", "worker", "grouped", "tokens", "passes", "evaluation", "best"],
+    ids=[
+        "plain",
+        "accumulation",
+        "worker",
+        "grouped",
+        "tokens",
+        "passes",
+        "evaluation",
+        "noise",
+        "best",
+    ],
 )
 def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(
     make_trainer, tmp_path, options, checkpoints
@@ -480,9 +471,7 @@ def test_tasks_and_settings_must_fit(make_trainer, own, message):
             "expected one of mean, leaderboard, moods_accuracy",
         ),
         ({"train_sampling_strategy": "sequential"}, "'sequential' is not supported"),
-        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor=0.1 is not supported"),
         ({"auto_find_batch_size": True}, "auto_find_batch_size=True"),
-        ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha=5.0 is not supported"),
         (
             {
                 "torch_compile": True,

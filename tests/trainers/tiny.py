@@ -36,8 +36,10 @@ def make_config(tasks, dropout=0.0, layers=2, hidden_size=12):
     )
 
 
-def make_model(dropout=0.0, layers=2, **sizes):
-    torch.manual_seed(0)
+def make_model(dropout=0.0, layers=2, seed=0, **sizes):
+    """Make a model; with the seed None its weights follow from the state of torch."""
+    if seed is not None:
+        torch.manual_seed(seed)
     tasks = {
         "moods": {"problem_type": "classification", "labels": ["bad", "so-so", "good"]},
         "pairs": {"problem_type": "paraphrase"},
@@ -118,3 +120,8 @@ def make_trainer(output_dir, *, dropout=0.0, model=None, callbacks=None, own=Non
         callbacks=callbacks,
         **own,
     )
+
+
+def weights(trainer):
+    """Copy the weights of a trainer's model."""
+    return {name: value.clone() for name, value in trainer.model.state_dict().items()}

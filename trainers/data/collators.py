@@ -17,8 +17,6 @@ from .shapes import FixedShapes
 # Capacity for predicted tokens in fixed shapes, relative to the expected number, and its multiple.
 SPARE_TARGETS = 1.1
 TARGETS_MULTIPLE = 64
-# Key of a mixed batch: a list of the batches of its tasks.
-BATCHES = "batches"
 
 
 class TaskCollator:
@@ -174,18 +172,6 @@ def join_rows(rows: Sequence[Mapping[str, Any]]) -> Joined:
         token_labels,
         is_separate=is_separate,
     )
-
-
-def collate_rows(collator: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Collate rows of one task, or of each task of a mixed step into ``{"batches": [...]}``."""
-    if isinstance(rows, list) and not isinstance(rows[0], Mapping):
-        return {BATCHES: [collate_rows(collator, part) for part in rows]}
-    return collator(rows if isinstance(collator, TaskCollator) else list(rows))
-
-
-def list_batches(inputs: dict[str, Any]) -> list[dict[str, Any]]:
-    """List the batches of a step, one for each task."""
-    return inputs.get(BATCHES, [inputs])
 
 
 def _join(sequences: Sequence[Sequence[int]]) -> NDArray[np.int64]:

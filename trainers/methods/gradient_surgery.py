@@ -48,6 +48,7 @@ class GradientSurgery(Method):
         _refuse_fsdp(self.rule, bool(args.fsdp))
 
     def attach(self, trainer: Any) -> None:
+        self.conflicts = []
         tasks = list(trainer.tasks)
         self.merger = GradientMerger(trainer.model, tasks, self.rule, trainer.args.seed)
 

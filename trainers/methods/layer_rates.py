@@ -1,4 +1,4 @@
-"""Learning rates by layer: each layer learns more slowly than the one above it."""
+"""Learning rates by layer: each layer learns more slowly than the one above it, heads as told."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,32 +7,43 @@ from torch import nn
 from torch.optim import Optimizer
 from transformers import TrainingArguments
 
+from trainers.options import is_positive
+from trainers.wrapped_models import find_inner
+
 from .base import Method, refuse_sharding
 from .layers import EMBEDDINGS, count_layers, layer_of
 
 KEY = "layerwise_lr_decay"
+HEAD_KEY = "head_learning_rate"
 
 
 @dataclass
 class LayerwiseLearningRates(Method):
-    """Layer-wise learning rate decay (Sun et al. 2020, section 5.3.3).
+    """Layer-wise learning rate decay (Sun et al. 2020, section 5.3.3), and a rate for the heads.
+
+    Heads are all parameters outside the base model, such as those of the tasks; the pooler is part
+    of the base model. A schedule multiplies both rates by the same factors.
 
     Args:
         decay: Factor from a layer to the one below, in (0, 1].
         decay_embeddings: Whether the embeddings count as the layer below the first, as in ELECTRA
             (Clark et al. 2020, appendix A). Otherwise they have the full rate, as in the code of
             Sun et al.
+        head_learning_rate: Learning rate of the heads, > 0; None for that of the top layer.
 
     Raises:
-        ValueError: If the decay is out of range.
+        ValueError: If a value is out of range.
     """
 
-    decay: float
+    decay: float = 1.0
     decay_embeddings: bool = True
+    head_learning_rate: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.decay <= 1:
             raise ValueError(f"{KEY}={self.decay!r}; expected in (0, 1]")
+        if self.head_learning_rate is not None and not is_positive(self.head_learning_rate):
+            raise ValueError(f"{HEAD_KEY}={self.head_learning_rate!r}; expected a number > 0")
 
     def factors(self, model: nn.Module) -> dict[str, float]:
         """Return the learning rate factor of each parameter; from the top layer up it is 1."""
@@ -45,39 +56,63 @@ class LayerwiseLearningRates(Method):
             factors[name] = self.decay ** (count - 1 - min(layer, count - 1))
         return factors
 
+    def heads(self, model: nn.Module) -> set[str]:
+        """Return the names of the parameters with a rate of their own."""
+        if self.head_learning_rate is None:
+            return set()
+        base: Any = getattr(find_inner(model), "base_model", model)
+        shared = {id(value) for value in base.parameters()}
+        return {name for name, value in model.named_parameters() if id(value) not in shared}
+
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
-        count_layers(model, KEY)
+        count_layers(model, KEY if self.head_learning_rate is None else HEAD_KEY)
+        if self.head_learning_rate is not None and not self.heads(model):
+            raise ValueError(
+                f"{HEAD_KEY}={self.head_learning_rate!r}, but {type(model).__name__} has no "
+                "parameters outside its base model; leave it out"
+            )
 
     def attach(self, trainer: Any) -> None:
-        refuse_sharding(trainer, KEY)
+        refuse_sharding(trainer, KEY if self.head_learning_rate is None else HEAD_KEY)
         self.trainer = trainer
 
     def scale_optimizer(self, optimizer: Optimizer, model: nn.Module) -> None:
-        """Split the parameter groups of a new optimizer by factor.
+        """Split the parameter groups of a new optimizer by rate.
 
         A schedule multiplies the rate of every group, so factors persist. The groups with the
-        largest rate come first: the Trainer logs the rate of the first.
+        largest rate come first, and heads with a rate of their own last: the Trainer logs the rate
+        of the first.
         """
-        factors = self.factors(model)
-        factor_of = {id(value): factors[name] for name, value in model.named_parameters()}
+        factors, heads = self.factors(model), self.heads(model)
+        # by the id of a parameter: whether it has the rate of the heads, and its factor if not
+        place_of = {
+            id(value): (True, 0.0) if name in heads else (False, -factors[name])
+            for name, value in model.named_parameters()
+        }
         groups = []
         for group in optimizer.param_groups:
-            for factor in sorted({factor_of[id(value)] for value in group["params"]}, reverse=True):
-                own = [value for value in group["params"] if factor_of[id(value)] == factor]
-                groups.append({**group, "params": own, "lr": group["lr"] * factor})
-        groups.sort(key=lambda group: -group["lr"])
-        optimizer.param_groups[:] = groups
+            for place in sorted({place_of[id(value)] for value in group["params"]}):
+                own = [value for value in group["params"] if place_of[id(value)] == place]
+                is_head, factor = place[0], -place[1]
+                rate = self.head_learning_rate if is_head else group["lr"] * factor
+                groups.append((place, {**group, "params": own, "lr": rate}))
+        groups.sort(key=lambda placed: placed[0])
+        optimizer.param_groups[:] = [group for _, group in groups]
 
     def describe(self) -> str:
         model, rate = self.trainer.model, self.trainer.args.learning_rate
-        count, factors = count_layers(model, KEY), self.factors(model)
+        count, factors, heads = count_layers(model, KEY), self.factors(model), self.heads(model)
         sizes: dict[tuple[int, float], int] = {}
         for name, value in model.named_parameters():
-            row = (layer_of(name, count), factors[name])
-            sizes[row] = sizes.get(row, 0) + value.numel() * value.requires_grad
-        titles = {EMBEDDINGS: "embeddings", count: "pooler, heads"}
+            own = (count + 1, 0.0) if name in heads else (layer_of(name, count), factors[name])
+            sizes[own] = sizes.get(own, 0) + value.numel() * value.requires_grad
+        above = "pooler" if heads else "pooler, heads"
+        titles = {EMBEDDINGS: "embeddings", count: above, count + 1: "heads"}
         lines = [f"{'layer':<15}{'factor':>8}{'learning rate':>15}{'parameters':>14}"]
         for (layer, factor), size in sorted(sizes.items(), reverse=True):
             title = titles.get(layer, f"layer {layer}")
-            lines.append(f"{title:<15}{factor:>8.4f}{rate * factor:>15.3e}{size:>14,}")
+            shown, own_rate = f"{factor:.4f}", rate * factor
+            if layer > count:
+                shown, own_rate = "", self.head_learning_rate
+            lines.append(f"{title:<15}{shown:>8}{own_rate:>15.3e}{size:>14,}")
         return "\n".join(lines)

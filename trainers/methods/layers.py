@@ -98,6 +98,7 @@ class GradualUnfreezing(Method):
 
     def attach(self, trainer: Any) -> None:
         self.model: nn.Module = trainer.model
+        self.unfrozen = None
 
     def before_step(self, state: TrainerState) -> None:
         unfrozen = int((state.epoch or 0.0) / self.epochs + 1e-9)

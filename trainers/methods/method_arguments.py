@@ -31,6 +31,9 @@ class MethodArguments:
     layerwise_lr_decay_embeddings: bool = option(
         True, "Whether the embeddings count as the lowest layer."
     )
+    head_learning_rate: float | None = option(
+        None, "Learning rate of the heads, if it is not learning_rate."
+    )
     freeze_layers: int | None = option(
         None, "Number of lowest layers to freeze together with the embeddings."
     )
@@ -94,9 +97,12 @@ class MethodArguments:
         return [method for method in methods if method is not None]
 
     def _layer_rates(self) -> LayerwiseLearningRates | None:
-        if self.layerwise_lr_decay is None:
+        if self.layerwise_lr_decay is None and self.head_learning_rate is None:
             return None
-        return LayerwiseLearningRates(self.layerwise_lr_decay, self.layerwise_lr_decay_embeddings)
+        decay = 1.0 if self.layerwise_lr_decay is None else self.layerwise_lr_decay
+        return LayerwiseLearningRates(
+            decay, self.layerwise_lr_decay_embeddings, self.head_learning_rate
+        )
 
     def _averaging(self) -> WeightAveraging | None:
         if self.weight_averaging is None:

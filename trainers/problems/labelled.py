@@ -234,6 +234,10 @@ class LabelledProblem(Problem[Predicted]):
 class ClassProblem(LabelledProblem):
     """A task whose labels are classes."""
 
+    @property
+    def smooths_labels(self) -> bool:
+        return self.is_likelihood or not self.head.get("loss")
+
     @abstractmethod
     def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:
         """Turn logits (N, K) into probabilities, (N, C)."""

@@ -262,6 +262,11 @@ class Problem(ABC, Generic[Outputs]):
         return self.head.get("loss") in LIKELIHOODS
 
     @property
+    def smooths_labels(self) -> bool:
+        """Whether labels are classes that ``label_smoothing_factor`` mixes in training."""
+        return False
+
+    @property
     def plotted(self) -> tuple[str, ...]:
         """Metrics in the plot of the whole run."""
         return self.headline[:1]

@@ -39,6 +39,7 @@ class TokenClassification(Problem[Tagged]):
     joins_rows = True
     hub_task = pipeline_tag = "token-classification"
     card_example = '["A sentence."]'
+    smooths_labels = True
 
     @property
     def names(self) -> TagNames:

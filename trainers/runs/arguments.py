@@ -148,7 +148,8 @@ class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
         sizes = TaskSizes(list(self.tasks), ones.astype(np.float64), ones)
         sampling.make_order(sizes, self.parse_steps_per_epoch(), seed=0)
         if self.freeze_encoder:
-            for name in ("freeze_layers", "unfreeze_layer_every", "lora", "layerwise_lr_decay"):
+            rates = ("layerwise_lr_decay", "head_learning_rate")
+            for name in ("freeze_layers", "unfreeze_layer_every", "lora", *rates):
                 if getattr(self, name) is not None:
                     raise ValueError(f"freeze_encoder trains only the heads; leave {name} out")
 

@@ -1,11 +1,12 @@
 """The steps of a training program: parse, check, prepare, train, report."""
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from transformers import TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
@@ -20,7 +21,8 @@ from trainers.training.resuming import last_complete_checkpoint
 
 from .arguments import FastTrainingArguments
 from .processes import speak_once, use_all_cores
-from .recipes import parse_recipe
+from .recipe_files import as_recipe
+from .recipes import fill_arguments, parse_recipe
 from .run_facts import describe_settings, fingerprint_start
 from .run_folder import (
     asks_to_resume,
@@ -31,6 +33,9 @@ from .run_folder import (
     sole_writer,
     start_run,
 )
+
+# A command line, [recipe.yaml] [--flag value ...], or the recipe itself.
+Given: TypeAlias = Sequence[str] | Mapping[str, Any]
 
 
 class Run(Protocol):
@@ -51,6 +56,7 @@ class Done(NamedTuple):
     arguments: Any  # of the program
     training_arguments: TrainingArguments
     trained: bool  # whether at least one step was; False if a finished run was resumed
+    trainer: MultiTaskTrainer
 
 
 @dataclass(frozen=True)
@@ -62,40 +68,56 @@ class Program:
         arguments: Dataclass of its flags, a ``RunArguments``.
         recipe: Default recipe.
         prepare: Loads everything that a run needs, without writing anything. Takes the arguments
-            of the program and of the Trainer, the command line, and the checkpoint to resume.
+            of the program and of the Trainer, the command line or the recipe, and the checkpoint to
+            resume.
         report: Evaluates the trained model and writes the results.
     """
 
     name: str
     arguments: type[Any]
     recipe: Path
-    prepare: Callable[[Any, TrainingArguments, list[str], str | None], Any]
+    prepare: Callable[[Any, TrainingArguments, Given, str | None], Any]
     report: Callable[[Any], None]
 
-    def main(self, argv: Sequence[str]) -> "Done":
-        """Do a run. User errors are reported in one line, as by ``readable_errors``.
+    def main(self, argv: Sequence[str]) -> Done:
+        """Do a run of the command line, ``[recipe.yaml] [--flag value ...]``.
+
+        Errors are reported in one line: those of the user as by ``readable_errors``, divergence and
+        files that cannot be written with exit status 1.
+        """
+        try:
+            return self.run(argv, partial(readable_errors, self.name))
+        except (TrainingDivergedError, WriteError) as error:
+            print(f"{self.name}: error: {error}", file=sys.stderr)  # noqa: T201  for the user
+            raise SystemExit(1) from None
+
+    def run(
+        self,
+        given: Given,
+        reading: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> Done:
+        """Do a run; all errors are raised.
 
         Args:
-            argv: ``[recipe.yaml] [--flag value ...]``.
+            given: A command line, or a recipe.
+            reading: Wraps what reads and checks the input of the user.
 
         Returns:
             The outcome.
         """
         with ExitStack() as stack:
-            with readable_errors(self.name):
-                arguments, training_arguments = parse_recipe(
-                    (self.arguments, FastTrainingArguments), argv, default_recipe=self.recipe
-                )
-                speak_once(training_arguments)
-                use_all_cores(training_arguments)
-                output_dir = training_arguments.output_dir
+            with reading():
+                arguments, args = self._parse(given)
+                speak_once(args)
+                use_all_cores(args)
+                output_dir = args.output_dir
                 overwrite = arguments.overwrite_output_dir
-                asked = training_arguments.resume_from_checkpoint
-                resume = asks_to_resume(asked)
-                settings = describe_settings(training_arguments, asdict(arguments))
+                resume = asks_to_resume(args.resume_from_checkpoint)
+                settings = describe_settings(args, asdict(arguments))
                 check_output_dir(output_dir, settings, resume=resume, overwrite=overwrite)
-                checkpoint = find_checkpoint(output_dir, asked, training_arguments.world_size)
-                run: Run = self.prepare(arguments, training_arguments, list(argv), checkpoint)
+                asked = args.resume_from_checkpoint
+                checkpoint = find_checkpoint(output_dir, asked, args.world_size)
+                run: Run = self.prepare(arguments, args, given, checkpoint)
                 data = run.facts.fingerprints | fingerprint_start(arguments.model_name_or_path)
                 check_data(output_dir, data, resume=resume, overwrite=overwrite)
                 if run.trainer.is_world_process_zero():
@@ -103,7 +125,19 @@ class Program:
                     start_run(output_dir, settings, data, resume=resume)
                     print(run.trainer.describe_training())  # noqa: T201  for the user
             trained = self._train(run, checkpoint)
-        return Done(arguments, training_arguments, trained)
+            if args.push_to_hub:
+                with reading():
+                    _push(run)
+        return Done(arguments, args, trained, run.trainer)
+
+    def _parse(self, given: Given) -> tuple[Any, Any]:
+        """Fill the arguments of the program and of the Trainer."""
+        kinds = (self.arguments, FastTrainingArguments)
+        if isinstance(given, Mapping):
+            arguments, args = fill_arguments(kinds, as_recipe(given), where="recipe")
+        else:
+            arguments, args = parse_recipe(kinds, given, default_recipe=self.recipe)
+        return arguments, args
 
     def _train(self, run: Run, checkpoint: str | None) -> bool:
         """Train, write the results, and return whether at least one step was trained."""
@@ -119,18 +153,19 @@ class Program:
             self.report(run)
             if run.trainer.is_world_process_zero():
                 finish_run(str(args.output_dir))
-        except (TrainingDivergedError, WriteError) as error:
-            kept = _describe_kept(args) if isinstance(error, WriteError) else ""
-            print(f"{self.name}: error: {error}{kept}", file=sys.stderr)  # noqa: T201  for the user
-            raise SystemExit(1) from None
-        if args.push_to_hub:
-            advice = (
-                f"the run is complete; push it with `hf upload {args.hub_model_id or 'OWNER/NAME'} "
-                f"{args.output_dir} --exclude 'checkpoint-*'`"
-            )
-            with readable_errors(self.name), named_errors("push_to_hub", advice):
-                run.trainer.push_to_hub()
+        except WriteError as error:
+            raise WriteError(f"{error}{_describe_kept(args)}") from error
         return bool(run.trainer.state.global_step > before)
+
+
+def _push(run: Run) -> None:
+    args = run.trainer.args
+    advice = (
+        f"the run is complete; push it with `hf upload {args.hub_model_id or 'OWNER/NAME'} "
+        f"{args.output_dir} --exclude 'checkpoint-*'`"
+    )
+    with named_errors("push_to_hub", advice):
+        run.trainer.push_to_hub()
 
 
 def _save_model(trainer: MultiTaskTrainer) -> None:

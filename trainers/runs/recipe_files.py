@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
@@ -148,8 +148,29 @@ def expand_paths(keys: Mapping[Any, Any], *, all_paths: bool = False) -> dict[An
     return expanded
 
 
-def format_recipe(recipe: dict[str, Any]) -> str:
-    """Write a recipe as YAML that ``read_recipe`` reads back."""
-    return yaml.dump(
-        recipe, Dumper=_RecipeDumper, sort_keys=False, allow_unicode=True, default_flow_style=None
-    )
+_RecipeDumper.add_multi_representer(PurePath, lambda dumper, path: dumper.represent_str(str(path)))
+
+
+def format_recipe(recipe: Mapping[str, Any]) -> str:
+    """Write a recipe as YAML that ``read_recipe`` reads back.
+
+    Raises:
+        ValueError: If a value cannot be written.
+    """
+    options: Any = {"sort_keys": False, "allow_unicode": True, "default_flow_style": None}
+    try:
+        return yaml.dump(dict(recipe), Dumper=_RecipeDumper, **options)
+    except (yaml.YAMLError, RecursionError) as error:
+        value = error.args[-1] if isinstance(error, yaml.YAMLError) else "too many levels"
+        raise ValueError(
+            f"recipe: {value!r} has no place in a recipe; use texts, numbers, booleans, None, "
+            "lists and dictionaries"
+        ) from error
+
+
+def as_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``read_recipe`` would read from a file with this recipe."""
+    try:
+        return read_value(format_recipe(recipe))
+    except yaml.YAMLError as error:
+        raise ValueError(f"recipe: {error}") from error

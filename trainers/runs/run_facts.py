@@ -37,11 +37,14 @@ def describe_command(module: str, argv: Sequence[str], token: str | None = None)
     return hide_token(shlex.join(["accelerate", "launch", "-m", module, *argv]), token)
 
 
-def describe_recipe(path: str | os.PathLike[str], token: str | None = None) -> str:
-    """Read a recipe for publication, without the Hub token, however YAML spells it."""
-    recipe = read_recipe(Path(path))
+def describe_recipe(
+    given: str | os.PathLike[str] | Mapping[str, Any], token: str | None = None
+) -> str:
+    """Show a recipe for publication, without the Hub token, however YAML spells it."""
+    path = None if isinstance(given, Mapping) else Path(given)
+    recipe = dict(given) if isinstance(given, Mapping) else read_recipe(Path(given))
     if recipe.pop("hub_token", None) is None:
-        text = Path(path).read_text(encoding="utf-8")
+        text = format_recipe(recipe) if path is None else path.read_text(encoding="utf-8")
     else:
         text = "# without comments and hub_token\n" + format_recipe(recipe)
     return hide_token(text, token)

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from transformers import TrainingArguments
 
-from trainers.data.collators import TaskCollator, collate_rows
+from trainers.data.collating import collate_rows
+from trainers.data.collators import TaskCollator
 from trainers.data.masking import TextTask
 from trainers.data.shapes import FixedShapes
 from trainers.data.streams import counts_of

@@ -18,6 +18,8 @@ class AggregateEarlyStopping(EarlyStoppingCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         super().on_train_begin(args, state, control, **kwargs)
+        if state.global_step == 0:  # a new training, not one that is resumed
+            self.early_stopping_patience_counter, self._counted = 0, -1
         if self.early_stopping_patience_counter >= self.early_stopping_patience:
             control.should_training_stop = True
 

@@ -12,6 +12,7 @@ from trainers.problems.problem import Metric, Problem
 from trainers.task import Task, find_rows
 from trainers.wrapped_models import find_inner, takes_task
 
+from .label_smoothing import check_smoothing
 from .ranges import check_numbers, check_schedules
 
 # Names that Trainer adds to the metrics of an evaluation.
@@ -123,13 +124,10 @@ def check_arguments(
     refused = {
         "train_sampling_strategy": args.train_sampling_strategy
         not in ("random", "group_by_length"),
-        "label_smoothing_factor": args.label_smoothing_factor != 0,
         "use_liger_kernel": args.use_liger_kernel,
         "auto_find_batch_size": args.auto_find_batch_size,
         "batch_eval_metrics": args.batch_eval_metrics,
         "prediction_loss_only": args.prediction_loss_only,
-        # its noise is scaled by the length of the padded row
-        "neftune_noise_alpha": args.neftune_noise_alpha is not None,
     }
     for name, is_refused in refused.items():
         if is_refused:
@@ -147,6 +145,7 @@ def check_arguments(
         raise ValueError(
             "accelerator_config: split_batches and dispatch_batches would mix tasks; leave them out"
         )
+    check_smoothing(args, problems)
     _check_best(args, problems, glue_tasks, extended)
 
 
@@ -219,3 +218,33 @@ def check_sampling(
 def steps_in_backward(args: TrainingArguments) -> bool:
     """Tell whether the optimizer takes gradients while they are computed, layer by layer."""
     return any(name in str(args.optim).lower() for name in ("layerwise", "lomo"))
+
+
+def check_search(
+    trainer: Any, compute_objective: Any, direction: Any, options: Mapping[str, Any]
+) -> None:
+    """Check that a search for hyperparameters can measure its trials."""
+    if trainer.model_init is None:
+        raise ValueError(
+            "hyperparameter_search makes a new model for every trial: give the trainer a "
+            "model_init instead of a model"
+        )
+    if not trainer.eval_dataset:
+        raise ValueError(
+            "hyperparameter_search compares evaluations: give the tasks evaluation rows"
+        )
+    if compute_objective is not None and direction is None:
+        raise ValueError(
+            "hyperparameter_search needs a direction for compute_objective; give 'maximize' or "
+            "'minimize'"
+        )
+    if compute_objective is None and "mean" not in _list_metrics(trainer.problems, ()):
+        raise ValueError(
+            "hyperparameter_search: these tasks have no eval_mean; give a compute_objective and a "
+            "direction"
+        )
+    if options.get("n_jobs", 1) != 1:
+        raise ValueError(
+            f"n_jobs={options['n_jobs']!r}: trials share the trainer and run one after the other; "
+            "leave it out"
+        )

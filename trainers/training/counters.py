@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainers.data.collators import list_batches
+from trainers.data.collating import list_batches
 from trainers.data.masking import IGNORED_LABEL
 from trainers.methods.base import Method, StepLoss
 from trainers.problems.problem import Problem
@@ -43,9 +43,20 @@ class FlopCounter:
     def __call__(self, inputs: dict[str, Any]) -> int:
         """Count the operations of a step."""
         batches = list_batches(inputs)
-        if self._per_token is None:
-            self._per_token = self._count(batches[0]) // batches[0]["input_ids"].numel()
-        return self._per_token * sum(batch["input_ids"].numel() for batch in batches)
+        tokens = [_tokens_of(batch) for batch in batches]
+        total = sum(ids.numel() for ids in tokens)
+        if self._per_token is None and tokens[0].numel():
+            counted = self._count({**batches[0], "input_ids": tokens[0]})
+            self._per_token = counted // tokens[0].numel()
+        return (self._per_token or 0) * total
+
+
+def _tokens_of(batch: dict[str, Any]) -> Tensor:
+    """Return a tensor with an element for each token; an empty one if tokens are not known."""
+    if batch.get("input_ids") is not None:
+        return batch["input_ids"]
+    embeddings = batch.get("inputs_embeds")
+    return torch.empty(0) if embeddings is None else embeddings[..., 0]
 
 
 class LossLog:

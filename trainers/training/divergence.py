@@ -80,7 +80,8 @@ class DivergenceCheck(Method):
 
     def _error(self, step: int, name: str) -> TrainingDivergedError:
         args = self.trainer.args
-        folder = Path(str(args.output_dir))
+        trial = getattr(self.trainer, "_trial", None)
+        folder = Path(self.trainer._get_output_dir(trial))
         last = get_last_checkpoint(str(folder)) if folder.is_dir() else None
         kept = f"the last checkpoint is {last}" if last else "there is no checkpoint before"
         return TrainingDivergedError(

@@ -2,9 +2,10 @@
 
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +16,34 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer, TrainingArguments, set_seed
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from trainers.data.collators import list_batches
+from trainers.data.collating import list_batches
 from trainers.data.task_batch_sampler import TaskBatchSampler
 from trainers.data.task_dataset import Rows, TaskDataset, longest_first
 from trainers.data.task_sampling import RoundRobin, StepsPerEpoch, TaskSampling
 from trainers.errors import WriteError, named_writes
 from trainers.hub_token import HubToken
 from trainers.methods.base import Method, MethodCallback, StepLoss, nested_loss
+from trainers.methods.neftune import NoisyEmbeddings
 from trainers.methods.threshold_fitting import ThresholdFitting
 from trainers.task import Task, find_rows
 from trainers.wrapped_models import takes_task
 
 from .acceleration import reused_gradients, static_shapes
 from .batches import loader_options, make_collator, make_sampler
-from .checks import check_arguments, check_compute_metrics, check_sampling, check_tasks
+from .checks import (
+    check_arguments,
+    check_compute_metrics,
+    check_sampling,
+    check_search,
+    check_tasks,
+)
 from .counters import FlopCounter, LossLog, mean_targets
 from .divergence import DivergenceCheck
 from .evaluation import ComputeMetrics, TaskEvaluator
+from .label_smoothing import smooth_labels, without_smoothing
 from .resuming import write_checksums
 
 
@@ -56,6 +65,8 @@ class MultiTaskTrainer(Trainer):
             ``torch.compile``.
         args: Arguments of the Trainer.
         tasks: The tasks, in the order of the round robin.
+        model_init: A function that makes the model, instead of ``model``: every ``train`` starts
+            with a new one. It may take the trial of ``hyperparameter_search``.
         methods: Training methods, in the order in which they apply.
         sampling: How the task of a step is chosen; None for one after the other.
         steps_per_epoch: When an epoch ends; see ``TaskBatchSampler``.
@@ -64,6 +75,13 @@ class MultiTaskTrainer(Trainer):
         compute_metrics: A function of an ``EvalPrediction`` for all tasks, or one by task. It gets
             the values that ``predict_task`` returns and the labels, in the order of the rows. Its
             metrics join those of the task as ``eval_<task>_<name>``, and may choose the best model.
+        data_collator: Makes a batch of a list of rows, dictionaries of one task with
+            ``input_ids``, ``token_type_ids`` and, if they have any, ``labels``. It is called as
+            ``data_collator(rows)``, or ``data_collator(rows, task=name)`` if it has an argument
+            ``task``, and returns a mapping with the arguments of the model: ``labels`` if the rows
+            have them, and tensors with an entry for each row, in their order. The trainer adds
+            ``task``. The collators of transformers do so. None takes a ``TaskCollator``, packed if
+            the model supports it.
         kwargs: Other arguments of ``Trainer``.
 
     Attributes:
@@ -84,57 +102,141 @@ class MultiTaskTrainer(Trainer):
 
     def __init__(
         self,
-        model: nn.Module,
-        args: TrainingArguments,
-        tasks: Sequence[Task],
+        model: nn.Module | None = None,
+        args: TrainingArguments | None = None,
+        tasks: Sequence[Task] = (),
         *,
+        model_init: Callable[..., Any] | None = None,
         methods: Sequence[Method] = (),
         sampling: TaskSampling | None = None,
         steps_per_epoch: StepsPerEpoch = "shortest",
         max_tokens_per_batch: int | None = None,
         compute_metrics: ComputeMetrics | Mapping[str, ComputeMetrics] | None = None,
+        data_collator: Callable[..., Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        self.tasks, self.problems = check_tasks(tasks, model)
-        own_metrics = check_compute_metrics(compute_metrics, self.tasks)
-        in_glue = [task.name for task in tasks if task.in_glue]
-        check_arguments(args, self.problems, in_glue, own_metrics)
+        if (model is None) is (model_init is None):
+            raise ValueError("give a model, or a model_init that makes one, and not both")
+        args = args or TrainingArguments()
         self._divergence = DivergenceCheck()
-        self.methods: list[Method] = [*methods, ThresholdFitting(), self._divergence]
-        sampling = sampling or RoundRobin()
-        check_sampling(args, sampling, self.methods)
+        always = (NoisyEmbeddings(), ThresholdFitting(), self._divergence)
+        self.methods: list[Method] = [*methods, *always]
+        self._task_list = list(tasks)
+        self._sampling = sampling or RoundRobin()
+        self._sizes = (steps_per_epoch, max_tokens_per_batch)
+        self._user_metrics = compute_metrics
+        self._makes_collator = data_collator is None
+        self.data_collator: Any = data_collator
+        self.model_init: Any = model_init
+        self.processing_class = kwargs.get("processing_class")
+        self._first_model = model
+        if model_init is not None:
+            set_seed(args.seed)  # as for the model of `train`
+            self._first_model = super().call_model_init()
+        # before the Trainer makes the output folder: all of this may be refused
+        self._fit_to(self._first_model, args)
+        held_out = find_rows(tasks, "evaluation") or None
+        kwargs |= {"train_dataset": self.train_dataset, "eval_dataset": held_out}
+        kwargs["data_collator"] = self.data_collator
+        with without_smoothing(args):
+            super().__init__(model, args, model_init=model_init, **kwargs)
+        self.add_callback(MethodCallback(self.methods))
+        self._start()
+
+    def _fit_to(self, model: Any, args: TrainingArguments) -> None:
+        """Check tasks, arguments and methods, and make what depends on the model or on them."""
+        self.tasks, self.problems = check_tasks(self._task_list, model)
+        own_metrics = check_compute_metrics(self._user_metrics, self.tasks)
+        in_glue = [task.name for task in self._task_list if task.in_glue]
+        check_arguments(args, self.problems, in_glue, own_metrics)
+        check_sampling(args, self._sampling, self.methods)
         self._has_task_argument = takes_task(model)
         _set_defaults(args, has_task_argument=self._has_task_argument)
+        train = find_rows(self._task_list, "train")
         self.train_sampler: TaskBatchSampler | None = None
-        train, held_out = find_rows(tasks, "train"), find_rows(tasks, "evaluation")
         if train:
-            # before the Trainer makes the output folder: the sampler may be refused
-            sizes = (steps_per_epoch, max_tokens_per_batch)
-            self.train_sampler = make_sampler(self.tasks, args, *sizes, sampling)
-        if kwargs.get("data_collator") is None:
-            given = (kwargs.get("processing_class"), self.tasks, self.train_sampler)
-            kwargs["data_collator"] = make_collator(model, args, *given)
+            self.train_sampler = make_sampler(self.tasks, args, *self._sizes, self._sampling)
+        self.train_dataset = TaskDataset(train, self.train_sampler) if train else None
+        if self._makes_collator:
+            given = (self.processing_class, self.tasks, self.train_sampler)
+            self.data_collator = make_collator(model, args, *given)
         for method in self.methods:
             method.prepare(model, args)
         self.evaluator = TaskEvaluator(self.tasks, self.problems, model, own_metrics)
-        rows = TaskDataset(train, self.train_sampler) if train else None
-        super().__init__(model, args, train_dataset=rows, eval_dataset=held_out or None, **kwargs)
-        self._start(model)
 
-    def _start(self, model: nn.Module) -> None:
-        """Attach the methods and make the counters, once the Trainer is built."""
+    def _start(self) -> None:
+        """Attach the methods and make the counters, once the Trainer has its model."""
         if self.args.label_names is None:
             self.label_names = ["labels"]  # not those of all tasks of the model
         self.model_accepts_loss_kwargs = False
-        if callable(gather_rows := getattr(model, "gather_rows", None)):
+        if callable(gather_rows := getattr(self.model, "gather_rows", None)):
             gather_rows()
+        self.label_smoother: Any = smooth_labels(self.model, self.args, self.problems)
         for method in self.methods:
             method.attach(self)
-        self.add_callback(MethodCallback(self.methods))
         self._losses = LossLog(self.problems, self.methods, self.args.device)
         self._count_flops = FlopCounter(super().floating_point_ops)
         self._targets: dict[str, Tensor] = {}
         self._average_over_ranks = partial(self.accelerator.reduce, reduction="mean")
+
+    def call_model_init(self, trial: Any = None) -> Any:
+        if self._first_model is not None:  # by the constructor of the Trainer
+            return self._first_model
+        if trial is not None:
+            # Trainer does so later, too late for a seed of the trial; other settings of an earlier
+            # trial must not remain
+            vars(self.args).update(self._searched)
+            super()._hp_search_setup(trial)
+            set_seed(self.args.seed)
+        return super().call_model_init(trial)
+
+    def _hp_search_setup(self, trial: Any) -> None:
+        super()._hp_search_setup(trial)
+        if self.model_init is not None:  # and has just made a model
+            self._fit_to(self.model, self.args)
+            self._start()
+
+    def hyperparameter_search(  # type: ignore[override]  # another default direction
+        self,
+        hp_space: Callable[[Any], dict[str, Any]] | None = None,
+        compute_objective: Callable[[dict[str, float]], float] | None = None,
+        n_trials: int = 20,
+        direction: str | list[str] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Train in several trials, each with a new model, and find the best settings.
+
+        A trial is a training of its own, with the weights of a plain run with its settings. Its
+        checkpoints are in ``run-<number>``. Afterwards the arguments are those from before. Tested
+        with optuna.
+
+        Args:
+            hp_space: A function from a trial to values of ``TrainingArguments``.
+            compute_objective: A function from the metrics of an evaluation to the objective; None
+                takes ``eval_mean``.
+            n_trials: Number of trials.
+            direction: ``maximize`` or ``minimize``; None maximizes ``eval_mean``, and is refused
+                with a ``compute_objective``.
+            kwargs: ``backend``, ``hp_name``, and arguments of the backend, such as ``pruner``.
+                ``catch=(TrainingDivergedError,)`` goes on after a trial that diverged.
+
+        Returns:
+            The best run: ``run_id``, ``objective`` and ``hyperparameters``.
+
+        Raises:
+            ValueError: If there is no ``model_init``, no rows to evaluate, or no direction.
+        """
+        check_search(self, compute_objective, direction, kwargs)
+        self._searched = dict(vars(self.args))
+        if compute_objective is None:
+            compute_objective = itemgetter("eval_mean")
+        try:
+            return super().hyperparameter_search(
+                hp_space, compute_objective, n_trials, direction or "maximize", **kwargs
+            )
+        finally:
+            vars(self.args).update(self._searched)
+            self.hp_search_backend = None
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         if self.train_sampler is None:
@@ -159,16 +261,21 @@ class MultiTaskTrainer(Trainer):
         return "\n\n".join(filter(None, (shares, *(each.describe() for each in self.methods))))
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
+        self._first_model = None
         try:
-            with reused_gradients(self), static_shapes(self.args, len(self.tasks)):
-                output = super().train(*args, **kwargs)
+            output = super().train(*args, **kwargs)
         finally:
+            self.is_in_train = False
             for method in self.methods:
                 method.release()
         self._targets = {}
         for method in self.methods:
             method.finish()
         return output
+
+    def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
+        with reused_gradients(self), static_shapes(self.args, len(self.tasks)):
+            return super()._inner_training_loop(*args, **kwargs)
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         is_new = self.optimizer is None
@@ -416,7 +523,7 @@ class MultiTaskTrainer(Trainer):
         trained: tuple[int, int] = super()._init_training_state(*args, **kwargs)
         # the state has the old path: if a stopped run was moved, Trainer would not find it
         name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
-        best = Path(str(self.args.output_dir)) / name
+        best = Path(self._get_output_dir(self._trial)) / name
         if best.is_dir():
             self.state.best_model_checkpoint = str(best)
         return trained

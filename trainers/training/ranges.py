@@ -79,8 +79,9 @@ INTERVALS = {
 OPTIONAL = {
     "data_seed": SEED,
     "eval_accumulation_steps": COUNT,
-    "save_total_limit": COUNT,
     "dataloader_prefetch_factor": ROWS,
+    "neftune_noise_alpha": NOT_NEGATIVE,
+    "save_total_limit": COUNT,
 }
 
 

@@ -1,0 +1,116 @@
+"""A learning rate of the heads: trainings equal those with groups made by hand."""
+
+import re
+
+import peft
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification, BertModel, get_scheduler
+
+from tests.trainers.tiny import make_model, make_rows, weights
+from trainers import LayerwiseLearningRates, MethodArguments, Task, add_lora
+
+BASE, HEADS = 0.01, 0.05
+DECAYED = {"0": 0.5, "1": 1.0}  # of two layers, with a factor of 0.5
+
+
+def rate_by_hand(name, decay):
+    """The rate of a parameter of our model, or one within peft."""
+    if re.search(r"(^|\.)heads\.", name):
+        return HEADS
+    if not decay:
+        return BASE
+    if "embeddings" in name:
+        return BASE * 0.25
+    layer = re.search(r"layer\.(\d)\.", name)
+    return BASE * (DECAYED[layer[1]] if layer else 1.0)
+
+
+def adapted(model):
+    add_lora(model, {"r": 2}, trained=("heads.", "cls.", "bert.pooler."))
+    return model
+
+
+def wrapped(model):
+    config = peft.LoraConfig(target_modules=["query"], modules_to_save=["moods", "pairs", "scores"])
+    return peft.get_peft_model(model, config)
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # of peft
+@pytest.mark.parametrize("decay", [None, 0.5])
+@pytest.mark.parametrize(
+    "change", [lambda model: model, adapted, wrapped], ids=["plain", "lora", "peft"]
+)
+def test_a_run_equals_one_with_an_optimizer_made_by_hand(make_trainer, decay, change):
+    def run(methods, make_optimizer=None):
+        torch.manual_seed(3)  # of the adapters
+        model = change(make_model())
+        own = {"methods": methods}
+        if make_optimizer is not None:
+            own["optimizers"] = make_optimizer(model)
+        trainer = make_trainer(model=model, own=own, max_steps=6, weight_decay=0.1)
+        trainer.train()
+        return trainer
+
+    def by_hand(model):
+        groups = []
+        for name, value in model.named_parameters():
+            if value.requires_grad:
+                decayed = value.ndim > 1 and "LayerNorm" not in name
+                rate = rate_by_hand(name, decay)
+                groups.append(
+                    {"params": [value], "lr": rate, "weight_decay": 0.1 if decayed else 0.0}
+                )
+        optimizer = torch.optim.AdamW(groups, eps=1e-8)
+        return optimizer, get_scheduler("linear", optimizer, 0, 6)
+
+    expected = run({}, by_hand)
+    found = run({"head_learning_rate": HEADS} | ({"layerwise_lr_decay": decay} if decay else {}))
+
+    torch.testing.assert_close(weights(found), weights(expected), atol=1e-6, rtol=1e-5)
+    logged = [entry["learning_rate"] for entry in found.state.log_history if "loss" in entry]
+    assert logged == pytest.approx([BASE * (6 - step) / 6 for step in range(6)])
+
+
+def test_the_table_has_both_rates_and_all_parameters(make_trainer):
+    method = {"head_learning_rate": HEADS, "layerwise_lr_decay": 0.5}
+    trainer = make_trainer(own={"methods": method})
+
+    lines = [line.split() for line in trainer.describe_training().splitlines()[-5:]]
+
+    assert [line[0] for line in lines] == ["heads", "pooler", "layer", "layer", "embeddings"]
+    assert [float(line[-2]) for line in lines] == [HEADS, BASE, BASE, BASE / 2, BASE / 4]
+    total = sum(int(line[-1].replace(",", "")) for line in lines)
+    assert total == sum(value.numel() for value in trainer.model.parameters())
+
+
+def test_the_head_of_a_stock_model_has_its_rate(make_trainer):
+    sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3}
+    config = BertConfig(vocab_size=50, intermediate_size=8, num_labels=3, **sizes)
+    rows = make_rows("moods", 12)
+    own = {
+        "tasks": [Task("moods", "classification", rows)],
+        "methods": [LayerwiseLearningRates(head_learning_rate=HEADS)],
+    }
+    trainer = make_trainer(model=BertForSequenceClassification(config), own=own)
+
+    groups = trainer.create_optimizer().param_groups
+
+    rates = {id(value): group["lr"] for group in groups for value in group["params"]}
+    for name, value in trainer.model.named_parameters():
+        assert rates[id(value)] == (HEADS if name.startswith("classifier") else BASE)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), True])
+def test_a_rate_is_a_number_above_0(value):
+    with pytest.raises(ValueError, match=r"head_learning_rate=.*; expected a number > 0"):
+        MethodArguments(head_learning_rate=value)
+
+
+def test_a_model_without_heads_is_refused():
+    model = BertModel(BertConfig(vocab_size=9, hidden_size=4, num_attention_heads=1))
+
+    with pytest.raises(
+        ValueError, match=r"head_learning_rate=0.05, but BertModel has no parameters"
+    ):
+        LayerwiseLearningRates(head_learning_rate=HEADS).prepare(model, None)

@@ -1,0 +1,50 @@
+"""Batches of a step, by our collator or one of a user."""
+
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
+from typing import Any
+
+from torch import Tensor
+
+from .collators import TaskCollator
+
+# Key of a mixed batch: a list of the batches of its tasks.
+BATCHES = "batches"
+
+
+def collate_rows(collator: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Collate rows of one task, or of each task of a mixed step into ``{"batches": [...]}``."""
+    if isinstance(rows, list) and not isinstance(rows[0], Mapping):
+        return {BATCHES: [collate_rows(collator, part) for part in rows]}
+    return collator(rows) if isinstance(collator, TaskCollator) else _call(collator, rows)
+
+
+def list_batches(inputs: dict[str, Any]) -> list[dict[str, Any]]:
+    """List the batches of a step, one for each task."""
+    return inputs.get(BATCHES, [inputs])
+
+
+def _call(collator: Callable[..., Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Call the collator of a user as `MultiTaskTrainer` documents it, and check the batch."""
+    task = rows[0]["task"]
+    given = [{name: value for name, value in row.items() if name != "task"} for row in rows]
+    options = {"task": task} if "task" in signature(collator).parameters else {}
+    batch = collator(given, **options)
+    where = f"the data_collator, for task {task!r}, returned"
+    if not isinstance(batch, Mapping):
+        raise TypeError(f"{where} a {type(batch).__name__}; expected a mapping of tensors")
+    if batch.get("task", task) != task:
+        raise ValueError(f"{where} task={batch['task']!r}; leave task out, the trainer adds it")
+    if "labels" in given[0] and not isinstance(batch.get("labels"), Tensor):
+        raise ValueError(
+            f"{where} no tensor 'labels', but {', '.join(map(str, batch))}; the rows have labels, "
+            "without which there are no losses and metrics"
+        )
+    if "cu_seq_lens_q" not in batch:  # a packed batch has a single row of tokens
+        for name, value in batch.items():
+            if isinstance(value, Tensor) and (not value.dim() or len(value) != len(rows)):
+                raise ValueError(
+                    f"{where} {name!r} of shape {tuple(value.shape)} for {len(rows)} rows; "
+                    "expected one entry for each row, in their order"
+                )
+    return {"task": task, **batch}

@@ -1,0 +1,120 @@
+"""Rows as a user gives them: datasets, lists and iterables, with or without segment ids."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import datasets
+import pyarrow as pa
+from torch.utils.data import IterableDataset
+from tqdm.auto import tqdm
+
+from .rows import TextSource
+
+# Rows of an iterable that are read without a bound of the user, which it may not have itself.
+MOST_ROWS = 1_000_000
+# Rows that become Arrow arrays at a time.
+CHUNK = 10_000
+
+
+def read_rows(where: str, rows: Any, key: str, most: int | None) -> Any:
+    """Make a dataset with the columns that a task needs of the rows of a user.
+
+    Args:
+        where: Which rows they are, for errors.
+        rows: The rows, a text source, or None.
+        key: Argument that bounds their number, for errors.
+        most: Its value; None for all rows.
+
+    Raises:
+        TypeError: If rows are no rows, or a mapping of splits.
+        ValueError: If a column is missing, there are no rows, or too many.
+    """
+    if rows is None or isinstance(rows, TextSource):
+        return rows
+    rows = _to_dataset(where, rows, key, most)
+    if "input_ids" not in rows.column_names:
+        raise ValueError(
+            f"{where} has no column 'input_ids', but {', '.join(rows.column_names)}; encode its "
+            "texts with the tokenizer of the model first"
+        )
+    if "token_type_ids" not in rows.column_names:
+        zeros = [_zeros(ids) for ids in rows.with_format(None)["input_ids"]]
+        rows = rows.add_column("token_type_ids", zeros)
+    only_label = "label" in rows.column_names and "labels" not in rows.column_names
+    return rows.rename_column("label", "labels") if only_label else rows
+
+
+def _to_dataset(where: str, rows: Any, key: str, most: int | None) -> datasets.Dataset:
+    """Make a dataset of rows of any kind."""
+    if isinstance(rows, datasets.Dataset):
+        return rows if most is None else rows.select(range(min(most, len(rows))))
+    if isinstance(rows, Mapping):
+        raise TypeError(
+            f"{where} is a {type(rows).__name__} of {', '.join(map(str, rows))}; give one of them"
+        )
+    is_indexed = hasattr(rows, "__len__") and hasattr(rows, "__getitem__")
+    if isinstance(rows, str) or not (is_indexed or isinstance(rows, Iterable)):
+        raise TypeError(
+            f"{where} is a {type(rows).__name__}; give a datasets.Dataset, a list of rows, a torch "
+            "dataset or an iterable of rows"
+        )
+    if is_indexed and not isinstance(rows, IterableDataset):
+        total = len(rows) if most is None else min(most, len(rows))
+        return _collect(where, (rows[index] for index in range(total)), None)
+    features = getattr(rows, "features", None)
+    return _collect(where, _read_stream(where, rows, key, most), features)
+
+
+def _read_stream(where: str, rows: Iterable[Any], key: str, most: int | None) -> Iterator[Any]:
+    """Read an iterable to its end or to a bound, with a progress bar."""
+    with tqdm(desc=f"reading {where}", total=most, unit=" rows", disable=None) as bar:
+        for number, row in enumerate(rows, start=1):
+            if most is None and number > MOST_ROWS:
+                raise ValueError(
+                    f"{where} has more than {MOST_ROWS:,} rows, or no end, and is kept in memory; "
+                    f"give {key} to read as many, or a datasets.Dataset"
+                )
+            yield row
+            bar.update()
+            if number == most:
+                return
+
+
+def _collect(where: str, rows: Iterable[Any], features: Any) -> datasets.Dataset:
+    """Make a dataset of rows, chunk by chunk, with the types of the first one."""
+    parts: list[datasets.Dataset] = []
+    start, listed = 0, _listed(where, rows)
+    while chunk := list(islice(listed, CHUNK)):
+        try:
+            parts.append(datasets.Dataset.from_list(chunk, features=features))
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{where}, rows {start} to {start + len(chunk) - 1}: columns have other types than "
+                f"before ({error})"
+            ) from error
+        features = parts[0].features
+        start += len(chunk)
+    if not parts:
+        raise ValueError(f"{where} is empty; give it rows")
+    return datasets.concatenate_datasets(parts)
+
+
+def _listed(where: str, rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Turn the tensors and arrays of rows into lists."""
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise TypeError(
+                f"{where}: row {number} is a {type(row).__name__}; expected columns such as "
+                "{'input_ids': [...], 'labels': 1}"
+            )
+        yield {name: _to_list(value) for name, value in row.items()}
+
+
+def _to_list(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _zeros(ids: Any) -> Any:
+    """Return the segment ids of single sequences: 0 for every token."""
+    return [_zeros(part) for part in ids] if isinstance(ids, list) else 0
