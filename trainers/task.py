@@ -130,8 +130,8 @@ class Task:
                 or of any other iterable, are read once and kept in memory, since order and shares
                 of the tasks depend on their number. To resume a run it must yield the same rows.
             validation: Rows to evaluate, likewise.
-            max_train_samples: Most rows to read of ``train``, from its start; None for all, of which
-                an iterable may have 1,000,000.
+            max_train_samples: Most rows to read of ``train``, from its start; None for all, of
+                which an iterable may have 1,000,000.
             max_eval_samples: The same for ``validation``.
             metrics: Headline metrics.
             masking: Chooses the tokens to predict.
