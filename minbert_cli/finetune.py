@@ -17,7 +17,13 @@ import torch
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from datasets_scripts import ChainedTexts, LoadedTask, corpus_texts, load_task, train_wordpiece
-from minbert_cli.checkpoints import fit_together, load_tokenizer, new_config, share
+from minbert_cli.checkpoints import (
+    at_revision,
+    fit_together,
+    load_tokenizer,
+    new_config,
+    share,
+)
 from minbert_cli.recipe_tasks import RecipeTask, RecipeText, find_glue_files, parse_tasks
 from minbert_cli.resources import RECIPES
 from minbert_cli.texts import Text, load_text
@@ -64,7 +70,7 @@ def find_tokenizer(
 ) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a checkpoint (to start or resume from), or train one on the texts."""
     if arguments.model_name_or_path is not None:
-        return load_tokenizer(arguments.model_name_or_path)
+        return load_tokenizer(arguments.model_name_or_path, revision=arguments.revision)
     if checkpoint is not None:
         return load_tokenizer(checkpoint, "resume_from_checkpoint")
     texts = [text for task in data.loaded.values() for text in task.texts()]
@@ -92,6 +98,7 @@ def load_model(
             replaceable=("heads.", "cls.") if keep_pooler else ("heads.", "cls.", "bert.pooler."),
             tasks=heads,
             dtype=torch.float32,
+            **at_revision(arguments.revision),
         )
     length = arguments.max_length
     lengths = [described.task(name).encoding_options(length)["max_length"] for name in heads]
@@ -187,6 +194,12 @@ def describe_run(
     texts: dict[str, Text],
 ) -> RunFacts:
     """Describe the data and the start of a run."""
+    commits = {name: task.commit for name, task in data.loaded.items()}
+    commits |= {
+        f"{name}: {corpus}": commit
+        for name, text in texts.items()
+        for corpus, commit in text.commits.items()
+    }
     hub_datasets = list(chain(*(task.hub_datasets for task in data.all_tasks.values())))
     quotes = arguments.count_examples(args) > 0  # the results may be published
     skipped = {
@@ -194,7 +207,7 @@ def describe_run(
         for name, task in data.loaded.items()
     }
     return RunFacts(
-        **describe_start(PROGRAM, arguments, argv, hub_datasets, args.hub_token),
+        **describe_start(PROGRAM, arguments, argv, hub_datasets, args.hub_token, commits),
         data={name: task.source for name, task in data.all_tasks.items()},
         bad_rows=skipped | {name: text.problems for name, text in texts.items()},
         text={name: text.facts for name, text in texts.items()},

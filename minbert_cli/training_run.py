@@ -1,6 +1,6 @@
 """Steps that fine-tuning and pre-training share, before and after training."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 from datasets import Dataset
 from transformers import TrainingArguments, set_seed
 
+from minbert_cli.checkpoints import at_revision, find_commit
 from minbert_cli.resources import MODEL_CARD, with_recipe, with_recipe_name
 from modeling_minbert import MinBertConfig
 from trainers import (
@@ -66,7 +67,8 @@ def run_program(program: Program, argv: Sequence[str]) -> Done:
 def check_start(arguments: RunArguments, args: TrainingArguments) -> None:
     """Check that the checkpoint can be loaded before any data are, and set the seed."""
     if arguments.model_name_or_path is not None:
-        load_pretrained(MinBertConfig, arguments.model_name_or_path)
+        options = at_revision(arguments.revision)
+        load_pretrained(MinBertConfig, arguments.model_name_or_path, **options)
     set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
 
 
@@ -91,15 +93,22 @@ def describe_start(
     argv: Sequence[str],
     hub_datasets: Sequence[str | None],
     token: str | None,
+    commits: Mapping[str, str | None],
 ) -> dict[str, Any]:
-    """Return the fields of `RunFacts` that both programs fill in the same way."""
+    """Return the fields of `RunFacts` that both programs fill in the same way.
+
+    ``commits`` are those of the data on the Hub, None for what is not there.
+    """
     recipe, _ = split_argv(argv, program.recipe)
+    path = arguments.model_name_or_path
+    known = {"model_name_or_path": find_commit(path, arguments.revision), **commits}
     module = f"minbert_cli.{program.name.split()[-1]}"
     datasets = sorted({name for name in hub_datasets if name is not None})
     return {
         "command": describe_command(module, with_recipe_name(argv), token),
         "recipe": describe_recipe(str(recipe), token),
-        "model_name_or_path": arguments.model_name_or_path,
+        "model_name_or_path": path,
+        "commits": {name: commit for name, commit in known.items() if commit is not None},
         "card": ({"datasets": datasets} if datasets else {}) | (arguments.card or {}),
     }
 
