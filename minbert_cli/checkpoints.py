@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from accelerate.utils import broadcast_object_list
+from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArguments
+from transformers.utils import CONFIG_NAME
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 from trainers import load_pretrained, reason_of
@@ -19,9 +22,11 @@ Made = TypeVar("Made")
 MIN_TOKENS = 3
 
 
-def load_tokenizer(path: str, flag: str = "model_name_or_path") -> PreTrainedTokenizerBase:
+def load_tokenizer(
+    path: str, flag: str = "model_name_or_path", revision: str | None = None
+) -> PreTrainedTokenizerBase:
     """Load a fast tokenizer without padding and truncation; ``flag`` is for messages."""
-    tokenizer = load_pretrained(AutoTokenizer, path, flag=flag)
+    tokenizer = load_pretrained(AutoTokenizer, path, flag=flag, **at_revision(revision))
     # Without files, AutoTokenizer returns a tokenizer with special tokens only.
     if len(tokenizer) <= len(tokenizer.all_special_ids) or not tokenizer.is_fast:
         raise ValueError(f"{flag}={path!r} has no tokenizer; add its tokenizer.json or vocab.txt")
@@ -35,6 +40,19 @@ def load_tokenizer(path: str, flag: str = "model_name_or_path") -> PreTrainedTok
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.backend_tokenizer.no_truncation()
     return tokenizer
+
+
+def at_revision(revision: str | None) -> dict[str, Any]:
+    """Return the argument of `from_pretrained` for a branch, a tag or a commit."""
+    return {} if revision is None else {"revision": revision}
+
+
+def find_commit(path: str | None, revision: str | None) -> str | None:
+    """Return the commit of a model on the Hub that has been loaded; None for a local folder."""
+    if path is None or Path(path).exists():
+        return None
+    file = try_to_load_from_cache(path, CONFIG_NAME, revision=revision)
+    return Path(file).parent.name if isinstance(file, str) else None
 
 
 def load_encoder(path: str, device: str | None) -> MinBertModel | MinBertForMultiTask:
@@ -72,9 +90,13 @@ def new_config(sizes: Mapping[str, Any] | None, **changes: Any) -> MinBertConfig
     return MinBertConfig(**given)
 
 
-def load_config(path: str | None, sizes: Mapping[str, Any] | None) -> MinBertConfig:
+def load_config(
+    path: str | None, sizes: Mapping[str, Any] | None, revision: str | None
+) -> MinBertConfig:
     """Load the configuration of a checkpoint, or create that of a new model."""
-    return new_config(sizes) if path is None else load_pretrained(MinBertConfig, path)
+    if path is None:
+        return new_config(sizes)
+    return load_pretrained(MinBertConfig, path, **at_revision(revision))
 
 
 def fit_together(model: Any, tokenizer: PreTrainedTokenizerBase, path: str | None) -> None:

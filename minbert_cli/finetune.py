@@ -19,7 +19,14 @@ import torch
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from datasets_scripts import ChainedTexts, LoadedTask, corpus_texts, load_task, train_wordpiece
-from minbert_cli.checkpoints import fit_together, load_config, load_tokenizer, new_config, share
+from minbert_cli.checkpoints import (
+    at_revision,
+    fit_together,
+    load_config,
+    load_tokenizer,
+    new_config,
+    share,
+)
 from minbert_cli.command_line import show_help
 from minbert_cli.recipe_tasks import (
     RecipeTask,
@@ -73,7 +80,7 @@ def find_tokenizer(
 ) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a checkpoint (to start or resume from), or train one on the texts."""
     if arguments.model_name_or_path is not None:
-        return load_tokenizer(arguments.model_name_or_path)
+        return load_tokenizer(arguments.model_name_or_path, revision=arguments.revision)
     if checkpoint is not None:
         return load_tokenizer(checkpoint, "resume_from_checkpoint")
     texts = [text for task in data.loaded.values() for text in task.texts()]
@@ -84,7 +91,8 @@ def find_tokenizer(
 
 def find_start(arguments: FinetuneArguments) -> MinBertConfig:
     """Return the configuration of the checkpoint, or that of a new model."""
-    return load_config(arguments.model_name_or_path, arguments.model_config)
+    path, revision = arguments.model_name_or_path, arguments.revision
+    return load_config(path, arguments.model_config, revision)
 
 
 def load_model(
@@ -106,6 +114,7 @@ def load_model(
             replaceable=("heads.", "cls.") if keep_pooler else ("heads.", "cls.", "bert.pooler."),
             tasks=heads,
             dtype=torch.float32,
+            **at_revision(arguments.revision),
         )
     fit_together(model, tokenizer, path)
     prepare_weights(arguments, model)
@@ -184,6 +193,12 @@ def describe_run(
     texts: dict[str, Text],
 ) -> RunFacts:
     """Describe the data and the start of a run."""
+    commits = {name: task.commit for name, task in data.loaded.items()}
+    commits |= {
+        f"{name}: {corpus}": commit
+        for name, text in texts.items()
+        for corpus, commit in text.commits.items()
+    }
     hub_datasets = list(chain(*(task.hub_datasets for task in data.all_tasks.values())))
     quotes = arguments.count_examples(args) > 0  # the results may be published
     skipped = {
@@ -191,7 +206,7 @@ def describe_run(
         for name, task in data.loaded.items()
     }
     return RunFacts(
-        **describe_start(PROGRAM, arguments, given, hub_datasets, args.hub_token),
+        **describe_start(PROGRAM, arguments, given, hub_datasets, args.hub_token, commits),
         data={name: task.source for name, task in data.all_tasks.items()},
         bad_rows=skipped | {name: text.problems for name, text in texts.items()},
         text={name: text.facts for name, text in texts.items()},

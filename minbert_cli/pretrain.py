@@ -20,6 +20,7 @@ from transformers.utils import logging
 from datasets_scripts import CorpusData, corpus_texts, train_wordpiece
 from minbert_cli import finetune, recipe_tasks
 from minbert_cli.checkpoints import (
+    at_revision,
     check_rows,
     fit_together,
     load_config,
@@ -84,13 +85,13 @@ def find_tokenizer(
     arguments: PretrainArguments, corpora: Mapping[str, CorpusData], checkpoint: str | None
 ) -> PreTrainedTokenizerBase:
     """Load a tokenizer by the arguments, or train one on the training text."""
-    for flag, path in (
-        ("model_name_or_path", arguments.model_name_or_path),
-        ("tokenizer_name_or_path", arguments.tokenizer_name_or_path),
-        ("resume_from_checkpoint", checkpoint),
+    for flag, path, revision in (
+        ("model_name_or_path", arguments.model_name_or_path, arguments.revision),
+        ("tokenizer_name_or_path", arguments.tokenizer_name_or_path, None),
+        ("resume_from_checkpoint", checkpoint, None),
     ):
         if path is not None:
-            return load_tokenizer(path, flag)
+            return load_tokenizer(path, flag, revision)
     texts = corpus_texts(list(corpora.values()))
     size = arguments.vocab_size or VOCABULARY
     return train_wordpiece(texts, size, lowercase=not arguments.cased)
@@ -110,16 +111,17 @@ def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase)
     else:
         # The checkpoint may lack these heads, or have heads of tasks.
         replaceable = ("cls.", "bert.pooler.")
-        changes |= {"tasks": None, "dtype": torch.float32}
+        changes |= {"tasks": None, "dtype": torch.float32, **at_revision(arguments.revision)}
         model = load_pretrained(kind, path, replaceable=replaceable, **changes)
-        keep_pooler(model, path)
+        keep_pooler(model, path, arguments.revision)
     fit_together(model, tokenizer, path)
     return model
 
 
 def find_start(arguments: PretrainArguments) -> MinBertConfig:
     """Return the configuration of the checkpoint, or that of a new model."""
-    return load_config(arguments.model_name_or_path, find_sizes(arguments))
+    path, revision = arguments.model_name_or_path, arguments.revision
+    return load_config(path, find_sizes(arguments), revision)
 
 
 def find_sizes(arguments: PretrainArguments) -> dict[str, Any]:
@@ -129,14 +131,16 @@ def find_sizes(arguments: PretrainArguments) -> dict[str, Any]:
     return sizes | {"num_attention_heads": width // 64} | (arguments.model_config or {})
 
 
-def keep_pooler(model: Any, path: str) -> None:
+def keep_pooler(model: Any, path: str, revision: str | None = None) -> None:
     """Keep the checkpoint's pooler, frozen, for fine-tuning if the objective does not use it."""
     if model.bert.pooler is not None:
         return
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # unused weights are expected here
     try:
-        encoder = load_pretrained(MinBertModel, path, tasks=None, dtype=torch.float32)
+        encoder = load_pretrained(
+            MinBertModel, path, tasks=None, dtype=torch.float32, **at_revision(revision)
+        )
     except ValueError:
         return  # the checkpoint has no pooler
     finally:
@@ -187,7 +191,7 @@ def prepare_run(
     trainer = make_trainer(arguments, args, model, [task], steps_per_epoch="longest", **options)
     hub_datasets = [data.hub_dataset for data in corpora.values()]
     facts = RunFacts(
-        **describe_start(PROGRAM, arguments, given, hub_datasets, args.hub_token),
+        **describe_start(PROGRAM, arguments, given, hub_datasets, args.hub_token, text.commits),
         data={TASK: " + ".join(corpora)},
         bad_rows={TASK: text.problems},
         text=text.facts,
@@ -213,6 +217,7 @@ def finetuning_argv(arguments: PretrainArguments, args: TrainingArguments) -> li
         **{key: value for key, value in keys.items() if key != "recipe"},
         "model_config": {},  # the checkpoint has its own sizes
         "model_name_or_path": args.output_dir,
+        "revision": "null",  # that of the recipe is of another model
         "output_dir": f"{args.output_dir}/finetuned",
     }
     argv = with_recipe([str(keys["recipe"])])

@@ -19,6 +19,7 @@ class Text:
     facts: dict[str, dict[str, Any]]  # by split
     problems: list[str]  # skipped documents with reasons
     fingerprint: str
+    commits: dict[str, str]  # of corpora on the Hub
 
 
 def parse_corpus(
@@ -69,4 +70,4 @@ def load_text(
     }
     facts = {split: rows.describe() for split, rows in splits.items()}  # type: ignore[attr-defined]
     splits["validation"] = spread(splits["validation"], arguments.max_eval_samples)
-    return Text(splits, masking, facts, encoded.problems, encoded.fingerprint)
+    return Text(splits, masking, facts, encoded.problems, encoded.fingerprint, encoded.commits)

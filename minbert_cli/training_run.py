@@ -8,6 +8,7 @@ from typing import Any
 from datasets import Dataset
 from transformers import TrainingArguments
 
+from minbert_cli.checkpoints import find_commit
 from minbert_cli.resources import MODEL_CARD, with_recipe, with_recipe_name
 from trainers import (
     GlueFile,
@@ -82,8 +83,12 @@ def describe_start(
     given: Given,
     hub_datasets: Sequence[str | None],
     token: str | None,
+    commits: Mapping[str, str | None],
 ) -> dict[str, Any]:
-    """Return the fields of `RunFacts` that both programs fill in the same way."""
+    """Return the fields of `RunFacts` that both programs fill in the same way.
+
+    ``commits`` are those of the data on the Hub, None for what is not there.
+    """
     name = program.name.split()[-1]
     recipe: Any = given
     if isinstance(given, Mapping):
@@ -91,11 +96,14 @@ def describe_start(
     else:
         recipe, _ = split_argv(given, program.recipe)
         command = describe_command(f"minbert_cli.{name}", with_recipe_name(given), token)
+    path = arguments.model_name_or_path
+    known = {"model_name_or_path": find_commit(path, arguments.revision), **commits}
     datasets = sorted({name for name in hub_datasets if name is not None})
     return {
         "command": command,
         "recipe": describe_recipe(recipe, token),
-        "model_name_or_path": arguments.model_name_or_path,
+        "model_name_or_path": path,
+        "commits": {name: commit for name, commit in known.items() if commit is not None},
         "card": ({"datasets": datasets} if datasets else {}) | (arguments.card or {}),
     }
 

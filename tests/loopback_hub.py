@@ -10,12 +10,16 @@ import re
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote
 
 import yaml
 
 API = "/api/models/"
-# A pushed repository is read at any name of a revision: there is only one.
-RESOLVE = re.compile(r"/(?P<repo>[\w-]+/[\w.-]+)/resolve/[^/]+/(?P<path>.+)")
+REPO = r"(?P<repo>(datasets/)?[\w-]+/[\w.-]+)"
+RESOLVE = re.compile(rf"/{REPO}/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
+READ = re.compile(
+    rf"/api/{REPO}(/(?P<what>revision|tree|paths-info)/(?P<revision>[^/]+))?(?P<rest>.*)"
+)
 LFS = re.compile(r"/(?P<repo>[\w-]+/[\w.-]+)\.git/info/lfs/objects/batch")
 COMMIT = "c" * 40
 LARGE = (".safetensors", ".bin", ".png")
@@ -40,6 +44,8 @@ class Hub(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.repos: dict[str, dict[str, bytes]] = {}
+        # id of a repository, after "datasets/" that of a dataset -> revision -> path and content
+        self.versions: dict[str, dict[str, dict[str, bytes]]] = {}
         self.objects: dict[str, bytes] = {}
         # end of a path -> status and reason with which a POST to it is refused
         self.refused: dict[str, tuple[int, str]] = {}
@@ -62,23 +68,43 @@ class Handler(BaseHTTPRequestHandler):
         self.resolve()
 
     def do_GET(self):
-        path = self.path.partition("?")[0]
-        if not path.startswith(API):
+        path = self.path.partition("?")[0].replace("/api/models/", "/api/")
+        match = READ.fullmatch(path)
+        if match is None:
             self.resolve()
-        elif (repo := "/".join(path.removeprefix(API).split("/")[:2])) not in self.server.repos:
-            self.answer(404, {"error": "no such repository"}, code="RepoNotFound")
-        elif "/tree/" in path:
-            files = self.server.repos[repo].items()
-            tree = [{"type": "file", "path": name, "size": len(data)} for name, data in files]
-            top = path.partition("/tree/")[2].count("/") == 0
-            self.answer(200, [{**entry, "oid": COMMIT} for entry in tree] if top else [])
-        else:
-            siblings = [{"rfilename": name} for name in self.server.repos[repo]]
-            self.answer(200, {"id": repo, "sha": COMMIT, "siblings": siblings, "private": False})
+        elif (found := self.find(match)) is not None:
+            files, commit = found
+            if match["what"] == "tree":
+                top = not match["rest"]
+                self.answer(200, list_files(files) if top else [], commit=commit)
+            else:
+                siblings = [{"rfilename": name} for name in files]
+                about = {"id": match["repo"].removeprefix("datasets/"), "sha": commit}
+                self.answer(200, {**about, "siblings": siblings, "private": False})
+
+    def find(self, match):
+        """Return the files and the commit of a revision; answer, and return None, without."""
+        repo, revision = match["repo"], match["revision"] or "main"
+        versions = self.server.versions.get(repo, {})
+        by_name = {name: (files, to_commit(name)) for name, files in versions.items()}
+        by_name |= {commit: (files, commit) for files, commit in by_name.values()}
+        if repo in self.server.repos:  # a pushed repository has one version, of any name
+            return self.server.repos[repo], COMMIT
+        if revision in by_name:
+            return by_name[revision]
+        code = "RevisionNotFound" if versions else "RepoNotFound"
+        self.answer(404, {"error": f"no {repo} at {revision}"}, code=code)
+        return None
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         path = self.path.partition("?")[0]
+        match = READ.fullmatch(path.replace("/api/models/", "/api/"))
+        if match is not None and match["what"] == "paths-info":
+            if (found := self.find(match)) is not None:
+                asked = set(parse_qs(body.decode()).get("paths", [])) or json.loads(body)["paths"]
+                self.answer(200, [one for one in list_files(found[0]) if one["path"] in asked])
+            return
         refusals = [found for end, found in self.server.refused.items() if path.endswith(end)]
         if not self.headers.get("Authorization"):
             refusals = [(401, "Invalid username or password.")]
@@ -147,21 +173,22 @@ class Handler(BaseHTTPRequestHandler):
 
     def resolve(self):
         """Send a file of a repository."""
-        match = RESOLVE.fullmatch(self.path.partition("?")[0])
-        files = self.server.repos.get(match["repo"]) if match else None
-        if match is None or files is None:
+        match = RESOLVE.fullmatch(unquote(self.path.partition("?")[0]))
+        if match is None:
             self.answer(404, {"error": "no such repository"}, code="RepoNotFound")
-        elif match["path"] not in files:
-            self.answer(404, {"error": "no such file"}, code="EntryNotFound")
-        else:
-            self.answer(200, files[match["path"]])
+        elif (found := self.find(match)) is not None:
+            files, commit = found
+            if match["path"] in files:
+                self.answer(200, files[match["path"]], commit=commit)
+            else:
+                self.answer(404, {"error": "no such file"}, code="EntryNotFound", commit=commit)
 
-    def answer(self, status, content, *, code=None):
+    def answer(self, status, content, *, code=None, commit=COMMIT):
         """Send bytes, or anything else as JSON."""
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
-        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("X-Repo-Commit", commit)
         self.send_header("ETag", f'"{hashlib.sha256(data).hexdigest()}"')
         if not isinstance(content, bytes):
             self.send_header("Content-Type", "application/json")
@@ -172,6 +199,19 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(data)
+
+
+def to_commit(revision):
+    """Make the commit of a revision."""
+    return hashlib.sha1(revision.encode()).hexdigest()  # noqa: S324  (a name, not a secret)
+
+
+def list_files(files):
+    """List files as the Hub does."""
+    return [
+        {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}  # noqa: S324
+        for name, data in files.items()
+    ]
 
 
 def check_card(text):

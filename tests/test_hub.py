@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from huggingface_hub import ModelCard
+from safetensors.torch import load_file
 
+from datasets_scripts import train_wordpiece
 from minbert_cli import finetune
-from modeling_minbert import MinBertForMultiTask
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 from tests import loopback_hub, small_run
 from tests.same_predictions import assert_same_predictions
 
@@ -268,6 +271,85 @@ def test_others_load_it_without_the_package(hub, folder, own, tmp_path, name):
     assert_same_predictions(found["piped"], found["predictions"])
     assert found["ids"] == model.tokenizer(SENTENCES)["input_ids"]
     assert found["vectors"] == model.encode(SENTENCES).tolist()
+
+
+@pytest.fixture(scope="module")
+def versions(hub, tmp_path_factory):
+    """Serve a model and a dataset with two versions each; return the tags of the latter's rows."""
+    folder = tmp_path_factory.mktemp("versions")
+    sizes = small_run.make_recipe(folder)["model_config"]
+    tokenizer = train_wordpiece(["the garden is warm", "this song was dull"] * 5, 60)
+    tokenizer.save_pretrained(folder / "tokenizer")
+    for number, revision in enumerate(("main", "v1")):
+        torch.manual_seed(number)
+        model = MinBertModel(MinBertConfig(**sizes | {"vocab_size": len(tokenizer)}))
+        model.save_pretrained(folder / revision)
+        tokenizer.save_pretrained(folder / revision)
+        files = {path.name: path.read_bytes() for path in (folder / revision).glob("*.*")}
+        hub.versions.setdefault("user/encoder", {})[revision] = files
+        rows = {
+            f"{split}.jsonl": "".join(
+                json.dumps({"text": text, "mood": "good" if good else "bad"}) + "\n"
+                for _, text, _, _, good in list(small_run.make_rows(name))[: 9 - number]
+            ).encode()
+            for split, name in {"train": "train", "validation": "dev"}.items()
+        }
+        hub.versions.setdefault("datasets/user/rows", {})[revision] = rows
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pin", "commit"), [(None, "main"), ("v1", "v1"), (loopback_hub.to_commit("v1"), "v1")]
+)
+def test_revisions_of_model_and_data_are_read_and_recorded(hub, versions, tmp_path, pin, commit):
+    recipe = small_run.make_recipe(tmp_path)
+    task = {"hub_id": "user/rows", "problem_type": "classification", "text_columns": ["text"]}
+    text = {"hub_id": "user/rows", "text_column": "text", "validation_share": 0.3}
+    pinned = {} if pin is None else {"revision": pin}
+    recipe |= {"model_name_or_path": "user/encoder", "model_config": {}, **pinned}
+    recipe["tasks"] = {
+        "moods": {**task, "label_column": "mood", "pooling": "mean", **pinned},
+        "text": {"problem_type": "masked_lm", "corpus": {"own": {**text, **pinned}}},
+    }
+    recipe |= {"learning_rate": 1e-30, "max_steps": 1, "save_strategy": "no", "eval_strategy": "no"}
+    path = small_run.write_recipe(tmp_path, recipe)
+
+    run_with(hub, tmp_path, str(ROOT / "finetune.py"), path)
+
+    expected = loopback_hub.to_commit(commit)
+    run = json.loads((tmp_path / "out" / "run.json").read_text())
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    card = (tmp_path / "out" / "README.md").read_text()
+    names = {"model_name_or_path", "moods", "text: own"}
+    assert run["commits"] == metrics["commits"] == dict.fromkeys(names, expected)
+    assert run["settings"]["revision"] == pin
+    assert f"Initial weights: `user/encoder`, commit {expected}." in card
+    assert f"Data of moods: commit {expected} on the Hub." in card
+    assert metrics["splits"]["moods"]["train"]["rows"] == {"main": 9, "v1": 8}[commit]
+    weights, own = (
+        load_file(folder / "model.safetensors") for folder in (tmp_path / "out", versions / commit)
+    )
+    name = "encoder.layer.0.attention.self.query.weight"
+    assert torch.allclose(weights[f"bert.{name}"], own[name], atol=1e-6)
+
+
+@pytest.mark.slow
+def test_an_unknown_revision_is_one_line(hub, versions, tmp_path):
+    recipe = small_run.make_recipe(tmp_path)
+    keys = {"problem_type": "classification", "text_columns": ["text"], "label_column": "mood"}
+    recipe["tasks"] = {"moods": {**keys, "hub_id": "user/rows", "revision": "v2"}}
+    path = small_run.write_recipe(tmp_path, recipe)
+    flags = ["--model_config", "{}", "--model_name_or_path", "user/encoder", "--revision", "v2"]
+    script = str(ROOT / "finetune.py")
+
+    model = run_with(hub, tmp_path, script, path, *flags, status=2)
+    data = run_with(hub, tmp_path, script, path, status=2)
+
+    assert versions
+    assert "error: model_name_or_path='user/encoder' cannot be loaded" in model
+    assert "error: task 'moods': dataset 'user/rows' cannot be " in data
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_laid_out_as_on_the_hub_is_a_dataset(tmp_path):

@@ -184,7 +184,9 @@ def test_fine_tuning_goes_on_from_it(run, tmp_path):
 
 def test_one_recipe_does_both(folder, tmp_path):
     small_run.write_files(tmp_path)
-    second = small_run.write_recipe(tmp_path, small_run.make_recipe(tmp_path))
+    # its own start gives way to the pre-trained model
+    start = {"model_name_or_path": "owner/bert", "revision": "v1", "model_config": {}}
+    second = small_run.write_recipe(tmp_path, small_run.make_recipe(tmp_path) | start)
     recipe = write_pretraining(
         folder, max_steps=2, finetune={"recipe": second, "num_train_epochs": 1, "seed": None}
     )

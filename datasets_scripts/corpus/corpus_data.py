@@ -21,7 +21,7 @@ SHARED_KEYS = ("max_documents", "max_invalid_fraction")
 TEXT_KEYS = ("text_column", "sentences", "language", "validation_share")
 SOURCE_KEYS = {
     "dataset": ("dataset", "data_dir", *SHARED_KEYS),
-    "hub_id": ("dataset", "hub_id", "streaming", *TEXT_KEYS, *SHARED_KEYS),
+    "hub_id": ("dataset", "hub_id", "revision", "streaming", *TEXT_KEYS, *SHARED_KEYS),
     "train_file": (*FILE_KEYS, "data_dir", "documents", *TEXT_KEYS, *SHARED_KEYS),
 }
 
@@ -37,6 +37,7 @@ class CorpusData:
         data_dir: Folder of the local files.
         hub_id: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder with the
             layout of a dataset on the Hub.
+        revision: Branch, tag or commit of the dataset on the Hub; None for its default branch.
         train_file: Files of the training text, as paths or patterns (``texts/*.txt``): plain text,
             also without a suffix, JSON lines, CSV, TSV or Parquet, by suffix; all but Parquet may
             be compressed, as ``wiki.txt.gz`` (gz, bz2, xz or zst). A compressed file, CSV or TSV is
@@ -61,6 +62,7 @@ class CorpusData:
     dataset: str | None = None
     data_dir: str | None = None
     hub_id: str | None = None
+    revision: str | None = None
     train_file: tuple[str, ...] | None = None
     validation_file: tuple[str, ...] | None = None
     validation_share: float = 0.05
@@ -97,7 +99,9 @@ class CorpusData:
         if source == "dataset":
             return _fill_built_in(data, None if data_dir is None else str(data_dir))
         if source == "hub_id":
-            return replace(data, hub_id=data.hub_id or data.dataset)
+            data = replace(data, hub_id=data.hub_id or data.dataset)
+            values.check_revision(where, data.revision, data.hub_id)
+            return data
         return _join_data_dir(data)
 
     @property

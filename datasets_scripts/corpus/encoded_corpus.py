@@ -39,6 +39,7 @@ class EncodedCorpus:
         repeated_documents: Number of training documents that were skipped because they equal a
             held-out one, up to white space.
         fingerprint: Hash of the documents and their sentences.
+        commits: Commits of the corpora on the Hub, by name.
     """
 
     splits: dict[str, TokenizedDocuments]
@@ -46,6 +47,7 @@ class EncodedCorpus:
     empty_documents: int
     repeated_documents: int
     fingerprint: str
+    commits: dict[str, str]
 
     @property
     def problems(self) -> list[str]:
@@ -84,7 +86,10 @@ def encode_corpus(
     """
     settings = describe_tokenizer(tokenizer)
     parts: list[_Part] = []
+    commits: dict[str, str] = {}
     for data, sources in zip(corpora, find_all_sources(corpora, cache_dir), strict=True):
+        if (commit := sources["train"].commit) is not None:
+            commits[data.name] = commit
         parts += _tokenize_sources(data, sources, settings, num_proc, cache_dir)
     names = ", ".join(repr(data.name) for data in corpora)
     repeated = _drop_repeated(parts)
@@ -100,6 +105,7 @@ def encode_corpus(
         empty_documents=sum(part.empty for part in parts),
         repeated_documents=repeated,
         fingerprint=" ".join(fingerprint(part.dataset) for part in parts),
+        commits=commits,
     )
 
 

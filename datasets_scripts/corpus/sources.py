@@ -15,7 +15,7 @@ from typing import Any
 import datasets
 
 from datasets_scripts.files.compression import find_suffix
-from datasets_scripts.files.hub import readable_hub, split_hub_id
+from datasets_scripts.files.hub import find_builder, find_commit, readable_hub
 from datasets_scripts.files.splits import HUB_NAMES
 from datasets_scripts.samples.documents import generate_documents
 from datasets_scripts.tasks.loading import load_task
@@ -57,6 +57,7 @@ class Source:
     shards: list[Shard]  # in order
     size: int | None  # approximate bytes; None if unknown
     files: tuple[str, ...] = ()  # with links resolved
+    commit: str | None = None  # of a dataset on the Hub
 
     def read(self, max_documents: int | None) -> Iterator[Document]:
         """Read the documents in order, including invalid ones."""
@@ -248,10 +249,10 @@ def _read_built_in(data: CorpusData, cache_dir: str | Path | None) -> dict[str, 
 
 
 def _find_hub_sources(data: CorpusData, cache_dir: str | Path | None) -> dict[str, Source]:
-    path, config = split_hub_id(str(data.hub_id))
-    where = f"{data.where}: dataset {data.hub_id!r}"
+    hub_id = str(data.hub_id)
+    where = f"{data.where}: dataset {hub_id!r}"
     with readable_hub(where):
-        builder = datasets.load_dataset_builder(path, config, cache_dir=cache_dir)
+        builder = find_builder(hub_id, data.revision, cache_dir)
         if data.streaming:
             splits = builder.as_streaming_dataset()
         else:
@@ -265,7 +266,9 @@ def _find_hub_sources(data: CorpusData, cache_dir: str | Path | None) -> dict[st
             name = f"{data.hub_id}:{given}"
             key = f"{builder.cache_dir} {given} {data.text_column}"
             size = None if data.streaming else rows.data.nbytes
-            sources[split] = Source(name, key, _cut_rows(name, rows, data.text_column), size)
+            shards = _cut_rows(name, rows, data.text_column)
+            commit = find_commit(hub_id, builder)
+            sources[split] = Source(name, key, shards, size, commit=commit)
         elif split == "train":
             raise ValueError(f"{where} has no split 'train'; its splits: {', '.join(splits)}")
     return sources

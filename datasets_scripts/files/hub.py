@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import datasets
 from datasets.exceptions import DatasetsError
@@ -12,6 +13,13 @@ from .splits import HUB_NAMES
 NEEDED_SPLITS = ("train", "validation")
 
 
+class HubRows(NamedTuple):
+    """Rows of a dataset on the Hub."""
+
+    splits: dict[str, datasets.Dataset]
+    commit: str | None  # None for a local folder
+
+
 def read_hub(
     owner: str,
     hub_id: str,
@@ -19,13 +27,15 @@ def read_hub(
     *,
     extra_tests: Mapping[str, str],
     cache_dir: str | Path | None,
-) -> datasets.DatasetDict:
+    revision: str | None = None,
+) -> HubRows:
     """Fetch the splits of a task from the Hub, unchanged, and further test sets as splits."""
-    path, config = split_hub_id(hub_id)
     where = f"{owner}: dataset {hub_id!r}"
     with readable_hub(where):
-        fetched = datasets.load_dataset(path, config, cache_dir=cache_dir)
-    splits = datasets.DatasetDict()
+        builder = find_builder(hub_id, revision, cache_dir)
+        builder.download_and_prepare()
+        fetched = builder.as_dataset()
+    splits: dict[str, datasets.Dataset] = {}
     for split, names in HUB_NAMES.items():
         name = next((name for name in names if name in fetched), None)
         if name is not None:
@@ -34,13 +44,28 @@ def read_hub(
         elif split in NEEDED_SPLITS:
             raise ValueError(f"{where} has no split {split!r}; its splits: {', '.join(fetched)}")
     for split, other_id in extra_tests.items():
-        path, config = split_hub_id(other_id)
         where = f"{owner}: dataset {other_id!r}"
+        is_same = split_hub_id(other_id)[0] == split_hub_id(hub_id)[0]
         with readable_hub(where):
-            rows = datasets.load_dataset(path, config, split="test", cache_dir=cache_dir)
+            other = find_builder(other_id, revision if is_same else None, cache_dir)
+            other.download_and_prepare()
+            rows = other.as_dataset("test")
         _check_columns(where, "test", rows, required_columns(split))
         splits[split] = rows
-    return splits
+    return HubRows(splits, find_commit(hub_id, builder))
+
+
+def find_builder(
+    hub_id: str, revision: str | None, cache_dir: str | Path | None
+) -> datasets.DatasetBuilder:
+    """Find a dataset on the Hub, in a branch, tag or commit; its rows are not read yet."""
+    path, config = split_hub_id(hub_id)
+    return datasets.load_dataset_builder(path, config, revision=revision, cache_dir=cache_dir)
+
+
+def find_commit(hub_id: str, builder: datasets.DatasetBuilder) -> str | None:
+    """Return the commit that a dataset was read from; None for a local folder."""
+    return None if Path(hub_id).is_dir() else builder.hash
 
 
 @contextmanager

@@ -26,6 +26,15 @@ def to_text(where: str, value: Any) -> str:
     raise ValueError(f"{where}: expected text; quote it if YAML reads it as something else")
 
 
+def check_revision(where: str, revision: str | None, hub_id: str | None) -> None:
+    """Reject a revision of rows that are not on the Hub."""
+    if revision is not None and (hub_id is None or Path(hub_id).is_dir()):
+        raise ValueError(
+            f"{where}: revision={revision!r} has no effect on local data, only on a dataset of the "
+            "Hub; remove it"
+        )
+
+
 def to_fraction(where: str, value: Any) -> float:
     """Check a number in [0, 1]."""
     if not is_number(value) or not 0 <= value <= 1:

@@ -47,6 +47,7 @@ class LoadedTask:
             invalid or because the annotators did not agree, of words, and of moved answers; of
             held-out splits also the number of rows whose texts are those of a training row.
         fingerprint: Hash of the rows.
+        commit: Commit of the dataset on the Hub; None for local rows.
     """
 
     name: str
@@ -55,6 +56,7 @@ class LoadedTask:
     bad_rows: list[InvalidRow]
     facts: dict[str, Facts]
     fingerprint: str
+    commit: str | None = None
 
     @classmethod
     def placeholder(cls, data: TaskData, num_labels: int = 2) -> "LoadedTask":
@@ -141,7 +143,7 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
         OSError: If a file is missing or the Hub cannot be reached.
     """
     row_format = make_format(data)
-    sources = _find_sources(data, row_format, cache_dir)
+    sources, commit = _find_sources(data, row_format, cache_dir)
     row_format = row_format.resolve(data.where, sources)
     check_twins(f"{data.where}: the labels", row_format.label_names or ())
     splits: dict[str, datasets.Dataset] = {}
@@ -154,7 +156,7 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
     log_invalid_rows(data.where, invalid)
     for split, count in count_repeated(data.where, row_format, splits).items():
         facts[split]["training_rows"] = count
-    return LoadedTask(data.name, row_format, splits, invalid, facts, _fingerprint(splits))
+    return LoadedTask(data.name, row_format, splits, invalid, facts, _fingerprint(splits), commit)
 
 
 def make_format(data: TaskData) -> RowFormat:
@@ -174,25 +176,31 @@ def check_files(data: TaskData) -> None:
 
 def _find_sources(
     data: TaskData, row_format: RowFormat, cache_dir: str | Path | None
-) -> dict[str, RowSource]:
-    """Return the source of each split."""
+) -> tuple[dict[str, RowSource], str | None]:
+    """Return the source of each split, and the commit of a dataset on the Hub."""
     if data.files:
         check_files(data)
         file_format = data.built_in.file_format
-        return {split: RowSource(path, split, file_format) for split, path in data.files.items()}
+        files = data.files.items()
+        return {split: RowSource(path, split, file_format) for split, path in files}, None
     if data.hub_id is None:
         samples = generate_rows(str(data.dataset))
         splits = {split: datasets.Dataset.from_list(rows) for split, rows in samples.items()}
+        commit = None
     else:
-        splits = read_hub(
+        splits, commit = read_hub(
             data.where,
             data.hub_id,
             row_format.required_columns,
             extra_tests=data.built_in.hub_tests,
             cache_dir=cache_dir,
+            revision=data.revision,
         )
     name = data.hub_id or data.dataset
-    return {split: RowSource(f"{name}:{split}", split, rows=rows) for split, rows in splits.items()}
+    sources = {
+        split: RowSource(f"{name}:{split}", split, rows=rows) for split, rows in splits.items()
+    }
+    return sources, commit
 
 
 def _load_split(

@@ -25,7 +25,7 @@ SAMPLING_CONVERTERS: dict[str, values.Converter] = {
 }
 # Keys that a task with a built-in dataset may have.
 FREE_KEYS = {
-    *("dataset", "data_dir", "max_invalid_fraction", "metrics", "document_context"),
+    *("dataset", "data_dir", "revision", "max_invalid_fraction", "metrics", "document_context"),
     *SAMPLING_CONVERTERS,
 }
 CONVERTERS: dict[str, values.Converter] = {
@@ -57,6 +57,7 @@ class TaskData:
         data_dir: Folder of the local files.
         hub_id: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder with the
             layout of a dataset on the Hub.
+        revision: Branch, tag or commit of the dataset on the Hub; None for its default branch.
         problem_type: A key of ``ROW_FORMATS``.
         train_file: Path of the training rows: CSV, TSV, JSON lines or Parquet, by suffix; all but
             Parquet may be compressed, as ``rows.csv.gz`` (gz, bz2, xz or zst). Sentences with tags
@@ -101,6 +102,7 @@ class TaskData:
     dataset: str | None = None
     data_dir: str | None = None
     hub_id: str | None = None
+    revision: str | None = None
     problem_type: str | None = None
     train_file: str | None = None
     validation_file: str | None = None
@@ -157,6 +159,7 @@ class TaskData:
         else:
             data = _fill_own(data)
         _check_sampling(data)
+        values.check_revision(data.where, data.revision, data.hub_id)
         return data
 
     @property

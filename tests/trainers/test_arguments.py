@@ -41,6 +41,14 @@ def test_what_cannot_be_is_refused(arguments, message):
         FinetuneArguments(**arguments)
 
 
+@pytest.mark.parametrize("start", [None, "."])
+def test_a_revision_is_that_of_a_model_on_the_hub(start):
+    with pytest.raises(ValueError, match="revision='v1' has no effect without a model_name_or_pa"):
+        FinetuneArguments(tasks=TASKS, model_name_or_path=start, revision="v1")
+
+    assert FinetuneArguments(tasks=TASKS, model_name_or_path="a/b", revision="v1").revision == "v1"
+
+
 def test_no_sizes_go_with_a_checkpoint():
     arguments = FinetuneArguments(tasks=TASKS, model_name_or_path="a/b", model_config={})
 

@@ -71,6 +71,7 @@ class RunFacts:
     text: dict[str, dict[str, Any]] = field(default_factory=dict)  # facts by split
     splits: dict[str, dict[str, Any]] = field(default_factory=dict)  # of labelled tasks
     fingerprints: dict[str, str] = field(default_factory=dict)  # of the data of each task
+    commits: dict[str, str] = field(default_factory=dict)  # of the model and the data on the Hub
     card: dict[str, Any] = field(default_factory=dict)  # metadata of the card, which win
     versions: dict[str, str] = field(
         default_factory=lambda: {name: version(name) for name in LIBRARIES}

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -70,6 +71,9 @@ class RunArguments:
     model_name_or_path: str | None = option(
         None, "A bert or minbert checkpoint; null for a new model."
     )
+    revision: str | None = option(
+        None, "Branch, tag or commit of the model on the Hub; by default its main branch."
+    )
     model_config: dict[str, Any] | None = option(None, "Fields of MinBertConfig for a new model.")
     data_dir: str | None = option(None, "Folder with the official files of the built-in datasets.")
     max_length: int = option(128, "Maximum tokens of a sequence.")
@@ -94,6 +98,11 @@ class RunArguments:
             raise ValueError(
                 f"model_name_or_path={self.model_name_or_path!r} determines the sizes; "
                 "remove model_config, or clear it with --model_config '{}'"
+            )
+        if self.revision is not None and Path(self.model_name_or_path or ".").is_dir():
+            raise ValueError(
+                f"revision={self.revision!r} has no effect without a model_name_or_path on the "
+                "Hub; remove it"
             )
         tokens = self.max_tokens_per_batch
         if tokens is not None and not 1 <= tokens <= MAX_TOKENS:

@@ -122,7 +122,7 @@ class Program:
                 check_data(output_dir, data, resume=resume, overwrite=overwrite)
                 if run.trainer.is_world_process_zero():
                     stack.enter_context(sole_writer(output_dir))
-                    start_run(output_dir, settings, data, resume=resume)
+                    start_run(output_dir, settings, data, resume=resume, commits=run.facts.commits)
                     print(run.trainer.describe_training())  # noqa: T201  for the user
             trained = self._train(run, checkpoint)
             if args.push_to_hub:

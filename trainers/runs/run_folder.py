@@ -198,12 +198,22 @@ def start_run(
     fingerprints: Mapping[str, str] | None = None,
     *,
     resume: bool,
+    commits: Mapping[str, str] | None = None,
 ) -> None:
-    """Record settings, data and code, and delete the results of an earlier run unless resuming."""
+    """Record what a run is made from, and delete the results of an earlier run unless resuming.
+
+    Args:
+        output_dir: Folder of the run.
+        settings: Its settings.
+        fingerprints: Hashes of its data, by task.
+        resume: Whether it continues an earlier one.
+        commits: Commits of its model and its data on the Hub.
+    """
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     code = _name_code(_read_run(folder) if resume else None)
     content = {"settings": settings, "data": fingerprints or {}, "code": code}
+    content["commits"] = commits or {}
     if not resume:
         # first, so that a partly deleted run is never resumed
         (folder / RUN_FILE).unlink(missing_ok=True)

@@ -14,6 +14,7 @@ FIXED_IN_CHAIN = (
     "model_name_or_path",
     "output_dir",
     "overwrite_output_dir",
+    "revision",
     "resume_from_checkpoint",
 )
 PROBLEM_TYPES: dict[str, ProblemType] = {

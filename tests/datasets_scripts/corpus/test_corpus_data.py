@@ -71,6 +71,8 @@ def test_empty_keys_are_defaults():
             "text_column has no effect for 'sst'; remove it",
         ),
         ({"hub_id": "a/b", "documents": "line"}, "documents has no effect for 'a/b'"),
+        ({"hub_id": ".", "revision": "v1"}, "revision='v1' has no effect on local data"),
+        ({"train_file": "a.txt", "revision": "v1"}, "revision has no effect for 'a.txt'"),
         ({"hub_id": "a/b", "data_dir": "c"}, "data_dir has no effect for 'a/b'"),
         ({"train_file": "a.txt", "streaming": True}, "streaming has no effect for 'a.txt'"),
         (

@@ -109,6 +109,10 @@ def test_numbers_are_good_label_names():
             r"score_range=\[5, 0\]: expected two numbers \[low, high\]",
         ),
         ({**OWN, "labels": ["x"]}, "at least two labels"),
+        ({**OWN, "revision": "v1"}, "revision='v1' has no effect on local data"),
+        ({"dataset": "sample_sst", "revision": "v1"}, "revision='v1' has no effect on local data"),
+        ({"dataset": "sst", "data_dir": "a", "revision": "v1"}, "has no effect on local data"),
+        ({"dataset": "sst", "revision": 123}, "revision=123: expected text; quote it"),
         ({**OWN, "labels": ["x", "x"]}, "duplicate name"),
         ({**OWN, "labels": [True, False]}, "put names such as 'yes' and 'no' in quotes"),
         (
