@@ -12,7 +12,11 @@ from filelock import FileLock, Timeout
 
 from trainers.errors import named_errors
 from trainers.files import read_object, remove_leftovers, write_text
-from trainers.training.resuming import checkpoint_problem, last_complete_checkpoint
+from trainers.training.resuming import (
+    checkpoint_problem,
+    find_damaged,
+    last_complete_checkpoint,
+)
 
 from .run_facts import digest_code
 
@@ -63,12 +67,19 @@ def find_checkpoint(
 ) -> str | None:
     """Resolve ``--resume_from_checkpoint``: None, "false", a folder, or "true".
 
-    "true" means the last complete checkpoint, or none if the run was stopped before the first.
+    "true" means the last complete checkpoint, or none if the run was stopped before the first. If
+    there were some, but all are damaged, that is a ValueError.
     """
     if not asks_to_resume(resume_from_checkpoint):
         return None
     if str(resume_from_checkpoint).lower() == "true":
-        return last_complete_checkpoint(output_dir, world_size)
+        last = last_complete_checkpoint(output_dir, world_size)
+        if last is None and (damaged := find_damaged(output_dir, world_size)):
+            raise ValueError(
+                f"no checkpoint of output_dir={str(output_dir)!r} can be used: {damaged}; restore "
+                "it, or delete it to start from the beginning"
+            )
+        return last
     folder = Path(str(resume_from_checkpoint))
     if not folder.is_dir():
         raise FileNotFoundError(
