@@ -19,7 +19,13 @@ from trainers.training.multitask import MultiTaskTrainer
 from trainers.training.resuming import last_complete_checkpoint
 
 from .arguments import FastTrainingArguments
-from .processes import speak_once, use_all_cores
+from .processes import (
+    ask_first,
+    name_launcher,
+    speak_once,
+    use_all_cores,
+    was_restarted,
+)
 from .recipes import parse_recipe
 from .run_facts import describe_settings, fingerprint_start
 from .run_folder import (
@@ -28,6 +34,7 @@ from .run_folder import (
     check_output_dir,
     find_checkpoint,
     finish_run,
+    is_started_by,
     sole_writer,
     start_run,
 )
@@ -91,6 +98,10 @@ class Program:
                 output_dir = training_arguments.output_dir
                 overwrite = arguments.overwrite_output_dir
                 asked = training_arguments.resume_from_checkpoint
+                if was_restarted() and ask_first(
+                    training_arguments, lambda: is_started_by(output_dir, name_launcher())
+                ):
+                    asked = "true"
                 resume = asks_to_resume(asked)
                 settings = describe_settings(training_arguments, asdict(arguments))
                 check_output_dir(output_dir, settings, resume=resume, overwrite=overwrite)
@@ -100,7 +111,7 @@ class Program:
                 check_data(output_dir, data, resume=resume, overwrite=overwrite)
                 if run.trainer.is_world_process_zero():
                     stack.enter_context(sole_writer(output_dir))
-                    start_run(output_dir, settings, data, resume=resume)
+                    start_run(output_dir, settings, data, resume=resume, launcher=name_launcher())
                     print(run.trainer.describe_training())  # noqa: T201  for the user
             trained = self._train(run, checkpoint)
         return Done(arguments, training_arguments, trained)

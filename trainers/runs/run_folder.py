@@ -156,6 +156,12 @@ def is_finished(output_dir: str | os.PathLike[str]) -> bool:
     return (_read_run(Path(output_dir)) or {}).get("finished") is True
 
 
+def is_started_by(output_dir: str | os.PathLike[str], launcher: str) -> bool:
+    """Whether the folder has an unfinished run that this launcher has started before."""
+    run = _read_run(Path(output_dir))
+    return run is not None and not run["finished"] and run.get("launcher") == launcher
+
+
 def read_settings(output_dir: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the settings of a run."""
     run = _read_run(Path(output_dir))
@@ -209,12 +215,17 @@ def start_run(
     fingerprints: Mapping[str, str] | None = None,
     *,
     resume: bool,
+    launcher: str | None = None,
 ) -> None:
-    """Record settings, data and code, and delete the results of an earlier run unless resuming."""
+    """Record settings, data and code, and delete the results of an earlier run unless resuming.
+
+    ``launcher`` names the process that started the run; see ``is_started_by``.
+    """
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     code = _name_code(_read_run(folder) if resume else None)
     content = {"settings": settings, "data": fingerprints or {}, "code": code}
+    content |= {"launcher": launcher} if launcher else {}
     if not resume:
         # first, so that a partly deleted run is never resumed
         (folder / RUN_FILE).unlink(missing_ok=True)
@@ -228,7 +239,9 @@ def start_run(
 
 def finish_run(output_dir: str | os.PathLike[str]) -> None:
     """Record that all results are written."""
-    _write_run(Path(output_dir), _read_run(Path(output_dir)) or {"settings": {}}, finished=True)
+    run = _read_run(Path(output_dir)) or {"settings": {}}
+    run.pop("launcher", None)  # of no use to a reader of the results
+    _write_run(Path(output_dir), run, finished=True)
 
 
 def _check_same_run(folder: Path, settings: Mapping[str, Any], *, resume: bool) -> None:
