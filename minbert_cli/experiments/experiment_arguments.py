@@ -14,6 +14,7 @@ from trainers.runs.recipe_files import read_recipe, read_value
 from trainers.runs.recipes import parse_recipe, split_argv
 
 EXAMPLE = "{plain: {base: sst}}"
+MAX_PROCESSES = 10_000
 LARGEST_SEED = 2**32 - 1  # of numpy
 
 
@@ -51,8 +52,8 @@ class ExperimentArguments:
         check_seeds("seeds", self.seeds)
         if not self.output_dir:
             raise ValueError("output_dir is empty; name a folder, as in runs/experiments")
-        if self.processes < 1:
-            raise ValueError(f"processes={self.processes}; expected 1 or more")
+        if not 1 <= self.processes <= MAX_PROCESSES:
+            raise ValueError(f"processes={self.processes}; expected 1 to {MAX_PROCESSES:,}")
 
 
 @dataclass(kw_only=True)

@@ -20,7 +20,13 @@ from trainers.training.multitask import MultiTaskTrainer
 from trainers.training.resuming import last_complete_checkpoint
 
 from .arguments import FastTrainingArguments
-from .processes import speak_once, use_all_cores
+from .processes import (
+    ask_first,
+    name_launcher,
+    speak_once,
+    use_all_cores,
+    was_restarted,
+)
 from .recipe_files import as_recipe
 from .recipes import fill_arguments, parse_recipe
 from .run_facts import describe_settings, fingerprint_start
@@ -30,6 +36,7 @@ from .run_folder import (
     check_output_dir,
     find_checkpoint,
     finish_run,
+    is_started_by,
     sole_writer,
     start_run,
 )
@@ -112,17 +119,21 @@ class Program:
                 use_all_cores(args)
                 output_dir = args.output_dir
                 overwrite = arguments.overwrite_output_dir
-                resume = asks_to_resume(args.resume_from_checkpoint)
+                asked = _asked_checkpoint(args)
+                resume = asks_to_resume(asked)
                 settings = describe_settings(args, asdict(arguments))
                 check_output_dir(output_dir, settings, resume=resume, overwrite=overwrite)
-                asked = args.resume_from_checkpoint
                 checkpoint = find_checkpoint(output_dir, asked, args.world_size)
                 run: Run = self.prepare(arguments, args, given, checkpoint)
                 data = run.facts.fingerprints | fingerprint_start(arguments.model_name_or_path)
                 check_data(output_dir, data, resume=resume, overwrite=overwrite)
                 if run.trainer.is_world_process_zero():
                     stack.enter_context(sole_writer(output_dir))
-                    start_run(output_dir, settings, data, resume=resume, commits=run.facts.commits)
+                    origin: dict[str, Any] = {
+                        "commits": run.facts.commits,
+                        "launcher": name_launcher(),
+                    }
+                    start_run(output_dir, settings, data, resume=resume, **origin)
                     print(run.trainer.describe_training())  # noqa: T201  for the user
             trained = self._train(run, checkpoint)
             if args.push_to_hub:
@@ -156,6 +167,14 @@ class Program:
         except WriteError as error:
             raise WriteError(f"{error}{_describe_kept(args)}") from error
         return bool(run.trainer.state.global_step > before)
+
+
+def _asked_checkpoint(args: TrainingArguments) -> str | None:
+    """Return the checkpoint to resume from; the last one if the launcher started the run again."""
+    folder = str(args.output_dir)
+    if was_restarted() and ask_first(args, lambda: is_started_by(folder, name_launcher())):
+        return "true"
+    return args.resume_from_checkpoint
 
 
 def _push(run: Run) -> None:

@@ -2,11 +2,17 @@
 
 import logging
 import os
+import socket
+from collections.abc import Callable
+from typing import TypeVar
 
 import datasets
 import torch
 import transformers
+from accelerate.utils import broadcast_object_list
 from transformers import TrainingArguments
+
+Answer = TypeVar("Answer")
 
 
 def speak_once(args: TrainingArguments) -> None:
@@ -18,6 +24,23 @@ def speak_once(args: TrainingArguments) -> None:
         datasets.disable_progress_bars()
         transformers.utils.logging.disable_progress_bar()
         transformers.utils.logging.set_verbosity_error()
+
+
+def name_launcher() -> str:
+    """Name the process that started this one, and starts it again if it fails, on this machine."""
+    return f"{socket.gethostname()} {os.getppid()}"
+
+
+def was_restarted() -> bool:
+    """Whether ``torchrun --max-restarts`` has started the processes again after a failure."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
+def ask_first(args: TrainingArguments, answer: Callable[[], Answer]) -> Answer:
+    """Return what the first process answers, on all of them."""
+    if args.world_size == 1:
+        return answer()
+    return broadcast_object_list([answer() if args.process_index == 0 else None])[0]
 
 
 def use_all_cores(args: TrainingArguments) -> None:

@@ -12,7 +12,11 @@ from filelock import FileLock, Timeout
 
 from trainers.errors import named_errors
 from trainers.files import read_object, remove_leftovers, write_text
-from trainers.training.resuming import checkpoint_problem, last_complete_checkpoint
+from trainers.training.resuming import (
+    checkpoint_problem,
+    find_damaged,
+    last_complete_checkpoint,
+)
 
 from .run_facts import digest_code
 
@@ -63,12 +67,19 @@ def find_checkpoint(
 ) -> str | None:
     """Resolve ``--resume_from_checkpoint``: None, "false", a folder, or "true".
 
-    "true" means the last complete checkpoint, or none if the run was stopped before the first.
+    "true" means the last complete checkpoint, or none if the run was stopped before the first. If
+    there were some, but all are damaged, that is a ValueError.
     """
     if not asks_to_resume(resume_from_checkpoint):
         return None
     if str(resume_from_checkpoint).lower() == "true":
-        return last_complete_checkpoint(output_dir, world_size)
+        last = last_complete_checkpoint(output_dir, world_size)
+        if last is None and (damaged := find_damaged(output_dir, world_size)):
+            raise ValueError(
+                f"no checkpoint of output_dir={str(output_dir)!r} can be used: {damaged}; restore "
+                "it, or delete it to start from the beginning"
+            )
+        return last
     folder = Path(str(resume_from_checkpoint))
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -145,6 +156,12 @@ def is_finished(output_dir: str | os.PathLike[str]) -> bool:
     return (_read_run(Path(output_dir)) or {}).get("finished") is True
 
 
+def is_started_by(output_dir: str | os.PathLike[str], launcher: str) -> bool:
+    """Whether the folder has an unfinished run that this launcher has started before."""
+    run = _read_run(Path(output_dir))
+    return run is not None and not run["finished"] and run.get("launcher") == launcher
+
+
 def read_settings(output_dir: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the settings of a run."""
     run = _read_run(Path(output_dir))
@@ -199,6 +216,7 @@ def start_run(
     *,
     resume: bool,
     commits: Mapping[str, str] | None = None,
+    launcher: str | None = None,
 ) -> None:
     """Record what a run is made from, and delete the results of an earlier run unless resuming.
 
@@ -208,12 +226,14 @@ def start_run(
         fingerprints: Hashes of its data, by task.
         resume: Whether it continues an earlier one.
         commits: Commits of its model and its data on the Hub.
+        launcher: The process that started it; see ``is_started_by``.
     """
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     code = _name_code(_read_run(folder) if resume else None)
     content = {"settings": settings, "data": fingerprints or {}, "code": code}
     content["commits"] = commits or {}
+    content |= {"launcher": launcher} if launcher else {}
     if not resume:
         # first, so that a partly deleted run is never resumed
         (folder / RUN_FILE).unlink(missing_ok=True)
@@ -227,7 +247,9 @@ def start_run(
 
 def finish_run(output_dir: str | os.PathLike[str]) -> None:
     """Record that all results are written."""
-    _write_run(Path(output_dir), _read_run(Path(output_dir)) or {"settings": {}}, finished=True)
+    run = _read_run(Path(output_dir)) or {"settings": {}}
+    run.pop("launcher", None)  # of no use to a reader of the results
+    _write_run(Path(output_dir), run, finished=True)
 
 
 def _check_same_run(folder: Path, settings: Mapping[str, Any], *, resume: bool) -> None:

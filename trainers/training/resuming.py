@@ -7,8 +7,10 @@ import os
 import zipfile
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from transformers.trainer_callback import TrainerState
+from transformers.trainer_pt_utils import safe_globals
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
@@ -57,15 +59,55 @@ def checkpoint_problem(folder: Path, world_size: int) -> str | None:
             return f"{name} is missing"
     if len(list(folder.glob("rng_state*.pth"))) != world_size:
         return f"it was not written by {world_size} process(es)"
-    for path in [*folder.glob("*.pt"), *folder.glob("*.pth"), *folder.glob("*.bin")]:
+    try:
+        return (
+            _cut_problem(folder)
+            or _state_problem(folder)
+            or _weights_problem(folder)
+            or _checksum_problem(folder)
+            or _pickle_problem(folder)
+        )
+    except OSError as error:
+        return f"{Path(str(error.filename)).name} cannot be read ({error.strerror})"
+
+
+def find_damaged(output_dir: str | os.PathLike[str], world_size: int) -> str | None:
+    """Describe a checkpoint that was complete but is damaged, or return None."""
+    for checksums in sorted(Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*/{CHECKSUMS}")):
+        if (problem := checkpoint_problem(checksums.parent, world_size)) is not None:
+            return f"{checksums.parent}: {problem}"
+    return None
+
+
+def _cut_problem(folder: Path) -> str | None:
+    for path in sorted([*folder.glob("*.pt"), *folder.glob("*.pth"), *folder.glob("*.bin")]):
         # torch.save writes a zip file, whose directory is at its end
         if not zipfile.is_zipfile(path):
             return f"{path.name} is truncated"
+    return None
+
+
+def _pickle_problem(folder: Path) -> str | None:
+    """Read the pickles without their tensors, as the Trainer will; it does not read ``*.bin``."""
+    for path in sorted([*folder.glob("*.pt"), *folder.glob("*.pth")]):
+        try:
+            with safe_globals():
+                torch.load(path, map_location="meta", weights_only=True)
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0]
+            return f"{path.name} cannot be loaded ({reason or type(error).__name__})"
+    return None
+
+
+def _state_problem(folder: Path) -> str | None:
     try:
-        TrainerState.load_from_json(str(folder / "trainer_state.json"))
-    except (ValueError, TypeError) as error:
+        state = TrainerState.load_from_json(str(folder / "trainer_state.json"))
+    except (AttributeError, RecursionError, TypeError, ValueError) as error:
         return f"trainer_state.json cannot be read ({error})"
-    return _weights_problem(folder) or _checksum_problem(folder)
+    is_count = isinstance(state.global_step, int) and isinstance(state.max_steps, int)
+    if not is_count or not isinstance(state.log_history, list):
+        return "trainer_state.json cannot be read (its values have other types)"
+    return None
 
 
 def write_checksums(folder: Path) -> None:
@@ -89,7 +131,7 @@ def _checksum_problem(folder: Path) -> str | None:
         names = [name for name, digest in sums.items() if _digest(folder / name) != digest]
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
-    except (ValueError, AttributeError):
+    except (AttributeError, RecursionError, ValueError):
         return f"{CHECKSUMS} cannot be read"
     return f"{names[0]} is damaged: its checksum differs" if names else None
 
@@ -102,7 +144,7 @@ def _weights_problem(folder: Path) -> str | None:
             names = sorted(
                 set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
             )
-        except (ValueError, KeyError):
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
             return f"{index.name} cannot be read"
     for name in names:
         if not (folder / name).is_file():

@@ -1,0 +1,155 @@
+"""A damaged checkpoint is named and not used, whatever the damage."""
+
+import logging
+import shutil
+import zipfile
+
+import pytest
+import torch
+
+from tests.damage import copy, damage
+from tests.trainers.tiny import make_trainer
+from trainers.runs.run_folder import find_checkpoint
+from trainers.training.resuming import checkpoint_problem
+
+EVIL = b"\x80\x04cos\nsystem\n(S'touch evil'\ntR."
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Return the folder of a run with the checkpoints 2 and 4, and its final weights."""
+    folder = tmp_path_factory.mktemp("damaged") / "run"
+    weights = train(folder)
+    shutil.rmtree(folder / "checkpoint-5")  # as if the run had been killed before its end
+    return folder, weights
+
+
+def train(folder, checkpoint=None):
+    """Train to step 5, and return the weights."""
+    trainer = make_trainer(folder, dropout=0.1, max_steps=5, save_strategy="steps", save_steps=2)
+    trainer.train(resume_from_checkpoint=checkpoint)
+    return trainer.model.state_dict()
+
+
+def assert_same(left, right):
+    for name, value in left.items():
+        assert torch.equal(value, right[name]), name
+
+
+def same_files(left, right):
+    """Whether two folders have the same files, apart from checksums."""
+    names = {path.relative_to(left) for path in left.rglob("*") if path.name != "checksums.json"}
+    return all(
+        (right / name).is_file() and (right / name).read_bytes() == (left / name).read_bytes()
+        for name in names
+        if (left / name).is_file()
+    )
+
+
+def check_found(source, folder, seed, caplog):
+    """Damage the newest of two checkpoints; return the one that is found."""
+    copy(source, folder)
+    newest, before = folder / "checkpoint-4", folder / "checkpoint-2"
+    done = damage(newest, seed)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        found = find_checkpoint(folder, "true", 1)
+    if same_files(source / "checkpoint-4", newest) and found == str(newest):
+        return found
+    assert found == str(before), done
+    assert f"skipping {newest}: " in caplog.text, done
+    return found
+
+
+def check_alone(source, folder, seed):
+    """Damage the only checkpoint: it is refused in one line, or was never complete."""
+    copy(source, folder)
+    shutil.rmtree(folder / "checkpoint-2")
+    only = folder / "checkpoint-4"
+    done = damage(only, seed)
+    try:
+        found = find_checkpoint(folder, "true", 1)
+    except ValueError as error:
+        message = str(error)
+        assert f"no checkpoint of output_dir={str(folder)!r} can be used: {only}: " in message
+        assert "\n" not in message, done
+        return
+    # as after a kill during the first save, or unchanged
+    assert found is None or same_files(source / "checkpoint-4", only), done
+    assert found is not None or not (only / "checksums.json").is_file(), done
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_checkpoint_before_a_damaged_one_is_taken(run, tmp_path, caplog, seed):
+    check_found(run[0], tmp_path / "run", seed, caplog)
+    check_alone(run[0], tmp_path / "run", seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(100, 1300, 100))
+def test_so_it_is_with_any_damage(run, tmp_path, caplog, first):
+    for seed in range(first, first + 100):
+        check_found(run[0], tmp_path / "run", seed, caplog)
+        check_alone(run[0], tmp_path / "run", seed)
+
+
+@pytest.mark.parametrize("seed", [1000, 1001])
+def test_the_run_ends_as_if_there_had_been_no_damage(run, tmp_path, caplog, seed):
+    source, weights = run
+    found = check_found(source, tmp_path / "run", seed, caplog)
+
+    assert_same(train(tmp_path / "run", found), weights)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2000, 2040))
+def test_so_it_ends_with_any_damage(run, tmp_path, caplog, seed):
+    source, weights = run
+    found = check_found(source, tmp_path / "run", seed, caplog)
+
+    assert_same(train(tmp_path / "run", found), weights)
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
+def test_a_pickle_that_runs_code_is_refused_without_running_it(run, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    folder = copy(run[0] / "checkpoint-4", tmp_path / "checkpoint-4")
+    (folder / "checksums.json").unlink()  # a forged checkpoint would have none, or forged ones
+    with zipfile.ZipFile(folder / name) as archive:
+        members = {member: archive.read(member) for member in archive.namelist()}
+    with zipfile.ZipFile(folder / name, "w") as archive:
+        for member, content in members.items():
+            archive.writestr(member, EVIL if member.endswith("data.pkl") else content)
+
+    problem = checkpoint_problem(folder, 1)
+
+    assert problem.startswith(f"{name} cannot be loaded (")
+    assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize(
+    "header", ["[]", "{}", '{"a": 1}', '{"a": {"dtype": "F32", "shape": [9], "data_offsets": [0]}}']
+)
+def test_weights_with_a_header_of_another_form_are_refused(run, tmp_path, header):
+    folder = copy(run[0] / "checkpoint-4", tmp_path / "checkpoint-4")
+    (folder / "checksums.json").unlink()
+    path = folder / "model.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + path.read_bytes()[-64:])
+
+    assert checkpoint_problem(folder, 1).startswith("model.safetensors is ")
+
+
+def test_a_file_with_the_name_of_a_checkpoint_is_none(run, tmp_path):
+    folder = copy(run[0], tmp_path / "run")
+    (folder / "checkpoint-15").write_text("a file")
+
+    assert find_checkpoint(folder, "true", 1) == str(folder / "checkpoint-4")
+
+
+def test_a_file_in_the_place_of_a_new_checkpoint_is_one_line(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint-2").write_text("a file")
+
+    with pytest.raises(OSError, match="checkpoint-2' cannot be written: File exists"):
+        train(tmp_path / "run")
+    assert (tmp_path / "run" / "checkpoint-2").read_text() == "a file"

@@ -1,0 +1,80 @@
+"""A run that torchrun starts again after a failure goes on by itself."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.runs import checkpoints, free_port, write_recipe
+from trainers.runs.run_folder import finish_run, is_started_by, start_run
+
+ROOT = Path(__file__).parents[1]
+# Kills the second process once, after a step.
+PROGRAM = """
+import os, signal, sys
+import transformers
+from minbert_cli.finetune import main
+
+class Kill(transformers.TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        is_first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+        if is_first and os.environ["RANK"] == "1" and state.global_step == int(sys.argv[1]):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+transformers.trainer.DEFAULT_CALLBACKS.append(Kill)
+main(sys.argv[2:])
+"""
+
+
+def torchrun(folder, step, *flags):
+    """Fine-tune on two processes, of which the second is killed at a step; return the result."""
+    (folder / "program.py").write_text(PROGRAM)
+    # not --standalone, whose rendezvous keeps the addresses of the processes that were killed
+    command = [sys.executable, "-m", "torch.distributed.run", "--master_port", str(free_port())]
+    command += ["--nproc_per_node", "2", "--max-restarts", "2", "program.py", str(step)]
+    return subprocess.run(
+        [*command, *flags],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_a_restarted_run_ends_as_one_that_was_not_disturbed(tmp_path):
+    recipe = write_recipe(tmp_path, processes=2, num_train_epochs=2).name
+    flags = [recipe, "--output_dir"]
+    whole = torchrun(tmp_path, 0, *flags, "whole")
+    assert whole.returncode == 0, whole.stderr
+
+    done = torchrun(tmp_path, 7, *flags, "restarted")
+
+    assert done.returncode == 0, done.stderr
+    assert "exitcode: -9" in done.stderr
+    left, right = (tmp_path / name / "model.safetensors" for name in ("whole", "restarted"))
+    assert left.read_bytes() == right.read_bytes()
+    # the folder of a run that another command left unfinished is not touched
+    before = [path.stat().st_mtime_ns for path in checkpoints(tmp_path / "restarted")]
+    path = tmp_path / "restarted" / "run.json"
+    path.write_text(path.read_text().replace('"finished": true', '"finished": false'))
+    again = torchrun(tmp_path, 0, *flags, "restarted")
+    assert again.returncode == 1
+    assert "has this run, unfinished: add --resume_from_checkpoint true" in again.stderr
+    assert [path.stat().st_mtime_ns for path in checkpoints(tmp_path / "restarted")] == before
+
+
+def test_only_the_launcher_that_started_an_unfinished_run_goes_on(tmp_path):
+    start_run(tmp_path, {"seed": 1}, resume=False, launcher="here 1")
+
+    assert is_started_by(tmp_path, "here 1")
+    assert not is_started_by(tmp_path, "here 2")
+    assert not is_started_by(tmp_path / "none", "here 1")
+    start_run(tmp_path, {"seed": 1}, resume=True)
+    assert not is_started_by(tmp_path, "here 1")
+    start_run(tmp_path, {"seed": 1}, resume=True, launcher="here 1")
+    finish_run(tmp_path)
+    assert not is_started_by(tmp_path, "here 1")
