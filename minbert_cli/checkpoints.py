@@ -9,6 +9,7 @@ from accelerate.utils import broadcast_object_list
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArguments
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
+from modeling_minbert.inference_minbert import check_vocabulary
 from trainers import load_pretrained
 
 Made = TypeVar("Made")
@@ -47,6 +48,7 @@ def load_encoder(path: str, device: str | None) -> MinBertModel | MinBertForMult
     replaceable = () if has_heads else ("pooler.",)
     model: Any = load_pretrained(kind, path, flag="checkpoint", replaceable=replaceable)
     model.tokenizer = load_tokenizer(path, "checkpoint")
+    check_vocabulary(model.tokenizer, model.config.vocab_size, f"checkpoint={path!r}")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         return model.to(device).eval()
@@ -70,11 +72,8 @@ def fit_together(
     """Check that model, tokenizer and row length match; limit the tokenizer to the positions."""
     positions = model.config.max_position_embeddings
     tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
-    if len(tokenizer) > model.config.vocab_size:
-        raise ValueError(
-            f"model_name_or_path={path!r}: the tokenizer has {len(tokenizer)} tokens, but the "
-            f"model only {model.config.vocab_size}; take the tokenizer of this model"
-        )
+    where = "the new model" if path is None else f"model_name_or_path={path!r}"
+    check_vocabulary(tokenizer, model.config.vocab_size, where)
     if not 8 <= max_length <= positions:
         raise ValueError(
             f"max_length={max_length} must be from 8 to the {positions} positions of the model"
