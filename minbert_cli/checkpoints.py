@@ -10,6 +10,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArgumen
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 from modeling_minbert.inference_minbert import check_vocabulary
+from modeling_minbert.memory_minbert import check_memory
 from trainers import load_pretrained
 
 Made = TypeVar("Made")
@@ -63,7 +64,9 @@ def new_config(sizes: Mapping[str, Any] | None, **changes: Any) -> MinBertConfig
     known = {entry.name for entry in fields(MinBertConfig)}
     if unknown := sorted(set(given) - known):
         raise ValueError(f"model_config: unknown keys {unknown}; known: {sorted(known)}")
-    return MinBertConfig(**given)
+    config = MinBertConfig(**given)
+    check_memory(config)
+    return config
 
 
 def fit_together(

@@ -77,7 +77,15 @@ def find_tokenizer(
             return load_tokenizer(path, flag)
     texts = corpus_texts(list(corpora.values()))
     size = arguments.vocab_size or VOCABULARY
+    new_config(new_sizes(arguments), vocab_size=size)  # refuses what memory cannot hold
     return train_wordpiece(texts, size, lowercase=not arguments.cased)
+
+
+def new_sizes(arguments: PretrainArguments) -> dict[str, Any]:
+    """Return the sizes of a new model, without the vocabulary."""
+    layers, width = SIZES[arguments.model_size or "base"]
+    sizes = {"num_hidden_layers": layers, "hidden_size": width, "intermediate_size": 4 * width}
+    return sizes | {"num_attention_heads": width // 64} | (arguments.model_config or {})
 
 
 def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase) -> Any:
@@ -90,9 +98,7 @@ def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase)
     if path is None:
         if tokenizer.pad_token_id is not None:
             changes["pad_token_id"] = tokenizer.pad_token_id  # its embedding stays zero
-        layers, width = SIZES[arguments.model_size or "base"]
-        sizes = {"num_hidden_layers": layers, "hidden_size": width, "intermediate_size": 4 * width}
-        sizes |= {"num_attention_heads": width // 64} | (arguments.model_config or {})
+        sizes = new_sizes(arguments)
         model = kind(new_config(sizes, vocab_size=len(tokenizer), **changes))
     else:
         # The checkpoint may lack these heads, or have heads of tasks.

@@ -88,6 +88,10 @@ class MinBertTokenizing:
             self._fitting = fitting
         return self._tokenizer
 
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
     def _load_tokenizer(self) -> Any:
         try:
             # Without the configuration it would be loaded again, and trust requested again.
@@ -107,10 +111,6 @@ class MinBertTokenizing:
                 "tokenizer.json or vocab.txt"
             )
         return tokenizer
-
-    @tokenizer.setter
-    def tokenizer(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
 
     def __dir__(self) -> list[str]:
         # torch.jit.trace reads all attributes, and reading the tokenizer would load it

@@ -6,6 +6,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+# Rows of a batch: more than fit into memory, and few enough to be collected.
+MAX_ROWS = 100_000
+
 
 def option(default: T, description: str) -> T:
     """Return a dataclass field with a default and the description that ``--help`` shows."""

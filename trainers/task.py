@@ -9,7 +9,7 @@ import datasets
 from trainers.data.masking import Masking
 from trainers.data.rows import TextSource
 from trainers.data.task_dataset import Rows
-from trainers.options import is_positive
+from trainers.options import MAX_ROWS, is_positive
 from trainers.problems import PROBLEMS, ProblemType, make_problems
 from trainers.problems.problem import Problem
 
@@ -42,6 +42,8 @@ class TaskTraining:
     def __post_init__(self) -> None:
         for name, unit in (("batch_size", "rows"), ("max_tokens_per_batch", "tokens")):
             _check_size(name, getattr(self, name), unit)
+        if (self.batch_size or 0) > MAX_ROWS:
+            raise ValueError(f"batch_size={self.batch_size}; expected at most {MAX_ROWS:,} rows")
         if self.batch_size is not None and self.max_tokens_per_batch is not None:
             raise ValueError(
                 f"batch_size={self.batch_size} and max_tokens_per_batch="

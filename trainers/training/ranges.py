@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from transformers import TrainingArguments, get_scheduler
 
-from trainers.options import is_positive
+from trainers.options import MAX_ROWS, is_positive
 
-MAX_STEPS = 10**9  # of a run and between two evaluations; also rows of a batch
+MAX_STEPS = 10**9  # of a run and between two evaluations
+MAX_WORKERS = 1_000  # processes that load data
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,10 @@ FRACTION = Range(
     "a number >= 0 and < 1", lambda value: is_positive(value, or_zero=True) and value < 1
 )
 COUNT = Range(f"a whole number from 1 to {MAX_STEPS:,}", lambda value: _is_count(value, 1))
-COUNT_OR_ZERO = Range(f"a whole number from 0 to {MAX_STEPS:,}", lambda value: _is_count(value, 0))
+ROWS = Range(f"a whole number from 1 to {MAX_ROWS:,}", lambda value: _is_count(value, 1, MAX_ROWS))
+WORKERS = Range(
+    f"a whole number from 0 to {MAX_WORKERS:,}", lambda value: _is_count(value, 0, MAX_WORKERS)
+)
 INTERVAL = Range(
     f"a number of steps from 1 to {MAX_STEPS:,}, or a fraction of all steps",
     lambda value: is_positive(value) and value <= MAX_STEPS,
@@ -47,9 +51,9 @@ RANGES = {
     "label_smoothing_factor": FRACTION,
     "warmup_steps": NOT_NEGATIVE,
     "gradient_accumulation_steps": COUNT,
-    "per_device_train_batch_size": COUNT,
-    "per_device_eval_batch_size": COUNT,
-    "dataloader_num_workers": COUNT_OR_ZERO,
+    "per_device_train_batch_size": ROWS,
+    "per_device_eval_batch_size": ROWS,
+    "dataloader_num_workers": WORKERS,
     "seed": SEED,
 }
 # Arguments that count only under a strategy, which does not depend on them.
