@@ -13,6 +13,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArgumen
 from transformers.utils import CONFIG_NAME
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
+from modeling_minbert.inference_minbert import check_vocabulary
+from modeling_minbert.memory_minbert import check_memory
 from trainers import load_pretrained, reason_of
 
 Made = TypeVar("Made")
@@ -66,8 +68,8 @@ def load_encoder(path: str, device: str | None) -> MinBertModel | MinBertForMult
     replaceable = () if has_heads else ("pooler.",)
     model: Any = load_pretrained(kind, path, flag="checkpoint", replaceable=replaceable)
     model.tokenizer = load_tokenizer(path, "checkpoint")
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    check_vocabulary(model.tokenizer, model.config.vocab_size, f"checkpoint={path!r}")
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         # a device such as meta takes a model, but computes nothing
         torch.ones(1, device=device).item()
@@ -87,7 +89,9 @@ def new_config(sizes: Mapping[str, Any] | None, **changes: Any) -> MinBertConfig
         MinBertConfig(**(sizes or {}))
     except StrictDataclassError as error:
         raise ValueError(f"model_config: {reason_of(error)}") from None
-    return MinBertConfig(**given)
+    config = MinBertConfig(**given)
+    check_memory(config)
+    return config
 
 
 def load_config(
@@ -103,11 +107,8 @@ def fit_together(model: Any, tokenizer: PreTrainedTokenizerBase, path: str | Non
     """Check that model and tokenizer match; limit the tokenizer to the positions of the model."""
     positions = model.config.max_position_embeddings
     tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
-    if len(tokenizer) > model.config.vocab_size:
-        raise ValueError(
-            f"model_name_or_path={path!r}: the tokenizer has {len(tokenizer)} tokens, but the "
-            f"model only {model.config.vocab_size}; take the tokenizer of this model"
-        )
+    where = "the new model" if path is None else f"model_name_or_path={path!r}"
+    check_vocabulary(tokenizer, model.config.vocab_size, where)
 
 
 def check_rows(config: MinBertConfig, max_length: int, *, has_pairs: bool) -> None:

@@ -15,6 +15,7 @@ from transformers import AutoTokenizer, PreTrainedConfig
 from minbert_cli.checkpoints import load_tokenizer
 from minbert_cli.resources import SPACE
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, export_onnx
+from modeling_minbert.inference_minbert import check_vocabulary
 from modeling_minbert.modeling_minbert import AUTO_MODELS
 from trainers import load_pretrained, named_writes
 
@@ -37,9 +38,11 @@ def load_model(checkpoint: str) -> Any:
     return load_pretrained(classes[f"MinBert{saved}"], checkpoint, flag="checkpoint").eval()
 
 
-def save_tokenizer(checkpoint: str, folder: Path) -> None:
-    """Write the tokenizer of a checkpoint to the exported folder."""
-    load_pretrained(AutoTokenizer, checkpoint, flag="checkpoint").save_pretrained(folder)
+def save_tokenizer(model: Any, checkpoint: str, folder: Path) -> None:
+    """Write the tokenizer of a checkpoint, which must fit its model, to the exported folder."""
+    tokenizer = load_pretrained(AutoTokenizer, checkpoint, flag="checkpoint")
+    check_vocabulary(tokenizer, model.config.vocab_size, f"checkpoint={checkpoint!r}")
+    tokenizer.save_pretrained(folder)
 
 
 def to_bert(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
@@ -47,7 +50,7 @@ def to_bert(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
     if task is not None:
         raise ValueError(f"--task {task}: BERT has no class for the heads of tasks; leave it out")
     model.save_as_bert(folder)
-    save_tokenizer(checkpoint, folder)
+    save_tokenizer(model, checkpoint, folder)
     return f"{type(model).__name__} as a plain bert"
 
 
@@ -72,7 +75,7 @@ def to_onnx(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
         path = export_onnx(model, folder, task=name)
         lines.append(f"{path.name}: {compare(path, model, name)}")
     model.config.save_pretrained(folder)
-    save_tokenizer(checkpoint, folder)
+    save_tokenizer(model, checkpoint, folder)
     return "\n".join(lines)
 
 
@@ -131,7 +134,7 @@ def to_space(model: Any, checkpoint: str, folder: Path, task: str | None) -> str
     shutil.copyfile(SPACE / "requirements.txt", folder / "requirements.txt")
     if local:
         model.save_pretrained(folder / "model")
-        save_tokenizer(checkpoint, folder / "model")
+        save_tokenizer(model, checkpoint, folder / "model")
     return "a Space; try it: python app.py"
 
 

@@ -94,6 +94,7 @@ def find_tokenizer(
             return load_tokenizer(path, flag, revision)
     texts = corpus_texts(list(corpora.values()))
     size = arguments.vocab_size or VOCABULARY
+    new_config(find_sizes(arguments), vocab_size=size)  # refuses what memory cannot hold
     return train_wordpiece(texts, size, lowercase=not arguments.cased)
 
 

@@ -25,6 +25,7 @@ from transformers import BertConfig
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
+from .memory_minbert import MAX_LABELS
 from .sentence_transformers_minbert import (
     MinBertEmbedding,
     parse_embedding,
@@ -113,6 +114,9 @@ class MinBertConfig(PreTrainedConfig):
         if not __name__.startswith("transformers_modules."):
             # The package has registered its pipelines: the code of the folder is not needed.
             kwargs.pop("custom_pipelines", None)
+        labels = kwargs.get("num_labels")
+        if isinstance(labels, int) and labels > MAX_LABELS:
+            raise ValueError(f"num_labels={labels} must be at most {MAX_LABELS:,}")
         self.complete_tasks()
         super().__post_init__(**kwargs)
         if self.architectures is None:

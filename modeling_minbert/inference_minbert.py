@@ -47,6 +47,7 @@ class MinBertTokenizing:
     config: Any
     name_or_path: str
     _tokenizer: Any = None
+    _fitting: Any = None  # the tokenizer, its length and the vocabulary that were compared
     # Keyword arguments that located the checkpoint: revision, subfolder, ...
     _found_by: ClassVar[dict[str, Any]] = {}
 
@@ -73,30 +74,58 @@ class MinBertTokenizing:
         """The tokenizer of texts, from the checkpoint or assigned.
 
         Raises:
-            ValueError: If none was assigned and the checkpoint has none.
+            ValueError: If none was assigned and the checkpoint has none, or it has tokens that the
+                model has not.
         """
         if self._tokenizer is None:
             if not self.name_or_path:
                 raise ValueError("this model came from no checkpoint: set model.tokenizer first")
-            # Without the configuration it would be loaded again, and trust requested again.
-            self._tokenizer = AutoTokenizer.from_pretrained(
-                self.name_or_path, config=self.config, **self._found_by
-            )
-            if len(self._tokenizer) <= len(self._tokenizer.all_special_ids):
-                self._tokenizer = None
-                raise ValueError(
-                    f"{self.name_or_path} has no tokenizer: set model.tokenizer, or add its "
-                    "tokenizer.json or vocab.txt"
-                )
+            self._tokenizer = self._load_tokenizer()
+        # tokens may be added to it, and to the model
+        fitting = (id(self._tokenizer), len(self._tokenizer), self.config.vocab_size)
+        if fitting != self._fitting:
+            check_vocabulary(self._tokenizer, self.config.vocab_size, self.name_or_path)
+            self._fitting = fitting
         return self._tokenizer
 
     @tokenizer.setter
     def tokenizer(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
 
+    def _load_tokenizer(self) -> Any:
+        try:
+            # Without the configuration it would be loaded again, and trust requested again.
+            tokenizer = AutoTokenizer.from_pretrained(
+                self.name_or_path, config=self.config, **self._found_by
+            )
+        except (OSError, ValueError):
+            raise
+        except Exception as error:  # the library of fast tokenizers has no other class
+            reason = f"{type(error).__name__}: {error}"
+            raise ValueError(
+                f"{self.name_or_path}: cannot read its tokenizer ({reason})"
+            ) from error
+        if len(tokenizer) <= len(tokenizer.all_special_ids):
+            raise ValueError(
+                f"{self.name_or_path} has no tokenizer: set model.tokenizer, or add its "
+                "tokenizer.json or vocab.txt"
+            )
+        return tokenizer
+
     def __dir__(self) -> list[str]:
         # torch.jit.trace reads all attributes, and reading the tokenizer would load it
         return [name for name in super().__dir__() if name != "tokenizer"]
+
+
+def check_vocabulary(tokenizer: Any, vocab_size: int, where: str = "") -> None:
+    """Refuse a tokenizer that gives a token an id without an embedding."""
+    token, greatest = max(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    if greatest >= vocab_size:
+        raise ValueError(
+            f"{where or 'model'}: the tokenizer gives the token {token!r} the id {greatest}, but "
+            f"the model has embeddings for {vocab_size} tokens only (vocab_size): take the "
+            "tokenizer of this model, or after adding tokens call model.resize_token_embeddings"
+        )
 
 
 def check_weights(model: Any, where: Any) -> None:

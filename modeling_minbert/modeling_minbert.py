@@ -71,6 +71,7 @@ from .configuration_minbert import MinBertConfig
 from .cpu_minbert import MinBertDropout, look_up, reuse_gradient
 from .embedding_minbert import MinBertEmbeddingMixin
 from .hub_minbert import MinBertSharingMixin
+from .memory_minbert import check_memory
 from .packed_encoder_minbert import MinBertModelOutput, MinBertPackedMixin
 from .packing_minbert import MinBertSequences, Read
 from .pretraining_minbert import (
@@ -393,6 +394,7 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
 
     def __init__(self, config: MinBertConfig, add_pooling_layer: bool = True) -> None:
         super().__init__(config)
+        check_memory(config)
         self.embeddings = MinBertEmbeddings(config)
         self.encoder = MinBertEncoder(config)
         self.pooler = MinBertPooler(config) if add_pooling_layer else None

@@ -112,5 +112,7 @@ def reason_of(error: BaseException) -> str:
     """Return the useful message: the cause in strict dataclasses, the server's on the Hub."""
     if isinstance(error, HfHubHTTPError) and error.server_message:
         return f"{error.response.status_code} {error.server_message}"
+    if isinstance(error, KeyError):
+        return f"the key {error} is missing"
     cause = error.__cause__ if isinstance(error, StrictDataclassError) else None
     return str(cause or error).strip()

@@ -1,0 +1,105 @@
+"""A tokenizer with ids that the model has no embedding for is refused wherever the two meet."""
+
+import json
+
+import pytest
+from transformers import BertTokenizer
+
+from minbert_cli import embeddings, export, predict, pretrain
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
+
+SIZES = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "dog"]
+MESSAGE = "gives the token 'dog' the id 1000000, but the model has embeddings for 8 tokens only"
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Return a folder whose tokenizer.json gives one token an id far beyond the others."""
+    folder = tmp_path / "checkpoint"
+    tasks = {"tone": {"problem_type": "classification", "labels": ["low", "high"]}}
+    config = MinBertConfig(**SIZES, vocab_size=8, intermediate_size=30, tasks=tasks)
+    MinBertForMultiTask(config).save_pretrained(folder)
+    BertTokenizer(vocab={piece: place for place, piece in enumerate(PIECES)}).save_pretrained(
+        folder
+    )
+    path = folder / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["model"]["vocab"]["dog"] = 10**6
+    path.write_text(json.dumps(content))
+    return folder
+
+
+@pytest.mark.parametrize("kind", [MinBertForMultiTask, MinBertModel])
+def test_models_refuse_it(checkpoint, kind):
+    model = kind.from_pretrained(checkpoint)
+
+    with pytest.raises(ValueError, match=MESSAGE) as error:
+        model.encode(["a cat"])
+    assert str(checkpoint) in str(error.value)
+    with pytest.raises(ValueError, match=MESSAGE):
+        model.encode_stream(["a cat"])
+    if kind is MinBertForMultiTask:
+        with pytest.raises(ValueError, match=MESSAGE):
+            model.predict("tone", ["a cat"])
+
+
+@pytest.mark.parametrize(
+    ("program", "flags"),
+    [
+        (predict, ["a cat", "--device", "cpu"]),
+        (predict, ["a cat", "--device", "cpu", "--embed", "out/vectors.npy"]),
+        (embeddings, ["--sts", "sample_sts", "--device", "cpu"]),
+        (export, ["--format", "bert", "--output_dir", "out"]),
+        (export, ["--format", "sentence-transformers", "--output_dir", "out"]),
+        (export, ["--format", "space", "--output_dir", "out"]),
+    ],
+)
+def test_programs_refuse_it(checkpoint, monkeypatch, capsys, program, flags):
+    monkeypatch.chdir(checkpoint.parent)
+
+    with pytest.raises(SystemExit):
+        program.main([str(checkpoint), *flags])
+
+    assert MESSAGE in capsys.readouterr().err
+    assert not (checkpoint.parent / "out").exists()
+
+
+@pytest.mark.parametrize("flag", ["model_name_or_path", "tokenizer_name_or_path"])
+def test_pretraining_refuses_it(checkpoint, monkeypatch, capsys, flag):
+    monkeypatch.chdir(checkpoint.parent)
+    flags = [f"--{flag}", str(checkpoint), "--output_dir", "out", "--use_cpu", "true"]
+    flags += ["--train_tokenizer", "false", "--vocab_size", "null"]
+    flags += ["--model_size", "null", "--model_config", "null"]
+
+    with pytest.raises(SystemExit):
+        pretrain.main(flags)
+
+    assert MESSAGE in capsys.readouterr().err
+    assert not (checkpoint.parent / "out").exists()
+
+
+def test_added_tokens_need_added_embeddings(checkpoint):
+    model = MinBertModel.from_pretrained(checkpoint)
+    tokenizer = BertTokenizer(vocab={piece: place for place, piece in enumerate(PIECES)})
+    model.tokenizer = tokenizer
+    assert model.encode("a cat").shape == (24,)
+
+    tokenizer.add_tokens(["bird"])
+    with pytest.raises(ValueError, match=r"'bird' the id 8, but .*resize_token_embeddings"):
+        model.encode("a bird")
+    model.resize_token_embeddings(len(tokenizer))
+    assert model.encode("a bird").shape == (24,)
+
+
+@pytest.mark.parametrize("content", ["{}", '{"model": {}}', "[]"])
+def test_an_empty_tokenizer_is_named(checkpoint, capsys, content):
+    (checkpoint / "tokenizer.json").write_text(content)
+
+    with pytest.raises(ValueError, match=f"{checkpoint}: cannot read its tokenizer"):
+        MinBertModel.from_pretrained(checkpoint).encode("a cat")
+    with pytest.raises(SystemExit):
+        predict.main([str(checkpoint), "a cat", "--device", "cpu"])
+    error = capsys.readouterr().err
+    assert f"checkpoint='{checkpoint}' cannot be loaded" in error or "tokenizer.json" in error
+    assert ": 'added_tokens'" not in error
