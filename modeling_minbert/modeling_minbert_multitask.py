@@ -32,7 +32,7 @@ from transformers.utils.generic import ModelOutput, TransformersKwargs, can_retu
 from .answers_minbert import MinBertAnswering
 from .configuration_minbert import MinBertConfig
 from .embedding_minbert import MinBertEmbeddingMixin
-from .head_minbert import TaskBatch, check_inputs, check_targets
+from .head_minbert import MinBertHead, TaskBatch, check_inputs, check_targets
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .pipeline_minbert import MinBertMultiTaskPipeline
 from .pooled_minbert import PooledHead
@@ -225,8 +225,8 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         averaged over the processes, as by `DistributedDataParallel`. From then on all processes
         must compute the same tasks in the same order. `MultiTaskTrainer` calls it.
         """
-        for head in self.heads.values():
-            head.gathers = True  # type: ignore[assignment]
+        for head in _unwrap(self.heads):
+            head.gathers = True
 
     def smooth_labels(self, task: str, factor: float) -> None:
         """Train a task towards labels of which a share is spread over all classes.
@@ -242,7 +242,8 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
 
         Source: Szegedy et al. 2016, section 7.
         """
-        self._head(task).label_smoothing = factor
+        for head in _unwrap(self._head(task)):
+            head.label_smoothing = factor
 
     def divergence(
         self, task: str, logits: Tensor, other: Tensor, labels: Tensor | None = None
@@ -339,6 +340,11 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
             known = ", ".join(names) or "none"
             raise ValueError(f"task {name!r} answers no questions; those that do: {known}")
         return name, spec
+
+
+def _unwrap(module: nn.Module) -> Iterator[MinBertHead]:
+    """Yield the heads in a module, also those that a wrapper, such as that of peft, calls."""
+    return (each for each in module.modules() if isinstance(each, MinBertHead))
 
 
 __all__ = ["MinBertForMultiTask"]

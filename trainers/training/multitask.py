@@ -21,7 +21,7 @@ from trainers.methods.base import Method, MethodCallback, make_scheduler, nested
 from trainers.methods.neftune import NoisyEmbeddings
 from trainers.methods.threshold_fitting import ThresholdFitting
 from trainers.task import Task, find_rows
-from trainers.wrapped_models import takes_task
+from trainers.wrapped_models import find_inner, takes_task
 
 from .acceleration import reused_gradients, static_shapes
 from .batches import make_loader
@@ -143,9 +143,10 @@ class MultiTaskTrainer(Trainer):
         if self.args.label_names is None:
             self.label_names = ["labels"]  # not those of all tasks of the model
         self.model_accepts_loss_kwargs = False
-        if callable(gather_rows := getattr(self.model, "gather_rows", None)):
+        model: Any = self.model
+        if callable(gather_rows := getattr(find_inner(model), "gather_rows", None)):
             gather_rows()
-        self.label_smoother: Any = smooth_labels(self.model, self.args, self.problems)
+        self.label_smoother: Any = smooth_labels(model, self.args, self.problems)
         for method in self.methods:
             method.attach(self)
         self._losses = LossLog(self.problems, self.methods, self.args.device)
