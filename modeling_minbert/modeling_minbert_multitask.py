@@ -33,7 +33,7 @@ from transformers.utils.generic import ModelOutput, TransformersKwargs, can_retu
 from .answers_minbert import MinBertAnswering
 from .configuration_minbert import MinBertConfig
 from .embedding_minbert import MinBertEmbeddingMixin
-from .head_minbert import MinBertHeads, TaskBatch, check_inputs, check_targets
+from .head_minbert import MinBertHead, MinBertHeads, TaskBatch, check_inputs, check_targets
 from .inference_minbert import HUB_KEYS, input_device
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .pipeline_minbert import MinBertMultiTaskPipeline
@@ -283,7 +283,7 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         averaged over the processes, as by `DistributedDataParallel`. From then on all processes
         must compute the same tasks in the same order. `MultiTaskTrainer` calls it.
         """
-        for head in self.heads.values():
+        for head in _unwrap(self.heads):
             head.gathers = True
 
     def smooth_labels(self, task: str, factor: float) -> None:
@@ -300,7 +300,8 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
 
         Source: Szegedy et al. 2016, section 7.
         """
-        self._head(task).label_smoothing = factor
+        for head in _unwrap(self._head(task)):
+            head.label_smoothing = factor
 
     def divergence(
         self, task: str, logits: Tensor, other: Tensor, labels: Tensor | None = None
@@ -414,6 +415,11 @@ def _warn_of_lost_heads(model: MinBertForMultiTask, path: Any, where: dict[str, 
             path,
             ", ".join(lost),
         )
+
+
+def _unwrap(module: nn.Module) -> Iterator[MinBertHead]:
+    """Yield the heads in a module, also those that a wrapper, such as that of peft, calls."""
+    return (each for each in module.modules() if isinstance(each, MinBertHead))
 
 
 __all__ = ["MinBertForMultiTask"]

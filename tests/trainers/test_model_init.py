@@ -1,10 +1,16 @@
 """A fresh model for every training, and searches for hyperparameters with optuna."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import optuna
 import pytest
 import torch
 from transformers import TrainerState, TrainingArguments
 
+from tests.trainers import search_ranks
 from tests.trainers.tiny import make_model, make_rows, make_tasks, weights
 from trainers import (
     AggregateEarlyStopping,
@@ -196,6 +202,34 @@ def test_a_trial_after_one_that_was_pruned_starts_anew(make):
     assert losses_of(trainer) == losses_of(expected)
 
 
+def test_a_run_with_new_models_is_resumed_exactly(make, tmp_path):
+    options = {"methods": {"weight_averaging": "ema"}, "save_strategy": "steps", "save_steps": 3}
+    trainer = make(**options)
+    trainer.train()
+    expected = weights(trainer)
+
+    trainer.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-3"))
+
+    torch.testing.assert_close(weights(trainer), expected, rtol=0, atol=0)
+
+
+def test_trials_have_names_and_may_have_two_objectives(make, tmp_path):
+    trainer = make(eval_strategy="epoch", save_strategy="epoch")
+
+    best = trainer.hyperparameter_search(
+        lambda trial: {"learning_rate": [0.05, 1e-9][trial.number]},
+        lambda metrics: (metrics["eval_mean"], metrics["eval_moods_loss"]),
+        n_trials=2,
+        direction=["maximize", "minimize"],
+        backend="optuna",
+        hp_name=lambda trial: f"try-{trial.number}",
+    )
+
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"try-0", "try-1"}
+    assert {run.run_id for run in best} <= {"0", "1"}
+    assert all(len(run.objective) == 2 for run in best)
+
+
 def test_a_search_goes_on_after_a_trial_that_diverged(make):
     def space(trial):
         return {"learning_rate": [1e30, 0.01][trial.number]}
@@ -244,6 +278,7 @@ def test_tasks_follow_the_model_of_a_trial(make):
     def objective(metrics):
         sizes.append(trainer.floating_point_ops(trainer.data_collator(rows)))
         assert trainer.evaluator.decoder("moods").func.__self__ is trainer.model
+        assert all(head.gathers for head in trainer.model.heads.values())
         return metrics["eval_mean"]
 
     rows = [{"task": "moods", **row} for row in make_rows("moods", 4).remove_columns(["id"])]
@@ -300,3 +335,28 @@ def test_a_trainer_takes_a_model_or_makes_one(tmp_path, model):
         MultiTaskTrainer(
             None if model is None else make_model(), args, make_tasks(), model_init=model_init
         )
+
+
+@pytest.mark.slow
+def test_a_search_in_two_processes_equals_one_with_twice_the_batch(tmp_path):
+    root = Path(__file__).parents[2]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [sys.executable, *launch, "-m", "tests.trainers.search_ranks", str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, second = (torch.load(tmp_path / f"rank-{rank}.pt") for rank in range(2))
+
+    expected = search_ranks.search(tmp_path / "one", batch_size=6)
+
+    assert [rate for rate, *_ in first] == [rate for rate, *_ in expected]
+    assert len({rate for rate, *_ in first}) == 2
+    torch.testing.assert_close(second, first, rtol=0, atol=0)
+    for (_, mean, state), (_, other, same) in zip(first, expected, strict=True):
+        assert mean == pytest.approx(other, abs=1e-4)
+        torch.testing.assert_close(state, same, atol=1e-5, rtol=1e-4)

@@ -16,7 +16,7 @@ def collate_rows(collator: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
     """Collate rows of one task, or of each task of a mixed step into ``{"batches": [...]}``."""
     if isinstance(rows, list) and not isinstance(rows[0], Mapping):
         return {BATCHES: [collate_rows(collator, part) for part in rows]}
-    return collator(rows) if isinstance(collator, TaskCollator) else _call(collator, rows)
+    return collator(rows) if isinstance(collator, TaskCollator) else call_collator(collator, rows)
 
 
 def list_batches(inputs: dict[str, Any]) -> list[dict[str, Any]]:
@@ -24,8 +24,21 @@ def list_batches(inputs: dict[str, Any]) -> list[dict[str, Any]]:
     return inputs.get(BATCHES, [inputs])
 
 
-def _call(collator: Callable[..., Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Call the collator of a user as `MultiTaskTrainer` documents it, and check the batch."""
+def call_collator(
+    collator: Callable[..., Any], rows: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Make a batch with the collator of a user, and check it.
+
+    It is called as ``collator(rows)``, or ``collator(rows, task=name)`` if it has an argument
+    ``task``. The rows are a list of dictionaries with ``input_ids``, ``token_type_ids`` and, if the
+    task has them, ``labels``. It returns a mapping with the arguments of the model: ``labels`` if
+    the rows have them, and tensors with an entry for each row, in their order. The trainer adds
+    ``task``.
+
+    Raises:
+        TypeError: If the batch is not a mapping.
+        ValueError: If labels are missing, or a tensor has another number of rows.
+    """
     task = rows[0]["task"]
     given = [{name: value for name, value in row.items() if name != "task"} for row in rows]
     options = {"task": task} if "task" in signature(collator).parameters else {}

@@ -1,5 +1,6 @@
 """What a training method is: hooks that the trainer calls, in the order of its list of methods."""
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -137,12 +138,40 @@ def refuse_sharding(trainer: Any, name: str) -> None:
 
 
 def nested_loss(
-    methods: Sequence[Method], compute: ComputeLoss, task: str, inputs: dict[str, Any]
+    methods: Sequence[Method],
+    compute: Callable[[], tuple[Tensor, Any]],
+    task: str,
+    inputs: dict[str, Any],
 ) -> StepLoss:
-    """Compute the loss of a batch with all methods; later ones wrap earlier ones."""
+    """Compute the loss of a batch with all methods; later ones wrap earlier ones.
+
+    ``compute`` returns the loss of a forward pass, and its outputs.
+    """
+
+    def plain() -> StepLoss:
+        loss, outputs = compute()
+        return StepLoss(loss, loss, outputs)
+
+    nested: ComputeLoss = plain
     for method in methods:
-        compute = partial(method.loss, compute, task, inputs)
-    return compute()
+        nested = partial(method.loss, nested, task, inputs)
+    return nested()
+
+
+def make_scheduler(
+    methods: Sequence[Method],
+    optimizer: Optimizer,
+    args: TrainingArguments,
+    num_training_steps: int,
+    batches_per_epoch: int,
+) -> LambdaLR | None:
+    """Build the learning rate schedule of the first method that has one, if any."""
+    options = {
+        "steps_per_epoch": math.ceil(batches_per_epoch / args.gradient_accumulation_steps),
+        "warmup_steps": args.get_warmup_steps(num_training_steps),
+    }
+    made = (method.make_scheduler(optimizer, **options) for method in methods)
+    return next((scheduler for scheduler in made if scheduler is not None), None)
 
 
 class MethodCallback(TrainerCallback):

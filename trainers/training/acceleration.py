@@ -19,6 +19,8 @@ def static_shapes(args: TrainingArguments, tasks: int) -> Iterator[None]:
 
     By default dynamo makes the second shape symbolic, which is slower and which CUDA graphs cannot
     replay, and gives up after eight programs. The settings are global and restored at the end.
+    Evaluation during training is not compiled. ``torch_compile_mode: reduce-overhead`` (CUDA only)
+    replays CUDA graphs. The backend ``aot_eager`` needs no compiler and is not faster.
     """
     if not args.torch_compile:
         yield

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 from transformers import TrainingArguments
 
 from trainers.data.collating import collate_rows
@@ -122,13 +123,15 @@ def _most_tokens(task: str, rows: Rows, sampler: TaskBatchSampler) -> int:
     return int(longest.mean() * sampler.batch_sizes[task])
 
 
-def loader_options(args: TrainingArguments, collator: Any) -> dict[str, Any]:
-    """Return the arguments of a ``DataLoader``."""
-    return {
-        "collate_fn": partial(collate_rows, collator),
+def make_loader(trainer: Any, rows: Any, **options: Any) -> DataLoader[Any]:
+    """Build a loader with the settings and the collator of a trainer; ``options`` win."""
+    args: TrainingArguments = trainer.args
+    defaults = {
         "num_workers": args.dataloader_num_workers,
         # without an accelerator pinning only warns
         "pin_memory": args.dataloader_pin_memory and torch.accelerator.is_available(),
         "prefetch_factor": args.dataloader_prefetch_factor,
         "persistent_workers": args.dataloader_persistent_workers,
     }
+    collate = partial(collate_rows, trainer.data_collator)
+    return DataLoader(rows, collate_fn=collate, **(defaults | options))

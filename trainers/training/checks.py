@@ -158,7 +158,7 @@ def _check_best(
     """Check the metric that chooses the best checkpoint, and its direction."""
     if args.metric_for_best_model is None:
         return
-    known = _list_metrics(problems, glue_tasks)
+    known = list_metrics(problems, glue_tasks)
     name = args.metric_for_best_model.removeprefix("eval_")
     if name not in known and name.startswith(tuple(f"{task}_" for task in extended)):
         return  # it may be one of the user's, whose names are known after an evaluation
@@ -176,7 +176,7 @@ def _check_best(
         )
 
 
-def _list_metrics(
+def list_metrics(
     problems: Mapping[str, Problem[Any]], glue_tasks: Collection[str]
 ) -> dict[str, Metric | None]:
     """List what an evaluation reports; None for losses and aggregates."""
@@ -218,33 +218,3 @@ def check_sampling(
 def steps_in_backward(args: TrainingArguments) -> bool:
     """Tell whether the optimizer takes gradients while they are computed, layer by layer."""
     return any(name in str(args.optim).lower() for name in ("layerwise", "lomo"))
-
-
-def check_search(
-    trainer: Any, compute_objective: Any, direction: Any, options: Mapping[str, Any]
-) -> None:
-    """Check that a search for hyperparameters can measure its trials."""
-    if trainer.model_init is None:
-        raise ValueError(
-            "hyperparameter_search makes a new model for every trial: give the trainer a "
-            "model_init instead of a model"
-        )
-    if not trainer.eval_dataset:
-        raise ValueError(
-            "hyperparameter_search compares evaluations: give the tasks evaluation rows"
-        )
-    if compute_objective is not None and direction is None:
-        raise ValueError(
-            "hyperparameter_search needs a direction for compute_objective; give 'maximize' or "
-            "'minimize'"
-        )
-    if compute_objective is None and "mean" not in _list_metrics(trainer.problems, ()):
-        raise ValueError(
-            "hyperparameter_search: these tasks have no eval_mean; give a compute_objective and a "
-            "direction"
-        )
-    if options.get("n_jobs", 1) != 1:
-        raise ValueError(
-            f"n_jobs={options['n_jobs']!r}: trials share the trainer and run one after the other; "
-            "leave it out"
-        )

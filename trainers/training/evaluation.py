@@ -1,14 +1,18 @@
-"""Metrics of each task, and of all of them together."""
+"""Predictions and metrics of each task, and of all of them together."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
+import datasets
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 from transformers import EvalPrediction
 
-from trainers.data.task_dataset import Rows
+from trainers.data.task_dataset import Rows, TaskDataset, longest_first
 from trainers.problems.aggregates import aggregates, glue_score
 from trainers.problems.problem import Decode, Problem
 from trainers.task import Task
@@ -100,3 +104,128 @@ def _join(task: str, metrics: dict[str, float], own: Mapping[str, float]) -> dic
             "already; rename it"
         )
     return metrics | dict(own)
+
+
+def evaluate_tasks(
+    trainer: Any, evaluate: Callable[..., dict[str, float]], given: Any, prefix: str
+) -> dict[str, float]:
+    """Evaluate every task with its own metrics, then all of them together.
+
+    Args:
+        trainer: The trainer.
+        evaluate: ``evaluate`` of ``Trainer``.
+        given: Encoded, labelled rows by task, or of the only task.
+        prefix: Prefix of every name, such as ``eval``.
+
+    Returns:
+        ``<prefix>_<task>_<metric>``, ``<prefix>_mean``, ``<prefix>_leaderboard`` and, if there are
+        tasks of GLUE, ``<prefix>_glue``; of some of the tasks only the first.
+
+    Raises:
+        ValueError: If ``given`` is not a mapping from known tasks to rows.
+    """
+    if isinstance(given, datasets.Dataset) and len(trainer.tasks) == 1:
+        given = dict.fromkeys(trainer.tasks, given)
+    if not isinstance(given, Mapping) or not set(given) <= set(trainer.tasks):
+        known = ", ".join(trainer.tasks)
+        raise ValueError(f"evaluate() needs a mapping from task to rows; known tasks: {known}")
+    metrics: dict[str, float] = {}
+    with ExitStack() as stack:
+        for method in trainer.methods:
+            stack.enter_context(method.evaluating())
+        for task, rows in given.items():
+            for method in trainer.methods if trainer.is_in_train else ():
+                method.before_evaluation(task)
+            ordered, order = longest_first(task, rows, trainer.args.length_column_name)
+            with _measuring(trainer, task, rows, order):
+                metrics |= evaluate(ordered, metric_key_prefix=f"{prefix}_{task}")
+        if len(given) < len(trainer.tasks):
+            return metrics  # a mean of some tasks could be mistaken for that of all
+        summary = trainer.evaluator.summarize(metrics, f"{prefix}_")
+        metrics |= summary
+        trainer.log(summary)
+        events = trainer.callback_handler
+        trainer.control = events.on_evaluate(trainer.args, trainer.state, trainer.control, metrics)
+    return metrics
+
+
+@contextmanager
+def _measuring(trainer: Any, task: str, rows: Rows, order: NDArray[np.int64]) -> Iterator[None]:
+    """Let ``Trainer`` compute the metrics of a task, and leave the random state as it was."""
+    trainer.compute_metrics = partial(
+        trainer.evaluator.measure, trainer.problems[task], rows, order
+    )
+    try:
+        with torch.random.fork_rng(devices=[]):  # a loader draws a seed when it starts
+            yield
+    finally:
+        trainer.compute_metrics = None
+
+
+def predict_batch(
+    trainer: Any, model: nn.Module, inputs: dict[str, Any]
+) -> tuple[Tensor | None, Tensor, Tensor | None]:
+    """Compute the loss of a batch, if there is any, and what its problem gathers."""
+    rows = inputs.pop("num_rows", None)
+    problem = trainer.problems[inputs["task"]]
+    inputs = trainer._prepare_inputs(inputs)
+    loss: Tensor | None = None
+    with torch.no_grad(), trainer.compute_loss_context_manager():
+        if problem.has_loss(inputs):
+            # computing the loss removes what the model does not take
+            loss, outputs = trainer.compute_loss(model, dict(inputs), return_outputs=True)
+            loss = loss.detach().mean()
+        else:
+            left_out = ("labels",) if trainer.takes_task else ("labels", "task")
+            outputs = model(**{k: v for k, v in inputs.items() if k not in left_out})
+    values, labels = problem.gather(inputs, outputs)
+    if loss is None and labels is not None:
+        loss = torch.zeros((), device=labels.device)
+    return loss, values[:rows], None if labels is None else labels[:rows]
+
+
+def predict_rows(
+    trainer: Any, predict: Callable[..., Any], given: Any, ignore_keys: Any, prefix: str
+) -> Any:
+    """Predict the encoded rows of the only task; see ``predict_in_order`` for several.
+
+    Args:
+        trainer: The trainer.
+        predict: ``predict`` of ``Trainer``.
+        given: The rows; with labels, the metrics of the task are computed.
+        ignore_keys: Not used.
+        prefix: Prefix of the metrics, such as ``test``.
+
+    Returns:
+        A ``PredictionOutput`` of transformers.
+
+    Raises:
+        ValueError: If the trainer has several tasks.
+    """
+    if not isinstance(given, datasets.Dataset):
+        return predict(given, ignore_keys, prefix)
+    if len(trainer.tasks) > 1:
+        names = ", ".join(trainer.tasks)
+        raise ValueError(f"predict() needs a task: use predict_task(task, rows), one of {names}")
+    (task,) = trainer.tasks
+    with _measuring(trainer, task, given, np.arange(len(given))):
+        return predict(TaskDataset({task: given}), ignore_keys, prefix)
+
+
+def predict_in_order(trainer: Any, task: str, rows: Rows) -> NDArray[Any]:
+    """Predict encoded rows of a task, labelled or not; the random state stays.
+
+    Returns:
+        What its problem gathers, in the order of the rows, (N, ...): logits (N, K), or what
+        ``Problem.gather`` documents for its type.
+
+    Raises:
+        ValueError: If the task is unknown or there are no rows.
+    """
+    if task not in trainer.tasks:
+        raise ValueError(f"unknown task {task!r}; known tasks: {', '.join(trainer.tasks)}")
+    if not len(rows):
+        raise ValueError(f"no rows to predict for task {task!r}")
+    ordered, order = longest_first(task, rows, trainer.args.length_column_name)
+    with torch.random.fork_rng(devices=[]):
+        return trainer.predict(ordered).predictions[np.argsort(order)]

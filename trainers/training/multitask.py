@@ -1,16 +1,12 @@
 """The Trainer for several tasks: what differs from the loop of transformers' Trainer."""
 
-import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import datasets
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -20,31 +16,30 @@ from transformers import Trainer, TrainingArguments, set_seed
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trainers.data.collating import list_batches
-from trainers.data.task_batch_sampler import TaskBatchSampler
-from trainers.data.task_dataset import Rows, TaskDataset, longest_first
+from trainers.data.task_dataset import Rows
 from trainers.data.task_sampling import RoundRobin, StepsPerEpoch, TaskSampling
 from trainers.errors import WriteError, named_writes
-from trainers.hub_token import HubToken
-from trainers.methods.base import Method, MethodCallback, StepLoss, nested_loss
+from trainers.methods.base import Method, MethodCallback, make_scheduler, nested_loss
 from trainers.methods.neftune import NoisyEmbeddings
 from trainers.methods.threshold_fitting import ThresholdFitting
 from trainers.task import Task, find_rows
-from trainers.wrapped_models import takes_task
+from trainers.wrapped_models import find_inner, takes_task
 
 from .acceleration import reused_gradients, static_shapes
-from .batches import loader_options, make_collator, make_sampler
-from .checks import (
-    check_arguments,
-    check_compute_metrics,
-    check_sampling,
-    check_search,
-    check_tasks,
-)
+from .batches import make_loader
 from .counters import FlopCounter, LossLog, mean_targets
 from .divergence import DivergenceCheck
-from .evaluation import ComputeMetrics, TaskEvaluator
+from .evaluation import (
+    ComputeMetrics,
+    evaluate_tasks,
+    predict_batch,
+    predict_in_order,
+    predict_rows,
+)
 from .label_smoothing import smooth_labels, without_smoothing
-from .resuming import write_checksums
+from .resuming import find_best_checkpoint, write_checksums
+from .search import search_hyperparameters
+from .setup import Setup
 
 
 class MultiTaskTrainer(Trainer):
@@ -53,10 +48,6 @@ class MultiTaskTrainer(Trainer):
     Checkpoints hold everything that a run needs to continue as if it had not been stopped: the
     order of rows is a function of (seed, epoch), evaluation leaves the random state as it was, and
     the state of callbacks and methods is restored.
-
-    With ``torch_compile`` batches have few shapes, with one program for each shape and task;
-    evaluation during training is not compiled. ``torch_compile_mode: reduce-overhead`` (CUDA only)
-    replays CUDA graphs. The backend ``aot_eager`` needs no compiler and is not faster.
 
     Args:
         model: A model whose ``forward`` takes ``task`` and returns the loss of that task. If it has
@@ -75,13 +66,8 @@ class MultiTaskTrainer(Trainer):
         compute_metrics: A function of an ``EvalPrediction`` for all tasks, or one by task. It gets
             the values that ``predict_task`` returns and the labels, in the order of the rows. Its
             metrics join those of the task as ``eval_<task>_<name>``, and may choose the best model.
-        data_collator: Makes a batch of a list of rows, dictionaries of one task with
-            ``input_ids``, ``token_type_ids`` and, if they have any, ``labels``. It is called as
-            ``data_collator(rows)``, or ``data_collator(rows, task=name)`` if it has an argument
-            ``task``, and returns a mapping with the arguments of the model: ``labels`` if the rows
-            have them, and tensors with an entry for each row, in their order. The trainer adds
-            ``task``. The collators of transformers do so. None takes a ``TaskCollator``, packed if
-            the model supports it.
+        data_collator: Makes a batch of the rows of one task; ``call_collator`` documents how. Those
+            of transformers do. None takes a ``TaskCollator``, packed if the model supports it.
         kwargs: Other arguments of ``Trainer``.
 
     Attributes:
@@ -99,6 +85,7 @@ class MultiTaskTrainer(Trainer):
 
     # the loss of a batch is a mean over its rows: divide it by the number of micro-batches
     loss_is_scaled_for_ga = False
+    settings_before_search: dict[str, Any]
 
     def __init__(
         self,
@@ -121,14 +108,16 @@ class MultiTaskTrainer(Trainer):
         self._divergence = DivergenceCheck()
         always = (NoisyEmbeddings(), ThresholdFitting(), self._divergence)
         self.methods: list[Method] = [*methods, *always]
-        self._task_list = list(tasks)
-        self._sampling = sampling or RoundRobin()
-        self._sizes = (steps_per_epoch, max_tokens_per_batch)
-        self._user_metrics = compute_metrics
-        self._makes_collator = data_collator is None
-        self.data_collator: Any = data_collator
+        self._setup = Setup(
+            list(tasks),
+            sampling or RoundRobin(),
+            steps_per_epoch,
+            max_tokens_per_batch,
+            compute_metrics,
+            data_collator,
+            kwargs.get("processing_class"),
+        )
         self.model_init: Any = model_init
-        self.processing_class = kwargs.get("processing_class")
         self._first_model = model
         if model_init is not None:
             set_seed(args.seed)  # as for the model of `train`
@@ -145,33 +134,21 @@ class MultiTaskTrainer(Trainer):
 
     def _fit_to(self, model: Any, args: TrainingArguments) -> None:
         """Check tasks, arguments and methods, and make what depends on the model or on them."""
-        self.tasks, self.problems = check_tasks(self._task_list, model)
-        own_metrics = check_compute_metrics(self._user_metrics, self.tasks)
-        in_glue = [task.name for task in self._task_list if task.in_glue]
-        check_arguments(args, self.problems, in_glue, own_metrics)
-        check_sampling(args, self._sampling, self.methods)
-        self._has_task_argument = takes_task(model)
-        _set_defaults(args, has_task_argument=self._has_task_argument)
-        train = find_rows(self._task_list, "train")
-        self.train_sampler: TaskBatchSampler | None = None
-        if train:
-            self.train_sampler = make_sampler(self.tasks, args, *self._sizes, self._sampling)
-        self.train_dataset = TaskDataset(train, self.train_sampler) if train else None
-        if self._makes_collator:
-            given = (self.processing_class, self.tasks, self.train_sampler)
-            self.data_collator = make_collator(model, args, *given)
-        for method in self.methods:
-            method.prepare(model, args)
-        self.evaluator = TaskEvaluator(self.tasks, self.problems, model, own_metrics)
+        self.takes_task = takes_task(model)
+        parts = self._setup.fit(model, args, self.methods)
+        self.tasks, self.problems, self.evaluator = parts.tasks, parts.problems, parts.evaluator
+        self.train_sampler, self.train_dataset = parts.train_sampler, parts.train_dataset
+        self.data_collator: Any = parts.data_collator
 
     def _start(self) -> None:
         """Attach the methods and make the counters, once the Trainer has its model."""
         if self.args.label_names is None:
             self.label_names = ["labels"]  # not those of all tasks of the model
         self.model_accepts_loss_kwargs = False
-        if callable(gather_rows := getattr(self.model, "gather_rows", None)):
+        model: Any = self.model
+        if callable(gather_rows := getattr(find_inner(model), "gather_rows", None)):
             gather_rows()
-        self.label_smoother: Any = smooth_labels(self.model, self.args, self.problems)
+        self.label_smoother: Any = smooth_labels(model, self.args, self.problems)
         for method in self.methods:
             method.attach(self)
         self._losses = LossLog(self.problems, self.methods, self.args.device)
@@ -185,7 +162,7 @@ class MultiTaskTrainer(Trainer):
         if trial is not None:
             # Trainer does so later, too late for a seed of the trial; other settings of an earlier
             # trial must not remain
-            vars(self.args).update(self._searched)
+            vars(self.args).update(self.settings_before_search)
             super()._hp_search_setup(trial)
             set_seed(self.args.seed)
         return super().call_model_init(trial)
@@ -204,53 +181,20 @@ class MultiTaskTrainer(Trainer):
         direction: str | list[str] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Train in several trials, each with a new model, and find the best settings.
-
-        A trial is a training of its own, with the weights of a plain run with its settings. Its
-        checkpoints are in ``run-<number>``. Afterwards the arguments are those from before. Tested
-        with optuna.
-
-        Args:
-            hp_space: A function from a trial to values of ``TrainingArguments``.
-            compute_objective: A function from the metrics of an evaluation to the objective; None
-                takes ``eval_mean``.
-            n_trials: Number of trials.
-            direction: ``maximize`` or ``minimize``; None maximizes ``eval_mean``, and is refused
-                with a ``compute_objective``.
-            kwargs: ``backend``, ``hp_name``, and arguments of the backend, such as ``pruner``.
-                ``catch=(TrainingDivergedError,)`` goes on after a trial that diverged.
-
-        Returns:
-            The best run: ``run_id``, ``objective`` and ``hyperparameters``.
-
-        Raises:
-            ValueError: If there is no ``model_init``, no rows to evaluate, or no direction.
-        """
-        check_search(self, compute_objective, direction, kwargs)
-        self._searched = dict(vars(self.args))
-        if compute_objective is None:
-            compute_objective = itemgetter("eval_mean")
-        try:
-            return super().hyperparameter_search(
-                hp_space, compute_objective, n_trials, direction or "maximize", **kwargs
-            )
-        finally:
-            vars(self.args).update(self._searched)
-            self.hp_search_backend = None
+        """Find the best settings in several trials; see ``search_hyperparameters``."""
+        search: Any = super().hyperparameter_search
+        given = (hp_space, compute_objective, n_trials, direction)
+        return search_hyperparameters(self, search, *given, **kwargs)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         if self.train_sampler is None:
             raise ValueError("training needs tasks with training rows; these have none")
-        options = loader_options(self.args, self.data_collator)
-        rows: Any = self.train_dataset
-        return self.accelerator.prepare(
-            DataLoader(rows, batch_sampler=self.train_sampler, **options)
-        )
+        loader = make_loader(self, self.train_dataset, batch_sampler=self.train_sampler)
+        return self.accelerator.prepare(loader)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
-        options = loader_options(self.args, self.data_collator) | {"persistent_workers": False}
-        loader = DataLoader(eval_dataset, batch_size=self.args.eval_batch_size, **options)
-        return self.accelerator.prepare(loader)
+        options = {"batch_size": self.args.eval_batch_size, "persistent_workers": False}
+        return self.accelerator.prepare(make_loader(self, eval_dataset, **options))
 
     def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
         return self.get_eval_dataloader(test_dataset)
@@ -289,16 +233,11 @@ class MultiTaskTrainer(Trainer):
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> LRScheduler:
         optimizer = optimizer or self.optimizer
-        if optimizer is None or self.train_sampler is None or self.lr_scheduler:
-            return super().create_scheduler(num_training_steps, optimizer)
-        steps = math.ceil(self.train_sampler.steps / self.args.gradient_accumulation_steps)
-        warmup = self.args.get_warmup_steps(num_training_steps)
-        options = {"steps_per_epoch": steps, "warmup_steps": warmup}
-        for method in self.methods:
-            if (scheduler := method.make_scheduler(optimizer, **options)) is not None:
-                self.lr_scheduler, self._created_lr_scheduler = scheduler, True
-                return scheduler
-        return super().create_scheduler(num_training_steps, optimizer)
+        if optimizer is not None and self.train_sampler is not None and not self.lr_scheduler:
+            steps = (num_training_steps, self.train_sampler.steps)
+            self.lr_scheduler = make_scheduler(self.methods, optimizer, self.args, *steps)
+            self._created_lr_scheduler = self.lr_scheduler is not None
+        return self.lr_scheduler or super().create_scheduler(num_training_steps, optimizer)
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
@@ -324,18 +263,13 @@ class MultiTaskTrainer(Trainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         inputs.pop("num_rows", None)
-        task = inputs["task"] if self._has_task_argument else inputs.pop("task")
+        task = inputs["task"] if self.takes_task else inputs.pop("task")
         if model.training and task in self._targets:
             inputs["num_items_in_batch"] = self._targets[task]
         compute: Any = partial(super().compute_loss, model, inputs, True, num_items_in_batch)
         if not model.training:
             return compute() if return_outputs else compute()[0]
-
-        def plain() -> StepLoss:
-            loss, outputs = compute()
-            return StepLoss(loss, loss, outputs)
-
-        step = nested_loss(self.methods, plain, task, inputs)
+        step = nested_loss(self.methods, compute, task, inputs)
         self._losses.add(task, step)
         loss = step.loss * self.tasks[task].training.loss_weight
         return (loss, step.outputs) if return_outputs else loss
@@ -377,59 +311,9 @@ class MultiTaskTrainer(Trainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
-        """Evaluate every task with its own metrics, then all of them together.
-
-        Args:
-            eval_dataset: Encoded, labelled rows by task, or of the only task; None uses the rows of
-                the tasks.
-            ignore_keys: Not used.
-            metric_key_prefix: Prefix of every name.
-
-        Returns:
-            ``<prefix>_<task>_<metric>``, ``<prefix>_mean``, ``<prefix>_leaderboard`` and, if there
-            are tasks of GLUE, ``<prefix>_glue``.
-
-        Raises:
-            ValueError: If ``eval_dataset`` is not a mapping from known tasks to rows.
-        """
-        given = self.eval_dataset if eval_dataset is None else eval_dataset
-        if isinstance(given, datasets.Dataset) and len(self.tasks) == 1:
-            given = dict.fromkeys(self.tasks, given)
-        if not isinstance(given, Mapping) or not set(given) <= set(self.tasks):
-            known = ", ".join(self.tasks)
-            raise ValueError(f"evaluate() needs a mapping from task to rows; known tasks: {known}")
-        metrics: dict[str, float] = {}
-        with ExitStack() as stack:
-            for method in self.methods:
-                stack.enter_context(method.evaluating())
-            for task, rows in given.items():
-                metrics |= self._evaluate_task(task, rows, f"{metric_key_prefix}_{task}")
-            if len(given) < len(self.tasks):
-                return metrics  # a mean of some tasks could be mistaken for that of all
-            summary = self.evaluator.summarize(metrics, f"{metric_key_prefix}_")
-            metrics |= summary
-            self.log(summary)
-            events = self.callback_handler
-            self.control = events.on_evaluate(self.args, self.state, self.control, metrics)
-        return metrics
-
-    def _evaluate_task(self, task: str, rows: Rows, prefix: str) -> dict[str, float]:
-        for method in self.methods if self.is_in_train else ():
-            method.before_evaluation(task)
-        ordered, order = longest_first(task, rows, self.args.length_column_name)
-        measure = partial(self.evaluator.measure, self.problems[task], rows, order)
-        with self._measuring(measure):
-            return super().evaluate(ordered, metric_key_prefix=prefix)
-
-    @contextmanager
-    def _measuring(self, measure: Any) -> Iterator[None]:
-        """Let ``Trainer`` compute these metrics, and leave the random state as it was."""
-        self.compute_metrics = measure
-        try:
-            with torch.random.fork_rng(devices=[]):  # a loader draws a seed when it starts
-                yield
-        finally:
-            self.compute_metrics = None
+        """Evaluate every task with its own metrics, then all together; see ``evaluate_tasks``."""
+        rows = self.eval_dataset if eval_dataset is None else eval_dataset
+        return evaluate_tasks(self, super().evaluate, rows, metric_key_prefix)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         with static_shapes(self.args, len(self.tasks)):
@@ -442,22 +326,7 @@ class MultiTaskTrainer(Trainer):
         prediction_loss_only: bool,  # refused by `check_arguments`
         ignore_keys: list[str] | None = None,  # the problem selects outputs by name
     ) -> tuple[Any, Any, Any]:
-        rows = inputs.pop("num_rows", None)
-        problem = self.problems[inputs["task"]]
-        inputs = self._prepare_inputs(inputs)
-        loss: Tensor | None = None
-        with torch.no_grad(), self.compute_loss_context_manager():
-            if problem.has_loss(inputs):
-                # computing the loss removes what the model does not take
-                loss, outputs = self.compute_loss(model, dict(inputs), return_outputs=True)
-                loss = loss.detach().mean()
-            else:
-                left_out = ("labels",) if self._has_task_argument else ("labels", "task")
-                outputs = model(**{k: v for k, v in inputs.items() if k not in left_out})
-        values, labels = problem.gather(inputs, outputs)
-        if loss is None and labels is not None:
-            loss = torch.zeros((), device=labels.device)
-        return loss, values[:rows], None if labels is None else labels[:rows]
+        return predict_batch(self, model, inputs)
 
     def predict(
         self,
@@ -465,50 +334,13 @@ class MultiTaskTrainer(Trainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "test",
     ) -> Any:
-        """Predict the encoded rows of the only task; see ``predict_task`` for several.
-
-        Args:
-            test_dataset: The rows; with labels, the metrics of the task are computed.
-            ignore_keys: Not used.
-            metric_key_prefix: Prefix of the metrics.
-
-        Returns:
-            A ``PredictionOutput`` of transformers.
-
-        Raises:
-            ValueError: If the trainer has several tasks.
-        """
-        if not isinstance(test_dataset, datasets.Dataset):
-            return super().predict(test_dataset, ignore_keys, metric_key_prefix)
-        if len(self.tasks) > 1:
-            names = ", ".join(self.tasks)
-            raise ValueError(
-                f"predict() needs a task: use predict_task(task, rows), one of {names}"
-            )
-        (task,) = self.tasks
-        rows = TaskDataset({task: test_dataset})
-        order = np.arange(len(test_dataset))
-        measure = partial(self.evaluator.measure, self.problems[task], test_dataset, order)
-        with self._measuring(measure):
-            return super().predict(rows, ignore_keys, metric_key_prefix)
+        """Predict the encoded rows of the only task; see ``predict_rows``."""
+        given = (ignore_keys, metric_key_prefix)
+        return predict_rows(self, super().predict, test_dataset, *given)
 
     def predict_task(self, task: str, dataset: Rows) -> NDArray[Any]:
-        """Predict encoded rows of a task, labelled or not; the random state stays.
-
-        Returns:
-            What its problem gathers, in the order of the rows, (N, ...): logits (N, K), or what
-            ``Problem.gather`` documents for its type.
-
-        Raises:
-            ValueError: If the task is unknown or there are no rows.
-        """
-        if task not in self.tasks:
-            raise ValueError(f"unknown task {task!r}; known tasks: {', '.join(self.tasks)}")
-        if not len(dataset):
-            raise ValueError(f"no rows to predict for task {task!r}")
-        rows, order = longest_first(task, dataset, self.args.length_column_name)
-        with torch.random.fork_rng(devices=[]):
-            return self.predict(rows).predictions[np.argsort(order)]
+        """Predict encoded rows of a task, labelled or not; see ``predict_in_order``."""
+        return predict_in_order(self, task, dataset)
 
     def _prepare_for_training(self, max_steps: int, *args: Any, **kwargs: Any) -> Any:
         prepared = super()._prepare_for_training(max_steps, *args, **kwargs)
@@ -521,11 +353,10 @@ class MultiTaskTrainer(Trainer):
 
     def _init_training_state(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
         trained: tuple[int, int] = super()._init_training_state(*args, **kwargs)
-        # the state has the old path: if a stopped run was moved, Trainer would not find it
-        name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
-        best = Path(self._get_output_dir(self._trial)) / name
-        if best.is_dir():
-            self.state.best_model_checkpoint = str(best)
+        if (
+            best := find_best_checkpoint(self._get_output_dir(self._trial), self.state)
+        ) is not None:
+            self.state.best_model_checkpoint = best
         return trained
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
@@ -553,30 +384,14 @@ class MultiTaskTrainer(Trainer):
                 shutil.rmtree(folder, ignore_errors=True)
             raise
 
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        super()._save_optimizer_and_scheduler(output_dir)
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
         if self.args.should_save:
             for method in self.methods:
                 method.save(Path(output_dir))
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        super()._save_rng_state(output_dir)
         # trainer_state.json comes next, after which the checkpoint counts as complete
         self.accelerator.wait_for_everyone()
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         if not (Path(str(self.args.output_dir)) / "README.md").is_file():  # that of the run stays
             super().create_model_card(*args, **kwargs)
-
-
-def _set_defaults(args: TrainingArguments, *, has_task_argument: bool) -> None:
-    """Set the arguments that the trainer depends on."""
-    if args.ddp_find_unused_parameters is None and has_task_argument:
-        # only one head has a gradient at a step, also with activation checkpointing, for which the
-        # Trainer would turn this off
-        args.ddp_find_unused_parameters = True
-    args.restore_callback_states_from_checkpoint = True
-    # the filter waits for the device twice at every step, and hides what DivergenceCheck reports
-    args.logging_nan_inf_filter = False
-    if args.hub_token is not None:
-        args.hub_token = HubToken(args.hub_token)
