@@ -77,7 +77,7 @@ def describe(folder, kind, rows):
     return TaskData.from_recipe(kind, keys)
 
 
-@check(30, st.tuples(KINDS, st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=3)))
+@check(20, st.tuples(KINDS, st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=3)))
 def test_any_text_is_trained_on_or_an_invalid_row(tmp_path, drawn):
     kind, texts = drawn
     shutil.rmtree(tmp_path / "cache", ignore_errors=True)

@@ -11,6 +11,9 @@ from datasets.utils import tqdm
 
 PACKAGE = Path(__file__).parents[1]
 SILENT_SECONDS = 5  # before a progress bar appears
+# Rows, and characters or bytes of them, that are in memory at a time.
+MOST_ROWS = 1000
+MOST_CHARACTERS = 10_000_000
 
 
 def hash_sources(*rooms: str) -> str:
@@ -20,6 +23,11 @@ def hash_sources(*rooms: str) -> str:
         for path in sorted((PACKAGE / room).glob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def count_batch(rows: datasets.Dataset) -> int:
+    """Return how many rows to process together: fewer if they are long."""
+    return max(1, min(MOST_ROWS, MOST_CHARACTERS * len(rows.data) // (rows.data.nbytes + 1)))
 
 
 def show_progress(rows: Iterable[Any], title: str, total: int | None = None) -> Iterator[Any]:

@@ -31,7 +31,8 @@ class ClassificationFormat(SentenceFormat):
         labels = self.labels or train.class_names(self) or infer_labels(train.labels(self))
         if len(labels) < 2:
             raise ValueError(
-                f"{where}: the training rows have the labels {list(labels)}, at least two are "
+                f"{where}: the training rows have the labels "
+                f"{list(map(shorten, labels))}, at least two are "
                 f"needed; check label_column={self.label_column!r}"
             )
         return replace(self, labels=labels)

@@ -8,7 +8,7 @@ from typing import Any
 import datasets
 from transformers import PreTrainedTokenizerBase
 
-from datasets_scripts.files.cache import progress_bars
+from datasets_scripts.files.cache import count_batch, progress_bars
 
 from .row_format import make_features
 
@@ -64,6 +64,7 @@ def encode_rows(
         return rows.map(
             _encode,
             batched=True,
+            batch_size=count_batch(rows),
             fn_kwargs={"is_separate": is_separate, "tokenize": tokenize},
             remove_columns=[name for name in rows.column_names if name != "id"],
             features=make_features(

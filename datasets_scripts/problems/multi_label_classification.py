@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import datasets
 
-from datasets_scripts.files.readers import Record
+from datasets_scripts.files.readers import Record, shorten
 from datasets_scripts.files.splits import is_test
 from datasets_scripts.files.values import Converter, to_columns, to_text
 
@@ -61,7 +61,8 @@ class MultiLabelFormat(ClassificationFormat):
         labels = labels or self._infer_labels(where, train)
         if len(labels) < 2:
             raise ValueError(
-                f"{where}: the training rows have the labels {list(labels)}, at least two are "
+                f"{where}: the training rows have the labels "
+                f"{list(map(shorten, labels))}, at least two are "
                 f"needed; check label_column={self.label_column!r} and "
                 f"label_separator={self.label_separator!r}"
             )

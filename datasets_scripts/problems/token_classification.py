@@ -100,7 +100,8 @@ class TagFormat(RowFormat):
         # without any valid sentence, their problems are reported with the rows
         if tags["train"] and len(names) < 2:
             raise ValueError(
-                f"{sources['train'].name}: the training rows have the tags {list(names)}, at least "
+                f"{sources['train'].name}: the training rows have the tags "
+                f"{list(map(shorten, names))}, at least "
                 f"two are needed; check label_column={self.label_column!r}"
             )
         if spaced := [name for name in names if len(name.split()) != 1]:

@@ -10,12 +10,13 @@ from typing import Any
 import datasets
 import pyarrow as pa
 
-from datasets_scripts.files.cache import hash_sources, show_progress
+from datasets_scripts.files.cache import (
+    MOST_CHARACTERS,
+    MOST_ROWS,
+    hash_sources,
+    show_progress,
+)
 from datasets_scripts.problems.row_format import Row, RowFormat, RowSource
-
-# Rows and characters in memory while they are written.
-MOST_ROWS = 10_000
-MOST_CHARACTERS = 50_000_000
 
 
 def build_rows(

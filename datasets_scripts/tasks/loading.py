@@ -9,6 +9,7 @@ from typing import Any
 import datasets
 from numpy.typing import NDArray
 
+from datasets_scripts.files.cache import count_batch
 from datasets_scripts.files.characters import check_twins
 from datasets_scripts.files.hub import read_hub
 from datasets_scripts.files.readers import check_file
@@ -22,8 +23,6 @@ from .invalid_rows import InvalidRow, check_invalid_fraction, log_invalid_rows
 from .repeated_rows import count_repeated
 from .subsampling import describe_rows, sample_rows
 from .task_data import TaskData
-
-FINGERPRINT_ROWS = 1000  # rows hashed at a time
 
 Facts = dict[str, int | dict[str, int]]
 
@@ -251,6 +250,6 @@ def _fingerprint(splits: dict[str, datasets.Dataset]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for split, rows in splits.items():
         digest.update(split.encode())
-        for batch in rows.iter(FINGERPRINT_ROWS):
-            digest.update(repr(batch).encode())
+        for batch in rows.iter(count_batch(rows)):
+            digest.update("".join(map(repr, zip(*batch.values(), strict=True))).encode())
     return digest.hexdigest()

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 
 import datasets
 
+from datasets_scripts.files.cache import count_batch
 from datasets_scripts.files.digests import digest_text
 from datasets_scripts.problems.row_format import RowFormat
 
 logger = logging.getLogger(__name__)
 
-BATCH = 1000  # rows read at a time
 LARGEST_SHARE = 0.1  # of the rows; official datasets share some short or common texts
 
 
@@ -47,7 +47,7 @@ def count_repeated(
 
 def _digest_rows(row_format: RowFormat, rows: datasets.Dataset) -> Iterator[int]:
     """Hash the texts of every row."""
-    for batch in rows.select_columns(list(row_format.text_names)).iter(BATCH):
+    for batch in rows.select_columns(list(row_format.text_names)).iter(count_batch(rows)):
         for texts in zip(*batch.values(), strict=True):
             words = [" ".join(text) if isinstance(text, list) else text for text in texts]
             yield digest_text("\0".join(words))

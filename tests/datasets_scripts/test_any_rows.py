@@ -127,7 +127,7 @@ def test_any_table_is_rows_or_an_error(tmp_path, drawn):
     load(tmp_path, problem_type, f"rows.{suffix}", write_table([header, *rows], delimiter))
 
 
-@check(150, st.tuples(KINDS, ROWS))
+@check(60, st.tuples(KINDS, ROWS))
 def test_any_json_lines_are_rows_or_an_error(tmp_path, drawn):
     problem_type, rows = drawn
 

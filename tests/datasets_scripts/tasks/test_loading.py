@@ -403,3 +403,18 @@ def test_rows_are_built_in_blocks_that_fit_into_memory(tmp_path, monkeypatch):
     tracemalloc.stop()
     assert len(rows) == 100
     assert peak < 5_000_000
+
+
+def test_a_task_of_long_rows_is_loaded_in_pieces(tmp_path):
+    rows = [("a" * 2_000_000 + str(number), str(number)) for number in range(20)]
+    write(tmp_path, train_tsv=delimited(rows), dev_tsv=delimited(rows[:2]))
+    size = sum(len(text) for text, _ in rows)
+    del rows
+    tracemalloc.start()
+
+    task = load_files(tmp_path)
+
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(task.splits["train"]) == 20
+    assert peak < 1.5 * size  # all of it at once takes three times as much
