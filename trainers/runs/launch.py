@@ -32,6 +32,7 @@ from .run_folder import (
     asks_to_resume,
     check_data,
     check_output_dir,
+    check_shared,
     find_checkpoint,
     finish_run,
     is_started_by,
@@ -113,6 +114,8 @@ class Program:
                     stack.enter_context(sole_writer(output_dir))
                     start_run(output_dir, settings, data, resume=resume, launcher=name_launcher())
                     print(run.trainer.describe_training())  # noqa: T201  for the user
+                if training_arguments.load_best_model_at_end:
+                    check_shared(output_dir, training_arguments)
             trained = self._train(run, checkpoint)
         return Done(arguments, training_arguments, trained)
 

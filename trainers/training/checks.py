@@ -125,6 +125,8 @@ def check_arguments(
         not in ("random", "group_by_length"),
         "label_smoothing_factor": args.label_smoothing_factor != 0,
         "use_liger_kernel": args.use_liger_kernel,
+        # only the first machine writes weights
+        "save_on_each_node": args.save_on_each_node,
         "auto_find_batch_size": args.auto_find_batch_size,
         "batch_eval_metrics": args.batch_eval_metrics,
         "prediction_loss_only": args.prediction_loss_only,
