@@ -20,6 +20,8 @@ MAX_CHARACTERS = 1000
 TOO_LONG = Regex(r"(?m).{101,}")
 BLOCK = 1_000_000  # characters counted at a time
 CODES = 0x110000  # code points of Unicode
+# The library of tokenizers reserves memory for all tokens at once.
+MAX_SIZE = 10_000_000
 
 
 def train_wordpiece(
@@ -39,6 +41,8 @@ def train_wordpiece(
         ValueError: If the texts can be read only once, or the vocabulary is too small for the
             characters of the texts.
     """
+    if not 1 <= vocab_size <= MAX_SIZE:
+        raise ValueError(f"vocab_size={vocab_size}; expected a whole number from 1 to {MAX_SIZE:,}")
     if isinstance(texts, Iterator):
         raise ValueError(  # noqa: TRY004  (a user's value)
             "texts can be read only once, but are read twice; pass a list"

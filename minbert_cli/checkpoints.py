@@ -69,7 +69,8 @@ def load_encoder(path: str, device: str | None) -> MinBertModel | MinBertForMult
     model: Any = load_pretrained(kind, path, flag="checkpoint", replaceable=replaceable)
     model.tokenizer = load_tokenizer(path, "checkpoint")
     check_vocabulary(model.tokenizer, model.config.vocab_size, f"checkpoint={path!r}")
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         # a device such as meta takes a model, but computes nothing
         torch.ones(1, device=device).item()

@@ -56,6 +56,7 @@ from trainers import (
     check_libraries,
     load_pretrained,
     make_problems,
+    named_errors,
     parse_recipe,
     spread,
 )
@@ -237,8 +238,9 @@ def check_finetuning(
     if "hub_token" in arguments.finetune:
         raise ValueError("finetune: leave hub_token out; it has the hub_token of the pre-training")
     argv = finetuning_argv(arguments, args)
-    parsed, args = parse_recipe((FinetuneArguments, FastTrainingArguments), argv)
-    recipe_tasks.check_recipe(parsed, args, start)
+    with named_errors("finetune", "see the key finetune", (ValueError,)):
+        parsed, args = parse_recipe((FinetuneArguments, FastTrainingArguments), argv)
+        recipe_tasks.check_recipe(parsed, args, start)
 
 
 def main(argv: list[str] | None = None) -> None:

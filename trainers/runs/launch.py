@@ -34,6 +34,7 @@ from .run_folder import (
     asks_to_resume,
     check_data,
     check_output_dir,
+    check_shared,
     find_checkpoint,
     finish_run,
     is_started_by,
@@ -135,6 +136,8 @@ class Program:
                     }
                     start_run(output_dir, settings, data, resume=resume, **origin)
                     print(run.trainer.describe_training())  # noqa: T201  for the user
+                if training_arguments.load_best_model_at_end:
+                    check_shared(output_dir, training_arguments)
             trained = self._train(run, checkpoint)
             if args.push_to_hub:
                 with reading():

@@ -8,7 +8,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+from accelerate.utils import gather_object
 from filelock import FileLock, Timeout
+from transformers import TrainingArguments
 
 from trainers.errors import named_errors
 from trainers.files import read_object, remove_leftovers, write_text
@@ -154,6 +157,18 @@ def check_data(
 def is_finished(output_dir: str | os.PathLike[str]) -> bool:
     """Whether the folder has a finished run."""
     return (_read_run(Path(output_dir)) or {}).get("finished") is True
+
+
+def check_shared(output_dir: str | os.PathLike[str], args: TrainingArguments) -> None:
+    """Check that all processes see the folder that the first one has started a run in."""
+    if args.world_size == 1:
+        return
+    torch.distributed.barrier()
+    if not all(gather_object([(Path(output_dir) / RUN_FILE).is_file()])):
+        raise ValueError(
+            f"output_dir={str(output_dir)!r} is not the same folder on all machines, from which "
+            "load_best_model_at_end loads; name one on a shared disk, or leave that out"
+        )
 
 
 def is_started_by(output_dir: str | os.PathLike[str], launcher: str) -> bool:

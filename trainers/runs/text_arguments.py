@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 from trainers.data.masking import check_shares
 from trainers.options import option
 from trainers.problems import PROBLEMS, ProblemType
+from trainers.training.ranges import MAX_WORKERS
 
 from .arguments import RunArguments, check_names
 
@@ -118,6 +119,11 @@ class PretrainArguments(TextArguments, RunArguments):
         self.choose_packing(self.problem_type)
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} must be in [0, 1)")
+        workers = self.preprocessing_num_workers
+        if workers is not None and not 1 <= workers <= MAX_WORKERS:
+            raise ValueError(
+                f"preprocessing_num_workers={workers}; expected a number from 1 to {MAX_WORKERS}"
+            )
         self._check_sources()
         self._check_unused()
         self._check_finetune()

@@ -125,6 +125,8 @@ def check_arguments(
         "train_sampling_strategy": args.train_sampling_strategy
         not in ("random", "group_by_length"),
         "use_liger_kernel": args.use_liger_kernel,
+        # only the first machine writes weights
+        "save_on_each_node": args.save_on_each_node,
         "auto_find_batch_size": args.auto_find_batch_size,
         "batch_eval_metrics": args.batch_eval_metrics,
         "prediction_loss_only": args.prediction_loss_only,

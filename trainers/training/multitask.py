@@ -374,6 +374,9 @@ class MultiTaskTrainer(Trainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         run = Path(self._get_output_dir(trial=trial))
         folder = run / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        if self.args.should_save and folder.is_dir():
+            shutil.rmtree(folder)  # a damaged one, before which the run was resumed
+        self.accelerator.wait_for_everyone()
         try:
             with named_writes(folder):
                 super()._save_checkpoint(model, trial)

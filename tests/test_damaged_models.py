@@ -1,0 +1,81 @@
+"""``minbert predict`` from a damaged folder: one line, or an answer, but never a traceback."""
+
+import pytest
+import torch
+from transformers import BertTokenizer
+
+from minbert_cli import predict
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from tests.damage import copy, damage
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "bird", "cat", "ran", "the"]
+TASKS = {
+    "tone": {"problem_type": "classification", "labels": ["down", "level", "up"]},
+    "near": {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"},
+}
+# A bit of these may change a number or a text, and with it the answer.
+FREE_KINDS = ("flip", "zeros")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """Return the folder of a tiny model with its tokenizer."""
+    folder = tmp_path_factory.mktemp("models") / "whole"
+    torch.manual_seed(0)
+    config = MinBertConfig(
+        vocab_size=len(WORDS),
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=30,
+        max_position_embeddings=20,
+        initializer_range=0.2,
+        tasks=TASKS,
+    )
+    MinBertForMultiTask(config).save_pretrained(folder)
+    vocabulary = {word: place for place, word in enumerate(WORDS)}
+    BertTokenizer(vocab=vocabulary).save_pretrained(folder)
+    return folder
+
+
+def answer(folder, capsys):
+    """Predict a text; return the exit status, the output and the lines of errors."""
+    status = 0
+    try:
+        predict.main([str(folder), "--task", "tone", "the cat ran", "--device", "cpu"])
+    except SystemExit as exited:
+        status = exited.code
+    captured = capsys.readouterr()
+    errors = [line for line in captured.err.splitlines() if line.startswith("minbert predict: ")]
+    return status, captured.out, errors
+
+
+def check(model, folder, seed, capsys):
+    expected = answer(model, capsys)
+    assert expected[0] == 0
+    copy(model, folder)
+    done = damage(folder, seed)
+
+    status, output, errors = answer(folder, capsys)
+
+    if status == 0:
+        assert done[1] in FREE_KINDS or output == expected[1], done
+        return
+    assert status == 1, done
+    assert output == "", done
+    assert len(errors) == 1, done
+    assert str(folder) in errors[0] or "task" in errors[0], (done, errors)
+
+
+@pytest.mark.filterwarnings("ignore")  # libraries warn about what is damaged
+@pytest.mark.parametrize("seed", range(30))
+def test_a_damaged_model_never_ends_in_a_traceback(model, tmp_path, capsys, seed):
+    check(model, tmp_path / "model", seed, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("first", range(100, 1300, 100))
+def test_so_it_is_with_any_damage(model, tmp_path, capsys, first):
+    for seed in range(first, first + 100):
+        check(model, tmp_path / "model", seed, capsys)
