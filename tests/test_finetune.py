@@ -344,6 +344,7 @@ def test_flags_choose_the_sampling_of_tasks(files, recipe, flags, steps):
     assert trainer.train_sampler.epochs == 2
     assert [type(method).__name__ for method in trainer.methods] == [
         "ExponentialDecay",
+        "NoisyEmbeddings",
         "ThresholdFitting",
         "DivergenceCheck",
     ]
