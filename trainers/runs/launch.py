@@ -130,14 +130,11 @@ class Program:
                 check_data(output_dir, data, resume=resume, overwrite=overwrite)
                 if run.trainer.is_world_process_zero():
                     stack.enter_context(sole_writer(output_dir))
-                    origin: dict[str, Any] = {
-                        "commits": run.facts.commits,
-                        "launcher": name_launcher(),
-                    }
-                    start_run(output_dir, settings, data, resume=resume, **origin)
+                    origin = (run.facts.commits, name_launcher())
+                    start_run(output_dir, settings, data, *origin, resume=resume)
                     print(run.trainer.describe_training())  # noqa: T201  for the user
-                if training_arguments.load_best_model_at_end:
-                    check_shared(output_dir, training_arguments)
+                if args.load_best_model_at_end:
+                    check_shared(output_dir, args)
             trained = self._train(run, checkpoint)
             if args.push_to_hub:
                 with reading():

@@ -228,10 +228,10 @@ def start_run(
     output_dir: str | os.PathLike[str],
     settings: Mapping[str, Any],
     fingerprints: Mapping[str, str] | None = None,
-    *,
-    resume: bool,
     commits: Mapping[str, str] | None = None,
     launcher: str | None = None,
+    *,
+    resume: bool,
 ) -> None:
     """Record what a run is made from, and delete the results of an earlier run unless resuming.
 
@@ -239,15 +239,15 @@ def start_run(
         output_dir: Folder of the run.
         settings: Its settings.
         fingerprints: Hashes of its data, by task.
-        resume: Whether it continues an earlier one.
         commits: Commits of its model and its data on the Hub.
         launcher: The process that started it; see ``is_started_by``.
+        resume: Whether it continues an earlier one.
     """
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     code = _name_code(_read_run(folder) if resume else None)
     content = {"settings": settings, "data": fingerprints or {}, "code": code}
-    content["commits"] = commits or {}
+    content |= {"commits": commits or {}}
     content |= {"launcher": launcher} if launcher else {}
     if not resume:
         # first, so that a partly deleted run is never resumed
