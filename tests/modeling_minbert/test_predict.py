@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 from transformers import pipeline
+from transformers.utils import logging
 
 from modeling_minbert import (
     MinBertForMaskedLM,
@@ -146,6 +147,7 @@ def test_the_training_mode_of_every_module_comes_back(model, broken):
 
 
 def test_long_lists_show_a_progress_bar(model, capsys):
+    logging.enable_progress_bar()  # a program in another test may have turned it off
     model.encode(SENTENCES * 100)
     model.encode(SENTENCES * 101, show_progress=False)
     assert "row" not in capsys.readouterr().err
