@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import zipfile
 from contextlib import redirect_stdout
 from io import StringIO
@@ -108,8 +109,9 @@ def test_both_development_sets_are_shown(run):
     assert any("eval_glue" in entry for entry in log["log_history"])
 
 
-def test_a_run_is_compared_by_its_own_metrics(run):
-    table = experiments.compare([str(run[0]), str(run[0]), "--resamples", "50"])
+def test_a_run_is_compared_by_its_own_metrics(run, tmp_path):
+    copy = shutil.copytree(run[0], tmp_path / "copy")
+    table = experiments.compare([str(run[0]), str(copy), "--resamples", "50"])
 
     for metric in ("matthews_correlation", "f1", "pearson"):
         assert re.search(rf"\| {metric} .*\+0\.0000 ", table)

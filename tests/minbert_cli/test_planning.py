@@ -302,7 +302,7 @@ def test_duplicate_rows_are_refused(tmp_path):
         (["--learning_rate", "1"], "learning_rate is set on the command line and in the row"),
         (["--learning_rate", "1", "2"], "--learning_rate: expected one value, found 1 2"),
         (["--x", "{a: ["], "--x '{a: \\[' is not YAML"),
-        (["--processes", "0"], "processes=0; expected 1 to "),
+        (["--processes", "0"], "processes=0; expected 1 to 10,000"),
         (["--rows", "a,b"], "the recipe has no"),
         (["--output_dir="], "output_dir is empty; name a folder"),
         (["--seeds", "4294967296"], "expected integers from 0 to 2"),

@@ -94,7 +94,7 @@ def test_points_differ():
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"fields": {"x": {"uniform": [0, 1]}}}, "draws=0; expected an integer >= 1"),
+        ({"fields": {"x": {"uniform": [0, 1]}}}, "draws=0; expected an integer from 1 to 10,000"),
         ({"draws": 2}, "fields is empty"),
         ({"draws": 2, "fields": {"x": [0, 1]}}, r"x=\[0, 1\]; expected {choice:"),
         ({"draws": 2, "fields": {"x": {"normal": [0, 1]}}}, "'normal'.*; expected {choice:"),
