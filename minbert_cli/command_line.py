@@ -133,11 +133,15 @@ def _read_field(kind: str, call: ast.Call) -> Option:
         return Option(kind, ast.unparse(call.args[0]), ast.literal_eval(call.args[1]))
     given: dict[str | None, ast.expr] = {keyword.arg: keyword.value for keyword in call.keywords}
     defaults = [ast.unparse(given[name]) for name in DEFAULTS if name in given]
+    return Option(kind, defaults[0] if defaults else "none, required", _read_help(given))
+
+
+def _read_help(given: Mapping[str | None, ast.expr]) -> str:
+    """Join the strings of ``metadata={"help": ...}``, which may be in parts."""
     metadata = given.get("metadata")
-    pairs = (
-        zip(metadata.keys, metadata.values, strict=True) if isinstance(metadata, ast.Dict) else ()
-    )
+    if not isinstance(metadata, ast.Dict):
+        return ""
+    pairs = zip(metadata.keys, metadata.values, strict=True)
     texts = [text for key, text in pairs if key is not None and ast.unparse(key) == "'help'"]
     words = [word for text in texts for word in ast.walk(text)]
-    strings = [str(word.value) for word in words if isinstance(word, ast.Constant)]
-    return Option(kind, defaults[0] if defaults else "none, required", "".join(strings))
+    return "".join(str(word.value) for word in words if isinstance(word, ast.Constant))

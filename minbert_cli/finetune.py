@@ -28,22 +28,22 @@ from minbert_cli.checkpoints import (
     share,
 )
 from minbert_cli.command_line import show_help
-from minbert_cli.recipe_tasks import (
+from minbert_cli.resources import RECIPES, find_recipe
+from minbert_cli.training.recipe_tasks import (
     RecipeTask,
     RecipeText,
     check_recipe,
     find_glue_files,
     prepare_weights,
 )
-from minbert_cli.resources import RECIPES, find_recipe
-from minbert_cli.texts import Text, load_text
-from minbert_cli.training_run import (
+from minbert_cli.training.run import (
     Run,
     describe_start,
     make_trainer,
     report,
     run_program,
 )
+from minbert_cli.training.texts import Text, load_text
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import FinetuneArguments, MultiTaskTrainer, Program, RunFacts, Task, load_pretrained
 from trainers.runs.launch import Given
@@ -193,13 +193,8 @@ def describe_run(
     texts: dict[str, Text],
 ) -> RunFacts:
     """Describe the data and the start of a run."""
-    commits = {name: task.commit for name, task in data.loaded.items()}
-    commits |= {
-        f"{name}: {corpus}": commit
-        for name, text in texts.items()
-        for corpus, commit in text.commits.items()
-    }
     hub_datasets = list(chain(*(task.hub_datasets for task in data.all_tasks.values())))
+    commits = list_commits(data, texts)
     quotes = arguments.count_examples(args) > 0  # the results may be published
     skipped = {
         name: [row.describe(quotes=quotes) for row in task.bad_rows]
@@ -214,6 +209,16 @@ def describe_run(
         fingerprints={name: task.fingerprint for name, task in data.loaded.items()}
         | {name: text.fingerprint for name, text in texts.items()},
     )
+
+
+def list_commits(data: RecipeData, texts: dict[str, Text]) -> dict[str, str | None]:
+    """List the commits of data on the Hub, by task and corpus; None for local rows."""
+    commits = {name: task.commit for name, task in data.loaded.items()}
+    return commits | {
+        f"{name}: {corpus}": commit
+        for name, text in texts.items()
+        for corpus, commit in text.commits.items()
+    }
 
 
 PROGRAM = Program("minbert finetune", FinetuneArguments, QUICKSTART, prepare_run, report)

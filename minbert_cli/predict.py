@@ -59,17 +59,19 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def find_mistake(args: argparse.Namespace) -> str | None:
     """Return what is wrong with the combination of flags, or None."""
-    if args.texts and args.file:
-        return f"texts are given, and --file {args.file}; leave one out"
-    if args.embed is not None and args.embed.suffix not in (".npy", ".jsonl"):
-        return f"--embed {args.embed}: name a file that ends in .npy or .jsonl"
-    if args.query is not None and args.corpus is None:
-        return "--query needs --corpus, the file to search"
-    if args.query is not None and (args.texts or args.file):
-        return "--query replaces the texts; leave out texts and --file"
-    if args.clusters == "kmeans" and args.num_clusters is None:
-        return "--clusters kmeans needs --num_clusters"
-    return None
+    has_texts = bool(args.texts or args.file)
+    mistakes = {
+        f"texts are given, and --file {args.file}; leave one out": args.texts and args.file,
+        f"--embed {args.embed}: name a file that ends in .npy or .jsonl": (
+            args.embed is not None and args.embed.suffix not in (".npy", ".jsonl")
+        ),
+        "--query needs --corpus, the file to search": args.query and args.corpus is None,
+        "--query replaces the texts; leave out texts and --file": args.query and has_texts,
+        "--clusters kmeans needs --num_clusters": (
+            args.clusters == "kmeans" and args.num_clusters is None
+        ),
+    }
+    return next((text for text, is_made in mistakes.items() if is_made), None)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from transformers.utils import logging
 
 from datasets_scripts import CorpusData, corpus_texts, train_wordpiece
-from minbert_cli import finetune, recipe_tasks
+from minbert_cli import finetune
 from minbert_cli.checkpoints import (
     at_revision,
     check_rows,
@@ -30,14 +30,15 @@ from minbert_cli.checkpoints import (
 )
 from minbert_cli.command_line import show_help
 from minbert_cli.resources import RECIPES, with_recipe
-from minbert_cli.texts import load_text, parse_corpus
-from minbert_cli.training_run import (
+from minbert_cli.training import recipe_tasks
+from minbert_cli.training.run import (
     Run,
     describe_start,
     make_trainer,
     report,
     run_program,
 )
+from minbert_cli.training.texts import load_text, parse_corpus
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMaskedLM,

@@ -122,12 +122,18 @@ def _read_lines(path: Path, source: _Source) -> list[str]:
     lines = [line.rstrip(b"\r") for line in content.removesuffix(b"\n").split(b"\n")]
     if not any(map(bytes.strip, lines[source.header :])):
         raise ValueError(f"{path}: the file has no sentences; download it again")
+    encoding = _find_encoding(path, lines, may_be_latin=source.is_old)
+    return [line.decode(encoding) for line in lines]
+
+
+def _find_encoding(path: Path, lines: list[bytes], *, may_be_latin: bool) -> str:
     wrong = [number for number, line in enumerate(lines, start=1) if not _is_utf8(line)]
+    if not wrong:
+        return "utf-8"
     # a file in Latin-1 has no line that happens to be UTF-8, beside those in ASCII
-    is_latin = source.is_old and all(line.isascii() or not _is_utf8(line) for line in lines)
-    if wrong and not is_latin:
-        raise ValueError(f"{path}:{wrong[0]}: not UTF-8; download the file again, or convert it")
-    return [line.decode("latin-1" if wrong else "utf-8") for line in lines]
+    if may_be_latin and all(line.isascii() or not _is_utf8(line) for line in lines):
+        return "latin-1"
+    raise ValueError(f"{path}:{wrong[0]}: not UTF-8; download the file again, or convert it")
 
 
 def _is_utf8(line: bytes) -> bool:

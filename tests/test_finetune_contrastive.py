@@ -9,7 +9,8 @@ import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
 from datasets_scripts import load_task
-from minbert_cli import finetune, recipe_tasks
+from minbert_cli import finetune
+from minbert_cli.training import recipe_tasks
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 

@@ -24,9 +24,8 @@ from .methods.adapters import add_lora, merge_lora
 from .methods.averaging import WeightAveraging
 from .methods.base import Method
 from .methods.gradient_surgery import GradientSurgery
-from .methods.layer_rates import LayerwiseLearningRates
 from .methods.layers import FreezeLayers, GradualUnfreezing
-from .methods.lr_decay import ExponentialDecay
+from .methods.learning_rates import ExponentialDecay, LayerwiseLearningRates
 from .methods.method_arguments import MethodArguments
 from .methods.r_drop import RDrop
 from .methods.smart import Smart
@@ -49,10 +48,10 @@ from .runs.run_facts import (
 from .runs.run_folder import read_settings, sole_writer
 from .runs.text_arguments import PretrainArguments, TextArguments
 from .task import Task, TaskTraining
+from .training.argument_checks import check_libraries
 from .training.callbacks import AggregateEarlyStopping
 from .training.checks import check_arguments, check_sampling
 from .training.divergence import TrainingDivergedError
-from .training.libraries import check_libraries
 from .training.multitask import MultiTaskTrainer
 from .training.pretrained import load_pretrained
 from .training.resuming import last_complete_checkpoint

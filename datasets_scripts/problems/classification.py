@@ -7,7 +7,7 @@ from typing import Any, Self
 from datasets_scripts.files.characters import describe_twins, find_twin
 from datasets_scripts.files.readers import Record, shorten
 
-from .row_format import Row, RowSource, is_numeral, normalize_value
+from .row_format import Row, RowSource, check_classes, is_numeral, normalize_value
 from .sentences import SentenceFormat
 
 MAX_LABELS_SHOWN = 10
@@ -29,12 +29,7 @@ class ClassificationFormat(SentenceFormat):
     def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:
         train = sources["train"]
         labels = self.labels or train.class_names(self) or infer_labels(train.labels(self))
-        if len(labels) < 2:
-            raise ValueError(
-                f"{where}: the training rows have the labels "
-                f"{list(map(shorten, labels))}, at least two are "
-                f"needed; check label_column={self.label_column!r}"
-            )
+        check_classes(where, "labels", labels, f"label_column={self.label_column!r}")
         return replace(self, labels=labels)
 
     def from_hub(self, number: int, values: Row, names: tuple[str, ...] | None) -> Record:

@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Self
 
 import datasets
 
-from datasets_scripts.files.readers import Record, shorten
+from datasets_scripts.files.readers import Record
 from datasets_scripts.files.splits import is_test
 from datasets_scripts.files.values import Converter, to_columns, to_text
 
 from .classification import ClassificationFormat, infer_labels
 from .encoding import encode_rows
-from .row_format import Row, RowSource, normalize_value
+from .row_format import Row, RowSource, check_classes, normalize_value
 from .sentences import parse_number
 
 logger = logging.getLogger(__name__)
@@ -59,23 +59,23 @@ class MultiLabelFormat(ClassificationFormat):
         train = sources["train"]
         labels = self.labels or self.label_columns or train.class_names(self)
         labels = labels or self._infer_labels(where, train)
-        if len(labels) < 2:
-            raise ValueError(
-                f"{where}: the training rows have the labels "
-                f"{list(map(shorten, labels))}, at least two are "
-                f"needed; check label_column={self.label_column!r} and "
-                f"label_separator={self.label_separator!r}"
-            )
+        keys = f"label_column={self.label_column!r} and label_separator={self.label_separator!r}"
+        check_classes(where, "labels", labels, keys)
         return replace(self, labels=labels)
 
     def _infer_labels(self, where: str, train: RowSource) -> tuple[str, ...]:
-        """List the labels of the training rows; warn if they seem to have another separator."""
+        """List the labels of the training rows."""
         given: set[str] = set()
         is_split = False
         for record in train.read(self):
             names = self._split(record) or []
             given.update(names)
             is_split = is_split or len(names) > 1
+        self._check_separator(where, given, is_split=is_split)
+        return infer_labels(given)
+
+    def _check_separator(self, where: str, given: set[str], *, is_split: bool) -> None:
+        """Warn about labels that contain a usual separator."""
         for other in SEPARATORS:
             parts = {
                 name: [part.strip() for part in name.split(other)]
@@ -92,7 +92,6 @@ class MultiLabelFormat(ClassificationFormat):
                     self.label_separator,
                     other,
                 )
-        return infer_labels(given)
 
     def from_hub(self, number: int, values: Row, names: tuple[str, ...] | None) -> Record:
         given = values.get(self.label_column or "")

@@ -3,7 +3,7 @@
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -226,6 +226,15 @@ def normalize_value(value: Any) -> str:
     if is_blank(text):
         return ""
     return text.removesuffix(".0") if is_numeral(text) and text.endswith(".0") else text
+
+
+def check_classes(where: str, kind: str, names: Sequence[str], keys: str) -> None:
+    """Check that the training rows have two labels or tags; ``keys`` of the recipe select them."""
+    if len(names) < 2:
+        raise ValueError(
+            f"{where}: the training rows have the {kind} {list(map(shorten, names))}, at least two "
+            f"are needed; check {keys}"
+        )
 
 
 def is_numeral(text: str) -> bool:

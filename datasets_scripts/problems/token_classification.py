@@ -14,7 +14,7 @@ from datasets_scripts.files.conll import count_columns, read_conll
 from datasets_scripts.files.readers import FileFormat, Record, read_records, shorten
 from datasets_scripts.files.splits import is_test
 
-from .row_format import Row, RowFormat, RowSource, make_features
+from .row_format import Row, RowFormat, RowSource, check_classes, make_features
 from .tag_encoding import encode_tagged
 from .tag_schemes import TaggedRecord, find_scheme, list_tags, to_iob2
 
@@ -98,12 +98,9 @@ class TagFormat(RowFormat):
         scheme = schemes["train"]
         names = self.labels or list_tags(tags["train"], scheme)
         # without any valid sentence, their problems are reported with the rows
-        if tags["train"] and len(names) < 2:
-            raise ValueError(
-                f"{sources['train'].name}: the training rows have the tags "
-                f"{list(map(shorten, names))}, at least "
-                f"two are needed; check label_column={self.label_column!r}"
-            )
+        if tags["train"]:
+            key = f"label_column={self.label_column!r}"
+            check_classes(sources["train"].name, "tags", names, key)
         if spaced := [name for name in names if len(name.split()) != 1]:
             raise ValueError(
                 f"{where}: the tag {shorten(spaced[0])!r} has white space, which separates the "

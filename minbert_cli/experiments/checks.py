@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from datasets_scripts import load_task
-from minbert_cli import finetune, pretrain, recipe_tasks
+from minbert_cli import finetune, pretrain
+from minbert_cli.training import recipe_tasks
 from trainers import (
     INPUT_ERRORS,
     FastTrainingArguments,

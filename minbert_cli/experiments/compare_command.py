@@ -50,14 +50,20 @@ def sets_of_glue(
     }
 
 
-def compare(argv: Sequence[str]) -> str:
-    """Compare two runs of the same validation rows: ``FIRST_RUN SECOND_RUN [--flag value ...]``."""
+def parse_folders(argv: Sequence[str]) -> list[Path]:
+    """Return the two folders at the start of a command line."""
     folders = [Path(word) for word in argv[:2] if not word.startswith("--")]
     if len(folders) != 2:
         raise UsageError("expected two folders of runs: compare FIRST_RUN SECOND_RUN")
     folders = [Path(expand_path(str(folder))) for folder in folders]
     if folders[0].resolve() == folders[1].resolve():
         raise ValueError(f"compare needs two runs, but both are {str(folders[0])!r}")
+    return folders
+
+
+def compare(argv: Sequence[str]) -> str:
+    """Compare two runs of the same validation rows: ``FIRST_RUN SECOND_RUN [--flag value ...]``."""
+    folders = parse_folders(argv)
     (arguments,) = parse_recipe((ComparisonArguments,), list(argv[2:]))
     options = asdict(arguments)
     first, second = (

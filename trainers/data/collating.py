@@ -43,21 +43,26 @@ def call_collator(
     given = [{name: value for name, value in row.items() if name != "task"} for row in rows]
     options = {"task": task} if "task" in signature(collator).parameters else {}
     batch = collator(given, **options)
+    _check_batch(batch, rows, task)
+    return {"task": task, **batch}
+
+
+def _check_batch(batch: Any, rows: Sequence[Mapping[str, Any]], task: str) -> None:
+    """Check that a batch has the labels of its rows, and an entry for each row."""
     where = f"the data_collator, for task {task!r}, returned"
     if not isinstance(batch, Mapping):
         raise TypeError(f"{where} a {type(batch).__name__}; expected a mapping of tensors")
     if batch.get("task", task) != task:
         raise ValueError(f"{where} task={batch['task']!r}; leave task out, the trainer adds it")
-    if "labels" in given[0] and not isinstance(batch.get("labels"), Tensor):
+    if "labels" in rows[0] and not isinstance(batch.get("labels"), Tensor):
         raise ValueError(
             f"{where} no tensor 'labels', but {', '.join(map(str, batch))}; the rows have labels, "
             "without which there are no losses and metrics"
         )
     if "cu_seq_lens_q" not in batch:  # a packed batch has a single row of tokens
         for name, value in batch.items():
-            if isinstance(value, Tensor) and (not value.dim() or len(value) != len(rows)):
+            if isinstance(value, Tensor) and value.shape[:1] != (len(rows),):
                 raise ValueError(
                     f"{where} {name!r} of shape {tuple(value.shape)} for {len(rows)} rows; "
                     "expected one entry for each row, in their order"
                 )
-    return {"task": task, **batch}

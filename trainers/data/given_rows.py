@@ -53,17 +53,21 @@ def _to_dataset(where: str, rows: Any, key: str, most: int | None) -> datasets.D
         raise TypeError(
             f"{where} is a {type(rows).__name__} of {', '.join(map(str, rows))}; give one of them"
         )
-    is_indexed = hasattr(rows, "__len__") and hasattr(rows, "__getitem__")
-    if isinstance(rows, str) or not (is_indexed or isinstance(rows, Iterable)):
+    if isinstance(rows, str) or not (_is_indexed(rows) or isinstance(rows, Iterable)):
         raise TypeError(
             f"{where} is a {type(rows).__name__}; give a datasets.Dataset, a list of rows, a torch "
             "dataset or an iterable of rows"
         )
-    if is_indexed and not isinstance(rows, IterableDataset):
+    if _is_indexed(rows):
         total = len(rows) if most is None else min(most, len(rows))
         return _collect(where, (rows[index] for index in range(total)), None)
     features = getattr(rows, "features", None)
     return _collect(where, _read_stream(where, rows, key, most), features)
+
+
+def _is_indexed(rows: Any) -> bool:
+    has_items = hasattr(rows, "__len__") and hasattr(rows, "__getitem__")
+    return has_items and not isinstance(rows, IterableDataset)
 
 
 def _read_stream(where: str, rows: Iterable[Any], key: str, most: int | None) -> Iterator[Any]:

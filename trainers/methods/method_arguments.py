@@ -9,9 +9,8 @@ from trainers.options import option
 from .averaging import WeightAveraging
 from .base import Method
 from .gradient_surgery import GradientSurgery
-from .layer_rates import LayerwiseLearningRates
 from .layers import FreezeLayers, GradualUnfreezing
-from .lr_decay import ExponentialDecay
+from .learning_rates import ExponentialDecay, LayerwiseLearningRates
 from .r_drop import RDrop
 from .smart import Smart
 from .smart_perturbation import SmartConfig

@@ -12,8 +12,8 @@ from transformers import TrainingArguments
 from trainers.data.task_sampling import SamplingArguments, StepsPerEpoch, TaskSizes
 from trainers.methods.method_arguments import MethodArguments
 from trainers.options import MAX_TOKENS, option
+from trainers.training.argument_checks import check_numbers, check_schedules
 from trainers.training.callbacks import AggregateEarlyStopping
-from trainers.training.ranges import check_numbers, check_schedules
 
 # Arguments that other libraries check, whose messages do not name them.
 ELSEWHERE = ("accelerator_config", "ddp_backend", "deepspeed", "fsdp", "fsdp_config")
@@ -42,6 +42,17 @@ class FastTrainingArguments(TrainingArguments):
 
     def __post_init__(self) -> None:
         check_numbers(self)
+        self._set_defaults_of_device()
+        try:
+            super().__post_init__()
+        except (AttributeError, ImportError, LookupError, OSError, TypeError, ValueError) as error:
+            given = [f"{name}={getattr(self, name)!r}" for name in ELSEWHERE if getattr(self, name)]
+            if not given and isinstance(error, ValueError):
+                raise
+            raise ValueError(f"{', '.join(given) or 'TrainingArguments'}: {error}") from error
+        check_schedules(self)
+
+    def _set_defaults_of_device(self) -> None:
         cuda = torch.cuda.is_available() and not self.use_cpu
         if self.bf16 is None:
             launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
@@ -51,14 +62,6 @@ class FastTrainingArguments(TrainingArguments):
         config = self.accelerator_config
         if cuda and isinstance(config, dict | None):
             self.accelerator_config = {"non_blocking": True, **(config or {})}
-        try:
-            super().__post_init__()
-        except (AttributeError, ImportError, LookupError, OSError, TypeError, ValueError) as error:
-            given = [f"{name}={getattr(self, name)!r}" for name in ELSEWHERE if getattr(self, name)]
-            if not given and isinstance(error, ValueError):
-                raise
-            raise ValueError(f"{', '.join(given) or 'TrainingArguments'}: {error}") from error
-        check_schedules(self)
 
 
 @dataclass(kw_only=True)

@@ -4,7 +4,7 @@ import difflib
 import os
 import types
 from argparse import SUPPRESS, Action, ArgumentTypeError
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from enum import Enum
 from functools import partial
@@ -161,23 +161,24 @@ def _extend(action: Action, hint: Any, value: Any) -> None:
     options = _options(hint)
     if bool in options and action.nargs is None and action.const is None:
         action.nargs, action.const = "?", True
-    if any((get_origin(option) or option) is dict for option in options) and str not in options:
+    if str not in options and any((get_origin(each) or each) is dict for each in options):
         action.type = partial(_mapping, recipe=value)
     elif action.dest in PATH_KEYS:
         action.type = expand_path
     if type(None) in options and action.nargs is None:
-        action.type = _nullable(action.type)
-        action.choices = None if action.choices is None else [*action.choices, None]
+        _allow_null(action)
 
 
-def _nullable(convert: Any) -> Callable[[str], Any]:
-    """Extend an argument type by null."""
+def _allow_null(action: Action) -> None:
+    """Extend the type and the choices of an action by null."""
+    convert: Any = action.type
 
     def read(text: str) -> Any:
         return None if text == "null" else (convert or str)(text)
 
     read.__name__ = getattr(convert, "__name__", "str")  # for the message of argparse
-    return read
+    action.type = read
+    action.choices = None if action.choices is None else [*action.choices, None]
 
 
 def _mapping(text: str, recipe: Any) -> dict[Any, Any]:

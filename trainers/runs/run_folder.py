@@ -250,14 +250,18 @@ def start_run(
     content |= {"commits": commits or {}}
     content |= {"launcher": launcher} if launcher else {}
     if not resume:
-        # first, so that a partly deleted run is never resumed
-        (folder / RUN_FILE).unlink(missing_ok=True)
-        for old in (path for name in OLD_FOLDERS for path in folder.glob(name)):
-            if old.is_dir():
-                shutil.rmtree(old)
-        for name in OLD_FILES:
-            (folder / name).unlink(missing_ok=True)
+        _delete_results(folder)
     _write_run(folder, content, finished=False)
+
+
+def _delete_results(folder: Path) -> None:
+    # first, so that a partly deleted run is never resumed
+    (folder / RUN_FILE).unlink(missing_ok=True)
+    for old in (path for name in OLD_FOLDERS for path in folder.glob(name)):
+        if old.is_dir():
+            shutil.rmtree(old)
+    for name in OLD_FILES:
+        (folder / name).unlink(missing_ok=True)
 
 
 def finish_run(output_dir: str | os.PathLike[str]) -> None:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from trainers.data.masking import check_shares
 from trainers.options import option
 from trainers.problems import PROBLEMS, ProblemType
-from trainers.training.ranges import MAX_WORKERS
+from trainers.training.argument_checks import MAX_WORKERS
 
 from .arguments import RunArguments, check_names
 

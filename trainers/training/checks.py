@@ -12,8 +12,8 @@ from trainers.problems.problem import Metric, Problem
 from trainers.task import Task, find_rows
 from trainers.wrapped_models import find_inner, takes_task
 
+from .argument_checks import check_numbers, check_schedules
 from .label_smoothing import check_smoothing
-from .ranges import check_numbers, check_schedules
 
 # Names that Trainer adds to the metrics of an evaluation.
 MEASURED_TIMES = (

@@ -124,22 +124,18 @@ def evaluate_tasks(
     Raises:
         ValueError: If ``given`` is not a mapping from known tasks to rows.
     """
-    if isinstance(given, datasets.Dataset) and len(trainer.tasks) == 1:
-        given = dict.fromkeys(trainer.tasks, given)
-    if not isinstance(given, Mapping) or not set(given) <= set(trainer.tasks):
-        known = ", ".join(trainer.tasks)
-        raise ValueError(f"evaluate() needs a mapping from task to rows; known tasks: {known}")
+    rows_by_task = _rows_by_task(given, trainer.tasks)
     metrics: dict[str, float] = {}
     with ExitStack() as stack:
         for method in trainer.methods:
             stack.enter_context(method.evaluating())
-        for task, rows in given.items():
+        for task, rows in rows_by_task.items():
             for method in trainer.methods if trainer.is_in_train else ():
                 method.before_evaluation(task)
             ordered, order = longest_first(task, rows, trainer.args.length_column_name)
             with _measuring(trainer, task, rows, order):
                 metrics |= evaluate(ordered, metric_key_prefix=f"{prefix}_{task}")
-        if len(given) < len(trainer.tasks):
+        if len(rows_by_task) < len(trainer.tasks):
             return metrics  # a mean of some tasks could be mistaken for that of all
         summary = trainer.evaluator.summarize(metrics, f"{prefix}_")
         metrics |= summary
@@ -147,6 +143,16 @@ def evaluate_tasks(
         events = trainer.callback_handler
         trainer.control = events.on_evaluate(trainer.args, trainer.state, trainer.control, metrics)
     return metrics
+
+
+def _rows_by_task(given: Any, tasks: Mapping[str, Task]) -> Mapping[str, Any]:
+    """Return the rows of known tasks; rows alone are those of the only task."""
+    if isinstance(given, datasets.Dataset) and len(tasks) == 1:
+        return dict.fromkeys(tasks, given)
+    if not isinstance(given, Mapping) or not set(given) <= set(tasks):
+        known = ", ".join(tasks)
+        raise ValueError(f"evaluate() needs a mapping from task to rows; known tasks: {known}")
+    return given
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Strict loading of checkpoints: missing and mismatched weights are errors."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,25 +50,34 @@ def load_pretrained(
     # the library of fast tokenizers raises Exception itself
     kinds = CHECKPOINT_ERRORS if issubclass(loader, PreTrainedModel) else (Exception,)
     with named_errors(f"{where} cannot be loaded", advice, kinds):
-        is_model = issubclass(loader, PreTrainedModel | PreTrainedConfig)
-        if is_model and Path(path).is_dir() and not (Path(path) / CONFIG_NAME).is_file():
-            raise FileNotFoundError(f"it has no {CONFIG_NAME}")
-        for name in JSON_FILES:
-            if (Path(path) / name).is_file():
-                read_object(Path(path) / name)
+        _check_files(loader, Path(path))
         if not issubclass(loader, PreTrainedModel):
             return loader.from_pretrained(path, **kwargs)
         loaded: Any = loader.from_pretrained(
             path, output_loading_info=True, ignore_mismatched_sizes=True, **kwargs
         )
     model, info = loaded
+    _check_weights(where, info, tuple(replaceable))
+    return model
+
+
+def _check_files(loader: type[Any], folder: Path) -> None:
+    """Check the JSON files of a folder, if there is one; an id of the Hub has none."""
+    is_model = issubclass(loader, PreTrainedModel | PreTrainedConfig)
+    if is_model and folder.is_dir() and not (folder / CONFIG_NAME).is_file():
+        raise FileNotFoundError(f"it has no {CONFIG_NAME}")
+    for name in JSON_FILES:
+        if (folder / name).is_file():
+            read_object(folder / name)
+
+
+def _check_weights(where: str, info: Mapping[str, Any], replaceable: tuple[str, ...]) -> None:
+    """Check that no weight has another shape, and that only replaceable ones are missing."""
     if mismatched := sorted(info["mismatched_keys"]):
         name, shape, needed = mismatched[0]
         raise ValueError(
             f"{where} has {name} of shape {tuple(shape)}, but the model needs {tuple(needed)}; "
             + ("give the task another name" if name.startswith("heads.") else "see its config.json")
         )
-    lost = [key for key in info["missing_keys"] if not key.startswith(tuple(replaceable))]
-    if lost:
+    if lost := [key for key in info["missing_keys"] if not key.startswith(replaceable)]:
         raise ValueError(f"{where} has no weights for {len(lost)} tensors, such as {min(lost)}")
-    return model

@@ -1,12 +1,15 @@
-"""Ranges of the arguments of the Trainer, which itself would fail late, or train nonsense."""
+"""Checks of the arguments of the Trainer, which itself would fail late, or train nonsense."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import TrainingArguments, get_scheduler
+from torch import nn
+from transformers import Trainer, TrainingArguments, get_scheduler
+from transformers.integrations.integration_utils import get_available_reporting_integrations
 
+from trainers.errors import named_errors
 from trainers.options import MAX_ROWS, is_positive
 
 MAX_STEPS = 10**9  # of a run and between two evaluations
@@ -112,7 +115,7 @@ def check_schedules(args: TrainingArguments) -> None:
     _check(args, {name: INTERVAL for name, kind in strategies.items() if kind == "steps"})
     if not args.lr_scheduler_kwargs:
         return
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
     kwargs: Any = args.lr_scheduler_kwargs
     try:
         get_scheduler(args.lr_scheduler_type, optimizer, 1, 10, scheduler_specific_kwargs=kwargs)
@@ -121,6 +124,38 @@ def check_schedules(args: TrainingArguments) -> None:
         raise ValueError(
             f"lr_scheduler_kwargs={kwargs!r} do not fit lr_scheduler_type={kind!r}: {error}"
         ) from error
+
+
+def check_libraries(args: TrainingArguments, model: nn.Module) -> None:
+    """Check optimizer, compiler and services for logs, without computing anything.
+
+    Raises:
+        ValueError: Names the argument, its value and what is expected.
+    """
+    optimizer = str(getattr(args.optim, "value", args.optim))
+    where = f"optim={optimizer!r}" + (
+        f", optim_args={args.optim_args!r}" if args.optim_args else ""
+    )
+    advice = "optim_args are written name=value,name=value"
+    kinds = (ImportError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
+    with named_errors(where, advice, kinds):
+        Trainer.get_optimizer_cls_and_kwargs(args, model)  # type: ignore[arg-type]
+    if args.torch_compile:
+        where = (
+            f"torch_compile_backend={args.torch_compile_backend!r}, "
+            f"torch_compile_mode={args.torch_compile_mode!r}"
+        )
+        with named_errors(where, "leave one out for its default", (RuntimeError, ValueError)):
+            backend = args.torch_compile_backend or "inductor"
+            torch.compile(nn.Identity(), backend=backend, mode=args.torch_compile_mode)
+    installed = get_available_reporting_integrations()
+    for service in args.report_to or ():
+        if service not in installed:
+            known = ", ".join(installed) or "none"
+            raise ValueError(
+                f"report_to={service!r} is not a service whose library is installed ({known}); "
+                "install it, or use report_to: none"
+            )
 
 
 def _check(args: TrainingArguments, ranges: Mapping[str, Range]) -> None:

@@ -11,7 +11,7 @@ from transformers import TrainingArguments
 
 from datasets_scripts import DATASETS, CorpusData, LoadedTask, TaskData, check_files
 from minbert_cli.checkpoints import check_rows
-from minbert_cli.texts import parse_corpus
+from minbert_cli.training.texts import parse_corpus
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask
 from trainers import (
     PROBLEMS,
