@@ -1,24 +1,20 @@
 """Tokenizers, encoders and configurations of checkpoints."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from accelerate.utils import broadcast_object_list
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArguments
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import CONFIG_NAME
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 from modeling_minbert.inference_minbert import check_vocabulary
 from modeling_minbert.memory_minbert import check_memory
 from trainers import load_pretrained, reason_of
-
-Made = TypeVar("Made")
-
 
 # Special tokens of a row, which leave no room for text.
 MIN_TOKENS = 3
@@ -124,10 +120,3 @@ def check_rows(config: MinBertConfig, max_length: int, *, has_pairs: bool) -> No
         raise ValueError(
             f"max_length={max_length} must be from 8 to the {positions} positions of the model"
         )
-
-
-def share(args: TrainingArguments, make: Callable[[], Made]) -> Made:
-    """Create an object on the first process and broadcast it to the others."""
-    if args.world_size == 1:
-        return make()
-    return broadcast_object_list([make() if args.process_index == 0 else None])[0]

@@ -42,15 +42,20 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
 
+def expand_path(path: str) -> str:
+    """Expand ``~`` and environment variables in a path, a Hub id or the name of a recipe."""
+    return os.path.expandvars(os.path.expanduser(path))  # noqa: PTH111  Path would change an id
+
+
 def to_location(text: str) -> str:
-    """Expand ``~`` and environment variables in a path or Hub id."""
+    """Convert a path or a Hub id."""
     if not text:
         raise argparse.ArgumentTypeError("it is empty; give a path")
-    return os.path.expandvars(os.path.expanduser(text))  # noqa: PTH111  Path would change a Hub id
+    return expand_path(text)
 
 
 def to_path(text: str) -> Path:
-    """Convert a path, with ``~`` and environment variables expanded."""
+    """Convert a path."""
     return Path(to_location(text))
 
 

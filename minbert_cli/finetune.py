@@ -25,7 +25,6 @@ from minbert_cli.checkpoints import (
     load_config,
     load_tokenizer,
     new_config,
-    share,
 )
 from minbert_cli.command_line import show_help
 from minbert_cli.resources import RECIPES, find_recipe
@@ -47,6 +46,7 @@ from minbert_cli.training.texts import Text, load_text
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import FinetuneArguments, MultiTaskTrainer, Program, RunFacts, Task, load_pretrained
 from trainers.runs.launch import Given
+from trainers.runs.processes import share
 
 QUICKSTART = RECIPES / "quickstart.yaml"
 

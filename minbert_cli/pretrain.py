@@ -26,7 +26,6 @@ from minbert_cli.checkpoints import (
     load_config,
     load_tokenizer,
     new_config,
-    share,
 )
 from minbert_cli.command_line import show_help
 from minbert_cli.resources import RECIPES, with_recipe
@@ -62,6 +61,7 @@ from trainers import (
     spread,
 )
 from trainers.runs.launch import Given
+from trainers.runs.processes import share
 
 QUICKSTART = RECIPES / "pretrain_quickstart.yaml"
 VOCABULARY = 30522  # as bert-base-uncased

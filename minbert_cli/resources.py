@@ -1,9 +1,10 @@
 """Recipes, card template and Space: at the top of a clone, inside this package in a wheel."""
 
 import difflib
-import os
 from collections.abc import Sequence
 from pathlib import Path
+
+from minbert_cli.command_line import expand_path
 
 PACKAGE = Path(__file__).resolve().parent
 IS_INSTALLED = (PACKAGE / "recipes").is_dir()
@@ -20,7 +21,7 @@ def list_recipes() -> list[str]:
 
 def find_recipe(recipe: str) -> Path:
     """Find a recipe by its path, or else by its name."""
-    recipe = os.path.expandvars(os.path.expanduser(recipe))  # noqa: PTH111  it may be a name
+    recipe = expand_path(recipe)
     if Path(recipe).is_file():
         return Path(recipe)
     names = list_recipes()

@@ -44,7 +44,7 @@ def check_options(options: EncodeOptions, device: torch.device) -> None:
     known = EncodeOptions.__annotations__
     for name, value in options.items():
         if name not in known:
-            raise TypeError(f"encode has no argument {name!r}; it has also {', '.join(known)}")
+            raise TypeError(f"encode has no argument {name!r}; its options are {', '.join(known)}")
         if value is None:
             continue
         if name in ONLY and value != ONLY[name]:

@@ -74,8 +74,8 @@ class MinBertTokenizing:
         """The tokenizer of texts, from the checkpoint or assigned.
 
         Raises:
-            ValueError: If none was assigned and the checkpoint has none, or it has tokens that the
-                model has not.
+            ValueError: If none was assigned and the checkpoint has none, or it has tokens for which
+                the model has no embedding.
         """
         if self._tokenizer is None:
             if not self.name_or_path:

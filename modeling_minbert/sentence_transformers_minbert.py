@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 import transformers
@@ -35,7 +35,7 @@ OTHER_POOLINGS = {
     "weightedmean": "pooling_mode_weightedmean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
 }
-SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 # Keyword arguments of `from_pretrained` for downloads.
 FETCHING = (*HUB_KEYS, "proxies")
 
@@ -58,7 +58,7 @@ class MinBertEmbedding:
     pooling: Literal["cls", "pooler", "mean", "max"] = "mean"
     normalize: bool = False
     max_length: int | None = None
-    similarity: Literal["cosine", "dot", "euclidean", "manhattan"] = "cosine"
+    similarity: Similarity = "cosine"
     missing: list[str] | None = None
 
     def validate_max_length(self) -> None:
@@ -90,7 +90,7 @@ def read_modules(checkpoint: Any, kwargs: dict[str, Any]) -> dict[str, Any] | No
         _read_module(fields, read, module)
     settings = read("config_sentence_transformers.json")
     name = settings.get("similarity_fn_name") or "cosine"
-    if name in SIMILARITIES:
+    if name in get_args(Similarity):
         fields["similarity"] = name
     else:
         fields["missing"].append(f"the similarity {name!r}")

@@ -16,6 +16,11 @@ def option(default: T, description: str) -> T:
     return field(default=default, metadata={"help": description})
 
 
+def is_count(value: Any, least: int, most: int) -> bool:
+    """Whether a value is a whole number in a range, and not a boolean."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
 def is_positive(value: Any, *, or_zero: bool = False) -> bool:
     """Whether a value is a finite number > 0, and not a boolean; ``or_zero`` allows 0."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)

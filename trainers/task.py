@@ -7,7 +7,7 @@ from typing import Any
 from trainers.data.given_rows import read_rows
 from trainers.data.masking import Masking
 from trainers.data.task_dataset import Rows
-from trainers.options import MAX_ROWS, MAX_TOKENS, is_positive
+from trainers.options import MAX_ROWS, MAX_TOKENS, is_count, is_positive
 from trainers.problems import PROBLEMS, ProblemType, make_problems
 from trainers.problems.problem import Problem
 
@@ -138,7 +138,7 @@ class Task:
             **training: Fields of ``TaskTraining``, such as ``batch_size=16``.
 
         Raises:
-            TypeError: If rows are no rows, or a mapping of splits.
+            TypeError: If they are not rows, or are a mapping of splits.
             ValueError: If a column is missing, or a value is refused; see ``Task``.
         """
         where = f"the {{}} set of task {name!r}"
@@ -180,8 +180,7 @@ def find_rows(tasks: Iterable[Task], split: str = "train") -> dict[str, Rows]:
 
 def _check_size(name: str, size: Any, unit: str, most: int) -> None:
     """Check a number of rows or tokens from a recipe."""
-    is_count = isinstance(size, int) and not isinstance(size, bool)
-    if size is not None and not (is_count and 1 <= size <= most):
+    if size is not None and not is_count(size, 1, most):
         raise ValueError(
             f"{name}={size!r}; expected a whole number of {unit} from 1 to {most:,}, or null for "
             "the default of the run"

@@ -19,7 +19,6 @@ FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 MAX_SHOWN = 40  # characters of a value in a message
 # Half of a character, which JSON allows, or of a pair that is one.
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-NOT_UNICODE = "not valid Unicode (half of a surrogate pair); write the whole character"
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 
 
@@ -189,9 +188,7 @@ def parse_json(line: int, text: str) -> Record:
         return Record(line, {}, f"not valid JSON ({getattr(error, 'msg', error)})")
     if not isinstance(values, dict):
         return Record(line, {}, "not a JSON object")
-    if SURROGATE.search(text) and not is_unicode(values):
-        return Record(line, {}, NOT_UNICODE)
-    return Record(line, values)
+    return check_unicode(Record(line, values)) if SURROGATE.search(text) else Record(line, values)
 
 
 def load_json(text: str) -> Any:
@@ -202,13 +199,14 @@ def load_json(text: str) -> Any:
         raise ValueError("too many levels") from None
 
 
-def is_unicode(values: Any) -> bool:
-    """Return whether all texts in values of JSON are valid Unicode."""
+def check_unicode(record: Record) -> Record:
+    """Return a record of JSON, without its values if a text among them is not valid Unicode."""
     try:
-        json.dumps(values, ensure_ascii=False).encode()
+        json.dumps(record.values, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        problem = "not valid Unicode (half of a surrogate pair); write the whole character"
+        return Record(record.line, {}, problem)
+    return record
 
 
 def _to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -5,16 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .compression import find_suffix, open_text
-from .readers import (
-    NOT_UNICODE,
-    SURROGATE,
-    Record,
-    check_file,
-    check_header,
-    is_unicode,
-    load_json,
-    read_records,
-)
+from .readers import Record, check_file, check_header, check_unicode, load_json, read_records
 
 ANSWER_COLUMN = "answers"
 # A single JSON value is read at once; SQuAD 2.0 has 42 million characters.
@@ -25,20 +16,16 @@ SQUAD_SUFFIXES = (".json", ".jsonl", ".parquet")
 def read_squad(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
     """Read a file question by question, also invalid ones; a ``line`` of JSON is a question."""
     check_file(path, SQUAD_SUFFIXES)
-    text = _read_whole(path) if find_suffix(path) == ".json" else ""
-    content = _parse(path, text) if text else None
+    content = _parse(path, _read_whole(path)) if find_suffix(path) == ".json" else None
     if content is None:
         yield from read_records(path, columns)
         return
-    has_escapes = SURROGATE.search(text) is not None
-    del text  # its values are in memory, too
     number = 0
     for number, values in enumerate(_list_questions(path, content), start=1):
         if number == 1:
             # whether the file has answers cannot be seen from its first question
             check_header(path, list(values), tuple(c for c in columns if c != ANSWER_COLUMN))
-        is_valid = not has_escapes or is_unicode(values)
-        yield Record(number, values) if is_valid else Record(number, {}, NOT_UNICODE)
+        yield check_unicode(Record(number, values))
     if not number:
         raise ValueError(f"{path}: the file has no questions")
 
@@ -55,7 +42,9 @@ def _read_whole(path: str) -> str:
 
 
 def _parse(path: str, text: str) -> Any:
-    """Parse a single JSON value; None for JSON lines."""
+    """Parse a single JSON value; None for JSON lines, or no text."""
+    if not text:
+        return None
     try:
         content = load_json(text)
     except json.JSONDecodeError as error:

@@ -7,10 +7,8 @@ from typing import Any, Self
 from datasets_scripts.files.characters import describe_twins, find_twin
 from datasets_scripts.files.readers import Record, shorten
 
-from .row_format import Row, RowSource, check_classes, is_numeral, normalize_value
+from .row_format import Row, RowSource, check_classes, is_numeral, list_names, normalize_value
 from .sentences import SentenceFormat
-
-MAX_LABELS_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -49,10 +47,9 @@ class ClassificationFormat(SentenceFormat):
             return int(text)
         if twin := find_twin(text, labels):
             raise ValueError(f"the labels {describe_twins(text, twin)}")
-        shown = ", ".join(map(repr, labels[:MAX_LABELS_SHOWN]))
-        shown += ", ..." if len(labels) > MAX_LABELS_SHOWN else ""
-        extra = f" or their numbers 0 to {len(labels) - 1}" if has_numbers else ""
-        raise ValueError(f"label {shorten(text)!r} is not among the labels {shown}{extra}")
+        known = list_names(labels)
+        known += f" or their numbers 0 to {len(labels) - 1}" if has_numbers else ""
+        raise ValueError(f"label {shorten(text)!r} is not among the labels {known}")
 
 
 def infer_labels(values: Iterable[Any]) -> tuple[str, ...]:

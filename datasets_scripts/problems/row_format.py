@@ -25,6 +25,7 @@ from datasets_scripts.files.values import Converter
 Row = dict[str, Any]
 
 LINE_ENDS = re.compile(r"[\r\n]+")
+MAX_NAMES = 20  # labels in a message
 
 
 @dataclass(frozen=True)
@@ -226,6 +227,11 @@ def normalize_value(value: Any) -> str:
     if is_blank(text):
         return ""
     return text.removesuffix(".0") if is_numeral(text) and text.endswith(".0") else text
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Write the first labels or tags for a message."""
+    return ", ".join(map(repr, names[:MAX_NAMES])) + (", ..." if len(names) > MAX_NAMES else "")
 
 
 def check_classes(where: str, kind: str, names: Sequence[str], keys: str) -> None:

@@ -14,12 +14,11 @@ from datasets_scripts.files.conll import count_columns, read_conll
 from datasets_scripts.files.readers import FileFormat, Record, read_records, shorten
 from datasets_scripts.files.splits import is_test
 
-from .row_format import Row, RowFormat, RowSource, check_classes, make_features
+from .row_format import Row, RowFormat, RowSource, check_classes, list_names, make_features
 from .tag_encoding import encode_tagged
 from .tag_schemes import TaggedRecord, find_scheme, list_tags, to_iob2
 
 RECORD_SUFFIXES = (".jsonl", ".json", ".parquet")
-MAX_TAGS_SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -187,11 +186,9 @@ class TagFormat(RowFormat):
         names = self.label_names or ()
         if twin := find_twin(tag, names):
             return f"the tags {describe_twins(tag, twin)}"
-        shown = ", ".join(map(repr, names[:MAX_TAGS_SHOWN]))
-        shown += ", ..." if len(names) > MAX_TAGS_SHOWN else ""
         return (
-            f"unknown tag {shorten(tag)!r}; the tags of the training rows are {shown}; correct it, "
-            "or list all tags as labels"
+            f"unknown tag {shorten(tag)!r}; the tags of the training rows are {list_names(names)}; "
+            "correct it, or list all tags as labels"
         )
 
 

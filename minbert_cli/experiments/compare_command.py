@@ -8,8 +8,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from datasets_scripts import load_task
+from minbert_cli.command_line import expand_path
 from trainers import UsageError, parse_recipe, read_settings
-from trainers.runs.recipe_files import expand_path
 
 from .checks import list_labeled
 from .compare import ComparisonArguments, compare_glue, compare_runs, describe_differences
@@ -52,10 +52,9 @@ def sets_of_glue(
 
 def parse_folders(argv: Sequence[str]) -> list[Path]:
     """Return the two folders at the start of a command line."""
-    folders = [Path(word) for word in argv[:2] if not word.startswith("--")]
+    folders = [Path(expand_path(word)) for word in argv[:2] if not word.startswith("--")]
     if len(folders) != 2:
         raise UsageError("expected two folders of runs: compare FIRST_RUN SECOND_RUN")
-    folders = [Path(expand_path(str(folder))) for folder in folders]
     if folders[0].resolve() == folders[1].resolve():
         raise ValueError(f"compare needs two runs, but both are {str(folders[0])!r}")
     return folders

@@ -68,7 +68,7 @@ def test_a_batch_has_at_most_the_tokens_of_its_longest_sentences(model):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"batchsize": 3}, TypeError, "no argument 'batchsize'; it has also .*batch_size"),
+        ({"batchsize": 3}, TypeError, "no argument 'batchsize'; its options are .*batch_size"),
         ({"batch_size": 0}, ValueError, "batch_size=0 must be 1 or more"),
         ({"truncate_dim": 0}, ValueError, "truncate_dim=0 must be 1 or more"),
         ({"precision": "int8"}, ValueError, "precision='int8' is not supported"),

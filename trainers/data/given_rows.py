@@ -11,23 +11,23 @@ from tqdm.auto import tqdm
 
 from .rows import TextSource
 
-# Rows of an iterable that are read without a bound of the user, which it may not have itself.
+# Rows of an iterable that are read if the user gives no limit; it may have no end.
 MOST_ROWS = 1_000_000
 # Rows that become Arrow arrays at a time.
 CHUNK = 10_000
 
 
 def read_rows(where: str, rows: Any, key: str, most: int | None) -> Any:
-    """Make a dataset with the columns that a task needs of the rows of a user.
+    """Convert rows of a user to a dataset with the columns that a task needs.
 
     Args:
         where: Which rows they are, for errors.
         rows: The rows, a text source, or None.
-        key: Argument that bounds their number, for errors.
+        key: Argument that limits their number, for errors.
         most: Its value; None for all rows.
 
     Raises:
-        TypeError: If rows are no rows, or a mapping of splits.
+        TypeError: If they are not rows, or are a mapping of splits.
         ValueError: If a column is missing, there are no rows, or too many.
     """
     if rows is None or isinstance(rows, TextSource):
@@ -46,7 +46,7 @@ def read_rows(where: str, rows: Any, key: str, most: int | None) -> Any:
 
 
 def _to_dataset(where: str, rows: Any, key: str, most: int | None) -> datasets.Dataset:
-    """Make a dataset of rows of any kind."""
+    """Convert rows of any kind to a dataset."""
     if isinstance(rows, datasets.Dataset):
         return rows if most is None else rows.select(range(min(most, len(rows))))
     if isinstance(rows, Mapping):
@@ -71,7 +71,7 @@ def _is_indexed(rows: Any) -> bool:
 
 
 def _read_stream(where: str, rows: Iterable[Any], key: str, most: int | None) -> Iterator[Any]:
-    """Read an iterable to its end or to a bound, with a progress bar."""
+    """Read an iterable to its end or to a limit, with a progress bar."""
     with tqdm(desc=f"reading {where}", total=most, unit=" rows", disable=None) as bar:
         for number, row in enumerate(rows, start=1):
             if most is None and number > MOST_ROWS:
@@ -86,9 +86,9 @@ def _read_stream(where: str, rows: Iterable[Any], key: str, most: int | None) ->
 
 
 def _collect(where: str, rows: Iterable[Any], features: Any) -> datasets.Dataset:
-    """Make a dataset of rows, chunk by chunk, with the types of the first one."""
+    """Convert rows to a dataset, chunk by chunk, with the types of the first chunk."""
     parts: list[datasets.Dataset] = []
-    start, listed = 0, _listed(where, rows)
+    start, listed = 0, _to_lists(where, rows)
     while chunk := list(islice(listed, CHUNK)):
         try:
             parts.append(datasets.Dataset.from_list(chunk, features=features))
@@ -104,7 +104,7 @@ def _collect(where: str, rows: Iterable[Any], features: Any) -> datasets.Dataset
     return datasets.concatenate_datasets(parts)
 
 
-def _listed(where: str, rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
+def _to_lists(where: str, rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """Turn the tensors and arrays of rows into lists."""
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
@@ -112,11 +112,10 @@ def _listed(where: str, rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
                 f"{where}: row {number} is a {type(row).__name__}; expected columns such as "
                 "{'input_ids': [...], 'labels': 1}"
             )
-        yield {name: _to_list(value) for name, value in row.items()}
-
-
-def _to_list(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else value
+        yield {
+            name: value.tolist() if hasattr(value, "tolist") else value
+            for name, value in row.items()
+        }
 
 
 def _zeros(ids: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.options import is_positive, option
+from trainers.options import is_count, is_positive, option
 
 # Decrease of alpha between the first and the last epoch (Stickland and Murray 2019).
 ANNEALED_BY = 0.8
@@ -98,7 +98,7 @@ class DrawnOrder:
 
 def count_steps(steps_per_epoch: StepsPerEpoch, passes: NDArray[np.float64], unit: int = 1) -> int:
     """Convert ``steps_per_epoch`` to steps; ``passes`` are the units of a pass over each task."""
-    if type(steps_per_epoch) is int and 1 <= steps_per_epoch <= MAX_STEPS:  # not a bool
+    if isinstance(steps_per_epoch, int) and is_count(steps_per_epoch, 1, MAX_STEPS):
         return steps_per_epoch
     if steps_per_epoch == "shortest":
         return max(1, math.floor(passes.min())) * unit

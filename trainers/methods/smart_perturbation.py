@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from trainers.options import is_positive
+from trainers.options import is_count, is_positive
 
 # Keeps the gradient of a tiny divergence away from zero in half precision.
 SCALE = 2.0**16
@@ -64,8 +64,7 @@ class SmartConfig:
             check_number(name, getattr(self, name), above=True)
         if self.mode not in ("paper", "mtdnn"):
             raise ValueError(f"smart: mode={self.mode!r}; expected 'paper' or 'mtdnn'")
-        steps: Any = self.steps  # it comes from a recipe
-        if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= MAX_STEPS:
+        if not is_count(self.steps, 1, MAX_STEPS):
             raise ValueError(
                 f"smart: steps={self.steps!r}; expected a whole number from 1 to {MAX_STEPS:,}"
             )

@@ -1,4 +1,4 @@
-"""Texts of others, such as names and paths, in Markdown and on the page: always text."""
+"""Escape names, paths and other given texts in Markdown and on the report page."""
 
 import re
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def printable(content: Any) -> Any:
 
 
 def plain(text: str) -> str:
-    """Write a text in a line or a cell of Markdown, so that it is shown as it is."""
+    """Escape a text in a line or a cell of Markdown."""
     return SPECIAL.sub(r"\\\g<0>", " ".join(printable(text).split()))
 
 

@@ -21,8 +21,8 @@ from trainers.training.resuming import last_complete_checkpoint
 
 from .arguments import FastTrainingArguments
 from .processes import (
-    ask_first,
     name_launcher,
+    share,
     speak_once,
     use_all_cores,
     was_restarted,
@@ -172,7 +172,7 @@ class Program:
 def _asked_checkpoint(args: TrainingArguments) -> str | None:
     """Return the checkpoint to resume from; the last one if the launcher started the run again."""
     folder = str(args.output_dir)
-    if was_restarted() and ask_first(args, lambda: is_started_by(folder, name_launcher())):
+    if was_restarted() and share(args, lambda: is_started_by(folder, name_launcher())):
         return "true"
     return args.resume_from_checkpoint
 

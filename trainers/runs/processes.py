@@ -12,7 +12,7 @@ import transformers
 from accelerate.utils import broadcast_object_list
 from transformers import TrainingArguments
 
-Answer = TypeVar("Answer")
+Made = TypeVar("Made")
 
 
 def speak_once(args: TrainingArguments) -> None:
@@ -36,11 +36,11 @@ def was_restarted() -> bool:
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
 
 
-def ask_first(args: TrainingArguments, answer: Callable[[], Answer]) -> Answer:
-    """Return what the first process answers, on all of them."""
+def share(args: TrainingArguments, make: Callable[[], Made]) -> Made:
+    """Make an object on the first process, and return it on all of them."""
     if args.world_size == 1:
-        return answer()
-    return broadcast_object_list([answer() if args.process_index == 0 else None])[0]
+        return make()
+    return broadcast_object_list([make() if args.process_index == 0 else None])[0]
 
 
 def use_all_cores(args: TrainingArguments) -> None:

@@ -246,12 +246,11 @@ def start_run(
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     code = _name_code(_read_run(folder) if resume else None)
-    content = {"settings": settings, "data": fingerprints or {}, "code": code}
-    content |= {"commits": commits or {}}
-    content |= {"launcher": launcher} if launcher else {}
+    data, commits = fingerprints or {}, commits or {}
+    content = {"settings": settings, "data": data, "code": code, "commits": commits}
     if not resume:
         _delete_results(folder)
-    _write_run(folder, content, finished=False)
+    _write_run(folder, content | ({"launcher": launcher} if launcher else {}), finished=False)
 
 
 def _delete_results(folder: Path) -> None:

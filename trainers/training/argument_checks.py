@@ -10,7 +10,7 @@ from transformers import Trainer, TrainingArguments, get_scheduler
 from transformers.integrations.integration_utils import get_available_reporting_integrations
 
 from trainers.errors import named_errors
-from trainers.options import MAX_ROWS, is_positive
+from trainers.options import MAX_ROWS, is_count, is_positive
 
 MAX_STEPS = 10**9  # of a run and between two evaluations
 MAX_WORKERS = 256  # of a data loader
@@ -25,8 +25,9 @@ class Range:
     contains: Callable[[Any], bool]
 
 
-def _is_count(value: Any, least: int, most: int = MAX_STEPS) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+def _whole_numbers(least: int, most: int) -> Range:
+    description = f"a whole number from {least} to {most:,}"
+    return Range(description, lambda value: is_count(value, least, most))
 
 
 POSITIVE = Range("a finite number > 0", is_positive)
@@ -34,7 +35,7 @@ NOT_NEGATIVE = Range("a finite number >= 0", lambda value: is_positive(value, or
 FRACTION = Range(
     "a number >= 0 and < 1", lambda value: is_positive(value, or_zero=True) and value < 1
 )
-COUNT = Range(f"a whole number from 1 to {MAX_STEPS:,}", lambda value: _is_count(value, 1))
+COUNT = _whole_numbers(1, MAX_STEPS)
 DURATION = Range(
     f"a number of steps from 0 to {MAX_STEPS:,}, or a fraction of all steps",
     lambda value: is_positive(value, or_zero=True) and value <= MAX_STEPS,
@@ -47,14 +48,10 @@ EPOCHS = Range(
     f"a number > 0 and at most {MAX_STEPS:,}",
     lambda value: is_positive(value) and value <= MAX_STEPS,
 )
-ROWS = Range(f"a whole number from 1 to {MAX_ROWS:,}", lambda value: _is_count(value, 1, MAX_ROWS))
-WORKERS = Range(
-    f"a whole number from 0 to {MAX_WORKERS}", lambda value: _is_count(value, 0, MAX_WORKERS)
-)
-SECONDS = Range(
-    f"a whole number from 1 to {MAX_SECONDS:,}", lambda value: _is_count(value, 1, MAX_SECONDS)
-)
-SEED = Range("a whole number from 0 to 4294967295", lambda value: _is_count(value, 0, 2**32 - 1))
+ROWS = _whole_numbers(1, MAX_ROWS)
+WORKERS = _whole_numbers(0, MAX_WORKERS)
+SECONDS = _whole_numbers(1, MAX_SECONDS)
+SEED = _whole_numbers(0, 2**32 - 1)
 
 RANGES = {
     "learning_rate": NOT_NEGATIVE,
