@@ -14,7 +14,7 @@ from transformers.utils import CONFIG_NAME
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 from modeling_minbert.inference_minbert import check_vocabulary
 from modeling_minbert.memory_minbert import check_memory
-from trainers import load_pretrained, reason_of
+from trainers import RunArguments, load_pretrained, reason_of
 
 # Special tokens of a row, which leave no room for text.
 MIN_TOKENS = 3
@@ -91,13 +91,12 @@ def new_config(sizes: Mapping[str, Any] | None, **changes: Any) -> MinBertConfig
     return config
 
 
-def load_config(
-    path: str | None, sizes: Mapping[str, Any] | None, revision: str | None
-) -> MinBertConfig:
-    """Load the configuration of a checkpoint, or create that of a new model."""
+def load_config(arguments: RunArguments, sizes: Mapping[str, Any] | None) -> MinBertConfig:
+    """Load the configuration of the checkpoint of a run, or create that of a new model."""
+    path = arguments.model_name_or_path
     if path is None:
         return new_config(sizes)
-    return load_pretrained(MinBertConfig, path, **at_revision(revision))
+    return load_pretrained(MinBertConfig, path, **at_revision(arguments.revision))
 
 
 def fit_together(model: Any, tokenizer: PreTrainedTokenizerBase, path: str | None) -> None:

@@ -89,12 +89,6 @@ def find_tokenizer(
     return train_wordpiece(ChainedTexts(parts), new_config(arguments.model_config).vocab_size)
 
 
-def find_start(arguments: FinetuneArguments) -> MinBertConfig:
-    """Return the configuration of the checkpoint, or that of a new model."""
-    path, revision = arguments.model_name_or_path, arguments.revision
-    return load_config(path, arguments.model_config, revision)
-
-
 def load_model(
     arguments: FinetuneArguments, heads: dict[str, Any], tokenizer: PreTrainedTokenizerBase
 ) -> MinBertForMultiTask:
@@ -125,7 +119,8 @@ def prepare_run(
     arguments: FinetuneArguments, args: TrainingArguments, given: Given, checkpoint: str | None
 ) -> Run:
     """Load everything a run needs, without writing to its folder."""
-    tasks, text_tasks = check_recipe(arguments, args, find_start(arguments))
+    start = load_config(arguments, arguments.model_config)
+    tasks, text_tasks = check_recipe(arguments, args, start)
     set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
     with args.main_process_first(desc="load the data"):
         loaded = {name: load_task(task.data) for name, task in tasks.items()}

@@ -121,12 +121,6 @@ def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase)
     return model
 
 
-def find_start(arguments: PretrainArguments) -> MinBertConfig:
-    """Return the configuration of the checkpoint, or that of a new model."""
-    path, revision = arguments.model_name_or_path, arguments.revision
-    return load_config(path, find_sizes(arguments), revision)
-
-
 def find_sizes(arguments: PretrainArguments) -> dict[str, Any]:
     """Return the sizes of a new model by the arguments."""
     layers, width = SIZES[arguments.model_size or "base"]
@@ -174,7 +168,7 @@ def prepare_run(
     arguments: PretrainArguments, args: TrainingArguments, given: Given, checkpoint: str | None
 ) -> Run:
     """Load everything a run needs, without writing to its folder."""
-    corpora = check_recipe(arguments, args, find_start(arguments))
+    corpora = check_recipe(arguments, args, load_config(arguments, find_sizes(arguments)))
     set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
     tokenizer = share(args, lambda: find_tokenizer(arguments, corpora, checkpoint))
     model = load_model(arguments, tokenizer)

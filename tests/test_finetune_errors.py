@@ -249,7 +249,10 @@ def test_keys_are_checked_before_rows_are_read(recipe, refused, change, message)
         ({"torch_compile_mode": "quick"}, "torch_compile_mode='quick': .*quick"),
         ({"torch_compile_backend": "gcc"}, "torch_compile_backend='gcc'"),
         ({"steps_per_epoch": 10**12}, "steps_per_epoch=1000000000000; expected .* 10,000,000"),
-        ({"max_tokens_per_batch": 10**30}, "expected a number from 1 to 100,000,000, or null"),
+        (
+            {"max_tokens_per_batch": 10**30},
+            "a whole number from 1 to 100,000,000, or null",
+        ),
         ({"smart": {"steps": 10**9}}, "smart: steps=1000000000; expected a whole number from 1"),
     ],
 )
@@ -264,7 +267,7 @@ def test_values_that_another_library_would_refuse_late(recipe, refused, change, 
 def test_sizes_of_a_batch_of_a_task_have_a_range(recipe, refused, key, value):
     recipe["tasks"]["moods"] |= {"batch_size": None, key: value}
 
-    assert_matches(refused(), f"task 'moods': {key}={value}; expected a whole number of .* from 1")
+    assert_matches(refused(), f"task 'moods': {key}={value}; expected a whole number from 1")
 
 
 @pytest.mark.parametrize(

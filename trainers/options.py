@@ -21,6 +21,14 @@ def is_count(value: Any, least: int, most: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
+def check_count(name: str, value: Any, most: int, *, null: str) -> None:
+    """Check a whole number of a recipe; ``null`` is what None means."""
+    if value is not None and not is_count(value, 1, most):
+        raise ValueError(
+            f"{name}={value!r}; expected a whole number from 1 to {most:,}, or null for {null}"
+        )
+
+
 def is_positive(value: Any, *, or_zero: bool = False) -> bool:
     """Whether a value is a finite number > 0, and not a boolean; ``or_zero`` allows 0."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -7,7 +7,7 @@ from typing import Any
 from trainers.data.given_rows import read_rows
 from trainers.data.masking import Masking
 from trainers.data.task_dataset import Rows
-from trainers.options import MAX_ROWS, MAX_TOKENS, is_count, is_positive
+from trainers.options import MAX_ROWS, MAX_TOKENS, check_count, is_positive
 from trainers.problems import PROBLEMS, ProblemType, make_problems
 from trainers.problems.problem import Problem
 
@@ -38,8 +38,8 @@ class TaskTraining:
     regularize: bool = True
 
     def __post_init__(self) -> None:
-        _check_size("batch_size", self.batch_size, "rows", MAX_ROWS)
-        _check_size("max_tokens_per_batch", self.max_tokens_per_batch, "tokens", MAX_TOKENS)
+        for name, most in (("batch_size", MAX_ROWS), ("max_tokens_per_batch", MAX_TOKENS)):
+            check_count(name, getattr(self, name), most, null="the default of the run")
         if self.batch_size is not None and self.max_tokens_per_batch is not None:
             raise ValueError(
                 f"batch_size={self.batch_size} and max_tokens_per_batch="
@@ -144,7 +144,7 @@ class Task:
         where = f"the {{}} set of task {name!r}"
         most = {"max_train_samples": max_train_samples, "max_eval_samples": max_eval_samples}
         for key, size in most.items():
-            _check_size(key, size, "rows", 10**9)
+            check_count(key, size, 10**9, null="all rows")
         train = read_rows(where.format("training"), train, "max_train_samples", max_train_samples)
         validation = read_rows(
             where.format("validation"), validation, "max_eval_samples", max_eval_samples
@@ -176,12 +176,3 @@ def find_rows(tasks: Iterable[Task], split: str = "train") -> dict[str, Rows]:
     """Return the rows of all tasks that have any, ``train`` or ``evaluation``, by name."""
     rows = {task.name: getattr(task, split) for task in tasks}
     return {name: own for name, own in rows.items() if own is not None}
-
-
-def _check_size(name: str, size: Any, unit: str, most: int) -> None:
-    """Check a number of rows or tokens from a recipe."""
-    if size is not None and not is_count(size, 1, most):
-        raise ValueError(
-            f"{name}={size!r}; expected a whole number of {unit} from 1 to {most:,}, or null for "
-            "the default of the run"
-        )

@@ -7,6 +7,7 @@ from typing import Any
 
 from datasets_scripts import load_task
 from minbert_cli import finetune, pretrain
+from minbert_cli.checkpoints import load_config
 from minbert_cli.training import recipe_tasks
 from trainers import (
     INPUT_ERRORS,
@@ -53,10 +54,10 @@ def _check_recipe(run: PlannedRun) -> dict[str, Any]:
     # that of a pre-training may not exist yet; one on the Hub would be asked for every run
     is_known = path is None or (run.after is None and Path(path).is_dir())
     if isinstance(arguments, PretrainArguments):
-        start = pretrain.find_start(arguments) if is_known else None
+        start = load_config(arguments, pretrain.find_sizes(arguments)) if is_known else None
         pretrain.check_recipe(arguments, args, start)
     else:
-        start = finetune.find_start(arguments) if is_known else None
+        start = load_config(arguments, arguments.model_config) if is_known else None
         recipe_tasks.check_recipe(arguments, args, start)
     return describe_settings(args, asdict(arguments))
 

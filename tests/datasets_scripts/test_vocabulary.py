@@ -26,6 +26,12 @@ def test_texts_that_can_be_read_once_are_refused():
         train_wordpiece(iter(ENGLISH), 90)
 
 
+@pytest.mark.parametrize("size", [0, 10**12])
+def test_a_size_that_no_memory_holds_is_refused(size):
+    with pytest.raises(ValueError, match=f"vocab_size={size}; expected a whole number from 1 to"):
+        train_wordpiece(ENGLISH, size)
+
+
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_the_case_is_kept_if_asked_for_also_after_saving(tmp_path, lowercase):
     tokenizer = train_wordpiece(ENGLISH, 150, lowercase=lowercase)

@@ -27,7 +27,7 @@ TASKS = {"sst": {"dataset": "sst"}}
         ),
         (
             {"tasks": TASKS, "max_tokens_per_batch": 0},
-            "max_tokens_per_batch=0; expected a number from 1 to",
+            "max_tokens_per_batch=0; expected a whole number from 1 to",
         ),
         ({"tasks": TASKS, "sampling_cap": 9}, "sampling_cap=9 has no effect with task_sampling="),
         (

@@ -11,7 +11,7 @@ from transformers import TrainingArguments
 
 from trainers.data.task_sampling import SamplingArguments, StepsPerEpoch, TaskSizes
 from trainers.methods.method_arguments import MethodArguments
-from trainers.options import MAX_TOKENS, option
+from trainers.options import MAX_TOKENS, check_count, option
 from trainers.training.argument_checks import check_numbers, check_schedules
 from trainers.training.callbacks import AggregateEarlyStopping
 
@@ -107,12 +107,8 @@ class RunArguments:
                 f"revision={self.revision!r} has no effect without a model_name_or_path on the "
                 "Hub; remove it"
             )
-        tokens = self.max_tokens_per_batch
-        if tokens is not None and not 1 <= tokens <= MAX_TOKENS:
-            raise ValueError(
-                f"max_tokens_per_batch={tokens}; expected a number from 1 to {MAX_TOKENS:,}, or "
-                "null for per_device_train_batch_size rows"
-            )
+        rows = "per_device_train_batch_size rows"
+        check_count("max_tokens_per_batch", self.max_tokens_per_batch, MAX_TOKENS, null=rows)
         check_card(self.card or {})
 
     def make_callbacks(self, args: TrainingArguments) -> list[AggregateEarlyStopping]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from trainers.data.masking import check_shares
-from trainers.options import option
+from trainers.options import check_count, option
 from trainers.problems import PROBLEMS, ProblemType
 from trainers.training.argument_checks import MAX_WORKERS
 
@@ -120,10 +120,7 @@ class PretrainArguments(TextArguments, RunArguments):
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} must be in [0, 1)")
         workers = self.preprocessing_num_workers
-        if workers is not None and not 1 <= workers <= MAX_WORKERS:
-            raise ValueError(
-                f"preprocessing_num_workers={workers}; expected a number from 1 to {MAX_WORKERS}"
-            )
+        check_count("preprocessing_num_workers", workers, MAX_WORKERS, null="a suitable number")
         self._check_sources()
         self._check_unused()
         self._check_finetune()
