@@ -278,7 +278,7 @@ def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys, flags):
         ({"objective": "nsp", "mlm_probability": 0.4}, "mlm_probability=0.4 has no effect"),
         ({"objective": "mlm", "short_seq_prob": 0.5}, "short_seq_prob=0.5 has no effect without"),
         ({"vocab_size": 9}, "vocab_size=9 is too small"),
-        ({"vocab_size": 10**12}, "vocab_size=1000000000000; expected a whole number from 1 to"),
+        ({"vocab_size": 10**12}, "vocab_size=1000000000000"),
         ({"preprocessing_num_workers": 0}, "preprocessing_num_workers=0; expected a number from 1"),
         ({"preprocessing_num_workers": 10**6}, "expected a number from 1 to 256"),
         ({"finetune": {"recipe": "quickstart", "nope": 1}}, "finetune: unknown flag --nope"),
