@@ -154,14 +154,18 @@ def export(checkpoint: str, export_format: str, folder: Path, task: str | None) 
     target = folder.resolve()
     with named_writes(folder):
         target.parent.mkdir(parents=True, exist_ok=True)
-    with named_writes(folder), tempfile.TemporaryDirectory(dir=target.parent) as partial:
+    # an existing folder may be another file system, or the working directory, and stays
+    place = target if target.is_dir() else target.parent
+    with named_writes(folder), tempfile.TemporaryDirectory(dir=place) as partial:
         whole = Path(partial) / "whole"
         whole.mkdir()
         try:
             summary = FORMATS[export_format](model, checkpoint, whole, task)
         except ImportError as error:
             raise ValueError(str(error)) from error
-        if target.exists():
-            target.rmdir()
-        whole.replace(target)
+        if target.is_dir():
+            for path in whole.iterdir():
+                path.replace(target / path.name)
+        else:
+            whole.replace(target)
     return summary

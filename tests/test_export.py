@@ -149,6 +149,19 @@ def test_every_task_is_written_as_onnx_and_compared(checkpoint, tmp_path, capsys
     assert capsys.readouterr().out.count("equals the model within") == 5
 
 
+def test_an_empty_folder_is_filled_and_stays(checkpoint, tmp_path):
+    """It may be where another disk is mounted, or the working directory."""
+    folder = tmp_path / "bert"
+    folder.mkdir()
+    before = folder.stat().st_ino
+
+    export.main([str(checkpoint), "--format", "bert", "--output_dir", str(folder)])
+
+    assert folder.stat().st_ino == before
+    assert {"config.json", "model.safetensors"} <= {path.name for path in folder.iterdir()}
+    assert not [path for path in folder.iterdir() if path.is_dir()]
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -351,6 +351,13 @@ def test_flags_choose_the_sampling_of_tasks(files, recipe, flags, steps):
     assert f"--task_sampling {trainer.train_sampler.sampling.name}" in " ".join(flags)
 
 
+@pytest.mark.parametrize("start", ["olora", "pissa", "gaussian"])
+def test_lora_may_start_from_the_weights(files, recipe, start):
+    trainer = prepare(files, recipe, "--lora", f"{{r: 2, init_lora_weights: {start}}}").trainer
+
+    assert any("lora_A" in name for name, _ in trainer.model.named_parameters())
+
+
 def test_a_flag_asks_for_gradient_surgery(files, recipe):
     flags = ["--task_sampling", "mixed", "--gradient_surgery", "gradvac"]
 

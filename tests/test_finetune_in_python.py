@@ -100,3 +100,18 @@ def test_an_unknown_name_of_a_recipe_is_an_error():
 def test_divergence_is_raised(recipe):
     with pytest.raises(TrainingDivergedError, match="training diverged at step"):
         finetune(recipe | {"learning_rate": 1e30})
+
+
+def test_variables_in_paths_are_expanded(recipe, tmp_path, monkeypatch):
+    monkeypatch.setenv("MY_DATA", str(tmp_path))
+    keys = recipe["tasks"]["moods"]
+    files = {
+        key: value.replace(str(tmp_path), "$MY_DATA")
+        for key, value in keys.items()
+        if "file" in key
+    }
+    assert all(value.startswith("$MY_DATA") for value in files.values())
+
+    trainer = finetune(recipe | {"tasks": {"moods": keys | files}, "max_steps": 1})
+
+    assert trainer.state.global_step == 1

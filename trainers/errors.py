@@ -104,8 +104,12 @@ def _is_of_writing(error: Exception, path: Path) -> bool:
     if isinstance(error, RuntimeError):
         return TORCH_WRITER.search(str(error)) is not None
     named = getattr(error, "filename2", None) or getattr(error, "filename", None)
-    is_near = named is None or str(named).startswith(str(path.parent))
-    return is_near or getattr(error, "errno", None) in FULL
+    if named is None or getattr(error, "errno", None) in FULL:
+        return True
+    # the file or folder, what is in it, its temporary file, or a folder to be made for it
+    place = Path(str(named))
+    is_temporary = place.parent == path.parent and place.name.startswith(f".{path.stem[:50]}")
+    return place in (path, *path.parents) or path in place.parents or is_temporary
 
 
 def reason_of(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections.abc import Iterable
+from functools import lru_cache
 
 # Control and format characters, such as the zero-width space and the byte order mark.
 INVISIBLE = ("Cc", "Cf")
@@ -38,6 +39,7 @@ def describe_twins(name: str, other: str) -> str:
     )
 
 
+@lru_cache(maxsize=10_000)
 def _to_key(name: str) -> str:
     letters = ("" if _is_blank(letter) else letter for letter in name)
     return unicodedata.normalize("NFC", "".join(letters))

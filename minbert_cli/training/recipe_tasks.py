@@ -207,7 +207,9 @@ def prepare_weights(arguments: FinetuneArguments, model: MinBertForMultiTask) ->
     if arguments.freeze_encoder:
         freeze_encoder(model)
     if arguments.lora is not None:
-        add_lora(model, arguments.lora, trained=("heads.", "cls.", "bert.pooler."))
+        # peft computes some initial values from weights, which a model on `meta` does not have
+        values = {"init_lora_weights": False} if model.device.type == "meta" else {}
+        add_lora(model, arguments.lora | values, trained=("heads.", "cls.", "bert.pooler."))
 
 
 def freeze_encoder(model: MinBertForMultiTask) -> None:

@@ -1,11 +1,13 @@
 """Errors for people."""
 
+import re
+
 import pytest
 from huggingface_hub.errors import StrictDataclassFieldValidationError
 from safetensors import SafetensorError
 
 from trainers import named_errors, readable_errors
-from trainers.errors import CHECKPOINT_ERRORS, HTTPError
+from trainers.errors import CHECKPOINT_ERRORS, HTTPError, WriteError, named_writes
 
 
 def make_strict():
@@ -68,3 +70,17 @@ def test_an_error_of_a_library_is_put_in_its_place(error, reason):
 def test_errors_of_our_code_pass():
     with pytest.raises(ValueError, match=r"^ours$"), named_errors("here", "do that"):
         raise ValueError("ours")
+
+
+@pytest.mark.parametrize("name", ["missing.txt", "out.tsv.txt", "other/out.tsv"])
+def test_a_file_that_cannot_be_read_is_not_one_that_cannot_be_written(tmp_path, name):
+    with pytest.raises(FileNotFoundError) as caught, named_writes(tmp_path / "out.tsv"):
+        (tmp_path / name).read_text()
+    assert not isinstance(caught.value, WriteError)
+
+
+@pytest.mark.parametrize("name", ["out.tsv", "out.tsv/part", ".out-17.partial.tsv"])
+def test_what_belongs_to_the_target_cannot_be_written(tmp_path, name):
+    message = re.escape(f"{str(tmp_path / 'out.tsv')!r} cannot be written")
+    with pytest.raises(WriteError, match=message), named_writes(tmp_path / "out.tsv"):
+        (tmp_path / name).read_text()

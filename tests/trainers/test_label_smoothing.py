@@ -4,6 +4,7 @@ import peft
 import pytest
 import torch
 from torch.nn import functional as F
+from transformers import BertConfig, BertForSequenceClassification
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers.stock import as_stock, losses, train_stock
@@ -44,6 +45,22 @@ def test_a_stock_model_trains_as_with_transformers(make_trainer, tmp_path, compi
     expected = train_stock(same, batches, tmp_path, label_smoothing_factor=FACTOR)
 
     assert losses(trainer) == pytest.approx(losses(expected), abs=1e-5)
+
+
+def test_evaluations_of_a_stock_model_have_the_plain_loss(make_trainer):
+    stock = as_stock(make_trainer().model, "moods")
+    smooth = make_trainer(model=stock, own=one_task(), label_smoothing_factor=FACTOR)
+    plain = make_trainer(model=stock, own=one_task())
+
+    assert smooth.evaluate()["eval_moods_loss"] == plain.evaluate()["eval_moods_loss"]
+
+
+def test_a_stock_model_with_one_logit_is_refused(make_trainer):
+    stock = BertForSequenceClassification(BertConfig(num_labels=1, num_hidden_layers=1))
+    with pytest.raises(
+        ValueError, match="spreads labels over classes, but the model has num_labels=1"
+    ):
+        make_trainer(model=stock, own=one_task("pairs"), label_smoothing_factor=FACTOR)
 
 
 def compute(trainer, task, *, training=True):

@@ -158,3 +158,17 @@ def test_noise_by_a_hook_cannot_be_compiled(make_trainer, tmp_path):
     with pytest.raises(ValueError, match=r"neftune_noise_alpha=7.0 adds noise by a hook, which"):
         make_trainer(neftune_noise_alpha=ALPHA, torch_compile=True)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("rows", "length"), [(1, 4), (2, 4), (2, 6), (3, 4)])
+def test_padding_is_known_whatever_the_number_of_real_tokens(make_trainer, rows, length):
+    """Two rows of four tokens padded to eight have as many real tokens as a padded row."""
+    trainer = make_trainer(neftune_noise_alpha=ALPHA)
+    ids = torch.randint(1, 20, (rows, 8))
+    mask = (torch.arange(8) < length).long().expand(rows, 8)
+    batch = {"task": "moods", "input_ids": ids * mask, "attention_mask": mask}
+
+    trainer.model.train()
+    loss = trainer.compute_loss(trainer.model, batch | {"labels": torch.zeros(rows).long()})
+
+    assert loss.isfinite()

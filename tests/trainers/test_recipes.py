@@ -239,3 +239,15 @@ def test_a_flag_with_dots_names_a_part_that_is_there(tmp_path):
 
     with pytest.raises(ValueError, match=r"tasks\.c\.loss: the recipe has no tasks\.c; it has a"):
         parse_recipe((FinetuneArguments, TrainingArguments), [str(path), "--tasks.c.loss", "mse"])
+
+
+def test_a_flag_for_another_model_leaves_the_revision_of_the_recipe_out(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(
+        "output_dir: x\ntasks: {a: {dataset: sst}}\nmodel_name_or_path: own/one\nrevision: v1\n"
+    )
+    classes, flags = (FinetuneArguments, TrainingArguments), ["--model_name_or_path", "own/two"]
+
+    assert parse_recipe(classes, [str(path)])[0].revision == "v1"
+    assert parse_recipe(classes, [str(path), *flags])[0].revision is None
+    assert parse_recipe(classes, [str(path), *flags, "--revision", "v2"])[0].revision == "v2"

@@ -271,11 +271,35 @@ def test_rows_that_cannot_be_read_are_refused(spam, rows, options, error, messag
 
 def test_rows_of_a_stream_must_have_one_type(monkeypatch, spam):
     monkeypatch.setattr("trainers.data.given_rows.CHUNK", 2)
-    rows = [*spam.select_columns(["input_ids", "label"]).to_list()[:4], {"input_ids": "text"}]
+    rows = [*spam.select_columns(["input_ids", "label"]).to_list()[:4]]
+    rows.append({"input_ids": "text", "label": 0})
 
     message = r"training set of task 'spam', rows 4 to 4: .* other types"
     with pytest.raises(ValueError, match=message):
         Task.from_dataset("spam", "classification", iter(rows))
+
+
+def test_no_label_is_cut_to_the_type_of_earlier_ones(spam):
+    ids = spam[0]["input_ids"]
+    rows = [{"input_ids": ids, "labels": 3}] * 10_001 + [{"input_ids": ids, "labels": 3.7}]
+
+    task = Task.from_dataset("scores", "similarity", rows)
+
+    assert task.train["labels"][-1] == 3.7
+    mixed = [{"input_ids": ids, "labels": True}] * 10_000 + rows[:2]
+    with pytest.raises(ValueError, match="rows 10000 to 10001: columns have other types"):
+        Task.from_dataset("scores", "similarity", mixed)
+
+
+def test_all_rows_have_the_same_columns(spam):
+    ids = spam[0]["input_ids"]
+    rows = [{"input_ids": ids, "labels": 1}] * 3
+
+    with pytest.raises(ValueError, match="row 3 has the columns input_ids, but those before have"):
+        Task.from_dataset("spam", "classification", [*rows, {"input_ids": ids}])
+    more = {"input_ids": ids, "labels": 1, "token_type_ids": [0] * len(ids)}
+    with pytest.raises(ValueError, match="row 3 has the columns input_ids, labels, token_type_ids"):
+        Task.from_dataset("spam", "classification", [*rows, more])
 
 
 def test_predict_and_evaluate_take_the_rows_of_the_only_task(tmp_path, spam):

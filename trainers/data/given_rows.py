@@ -86,31 +86,43 @@ def _read_stream(where: str, rows: Iterable[Any], key: str, most: int | None) ->
 
 
 def _collect(where: str, rows: Iterable[Any], features: Any) -> datasets.Dataset:
-    """Convert rows to a dataset, chunk by chunk, with the types of the first chunk."""
+    """Convert rows to a dataset, chunk by chunk, with types that hold the values of all chunks."""
     parts: list[datasets.Dataset] = []
-    start, listed = 0, _to_lists(where, rows)
+    schema, start, listed = pa.schema([]), 0, _to_lists(where, rows)
     while chunk := list(islice(listed, CHUNK)):
         try:
             parts.append(datasets.Dataset.from_list(chunk, features=features))
+            # whole numbers and fractions become fractions; to cast to the first types would cut
+            schemas = [schema, parts[-1].data.schema.remove_metadata()]
+            schema = pa.unify_schemas(schemas, promote_options="permissive")
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise ValueError(
                 f"{where}, rows {start} to {start + len(chunk) - 1}: columns have other types than "
                 f"before ({error})"
             ) from error
-        features = parts[0].features
         start += len(chunk)
     if not parts:
         raise ValueError(f"{where} is empty; give it rows")
+    if len(parts) > 1 and features is None:
+        common = datasets.Features.from_arrow_schema(schema)
+        parts = [part.cast(common) for part in parts]
     return datasets.concatenate_datasets(parts)
 
 
 def _to_lists(where: str, rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Turn the tensors and arrays of rows into lists."""
+    """Turn the tensors and arrays of rows into lists, and check that all have the same columns."""
+    columns: Any = None
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise TypeError(
                 f"{where}: row {number} is a {type(row).__name__}; expected columns such as "
                 "{'input_ids': [...], 'labels': 1}"
+            )
+        columns = columns or row.keys()
+        if row.keys() != columns:
+            raise ValueError(
+                f"{where}: row {number} has the columns {', '.join(map(str, row))}, but those "
+                f"before have {', '.join(map(str, columns))}"
             )
         yield {
             name: value.tolist() if hasattr(value, "tolist") else value

@@ -48,8 +48,7 @@ class NoisyEmbeddings(Method):
 
         def add_noise(module: nn.Module, given: Any, output: Tensor) -> Tensor:  # noqa: ARG001
             # the model may have taken padding out, and encode all sequences twice
-            is_padded = output.shape[1] == inputs["input_ids"].shape[-1]
-            scale = scales if is_padded else scales[scales > 0]
+            scale = scales if _has_padding(given[0], inputs["input_ids"]) else scales[scales > 0]
             scale = scale.repeat(output.shape[:-1].numel() // len(scale))
             noise = torch.empty_like(output).uniform_(-1, 1)
             return output + noise * scale.view(*output.shape[:-1], 1).to(output.dtype)
@@ -59,6 +58,14 @@ class NoisyEmbeddings(Method):
             return compute()
         finally:
             handle.remove()
+
+
+def _has_padding(encoded: Tensor, ids: Tensor) -> bool:
+    """Return whether the encoded ids, (B, L) or (1, T), have all tokens of a batch, (..., L)."""
+    rows = ids.view(-1, ids.shape[-1])
+    if len(encoded) == 1:  # without padding there is one row
+        return encoded.shape == rows.shape and torch.equal(encoded, rows)
+    return True
 
 
 def _packs(model: nn.Module) -> bool:

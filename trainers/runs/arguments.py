@@ -69,7 +69,9 @@ class RunArguments:
     """Flags and recipe keys of fine-tuning and pretraining."""
 
     # Keys of a recipe that a flag replaces: a checkpoint has its own sizes.
-    replaced_keys: ClassVar[dict[str, tuple[str, ...]]] = {"model_name_or_path": ("model_config",)}
+    replaced_keys: ClassVar[dict[str, tuple[str, ...]]] = {
+        "model_name_or_path": ("model_config", "revision")
+    }
 
     model_name_or_path: str | None = option(
         None, "A bert or minbert checkpoint; null for a new model."

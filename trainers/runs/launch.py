@@ -172,7 +172,7 @@ class Program:
 def _asked_checkpoint(args: TrainingArguments) -> str | None:
     """Return the checkpoint to resume from; the last one if the launcher started the run again."""
     folder = str(args.output_dir)
-    if was_restarted() and share(args, lambda: is_started_by(folder, name_launcher())):
+    if was_restarted(args) and share(args, lambda: is_started_by(folder, name_launcher())):
         return "true"
     return args.resume_from_checkpoint
 

@@ -1,5 +1,6 @@
 """Settings of a process of a run: its logs and its threads."""
 
+import hashlib
 import logging
 import os
 import socket
@@ -9,7 +10,7 @@ from typing import TypeVar
 import datasets
 import torch
 import transformers
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import broadcast_object_list, gather_object
 from transformers import TrainingArguments
 
 Made = TypeVar("Made")
@@ -27,13 +28,21 @@ def speak_once(args: TrainingArguments) -> None:
 
 
 def name_launcher() -> str:
-    """Name the process that started this one, and starts it again if it fails, on this machine."""
-    return f"{socket.gethostname()} {os.getppid()}"
+    """Name the process that started this one, and starts it again if it fails, on this machine.
+
+    A hash: the name of the machine is nobody's business where results are published.
+    """
+    name = f"{socket.gethostname()} {os.getppid()}"
+    return hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
-def was_restarted() -> bool:
-    """Whether ``torchrun --max-restarts`` has started the processes again after a failure."""
-    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+def was_restarted(args: TrainingArguments) -> bool:
+    """Whether ``torchrun --max-restarts`` has started the processes again after a failure.
+
+    Each machine counts its own failures, so all processes are asked.
+    """
+    own = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    return own if args.world_size == 1 else any(gather_object([own]))
 
 
 def share(args: TrainingArguments, make: Callable[[], Made]) -> Made:

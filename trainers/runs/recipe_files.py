@@ -171,6 +171,6 @@ def format_recipe(recipe: Mapping[str, Any]) -> str:
 def as_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Return what ``read_recipe`` would read from a file with this recipe."""
     try:
-        return read_value(format_recipe(recipe))
+        return expand_paths(read_value(format_recipe(recipe)))
     except yaml.YAMLError as error:
         raise ValueError(f"recipe: {error}") from error

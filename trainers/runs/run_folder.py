@@ -172,9 +172,9 @@ def check_shared(output_dir: str | os.PathLike[str], args: TrainingArguments) ->
 
 
 def is_started_by(output_dir: str | os.PathLike[str], launcher: str) -> bool:
-    """Whether the folder has an unfinished run that this launcher has started before."""
+    """Whether the folder has a run that this launcher has started before, finished or not."""
     run = _read_run(Path(output_dir))
-    return run is not None and not run["finished"] and run.get("launcher") == launcher
+    return run is not None and run.get("launcher") == launcher
 
 
 def read_settings(output_dir: str | os.PathLike[str]) -> dict[str, Any]:
@@ -266,7 +266,6 @@ def _delete_results(folder: Path) -> None:
 def finish_run(output_dir: str | os.PathLike[str]) -> None:
     """Record that all results are written."""
     run = _read_run(Path(output_dir)) or {"settings": {}}
-    run.pop("launcher", None)  # of no use to a reader of the results
     _write_run(Path(output_dir), run, finished=True)
 
 

@@ -88,7 +88,7 @@ class PretrainArguments(TextArguments, RunArguments):
 
     replaced_keys: ClassVar[dict[str, tuple[str, ...]]] = {
         "model_name_or_path": (
-            *("model_config", "model_size", "tokenizer_name_or_path"),
+            *("model_config", "revision", "model_size", "tokenizer_name_or_path"),
             *("train_tokenizer", "vocab_size", "cased"),
         )
     }

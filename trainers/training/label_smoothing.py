@@ -46,6 +46,12 @@ def smooth_labels(
     factor = args.label_smoothing_factor
     own: Any = getattr(find_inner(model), "smooth_labels", None)
     if own is None:
+        config = getattr(find_inner(model), "config", None)
+        if factor and getattr(config, "num_labels", 2) < 2:
+            raise ValueError(
+                f"{KEY}={factor!r} spreads labels over classes, but the model has num_labels=1; "
+                "leave it out"
+            )
         return LabelSmoother(epsilon=factor) if factor else None
     smoothed = [task for task, problem in problems.items() if problem.smooths_labels]
     for task in smoothed:

@@ -148,7 +148,7 @@ class MultiTaskTrainer(Trainer):
         model: Any = self.model
         if callable(gather_rows := getattr(find_inner(model), "gather_rows", None)):
             gather_rows()
-        self.label_smoother: Any = smooth_labels(model, self.args, self.problems)
+        self._smoother: Any = smooth_labels(model, self.args, self.problems)
         for method in self.methods:
             method.attach(self)
         self._losses = LossLog(self.problems, self.methods, self.args.device)
@@ -266,6 +266,7 @@ class MultiTaskTrainer(Trainer):
         task = inputs["task"] if self.takes_task else inputs.pop("task")
         if model.training and task in self._targets:
             inputs["num_items_in_batch"] = self._targets[task]
+        self.label_smoother = self._smoother if model.training else None
         compute: Any = partial(super().compute_loss, model, inputs, True, num_items_in_batch)
         if not model.training:
             return compute() if return_outputs else compute()[0]
@@ -380,12 +381,13 @@ class MultiTaskTrainer(Trainer):
         try:
             with named_writes(folder):
                 super()._save_checkpoint(model, trial)
-                if self.args.should_save:
-                    write_checksums(folder)
         except WriteError:
             if self.args.should_save:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
+        if self.args.should_save:
+            with named_writes(folder):  # without checksums a checkpoint is complete, and stays
+                write_checksums(folder)
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
