@@ -1,12 +1,14 @@
 """User errors: one line with the place and what to do."""
 
+import difflib
 import errno
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
 from safetensors import SafetensorError
@@ -106,6 +108,12 @@ def _is_of_writing(error: Exception, path: Path) -> bool:
     named = getattr(error, "filename2", None) or getattr(error, "filename", None)
     is_near = named is None or str(named).startswith(str(path.parent))
     return is_near or getattr(error, "errno", None) in FULL
+
+
+def suggest(name: Any, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the end of a message about an unknown name: the most similar ones, if any."""
+    similar = difflib.get_close_matches(str(name), list(known), n=2, cutoff=cutoff)
+    return f"; did you mean {' or '.join(map(repr, similar))}?" if similar else ""
 
 
 def reason_of(error: BaseException) -> str:

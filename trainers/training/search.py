@@ -32,7 +32,7 @@ def search_hyperparameters(
         direction: ``maximize`` or ``minimize``; None maximizes ``eval_mean``, and is refused with a
             ``compute_objective``.
         **kwargs: ``backend``, ``hp_name``, and arguments of the backend, such as ``pruner``.
-            ``catch=(TrainingDivergedError,)`` goes on after a trial that diverged.
+            ``catch=(TrainingDivergedError,)`` continues after a trial that diverged.
 
     Returns:
         The best run: ``run_id``, ``objective`` and ``hyperparameters``.
