@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 # Module and dataclasses of arguments of each program.
@@ -40,6 +40,12 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the message, and exit with status 2."""
         self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+
+    def refuse(self, mistakes: Mapping[str, Any]) -> None:
+        """Print the first message whose mistake was made, if any, and exit with status 2."""
+        for message, is_made in mistakes.items():
+            if is_made:
+                self.error(message)
 
 
 def expand_path(path: str) -> str:

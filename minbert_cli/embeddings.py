@@ -44,28 +44,24 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--device", help="cpu or cuda (default: cuda if available)")
     add("--output_dir", type=to_path, default=Path("embeddings"), help="output folder")
     args = parser.parse_args(argv)
-    if mistake := find_mistake(args):
-        parser.error(mistake)
+    parser.refuse(list_mistakes(args))
     return args
 
 
-def find_mistake(args: argparse.Namespace) -> str | None:
-    """Return what is wrong with the combination of flags, or None."""
-    if args.data_dir is None and args.sts is None:
-        return "nothing to measure: give --data_dir, --sts, or both"
-    if args.tasks and args.data_dir is None:
-        return "--tasks needs --data_dir, the folder with SentEval's tasks"
-    if args.sts_dir and args.sts is None:
-        return "--sts_dir needs --sts, the name of the dataset"
-    if args.folds < 2:
-        return f"--folds {args.folds}: give at least 2"
-    if args.jobs == 0:
-        return "--jobs 0: give a number of processes, or -1 for all cores"
-    return None
+def list_mistakes(args: argparse.Namespace) -> dict[str, bool]:
+    """List what can be wrong with a combination of flags, and whether it is."""
+    has_data, has_sts = args.data_dir is not None, args.sts is not None
+    return {
+        "nothing to measure: give --data_dir, --sts, or both": not has_data and not has_sts,
+        "--tasks needs --data_dir, the folder with SentEval's tasks": args.tasks and not has_data,
+        "--sts_dir needs --sts, the name of the dataset": args.sts_dir and not has_sts,
+        f"--folds {args.folds}: give at least 2": args.folds < 2,
+        "--jobs 0: give a number of processes, or -1 for all cores": args.jobs == 0,
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Evaluate checkpoints; a user's mistake is one line."""
+    """Evaluate checkpoints; errors of the user are one line each."""
     args = parse(sys.argv[1:] if argv is None else argv)
     # imported here, so that --help does not wait for torch
     from minbert_cli.embedding_evaluation import run

@@ -16,6 +16,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from minbert_cli.command_line import Parser, to_count, to_location, to_number, to_path
 
@@ -52,15 +53,14 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--device", help="cpu or cuda (default: cuda if available)")
     # texts may follow flags, as in `--task sst "a text"`
     args = parser.parse_intermixed_args(argv)
-    if mistake := find_mistake(args):
-        parser.error(mistake)
+    parser.refuse(list_mistakes(args))
     return args
 
 
-def find_mistake(args: argparse.Namespace) -> str | None:
-    """Return what is wrong with the combination of flags, or None."""
+def list_mistakes(args: argparse.Namespace) -> dict[str, Any]:
+    """List what can be wrong with a combination of flags, and whether it is."""
     has_texts = bool(args.texts or args.file)
-    mistakes = {
+    return {
         f"texts are given, and --file {args.file}; leave one out": args.texts and args.file,
         f"--embed {args.embed}: name a file that ends in .npy or .jsonl": (
             args.embed is not None and args.embed.suffix not in (".npy", ".jsonl")
@@ -71,11 +71,10 @@ def find_mistake(args: argparse.Namespace) -> str | None:
             args.clusters == "kmeans" and args.num_clusters is None
         ),
     }
-    return next((text for text, is_made in mistakes.items() if is_made), None)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the program; a user's mistake is one line."""
+    """Run the program; errors of the user are one line each."""
     args = parse(sys.argv[1:] if argv is None else argv)
     # imported here, so that --help does not wait for torch
     from minbert_cli.inference import run

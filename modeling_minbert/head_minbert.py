@@ -204,7 +204,7 @@ class MinBertHeads(nn.Module):
             self.add(name, head)
 
     def add(self, name: str, head: MinBertHead) -> None:
-        """Add the head of a task in its place."""
+        """Add the head of a task, in the order of names."""
         self.add_module(name, head)
         self._modules = dict(sorted(self._modules.items()))
 

@@ -34,7 +34,7 @@ def count_parameters(config: Any) -> int:
 
 
 def machine_memory() -> int | None:
-    """Return the memory of this machine in bytes; None if the system does not tell."""
+    """Return the memory of this machine in bytes; None if it is unknown."""
     names = getattr(os, "sysconf_names", {})
     if not {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= set(names):
         return None

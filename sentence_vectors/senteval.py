@@ -130,7 +130,7 @@ def _find_encoding(path: Path, lines: list[bytes], *, may_be_latin: bool) -> str
     wrong = [number for number, line in enumerate(lines, start=1) if not _is_utf8(line)]
     if not wrong:
         return "utf-8"
-    # a file in Latin-1 has no line that happens to be UTF-8, beside those in ASCII
+    # in a file in Latin-1, no line is also valid UTF-8, except those in ASCII
     if may_be_latin and all(line.isascii() or not _is_utf8(line) for line in lines):
         return "latin-1"
     raise ValueError(f"{path}:{wrong[0]}: not UTF-8; download the file again, or convert it")

@@ -38,7 +38,7 @@ def check(rows, recipe):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"learning_rte": 1}, "a, seed 42: unknown key 'learning_rte'; did you mean learning_rate"),
+        ({"learning_rte": 1}, "a, seed 42: unknown key 'learning_rte'; did you mean 'learning"),
         ({"tasks.moods.losss": "mse"}, "a, seed 42: task 'moods': unknown key 'losss'"),
         ({"tasks.scores.loss": "msee"}, "a, seed 42: task 'scores'.*'msee'"),
         ({"tasks.pairs.head": "cosine"}, "a, seed 42: task 'pairs'.*cosine"),

@@ -66,7 +66,7 @@ def read_tree(folder):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"lerning_rate": 1}, "unknown key 'lerning_rate'; did you mean learning_rate"),
+        ({"lerning_rate": 1}, "unknown key 'lerning_rate'; did you mean 'learning_rate'"),
         ({"learning_rate": "abc"}, "learning_rate='abc'; expected float"),
         ({"freeze_encoder": "x"}, "freeze_encoder='x'; expected bool"),
         ({"tasks": {}}, "tasks is empty; name at least one"),
@@ -177,7 +177,7 @@ def test_files_that_cannot_be_used(recipe, refused, text, message):
     ("flags", "message"),
     [
         (["--tasks", "moods,quora"], r"has no \['quora'\]; it has moods, pairs, scores"),
-        (["--lerning_rate", "1"], "unknown flag --lerning_rate; did you mean --learning_rate"),
+        (["--lerning_rate", "1"], "unknown flag --lerning_rate; did you mean '--learning_rate'"),
         (["--resume_from_checkpoint", "gone"], "resume_from_checkpoint='gone' is not a folder"),
         (["--resume_from_checkpoint", "."], "resume_from_checkpoint='.' cannot be used: .*missing"),
     ],

@@ -129,7 +129,7 @@ class Task:
                 ``labels``; without ``token_type_ids`` they are 0. The rows of an iterable dataset,
                 or of any other iterable, are read once and kept in memory, since order and shares
                 of the tasks depend on their number. To resume a run it must yield the same rows.
-            validation: Rows to evaluate, likewise.
+            validation: Rows to evaluate, of the same kinds.
             max_train_samples: Most rows to read of ``train``, from its start; None for all, of
                 which an iterable may have 1,000,000.
             max_eval_samples: The same for ``validation``.

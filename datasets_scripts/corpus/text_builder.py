@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from datasets_scripts.files.cache import hash_sources, progress_bars
-from datasets_scripts.files.digests import digest_text
+from datasets_scripts.files.cache import digest_text, hash_sources, progress_bars
 from datasets_scripts.files.hub import readable_hub
 from datasets_scripts.problems.row_format import make_features
 

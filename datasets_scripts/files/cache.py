@@ -1,4 +1,4 @@
-"""The cache of `datasets`: what its names depend on, and its progress bars."""
+"""Helpers for the cache of `datasets`: hashes, sizes of batches, and progress bars."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -23,6 +23,12 @@ def hash_sources(*rooms: str) -> str:
         for path in sorted((PACKAGE / room).glob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def digest_text(text: str) -> int:
+    """Hash a text without its white space to a number below 2 ** 64."""
+    letters = "".join(text.split())
+    return int.from_bytes(hashlib.blake2b(letters.encode(), digest_size=8).digest(), "little")
 
 
 def count_batch(rows: datasets.Dataset) -> int:

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 
 import datasets
 
-from datasets_scripts.files.cache import count_batch
-from datasets_scripts.files.digests import digest_text
+from datasets_scripts.files.cache import count_batch, digest_text
 from datasets_scripts.problems.row_format import RowFormat
 
 logger = logging.getLogger(__name__)

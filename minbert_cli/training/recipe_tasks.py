@@ -89,7 +89,7 @@ class RecipeTask:
         return self.data.submission is not None and not self.training.auxiliary
 
     def describe_placeholder(self) -> dict[str, Any]:
-        """Describe the head as if the rows had been read, with example facts in their place."""
+        """Describe the head before the rows are read, with a placeholder for their facts."""
         weights = self.head.get("class_weights")
         count = max(2, len(weights)) if isinstance(weights, list) else 2
         return self.describe_head(LoadedTask.placeholder(self.data, count))

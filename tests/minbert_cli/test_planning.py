@@ -231,12 +231,12 @@ TEXT = {"base": "text.yaml"}
     ("rows", "message"),
     [
         ({}, "rows is empty; name at least one"),
-        ({"a": {"bse": "x"}}, "row 'a': unknown key 'bse'; did you mean base?"),
+        ({"a": {"bse": "x"}}, "row 'a': unknown key 'bse'; did you mean 'base'?"),
         ({"a": 3}, "row 'a': expected keys and values"),
         ({"a": {"grid": []}}, r"row 'a': grid=\[\]; expected dict"),
         ({"a": {"grid": {}}}, "row 'a': grid is empty"),
         ({"a": {"random": {"draws": 1.5}}}, "row 'a': random: draws=1.5; expected int"),
-        ({"a": {"random": {"draw": 2}}}, "row 'a': random: unknown key 'draw'; did you mean draws"),
+        ({"a": {"random": {"draw": 2}}}, "row 'a': random: unknown key 'draw'; did you mean 'draw"),
         ({"a": {"random": {"draws": 2}}}, "row 'a': random: fields is empty"),
         (
             {"a": {"random": {"draws": 2, "fields": {"x": {"choice": [1]}}}}},

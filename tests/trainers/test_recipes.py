@@ -158,7 +158,7 @@ def test_no_recipe_takes_the_default_one(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("lerning_rate: 1", r"recipe.yaml: unknown key 'lerning_rate'; did you mean learning_rate"),
+        ("lerning_rate: 1", r"recipe.yaml: unknown key 'lerning_rate'; did you mean 'learning"),
         ("1: 2", "unknown key 1"),
         ("learning_rate: fast", "learning_rate='fast'; expected float"),
         ("learning_rate: [1]", r"learning_rate=\[1\]; expected float"),
@@ -189,7 +189,7 @@ def test_mistakes_in_a_recipe_are_named(parse, text, message):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--lerning_rate", "1"], "unknown flag --lerning_rate; did you mean --learning_rate"),
+        (["--lerning_rate", "1"], "unknown flag --lerning_rate; did you mean '--learning_rate'"),
         (["--learn", "1"], "unknown flag --learn"),
         (["--learning_rate", "fast"], "argument --learning_rate.*invalid float value: 'fast'"),
         (["--max_steps"], "argument --max_steps.*expected one argument"),

@@ -1,4 +1,4 @@
-"""Batches of a step, by our collator or one of a user."""
+"""Batches of a step, made by `TaskCollator` or by a collator of the user."""
 
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
@@ -27,7 +27,7 @@ def list_batches(inputs: dict[str, Any]) -> list[dict[str, Any]]:
 def call_collator(
     collator: Callable[..., Any], rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Make a batch with the collator of a user, and check it.
+    """Make a batch with a collator of the user, and check it.
 
     It is called as ``collator(rows)``, or ``collator(rows, task=name)`` if it has an argument
     ``task``. The rows are a list of dictionaries with ``input_ids``, ``token_type_ids`` and, if the

@@ -1,4 +1,4 @@
-"""Rows as a user gives them: datasets, lists and iterables, with or without segment ids."""
+"""Convert the rows that a user passes, such as lists and iterables, to datasets."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -18,7 +18,7 @@ CHUNK = 10_000
 
 
 def read_rows(where: str, rows: Any, key: str, most: int | None) -> Any:
-    """Convert rows of a user to a dataset with the columns that a task needs.
+    """Convert rows to a dataset with the columns that a task needs.
 
     Args:
         where: Which rows they are, for errors.

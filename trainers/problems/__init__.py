@@ -1,8 +1,9 @@
 """Problem types: everything about a task on the training side that depends on its type."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
+
+from trainers.errors import suggest
 
 from .classification import Classification
 from .contrastive import Contrastive
@@ -52,10 +53,9 @@ def make_problems(
     problems: dict[str, Problem[Any]] = {}
     for task, name in problem_types.items():
         if name not in PROBLEMS:
-            close = difflib.get_close_matches(str(name), PROBLEMS, 1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
             raise ValueError(
-                f"task {task!r}: problem_type={name!r}; expected one of {', '.join(PROBLEMS)}{hint}"
+                f"task {task!r}: problem_type={name!r}; expected one of {', '.join(PROBLEMS)}"
+                f"{suggest(name, PROBLEMS)}"
             )
         problems[task] = PROBLEMS[name](
             task, (heads or {}).get(task), (metrics or {}).get(task, ())

@@ -1,6 +1,5 @@
 """The interface of a problem type."""
 
-import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from trainers.data.rows import TextSource
 from trainers.data.task_dataset import Rows, spread
+from trainers.errors import suggest
 
 Outputs = TypeVar("Outputs")
 # Turns the logits of a task, (N, K), into predictions, (N,).
@@ -112,11 +112,9 @@ class Problem(ABC, Generic[Outputs]):
             )
         for name in chosen:
             if name not in known:
-                close = difflib.get_close_matches(name, known, 1, cutoff=0.5)
-                hint = f"; did you mean {close[0]!r}?" if close else ""
                 raise ValueError(
                     f"task {self.task!r}: {name!r} is not a metric of {self.problem_type} tasks, "
-                    f"which have {', '.join(known)}{hint}"
+                    f"which have {', '.join(known)}{suggest(name, known, cutoff=0.5)}"
                 )
 
     def is_labelled(self, rows: Rows) -> bool:

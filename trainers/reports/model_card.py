@@ -121,8 +121,7 @@ def write_model_card(
 ) -> None:
     """Fill the Jinja template of a card, and its metadata, with the numbers of a run.
 
-    The template has the functions ``plain``, ``code_span``, ``code_block`` and ``quoted``, which
-    write texts of others.
+    The template can call ``plain``, ``code_span``, ``code_block`` and ``quoted`` to escape texts.
     """
     if not Path(template_path).is_file():
         raise ValueError(f"the template {str(template_path)!r} of the model card is not a file")

@@ -141,14 +141,12 @@ class Program:
                     _push(run)
         return Done(arguments, args, trained, run.trainer)
 
-    def _parse(self, given: Given) -> tuple[Any, Any]:
+    def _parse(self, given: Given) -> tuple[Any, ...]:
         """Fill the arguments of the program and of the Trainer."""
         kinds = (self.arguments, FastTrainingArguments)
         if isinstance(given, Mapping):
-            arguments, args = fill_arguments(kinds, as_recipe(given), where="recipe")
-        else:
-            arguments, args = parse_recipe(kinds, given, default_recipe=self.recipe)
-        return arguments, args
+            return fill_arguments(kinds, as_recipe(given), where="recipe")
+        return parse_recipe(kinds, given, default_recipe=self.recipe)
 
     def _train(self, run: Run, checkpoint: str | None) -> bool:
         """Train, write the results, and return whether at least one step was trained."""

@@ -1,6 +1,5 @@
 """Recipes: a YAML file of arguments, which flags on the command line override."""
 
-import difflib
 import os
 import types
 from argparse import SUPPRESS, Action, ArgumentTypeError
@@ -14,7 +13,7 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type
 import yaml
 from transformers import HfArgumentParser
 
-from trainers.errors import UsageError
+from trainers.errors import UsageError, suggest
 
 from .overrides import override, split_dotted
 from .recipe_files import PATH_KEYS, expand_path, expand_paths, read_recipe, read_value
@@ -78,7 +77,7 @@ def fill_arguments(
     hints = _type_hints(argument_classes)
     for key in recipe:
         if key not in hints:
-            raise ValueError(f"{where}: unknown key {key!r}{_hint(str(key), hints)}")
+            raise ValueError(f"{where}: unknown key {key!r}{suggest(key, hints)}")
     for key in _list_replaced(classes, flags):
         recipe.pop(key, None)
     for name, action in actions.items():
@@ -132,7 +131,7 @@ def split_keys(
     known = sorted(set().union(*names))
     for key in keys:
         if key not in known:
-            hint = _hint(str(key), known)
+            hint = suggest(key, known)
             raise ValueError(f"{where}: unknown key {key!r}{hint}; known keys: {', '.join(known)}")
     return tuple({key: keys[key] for key in keys if key in part} for part in names)
 
@@ -216,17 +215,12 @@ def _split_names(text: str, known: Collection[str]) -> list[str]:
     return names
 
 
-def _hint(name: str, known: Iterable[str]) -> str:
-    matches = difflib.get_close_matches(name, list(known), n=2)
-    return f"; did you mean {' or '.join(matches)}?" if matches else ""
-
-
 def _refuse(rest: Sequence[str], parser: _Parser) -> NoReturn:
     """Raise an error for the first argument that is not a flag."""
     first = rest[0].split("=")[0]
     if not first.startswith("-"):
         raise UsageError(f"unexpected argument {first!r}; a recipe is the first argument")
-    hint = _hint(first, (f"--{action.dest}" for action in parser._actions))
+    hint = suggest(first, (f"--{action.dest}" for action in parser._actions))
     raise UsageError(f"unknown flag {first}{hint}")
 
 

@@ -14,7 +14,7 @@ from transformers.trainer_pt_utils import safe_globals
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
-from trainers.files import write_text
+from trainers.files import read_object, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -85,8 +85,12 @@ def find_damaged(output_dir: str | os.PathLike[str], world_size: int) -> str | N
     return None
 
 
+def _list_files(folder: Path, *suffixes: str) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix in suffixes)
+
+
 def _cut_problem(folder: Path) -> str | None:
-    for path in sorted([*folder.glob("*.pt"), *folder.glob("*.pth"), *folder.glob("*.bin")]):
+    for path in _list_files(folder, ".pt", ".pth", ".bin"):
         # torch.save writes a zip file, whose directory is at its end
         if not zipfile.is_zipfile(path):
             return f"{path.name} is truncated"
@@ -95,7 +99,7 @@ def _cut_problem(folder: Path) -> str | None:
 
 def _pickle_problem(folder: Path) -> str | None:
     """Read the pickles without their tensors, as the Trainer will; it does not read ``*.bin``."""
-    for path in sorted([*folder.glob("*.pt"), *folder.glob("*.pth")]):
+    for path in _list_files(folder, ".pt", ".pth"):
         try:
             with safe_globals():
                 torch.load(path, map_location="meta", weights_only=True)
@@ -110,14 +114,14 @@ def _state_problem(folder: Path) -> str | None:
         state = TrainerState.load_from_json(str(folder / "trainer_state.json"))
     except (AttributeError, RecursionError, TypeError, ValueError) as error:
         return f"trainer_state.json cannot be read ({error})"
-    is_count = isinstance(state.global_step, int) and isinstance(state.max_steps, int)
-    if not is_count or not isinstance(state.log_history, list):
+    has_counts = isinstance(state.global_step, int) and isinstance(state.max_steps, int)
+    if not has_counts or not isinstance(state.log_history, list):
         return "trainer_state.json cannot be read (its values have other types)"
     return None
 
 
 def write_checksums(folder: Path) -> None:
-    """Note the SHA-256 of every file of a complete checkpoint, to recognize damage."""
+    """Record the SHA-256 of every file of a complete checkpoint, to recognize damage."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
     sums = {path.relative_to(folder).as_posix(): _digest(path) for path in files}
     write_text(folder / CHECKSUMS, json.dumps(sums, indent=1) + "\n")
@@ -133,11 +137,11 @@ def _checksum_problem(folder: Path) -> str | None:
     if not (folder / CHECKSUMS).is_file():
         return None
     try:
-        sums = json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))
+        sums = read_object(folder / CHECKSUMS)
         names = [name for name, digest in sums.items() if _digest(folder / name) != digest]
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
-    except (AttributeError, RecursionError, ValueError):
+    except ValueError:
         return f"{CHECKSUMS} cannot be read"
     return f"{names[0]} is damaged: its checksum differs" if names else None
 
@@ -147,10 +151,8 @@ def _weights_problem(folder: Path) -> str | None:
     index = folder / SAFE_WEIGHTS_INDEX_NAME
     if index.is_file():
         try:
-            names = sorted(
-                set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-            )
-        except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+            names = sorted(set(read_object(index)["weight_map"].values()))
+        except (AttributeError, KeyError, TypeError, ValueError):
             return f"{index.name} cannot be read"
     for name in names:
         if not (folder / name).is_file():

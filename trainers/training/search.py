@@ -32,7 +32,7 @@ def search_hyperparameters(
         direction: ``maximize`` or ``minimize``; None maximizes ``eval_mean``, and is refused with a
             ``compute_objective``.
         **kwargs: ``backend``, ``hp_name``, and arguments of the backend, such as ``pruner``.
-            ``catch=(TrainingDivergedError,)`` goes on after a trial that diverged.
+            ``catch=(TrainingDivergedError,)`` continues after a trial that diverged.
 
     Returns:
         The best run: ``run_id``, ``objective`` and ``hyperparameters``.
@@ -55,27 +55,20 @@ def _check(
     trainer: Any, compute_objective: Any, direction: Any, options: Mapping[str, Any]
 ) -> None:
     """Check that trials can be made and measured."""
-    if trainer.model_init is None:
-        raise ValueError(
-            "hyperparameter_search makes a new model for every trial: give the trainer a "
-            "model_init instead of a model"
-        )
-    if not trainer.eval_dataset:
-        raise ValueError(
-            "hyperparameter_search compares evaluations: give the tasks evaluation rows"
-        )
-    if compute_objective is not None and direction is None:
-        raise ValueError(
-            "hyperparameter_search needs a direction for compute_objective; give 'maximize' or "
-            "'minimize'"
-        )
-    if compute_objective is None and "mean" not in list_metrics(trainer.problems, ()):
-        raise ValueError(
-            "hyperparameter_search: these tasks have no eval_mean; give a compute_objective and a "
-            "direction"
-        )
-    if options.get("n_jobs", 1) != 1:
-        raise ValueError(
-            f"n_jobs={options['n_jobs']!r}: trials share the trainer and run one after the other; "
-            "leave it out"
-        )
+    has_objective, jobs = compute_objective is not None, options.get("n_jobs", 1)
+    mistakes = {
+        "makes a new model for every trial: give the trainer a model_init instead of a model": (
+            trainer.model_init is None
+        ),
+        "compares evaluations: give the tasks evaluation rows": not trainer.eval_dataset,
+        "needs a direction for compute_objective; give 'maximize' or 'minimize'": (
+            has_objective and direction is None
+        ),
+        "maximizes eval_mean, which these tasks do not have; give a compute_objective and a "
+        "direction": not has_objective and "mean" not in list_metrics(trainer.problems, ()),
+        f"with n_jobs={jobs!r}: trials share the trainer and run one after the other; leave it "
+        "out": jobs != 1,
+    }
+    for message, is_made in mistakes.items():
+        if is_made:
+            raise ValueError(f"hyperparameter_search {message}")
