@@ -1,11 +1,15 @@
 """The files of a killed run, and the start of the next one."""
 
+import errno
 import json
 import logging
+from pathlib import Path
 
 import pytest
 
 from trainers import last_complete_checkpoint
+from trainers.errors import WriteError
+from trainers.training import multitask
 from trainers.training.resuming import checkpoint_problem
 
 
@@ -130,3 +134,21 @@ def test_a_checkpoint_that_was_killed_before_its_checksums_is_complete(run):
     (run / "checkpoint-4" / "checksums.json").unlink()
 
     assert last_complete_checkpoint(run, 1) == str(run / "checkpoint-4")
+
+
+def test_a_checkpoint_stays_if_only_its_checksums_cannot_be_written(make_trainer, monkeypatch):
+    """The one before is deleted by then."""
+
+    def fail(folder):
+        if folder.name == "checkpoint-4":
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(multitask, "write_checksums", fail)
+    trainer = make_trainer(save_strategy="steps", save_steps=2, save_total_limit=1)
+
+    with pytest.raises(WriteError, match=r"checkpoint-4' cannot be written: No space"):
+        trainer.train()
+
+    (folder,) = Path(trainer.args.output_dir).glob("checkpoint-*")
+    assert folder.name == "checkpoint-4"
+    assert checkpoint_problem(folder, 1) is None
