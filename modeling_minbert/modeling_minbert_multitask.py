@@ -88,7 +88,7 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         Other `tasks` than the checkpoint's replace them: a warning names the heads that are lost.
         """
         loaded: Any = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
-        if {"tasks", "config"} & kwargs.keys():
+        if pretrained_model_name_or_path is not None and {"tasks", "config"} & kwargs.keys():
             model = loaded[0] if isinstance(loaded, tuple) else loaded
             where = {name: kwargs[name] for name in HUB_KEYS if name in kwargs}
             _warn_of_lost_heads(model, pretrained_model_name_or_path, where)
@@ -405,7 +405,10 @@ def _uses_shared_heads(task: Any) -> bool:
 
 
 def _warn_of_lost_heads(model: MinBertForMultiTask, path: Any, where: dict[str, Any]) -> None:
-    stored, _ = MinBertConfig.get_config_dict(path, **where)
+    try:
+        stored, _ = MinBertConfig.get_config_dict(path, **where)
+    except (OSError, ValueError):  # weights without a configuration
+        return
     lost = [name for name in stored.get("tasks") or () if name not in (model.config.tasks or ())]
     # the configuration of an encoder that was saved alone lists tasks, too
     if lost and type(model).__name__ in (stored.get("architectures") or ()):

@@ -6,11 +6,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from trainers.errors import UsageError
 from trainers.runs.arguments import check_names
-from trainers.runs.recipe_files import read_recipe, read_value
+from trainers.runs.overrides import group_flags, read_flag
+from trainers.runs.recipe_files import read_recipe
 from trainers.runs.recipes import parse_recipe, split_argv
 
 EXAMPLE = "{plain: {base: sst}}"
@@ -87,18 +85,12 @@ def parse_experiments(
     own: list[str] = [] if path is None else [str(path)]
     overrides: dict[str, Any] = {}
     known = ["help", *(entry.name for entry in fields(ExperimentArguments))]
-    for words in _group(flags):
-        name, given, value = words[0].removeprefix("--").partition("=")
+    for words in group_flags(flags):
+        name = words[0].partition("=")[0].removeprefix("--")
         if not words[0].startswith("--") or name.replace("-", "_") in known:
             own += words
-            continue
-        values = [*([value] if given else []), *words[1:]] or ["true"]
-        if len(values) > 1:
-            raise UsageError(f"--{name}: expected one value, found {' '.join(values)}")
-        try:
-            overrides[name] = read_value(values[0])
-        except yaml.YAMLError as error:
-            raise UsageError(f"--{name} {values[0]!r} is not YAML") from error
+        else:
+            overrides[name] = read_flag(words)
     (arguments,) = parse_recipe((ExperimentArguments,), own)
     return arguments, overrides, _rows_of_file(path, arguments.rows)
 
@@ -110,16 +102,6 @@ def _rows_of_file(path: str | os.PathLike[str] | None, chosen: dict[str, Any]) -
     check_names("rows", rows, EXAMPLE)
     is_part = all(name in rows and rows[name] == keys for name, keys in chosen.items())
     return rows if is_part else chosen
-
-
-def _group(flags: Sequence[str]) -> list[list[str]]:
-    """Group a command line into flags with their values."""
-    groups: list[list[str]] = []
-    for word in flags:
-        if word.startswith("--") or not groups:
-            groups.append([])
-        groups[-1].append(word)
-    return groups
 
 
 def check_seeds(where: str, seeds: Any) -> None:

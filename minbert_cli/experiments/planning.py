@@ -12,12 +12,12 @@ from typing import Any
 from minbert_cli.resources import find_recipe
 from trainers.errors import INPUT_ERRORS
 from trainers.problems.aggregates import AGGREGATES
+from trainers.runs.overrides import check_disjoint, override
 from trainers.runs.recipe_files import read_recipe
 from trainers.runs.recipes import check_types, split_keys
 from trainers.runs.run_folder import LOCK_FILE, is_finished
 
 from .experiment_arguments import EXAMPLE, ExperimentArguments, PretrainKeys, RowKeys, check_seeds
-from .overrides import check_disjoint, override
 from .search import RandomSearch, grid_points
 
 PRETRAIN = "pretrain."

@@ -160,3 +160,17 @@ def test_no_warning_where_no_head_is_lost(build_multitask, tasks, tmp_path, warn
     MinBertModel.from_pretrained(tmp_path / "model")
 
     assert not warnings()
+
+
+def test_weights_may_come_without_a_configuration(build_multitask, tasks, tmp_path, warnings):
+    model = build_multitask(tasks)
+    model.save_pretrained(tmp_path)
+    (tmp_path / "config.json").unlink()
+
+    state = model.state_dict()
+    for path, weights in ((tmp_path, None), (None, state)):
+        options = {"config": copy.deepcopy(model.config), "state_dict": weights}
+        loaded = MinBertForMultiTask.from_pretrained(path, **options)
+        assert_close(loaded.state_dict(), state, rtol=0, atol=0)
+
+    assert not warnings()

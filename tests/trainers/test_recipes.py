@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 from transformers import TrainingArguments
 
-from trainers import parse_recipe
+from trainers import FinetuneArguments, parse_recipe
 
 
 @dataclass
@@ -214,3 +214,28 @@ def test_a_recipe_that_is_no_text_is_refused(tmp_path):
 
     with pytest.raises(ValueError, match="not a YAML file in UTF-8"):
         parse_recipe([OwnArguments], [str(path)])
+
+
+def test_a_flag_with_dots_changes_one_key_of_a_mapping(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("output_dir: x\ntasks:\n  a: {dataset: sst, loss: mse}\n  b: {dataset: sts}\n")
+    flags = ["--tasks.a.batch_size", "8", "--tasks.a.loss=null", "--tasks.b.max_length", "64"]
+
+    arguments, _ = parse_recipe((FinetuneArguments, TrainingArguments), [str(path), *flags])
+
+    assert arguments.tasks == {
+        "a": {"dataset": "sst", "batch_size": 8},
+        "b": {"dataset": "sts", "max_length": 64},
+    }
+    chosen, _ = parse_recipe(
+        (FinetuneArguments, TrainingArguments), [str(path), *flags, "--tasks", "a"]
+    )
+    assert chosen.tasks == {"a": {"dataset": "sst", "batch_size": 8}}
+
+
+def test_a_flag_with_dots_names_a_part_that_is_there(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("output_dir: x\ntasks:\n  a: {dataset: sst}\n")
+
+    with pytest.raises(ValueError, match=r"tasks\.c\.loss: the recipe has no tasks\.c; it has a"):
+        parse_recipe((FinetuneArguments, TrainingArguments), [str(path), "--tasks.c.loss", "mse"])

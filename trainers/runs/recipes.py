@@ -15,6 +15,7 @@ from transformers import HfArgumentParser
 
 from trainers.errors import UsageError, suggest
 
+from .overrides import override, split_dotted
 from .recipe_files import PATH_KEYS, expand_path, expand_paths, read_recipe, read_value
 
 
@@ -36,7 +37,9 @@ def parse_recipe(
     Args:
         argument_classes: Dataclasses; their fields are the keys of the recipe and the flags.
         argv: ``[recipe.yaml] [--flag value ...]``. A flag for a mapping takes YAML, or names of
-            its keys in the recipe, such as ``--tasks sst,sts``, which drops the others.
+            its keys in the recipe, such as ``--tasks sst,sts``, which drops the others. A flag with
+            a dotted name changes one key of a mapping, as in ``--tasks.sts.loss mse``; null
+            removes it.
         default_recipe: Recipe to use if ``argv`` does not begin with one.
 
     Returns:
@@ -49,6 +52,8 @@ def parse_recipe(
     """
     path, flags = split_argv(argv, default_recipe)
     recipe = {} if path is None else read_recipe(Path(path))
+    flags, dotted = split_dotted(flags)
+    recipe = override("command line", recipe, expand_paths(dotted))
     return fill_arguments(argument_classes, recipe, flags, where=path)
 
 

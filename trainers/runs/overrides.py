@@ -5,6 +5,59 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
+import yaml
+
+from trainers.errors import UsageError
+
+from .recipe_files import read_value
+
+
+def split_dotted(flags: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Split the flags of a command line from those with dotted names, which give one value.
+
+    Args:
+        flags: Such as ``["--seed", "1", "--tasks.sts.loss", "mse"]``.
+
+    Returns:
+        The other flags, and a value by path, ``{"tasks.sts.loss": "mse"}``.
+
+    Raises:
+        UsageError: If a dotted flag has several values, is given twice, or its value is not YAML.
+    """
+    plain: list[str] = []
+    dotted: dict[str, Any] = {}
+    for words in group_flags(flags):
+        name = words[0].partition("=")[0].removeprefix("--")
+        if not words[0].startswith("--") or "." not in name:
+            plain += words
+        elif name in dotted:
+            raise UsageError(f"--{name} is given twice")
+        else:
+            dotted[name] = read_flag(words)
+    return plain, dotted
+
+
+def group_flags(flags: Sequence[str]) -> list[list[str]]:
+    """Group a command line into flags with their values."""
+    groups: list[list[str]] = []
+    for word in flags:
+        if word.startswith("--") or not groups:
+            groups.append([])
+        groups[-1].append(word)
+    return groups
+
+
+def read_flag(words: Sequence[str]) -> Any:
+    """Return the value of a flag, ``[--name, value]`` or ``[--name=value]``, as YAML."""
+    name, given, value = words[0].partition("=")
+    values = [*([value] if given else []), *words[1:]] or ["true"]
+    if len(values) > 1:
+        raise UsageError(f"{name}: expected one value, found {' '.join(values)}")
+    try:
+        return read_value(values[0])
+    except yaml.YAMLError as error:
+        raise UsageError(f"{name} {values[0]!r} is not YAML") from error
+
 
 def override(where: str, recipe: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe with fields replaced by dotted paths, in order; null removes a key."""

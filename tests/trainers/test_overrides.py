@@ -2,7 +2,8 @@
 
 import pytest
 
-from minbert_cli.experiments.overrides import check_disjoint, override
+from trainers.errors import UsageError
+from trainers.runs.overrides import check_disjoint, override, split_dotted
 
 RECIPE = {
     "tasks": {"sst": {"dataset": "sst"}, "sts": {"dataset": "sts", "loss": "bce"}},
@@ -89,3 +90,36 @@ def test_a_field_has_one_value(left, right, clash):
         return
     with pytest.raises(ValueError, match=f"row: {clash}; leave one out"):
         check_disjoint("row", left, right, "twice")
+
+
+@pytest.mark.parametrize(
+    ("flags", "plain", "dotted"),
+    [
+        (["--seed", "1"], ["--seed", "1"], {}),
+        (["--tasks.sts.loss", "mse", "--seed", "1"], ["--seed", "1"], {"tasks.sts.loss": "mse"}),
+        (["--tasks.sts.loss=mse"], [], {"tasks.sts.loss": "mse"}),
+        (["--tasks.sts.dropout", "1e-1"], [], {"tasks.sts.dropout": 0.1}),
+        (["--tasks.sts.auxiliary"], [], {"tasks.sts.auxiliary": True}),
+        (["--tasks.sts.loss", "null"], [], {"tasks.sts.loss": None}),
+        (
+            ["--output_dir", "runs/a.b", "--seed=1.5"],
+            ["--output_dir", "runs/a.b", "--seed=1.5"],
+            {},
+        ),
+    ],
+)
+def test_flags_with_dots_are_split_from_the_others(flags, plain, dotted):
+    assert split_dotted(flags) == (plain, dotted)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--a.b", "1", "2"], "--a.b: expected one value, found 1 2"),
+        (["--a.b", "{x: ["], "is not YAML"),
+        (["--a.b", "1", "--a.b=2"], "--a.b is given twice"),
+    ],
+)
+def test_a_wrong_flag_with_dots_is_a_usage_error(flags, message):
+    with pytest.raises(UsageError, match=message):
+        split_dotted(flags)
