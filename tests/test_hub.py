@@ -239,10 +239,10 @@ def test_a_run_that_cannot_be_pushed_fails_at_its_start_or_is_complete(hub, tmp_
     script = str(ROOT / "finetune.py")
     flags = ("--push_to_hub", "--max_steps", "2", "--hub_model_id")
 
-    denied = run_with(hub, tmp_path, script, path, *flags, "other/m", status=2)
+    denied = run_with(hub, tmp_path, script, path, *flags, "other/m", status=1)
     assert not (tmp_path / "out").exists()
     hub.refused = {"/commit/main": (403, "Private repository storage limit reached")}
-    late = run_with(hub, tmp_path, script, path, *flags, "user/late", status=2)
+    late = run_with(hub, tmp_path, script, path, *flags, "user/late", status=1)
     hub.refused = {}
 
     assert "minbert finetune: error: push_to_hub: 403 " in denied
@@ -343,8 +343,8 @@ def test_an_unknown_revision_is_one_line(hub, versions, tmp_path):
     flags = ["--model_config", "{}", "--model_name_or_path", "user/encoder", "--revision", "v2"]
     script = str(ROOT / "finetune.py")
 
-    model = run_with(hub, tmp_path, script, path, *flags, status=2)
-    data = run_with(hub, tmp_path, script, path, status=2)
+    model = run_with(hub, tmp_path, script, path, *flags, status=1)
+    data = run_with(hub, tmp_path, script, path, status=1)
 
     assert versions
     assert "error: model_name_or_path='user/encoder' cannot be loaded" in model
