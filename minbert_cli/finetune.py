@@ -28,6 +28,7 @@ from minbert_cli.checkpoints import (
     share,
 )
 from minbert_cli.command_line import show_help
+from minbert_cli.data_notes import describe_data
 from minbert_cli.recipe_tasks import (
     RecipeTask,
     RecipeText,
@@ -211,6 +212,9 @@ def describe_run(
         bad_rows=skipped | {name: text.problems for name, text in texts.items()},
         text={name: text.facts for name, text in texts.items()},
         splits={name: task.facts for name, task in data.loaded.items()},
+        notes={
+            name: describe_data(task, data.tasks[name].data) for name, task in data.loaded.items()
+        },
         fingerprints={name: task.fingerprint for name, task in data.loaded.items()}
         | {name: text.fingerprint for name, text in texts.items()},
     )

@@ -183,6 +183,16 @@ class RowFormat(ABC):
         """Count facts about the valid rows of a split, and those drawn, for this problem type."""
         return {}
 
+    def strata(self, rows: datasets.Dataset) -> NDArray[np.int64]:
+        """Number the strata that training and validation rows are drawn from, (N,)."""
+        if not self.has_classes:
+            return np.zeros(len(rows), np.int64)
+        return np.asarray(rows[self.label_name], np.int64)
+
+    def unit_columns(self, rows: datasets.Dataset) -> tuple[str, ...]:
+        """Return the columns in which rows are equal that are held out together or not at all."""
+        return self.text_names
+
     @property
     def label_names(self) -> tuple[str, ...] | None:
         """Names of the classes or tags; None without."""
