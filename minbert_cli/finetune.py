@@ -214,7 +214,8 @@ def describe_run(
         splits={name: task.facts for name, task in data.loaded.items()},
         notes={
             name: describe_data(task, data.tasks[name].data) for name, task in data.loaded.items()
-        },
+        }
+        | {name: text.notes for name, text in texts.items()},
         fingerprints={name: task.fingerprint for name, task in data.loaded.items()}
         | {name: text.fingerprint for name, text in texts.items()},
     )
