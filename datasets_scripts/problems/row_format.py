@@ -135,6 +135,10 @@ class RowFormat(ABC):
     def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
         """Tokenize rows; padding and masks are left to the collator."""
 
+    def cut_share(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> float | None:
+        """Return the share of the tokens of rows that `encode` cuts; None if it keeps all."""
+        return None
+
     def read_texts(self, record: Record) -> tuple[list[str], str, str]:
         """Return the texts of a record, empty where they are none, its id, and what is wrong."""
         given = [record.values.get(column) for column in self.text_columns]

@@ -25,6 +25,8 @@ from .repeated_rows import count_repeated
 from .subsampling import describe_rows, sample_rows
 from .task_data import TaskData
 
+MEASURED_ROWS = 1_000  # evenly spread, of which the share of cut tokens is measured
+
 Facts = dict[str, int | dict[str, int]]
 
 
@@ -115,6 +117,18 @@ class LoadedTask:
             }
         except ValueError as error:
             raise ValueError(f"task {self.name!r}: {error}") from error
+
+    def cut_share(self, tokenizer: Any, **options: Any) -> float | None:
+        """Estimate the share of the training tokens that `encode` cuts; None if it keeps all.
+
+        Args:
+            tokenizer: The fast tokenizer of the model.
+            **options: Those of `encode`.
+        """
+        rows = self.splits["train"]
+        if len(rows) > MEASURED_ROWS:
+            rows = rows.select(range(0, len(rows), -(-len(rows) // MEASURED_ROWS)))
+        return self.row_format.cut_share(rows, tokenizer, **options)
 
     def texts(self) -> Iterator[str]:
         """Yield the training texts, for a vocabulary."""
