@@ -9,6 +9,7 @@ from .problems import FORMATS, ROW_FORMATS, RowFormat
 from .problems.encoding import encode_rows
 from .problems.tag_encoding import encode_tagged
 from .problems.windows import WindowSizes, encode_questions
+from .tasks.held_out import MOST_HELD_OUT
 from .tasks.invalid_rows import InvalidRow
 from .tasks.loading import LoadedTask, check_files, load_task
 from .tasks.task_data import TaskData
@@ -17,6 +18,7 @@ from .vocabulary import train_wordpiece
 __all__ = [
     "DATASETS",
     "FORMATS",
+    "MOST_HELD_OUT",
     "ROW_FORMATS",
     "ChainedTexts",
     "CorpusData",

@@ -28,6 +28,7 @@ from minbert_cli.checkpoints import (
 )
 from minbert_cli.command_line import show_help
 from minbert_cli.resources import RECIPES, find_recipe
+from minbert_cli.training.data_notes import describe_data
 from minbert_cli.training.recipe_tasks import (
     RecipeTask,
     RecipeText,
@@ -129,6 +130,17 @@ def prepare_run(
     length = arguments.max_length
     model = load_model(arguments, data.describe_heads(length), tokenizer)
     with args.main_process_first(desc="encode the data"):
+        # before the rows are encoded, which sets the truncation of the tokenizer
+        notes = {
+            name: describe_data(
+                task,
+                tasks[name].data,
+                tasks[name].head,
+                tokenizer,
+                model.config.task(name).encoding_options(length),
+            )
+            for name, task in loaded.items()
+        }
         encoded: dict[str, dict[str, Any]] = {
             name: task.encode(tokenizer, **model.config.task(name).encoding_options(length))
             for name, task in loaded.items()
@@ -151,7 +163,7 @@ def prepare_run(
         processing_class=tokenizer,
         callbacks=arguments.make_callbacks(args),
     )
-    facts = describe_run(arguments, args, given, data, texts)
+    facts = describe_run(arguments, args, given, data, texts, notes)
     validation = {name: task.splits["validation"] for name, task in loaded.items()}
     quoted, glue_files = arguments.count_examples(args), find_glue_files(tasks, loaded)
     return Run(trainer, encoded, facts, arguments.evaluate_train, validation, quoted, glue_files)
@@ -186,6 +198,7 @@ def describe_run(
     given: Given,
     data: RecipeData,
     texts: dict[str, Text],
+    notes: dict[str, list[str]],
 ) -> RunFacts:
     """Describe the data and the start of a run."""
     hub_datasets = list(chain(*(task.hub_datasets for task in data.all_tasks.values())))
@@ -201,6 +214,7 @@ def describe_run(
         bad_rows=skipped | {name: text.problems for name, text in texts.items()},
         text={name: text.facts for name, text in texts.items()},
         splits={name: task.facts for name, task in data.loaded.items()},
+        notes=notes | {name: text.notes for name, text in texts.items()},
         fingerprints={name: task.fingerprint for name, task in data.loaded.items()}
         | {name: text.fingerprint for name, text in texts.items()},
     )

@@ -192,6 +192,7 @@ def prepare_run(
         data={TASK: " + ".join(corpora)},
         bad_rows={TASK: text.problems},
         text=text.facts,
+        notes={TASK: text.notes},
         fingerprints={TASK: text.fingerprint},
     )
     rows = {"validation": validation}

@@ -205,7 +205,7 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
         if normalize is None:
             own = parse_embedding(self.config.sentence_embedding)
             normalize = own.normalize or spec.normalizes_vectors
-        length = self.config.max_position_embeddings
+        length = spec.limit_length(self.config.max_position_embeddings)
         return _Plan(spec.pooling, layers, normalize, length, spec.truncation, project)
 
     def _plan_without_task(self, pooling: str | None, normalize: bool | None) -> _Plan:

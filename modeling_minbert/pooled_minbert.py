@@ -136,11 +136,14 @@ class PooledTask(HeadTask):
         if not (self.is_separate and is_plain) or self.keeps_projection:
             return None
         pooling: Any = self.pooling
-        return MinBertEmbedding(pooling=pooling, normalize=self.normalizes_vectors)
+        return MinBertEmbedding(
+            pooling=pooling, normalize=self.normalizes_vectors, max_length=self.max_length
+        )
 
     def encoding_options(self, max_length: int) -> dict[str, Any]:
         names = ("pair_encoding", "truncation")
-        return {"max_length": max_length, **{name: getattr(self, name) for name in names}}
+        own = {name: getattr(self, name) for name in names}
+        return super().encoding_options(max_length) | own
 
     def validate_head(self) -> None:
         heads = HEADS[self.pair_encoding]
@@ -341,9 +344,9 @@ class PooledHead(MinBertHead):
         self, model: Any, name: str, rows: Iterable[Any], *, top_k: int | None, **options: Any
     ) -> Iterator[Any]:
         checked = check_request(rows, name, self.task.num_texts, top_k)
-        longest, is_separate = model.config.max_position_embeddings, self.task.is_separate
+        longest = self.task.limit_length(model.config.max_position_embeddings)
         cut: dict[str, Any] = {"max_length": longest, "truncation": self.task.truncation}
-        encode = partial(tokenize, model.tokenizer, separate=is_separate, **cut)
+        encode = partial(tokenize, model.tokenizer, separate=self.task.is_separate, **cut)
         compute = partial(self.predict_batch, model, name)
         windows = stream(model, checked, encode, compute, **options)
         return chain.from_iterable(self.describe(logits, top_k) for logits in windows)

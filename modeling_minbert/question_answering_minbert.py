@@ -36,7 +36,6 @@ class QuestionAnsweringTask(HeadTask):
 
     problem_type: Literal["question_answering"] = field(default="question_answering", metadata=DATA)
     dropout: float | int = field(default=0.0, metadata=RECIPE)
-    max_length: int | None = field(default=None, metadata=RECIPE)
     max_question_length: int = field(default=64, metadata=RECIPE)
     doc_stride: int = field(default=128, metadata=RECIPE)
     max_answer_length: int = field(default=30, metadata=RECIPE)
@@ -57,16 +56,15 @@ class QuestionAnsweringTask(HeadTask):
 
     def encoding_options(self, max_length: int) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in ("max_question_length", "doc_stride")}
-        return {"max_length": self.max_length or max_length, **own}
+        return super().encoding_options(max_length) | own
 
     def make_head(self, config: Any) -> "QuestionAnsweringHead":
         return QuestionAnsweringHead(config, self, 2)
 
     def validate_lengths(self) -> None:
-        for name in ("max_length", "max_question_length", "doc_stride", "max_answer_length"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} must be at least 1")
+        for name in ("max_question_length", "doc_stride", "max_answer_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
 
 
 class QuestionAnsweringHead(TokenHead):

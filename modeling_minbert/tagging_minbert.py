@@ -102,13 +102,18 @@ def predict_tags(
     show_progress: bool | None,
 ) -> Iterator[dict[str, Any]]:
     """Yield `words`, `tags`, `scores` and, for spans, `entities` of texts or lists of words."""
-    names = model.config.task(task).labels
+    spec = model.config.task(task)
+    names, longest = spec.labels, spec.limit_length(model.config.max_position_embeddings)
     tokens = choose_tokens(model, max_tokens)
     number = 0
     for window, bar in windows_of(rows, show_progress):
         texts = [split_words(row, number + place, task) for place, row in enumerate(window)]
         number += len(window)
-        parts = [part for row, text in enumerate(texts) for part in _encode(model, row, text.words)]
+        parts = [
+            part
+            for row, text in enumerate(texts)
+            for part in _encode(model, longest, row, text.words)
+        ]
         results: list[list[tuple[int, float]]] = [[] for _ in texts]
         with evaluating(model), torch.no_grad():
             computed = _compute(model, task, parts, tokens)
@@ -119,12 +124,12 @@ def predict_tags(
             yield _describe(text, values, names)
 
 
-def _encode(model: Any, row: int, words: list[str]) -> Iterator[Part]:
+def _encode(model: Any, longest: int, row: int, words: list[str]) -> Iterator[Part]:
     """Tokenize a row; a word without any token becomes the unknown one."""
     if not words:
         return
     tokenizer = model.tokenizer
-    room = model.config.max_position_embeddings - 2
+    room = longest - 2
     encoded = tokenizer(
         words, is_split_into_words=True, add_special_tokens=False, truncation=False, verbose=False
     )

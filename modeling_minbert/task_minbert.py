@@ -141,10 +141,13 @@ class HeadTask(MinBertTask):
         dropout: Probability of dropping an element of the input of the head.
         pooling_layer: Input of the head, an index of `hidden_states`: 0 is the embeddings, -1 the
             last layer, -2 the one before. No layer above is computed.
+        max_length: Maximum tokens of a sequence, special ones included; None for that of the run in
+            training, and in predictions for as many as the model has positions.
     """
 
     dropout: float | int | None = field(default=None, metadata=RECIPE)
     pooling_layer: int = field(default=-1, metadata=RECIPE)
+    max_length: int | None = field(default=None, metadata=RECIPE)
 
     def count_layers(self, num_hidden_layers: int) -> int:
         layer, count = self.pooling_layer, num_hidden_layers
@@ -154,6 +157,17 @@ class HeadTask(MinBertTask):
                 "layers, and 0 is the embeddings"
             )
         return layer % (count + 1)
+
+    def encoding_options(self, max_length: int) -> dict[str, Any]:
+        return {"max_length": self.max_length or max_length}
+
+    def limit_length(self, positions: int) -> int:
+        """Return the maximum tokens of a sequence in predictions of a model with `positions`."""
+        return min(self.max_length or positions, positions)
+
+    def validate_max_length(self) -> None:
+        if self.max_length is not None and self.max_length < 8:
+            raise ValueError(f"max_length={self.max_length} must be at least 8 tokens")
 
     def validate_dropout(self) -> None:
         if self.dropout is not None and not 0 <= self.dropout <= 1:

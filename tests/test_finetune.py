@@ -258,6 +258,29 @@ def test_rows_and_checkpoint_share_the_truncation(recipe, tmp_path):
     assert run.encoded["moods"]["train"]["input_ids"][:2] == [[long[0], *long[-7:]], short]
 
 
+def test_a_task_has_its_own_length_in_training_and_predictions(recipe, tmp_path):
+    texts = ["the garden is fine and the river is cold and this song was dull", "the window"] * 3
+    rows = list(zip(texts, ("good", "bad") * 3, strict=True))
+    small_run.write_tsv(tmp_path / "long.tsv", ("text", "mood"), rows)
+    moods = recipe["tasks"]["moods"] | {"train_file": str(tmp_path / "long.tsv"), "max_length": 9}
+    tasks = recipe["tasks"] | {"moods": moods}
+    changes = {"tasks": tasks, "output_dir": str(tmp_path / "out")}
+    argv = [small_run.write_recipe(tmp_path, recipe | changes)]
+    arguments = parse_recipe((FinetuneArguments, TrainingArguments), argv)
+
+    run = finetune.prepare_run(*arguments, argv, None)
+
+    longest = {task: max(rows["train"]["length"]) for task, rows in run.encoded.items()}
+    assert longest["moods"] == 9 < longest["pairs"]
+    run.trainer.save_model(str(tmp_path / "saved"))
+    model = MinBertForMultiTask.from_pretrained(tmp_path / "saved")
+    ids = run.trainer.processing_class(texts[0])["input_ids"]
+    kept = torch.tensor([[*ids[:8], ids[-1]]])
+    expected = model(input_ids=kept, task="moods").logits.softmax(dim=-1).max().item()
+    (found,) = model.predict("moods", texts[:1])
+    assert found["score"] == pytest.approx(expected, abs=1e-6)
+
+
 def test_frozen_trains_the_heads_only(run, files, recipe):
     folder = files / "frozen"
     # a cosine head has no weights

@@ -273,7 +273,9 @@ def test_sizes_of_a_batch_of_a_task_have_a_range(recipe, refused, key, value):
 @pytest.mark.parametrize(
     ("task", "change", "message"),
     [
-        ("scores", {"max_length": 300}, "task 'scores': a similarity task has no key 'max_length'"),
+        ("scores", {"doc_stride": 30}, "task 'scores': a similarity task has no key 'doc_stride'"),
+        ("scores", {"max_length": 7}, "task 'scores': max_length=7 must be at least 8 tokens"),
+        ("scores", {"max_length": 33}, "task 'scores': max_length=33 must be from 8 to the 32 pos"),
         ("scores", {"pooling": "first"}, "task 'scores': .*first"),
         ("scores", {"head": "mlp"}, "task 'scores': head='mlp' does not fit"),
         ("scores", {"pooling_layer": 7}, "pooling_layer=7 must be in"),

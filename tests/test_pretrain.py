@@ -324,6 +324,25 @@ def test_one_document_has_no_other_to_take_a_random_segment_from(tmp_path, capsy
     assert "next sentences need two" in error
 
 
+def test_one_document_without_validation_text_holds_out_passages(tmp_path):
+    path = tmp_path / "book.txt"
+    path.write_text("\n".join(f"the {a} saw {b} ." for a in WORDS for b in WORDS))
+    corpus = {"own": {"train_file": str(path), "sentences": "line", "validation_share": 0.1}}
+    recipe = write_pretraining(tmp_path, corpus=corpus)
+
+    printed = train(recipe, tmp_path / "run")
+
+    metrics = json.loads((tmp_path / "run/metrics.json").read_text())
+    (note,) = metrics["notes"]["text"]
+    assert "passages of consecutive sentences" in note
+    assert note.endswith("since whole documents are too few (1)")
+    assert f"text: {note}" in printed
+    assert note in (tmp_path / "run/report.html").read_text()
+    assert metrics["text"]["validation"]["documents"] >= 2
+    sentences = [metrics["text"][split]["sentences"] for split in ("train", "validation")]
+    assert sum(sentences) == len(WORDS) ** 2
+
+
 def test_sentences_without_neighbours_make_no_pairs(tmp_path, capsys):
     path = tmp_path / "lines.txt"
     path.write_text("\n".join(f"the {word} went home ." for word in WORDS * 3))

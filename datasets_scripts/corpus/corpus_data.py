@@ -203,12 +203,6 @@ def _to_patterns(where: str, value: Any) -> tuple[str, ...]:
     return tuple(map(str, patterns))
 
 
-def _to_share(where: str, value: Any) -> float:
-    if not values.is_number(value) or not 0 <= value < 1:
-        raise ValueError(f"{where}: expected a fraction in [0, 1), such as 0.05")
-    return float(value)
-
-
 def _to_language(where: str, value: Any) -> str:
     text = values.to_text(where, value)
     # the splitter silently treats anything else as English
@@ -222,7 +216,7 @@ def _to_language(where: str, value: Any) -> str:
 
 CONVERTERS: dict[str, values.Converter] = {
     **dict.fromkeys(FILE_KEYS, _to_patterns),
-    "validation_share": _to_share,
+    "validation_share": values.to_share,
     "documents": values.to_choice(*DOCUMENTS),
     "sentences": values.to_choice(*SENTENCES),
     "language": _to_language,

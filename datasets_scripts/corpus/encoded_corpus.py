@@ -14,6 +14,7 @@ from datasets_scripts.tasks.invalid_rows import InvalidRow, check_invalid_fracti
 
 from .corpus_data import CorpusData
 from .documents import find_lines, warn_of_language
+from .passages import split_documents
 from .sources import Source, find_all_sources, held_out
 from .text_builder import build_tokens, describe_tokenizer
 from .tokenized import (
@@ -40,6 +41,7 @@ class EncodedCorpus:
             held-out one, up to white space.
         fingerprint: Hash of the documents and their sentences.
         commits: Commits of the corpora on the Hub, by name.
+        notes: What a reader should know of the splits, a sentence each.
     """
 
     splits: dict[str, TokenizedDocuments]
@@ -48,6 +50,7 @@ class EncodedCorpus:
     repeated_documents: int
     fingerprint: str
     commits: dict[str, str]
+    notes: list[str]
 
     @property
     def problems(self) -> list[str]:
@@ -92,6 +95,7 @@ def encode_corpus(
             commits[data.name] = commit
         parts += _tokenize_sources(data, sources, settings, num_proc, cache_dir)
     names = ", ".join(repr(data.name) for data in corpora)
+    parts, notes = _hold_out_passages(parts)
     repeated = _drop_repeated(parts)
     if repeated:
         logger.warning(
@@ -106,6 +110,7 @@ def encode_corpus(
         repeated_documents=repeated,
         fingerprint=" ".join(fingerprint(part.dataset) for part in parts),
         commits=commits,
+        notes=notes,
     )
 
 
@@ -118,6 +123,7 @@ class _Part:
     selections: dict[str, Selection]  # documents of its split, and those held out from it
     empty: int  # documents without a token
     bad_rows: list[InvalidRow]
+    share: float  # of its documents that is held out
 
 
 def _tokenize_sources(
@@ -147,7 +153,34 @@ def _split_source(
     selections = {split: Selection(total, np.union1d(without, held), is_inverted=True)}
     if share:
         selections["validation"] = Selection(total, np.setdiff1d(held, without), is_inverted=False)
-    return _Part(split, dataset, selections, len(without) - len(bad_rows), bad_rows)
+    return _Part(split, dataset, selections, len(without) - len(bad_rows), bad_rows, share)
+
+
+def _hold_out_passages(parts: list[_Part]) -> tuple[list[_Part], list[str]]:
+    """Hold out passages if the documents are too few to hold whole ones out, and say so."""
+    held = sum(
+        len(part.selections["validation"]) for part in parts if "validation" in part.selections
+    )
+    documents = sum(len(part.selections["train"]) for part in parts if part.share)
+    if held or not documents:
+        return parts, []
+    split = [
+        _split_source(
+            split_documents(part.dataset, part.share), part.split, part.share, part.bad_rows
+        )
+        if part.share
+        else part
+        for part in parts
+    ]
+    held = sum(len(part.selections["validation"]) for part in split if part.share)
+    total = held + sum(len(part.selections["train"]) for part in split if part.share)
+    if not held:  # too few sentences, too
+        return parts, []
+    note = (
+        f"validation: {held:,} of the {total:,} passages of consecutive sentences that the text "
+        f"was split into, chosen at random, since whole documents are too few ({documents:,})"
+    )
+    return split, [note]
 
 
 def _drop_repeated(parts: list[_Part]) -> int:

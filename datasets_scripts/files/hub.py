@@ -10,8 +10,6 @@ from datasets.exceptions import DatasetsError
 
 from .splits import HUB_NAMES
 
-NEEDED_SPLITS = ("train", "validation")
-
 
 class HubRows(NamedTuple):
     """Rows of a dataset on the Hub."""
@@ -25,6 +23,7 @@ def read_hub(
     hub_id: str,
     required_columns: Callable[[str], Sequence[str]],
     *,
+    needed_splits: Sequence[str],
     extra_tests: Mapping[str, str],
     cache_dir: str | Path | None,
     revision: str | None = None,
@@ -41,7 +40,7 @@ def read_hub(
         if name is not None:
             _check_columns(where, name, fetched[name], required_columns(split))
             splits[split] = fetched[name]
-        elif split in NEEDED_SPLITS:
+        elif split in needed_splits:
             raise ValueError(f"{where} has no split {split!r}; its splits: {', '.join(fetched)}")
     for split, other_id in extra_tests.items():
         where = f"{owner}: dataset {other_id!r}"
@@ -76,8 +75,7 @@ def readable_hub(where: str) -> Iterator[None]:
     except OSError as error:
         raise OSError(
             f"{where} cannot be fetched from the Hub ({error}); check the name and the network, "
-            "or read local files: data_dir for a built-in dataset, else train_file and "
-            "validation_file"
+            "or read local files: data_dir for a built-in dataset, else train_file"
         ) from error
     # unknown configurations, loading scripts, files that cannot be parsed
     except (ValueError, RuntimeError, DatasetsError) as error:

@@ -42,6 +42,13 @@ def to_fraction(where: str, value: Any) -> float:
     return float(value)
 
 
+def to_share(where: str, value: Any) -> float:
+    """Check a share of rows or documents to hold out, in [0, 1)."""
+    if not is_number(value) or not 0 <= value < 1:
+        raise ValueError(f"{where}: expected a fraction in [0, 1), such as 0.05")
+    return float(value)
+
+
 def to_columns(where: str, value: Any) -> tuple[str, ...]:
     """Check a name or a list of names."""
     return to_names(where, (value,) if isinstance(value, str) else value)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import datasets
+import numpy as np
+from numpy.typing import NDArray
 
 from datasets_scripts.files.readers import Record
 from datasets_scripts.files.splits import is_test
@@ -109,6 +111,12 @@ class MultiLabelFormat(ClassificationFormat):
         except ValueError as error:
             return None, str(error)
         return vector, "" if vector is not None or is_test(split) else "no label"
+
+    def strata(self, rows: datasets.Dataset) -> NDArray[np.int64]:
+        # a row is drawn by its rarest label, since frequent ones reach their share by themselves
+        given = np.asarray(rows["label"], np.int64)
+        rarest = np.where(given, given.sum(axis=0), len(rows) + 1).argmin(axis=1)
+        return np.where(given.any(axis=1), rarest, given.shape[1])
 
     @property
     def _vector_type(self) -> datasets.List:

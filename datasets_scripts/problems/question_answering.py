@@ -103,6 +103,9 @@ class QuestionFormat(RowFormat):
             )
         return {"moved_answers": moved}
 
+    def unit_columns(self, rows: datasets.Dataset) -> tuple[str, ...]:
+        return ("sentence2",)  # questions of one passage are learned together
+
     def texts(self, rows: datasets.Dataset) -> Iterator[str]:
         pairs = zip(rows["sentence1"][:], rows["sentence2"][:], strict=True)
         return (text for pair in pairs for text in pair)

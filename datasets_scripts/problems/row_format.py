@@ -136,6 +136,10 @@ class RowFormat(ABC):
     def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
         """Tokenize rows; padding and masks are left to the collator."""
 
+    def cut_share(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> float | None:
+        """Return the share of the tokens of rows that `encode` cuts; None if it keeps all."""
+        return None
+
     def read_texts(self, record: Record) -> tuple[list[str], str, str]:
         """Return the texts of a record, empty where they are none, its id, and what is wrong."""
         given = [record.values.get(column) for column in self.text_columns]
@@ -183,6 +187,16 @@ class RowFormat(ABC):
     def count(self, where: str, valid: datasets.Dataset, drawn: datasets.Dataset) -> dict[str, int]:
         """Count facts about the valid rows of a split, and those drawn, for this problem type."""
         return {}
+
+    def strata(self, rows: datasets.Dataset) -> NDArray[np.int64]:
+        """Number the strata that training and validation rows are drawn from, (N,)."""
+        if not self.has_classes:
+            return np.zeros(len(rows), np.int64)
+        return np.asarray(rows[self.label_name], np.int64)
+
+    def unit_columns(self, rows: datasets.Dataset) -> tuple[str, ...]:
+        """Return the columns in which rows are equal that are held out together or not at all."""
+        return self.text_names
 
     @property
     def label_names(self) -> tuple[str, ...] | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import datasets
+import pyarrow as pa
 
 from datasets_scripts.files.readers import FileFormat, Record, read_records, shorten
 from datasets_scripts.files.splits import is_test
@@ -14,6 +15,8 @@ from .encoding import encode_rows
 from .row_format import Row, RowFormat, add_id, is_numeral, make_features, normalize_value
 
 UNDECIDED = "undecided"  # the problem of a row on which the annotators did not agree
+
+UNLIMITED = 10**9  # tokens; more than any row has
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,14 @@ class SentenceFormat(RowFormat):
     def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
         return encode_rows(rows, tokenizer, label_type=self.loss_type, **options)
 
+    def cut_share(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> float | None:
+        texts = rows.select_columns(["id", *self.text_names])
+        kept, whole = (
+            _count_tokens(self.encode(texts, tokenizer, **options | {"max_length": length}))
+            for length in (options["max_length"], UNLIMITED)
+        )
+        return 1 - kept / whole
+
     def find_label(self, record: Record, split: str) -> tuple[Any, str]:
         """Return the label of a record and an empty text, or None and the problem."""
         if self.label_column is None:
@@ -79,6 +90,14 @@ class SentenceFormat(RowFormat):
             problem = str(error)
         # GLUE writes -1 where the label of a test row is kept secret
         return None, "" if is_test(split) and text in {"", "-1"} else problem
+
+
+def _count_tokens(rows: datasets.Dataset) -> int:
+    """Count the tokens of encoded rows, of one sequence each or of several."""
+    ids = rows.data.column("input_ids").combine_chunks()
+    while not pa.types.is_integer(ids.type):
+        ids = ids.flatten()
+    return len(ids)
 
 
 def parse_number(text: str) -> float:

@@ -3,9 +3,15 @@
 import math
 from dataclasses import dataclass
 
+import datasets
+import numpy as np
+from numpy.typing import NDArray
+
 from datasets_scripts.files.readers import shorten
 
 from .sentences import SentenceFormat, parse_number
+
+STRATA = 10  # ranges of scores with equal numbers of rows
 
 
 @dataclass(frozen=True)
@@ -17,6 +23,11 @@ class SimilarityFormat(SentenceFormat):
     own_keys = ("label_column", "score_range")
     required_keys = ("text_columns", "label_column", "score_range")
     row_type = "float32"
+
+    def strata(self, rows: datasets.Dataset) -> NDArray[np.int64]:
+        scores = np.asarray(rows["label"])
+        limits = np.quantile(scores, np.linspace(0, 1, STRATA + 1)[1:-1])
+        return np.searchsorted(limits, scores, side="right")
 
     def parse_label(self, text: str) -> float:
         number = parse_number(text)

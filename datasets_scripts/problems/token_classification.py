@@ -19,6 +19,7 @@ from .tag_encoding import encode_tagged
 from .tag_schemes import TaggedRecord, find_scheme, list_tags, to_iob2
 
 RECORD_SUFFIXES = (".jsonl", ".json", ".parquet")
+FEWEST_DOCUMENTS = 10  # of which whole ones are held out; of fewer, sentences
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,10 @@ class TagFormat(RowFormat):
 
     def count(self, where: str, valid: datasets.Dataset, drawn: datasets.Dataset) -> dict[str, int]:
         return {"words": sum(map(len, drawn["words"]))}
+
+    def unit_columns(self, rows: datasets.Dataset) -> tuple[str, ...]:
+        is_by_document = FEWEST_DOCUMENTS <= len(rows.unique("document")) < len(rows)
+        return ("document",) if is_by_document else self.text_names
 
     def texts(self, rows: datasets.Dataset) -> Iterator[str]:
         return (" ".join(words) for words in rows["words"][:])

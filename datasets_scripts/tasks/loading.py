@@ -1,10 +1,10 @@
 """Load a task: build its rows, skip the invalid ones, draw a part of the rest."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 from numpy.typing import NDArray
@@ -19,10 +19,13 @@ from datasets_scripts.problems.sentences import UNDECIDED
 from datasets_scripts.samples.task_rows import generate_rows
 
 from .building import build_rows
+from .held_out import hold_out
 from .invalid_rows import InvalidRow, check_invalid_fraction, log_invalid_rows
 from .repeated_rows import count_repeated
 from .subsampling import describe_rows, sample_rows
 from .task_data import TaskData
+
+MEASURED_ROWS = 1_000  # evenly spread, of which the share of cut tokens is measured
 
 Facts = dict[str, int | dict[str, int]]
 
@@ -44,7 +47,8 @@ class LoadedTask:
         facts: By split the number of its rows, of its valid rows before some were drawn, of the
             rows of each class, and, where there are any, of rows that were skipped because they are
             invalid or because the annotators did not agree, of words, and of moved answers; of
-            held-out splits also the number of rows whose texts are those of a training row.
+            held-out splits also the number of rows whose texts are those of a training row; and
+            of validation rows that were training rows the number of rows they were drawn from.
         fingerprint: Hash of the rows.
         commit: Commit of the dataset on the Hub; None for local rows.
     """
@@ -114,6 +118,18 @@ class LoadedTask:
         except ValueError as error:
             raise ValueError(f"task {self.name!r}: {error}") from error
 
+    def cut_share(self, tokenizer: Any, **options: Any) -> float | None:
+        """Estimate the share of the training tokens that `encode` cuts; None if it keeps all.
+
+        Args:
+            tokenizer: The fast tokenizer of the model.
+            **options: Those of `encode`.
+        """
+        rows = self.splits["train"]
+        if len(rows) > MEASURED_ROWS:
+            rows = rows.select(range(0, len(rows), -(-len(rows) // MEASURED_ROWS)))
+        return self.row_format.cut_share(rows, tokenizer, **options)
+
     def texts(self) -> Iterator[str]:
         """Yield the training texts, for a vocabulary."""
         return self.row_format.texts(self.splits["train"])
@@ -145,13 +161,20 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
     sources, commit = _find_sources(data, row_format, cache_dir)
     row_format = row_format.resolve(data.where, sources)
     check_twins(f"{data.where}: the labels", row_format.label_names or ())
-    splits: dict[str, datasets.Dataset] = {}
-    facts: dict[str, Facts] = {}
-    invalid: list[InvalidRow] = []
+    found: dict[str, _ValidRows] = {}
     for split, source in sources.items():
         rows = build_rows(source, row_format, cache_dir)
-        splits[split], facts[split], skipped = _load_split(data, row_format, source, rows)
-        invalid += skipped
+        found[split] = _find_valid(data, row_format, source, rows)
+    invalid = [row for valid in found.values() for row in valid.invalid]
+    num_rows = len(found["train"].rows)
+    if is_held_out := "validation" not in found:
+        found = _hold_out(data, row_format, found)
+    splits: dict[str, datasets.Dataset] = {}
+    facts: dict[str, Facts] = {}
+    for split, valid in found.items():
+        splits[split], facts[split] = _draw_rows(data, row_format, split, valid)
+    if is_held_out:
+        facts["validation"]["held_out_of"] = num_rows
     log_invalid_rows(data.where, invalid)
     for split, count in count_repeated(data.where, row_format, splits).items():
         facts[split]["training_rows"] = count
@@ -191,6 +214,7 @@ def _find_sources(
             data.where,
             data.hub_id,
             row_format.required_columns,
+            needed_splits=("train",) if data.validation_share else ("train", "validation"),
             extra_tests=data.built_in.hub_tests,
             cache_dir=cache_dir,
             revision=data.revision,
@@ -202,19 +226,46 @@ def _find_sources(
     return sources, commit
 
 
-def _load_split(
+class _ValidRows(NamedTuple):
+    """The valid rows of a split, and what was skipped."""
+
+    rows: datasets.Dataset
+    num_undecided: int = 0
+    invalid: Sequence[InvalidRow] = ()
+
+
+def _find_valid(
     data: TaskData, row_format: RowFormat, source: RowSource, rows: datasets.Dataset
-) -> tuple[datasets.Dataset, Facts, list[InvalidRow]]:
-    """Keep the valid rows of a split, or a part of them; returns also facts and invalid rows."""
-    split = source.split
-    decided, undecided = _drop_undecided(row_format.check_split(rows, source.name, split))
+) -> _ValidRows:
+    """Keep the valid rows of a split."""
+    checked = row_format.check_split(rows, source.name, source.split)
+    decided, undecided = _drop_undecided(checked)
     valid, invalid = _drop_invalid(decided, row_format, source.name, data.max_invalid_fraction)
-    drawn = sample_rows(valid, data, split, row_format.class_names)
+    return _ValidRows(valid, undecided, invalid)
+
+
+def _hold_out(
+    data: TaskData, row_format: RowFormat, found: dict[str, _ValidRows]
+) -> dict[str, _ValidRows]:
+    """Make validation rows of some training rows."""
+    rows, share = found["train"].rows, data.validation_share
+    train, validation = hold_out(data.where, rows, row_format, share, data.sample_seed)
+    learned = found["train"]._replace(rows=train)
+    others = {split: valid for split, valid in found.items() if split != "train"}
+    return {"train": learned, "validation": _ValidRows(validation), **others}
+
+
+def _draw_rows(
+    data: TaskData, row_format: RowFormat, split: str, valid: _ValidRows
+) -> tuple[datasets.Dataset, Facts]:
+    """Keep the rows of a split, or a part of them; returns also facts about them."""
+    rows, undecided, invalid = valid
+    drawn = sample_rows(rows, data, split, row_format.class_names)
     facts: Facts = {
-        **describe_rows(drawn, len(valid), row_format.class_names, undecided, len(invalid)),
-        **row_format.count(f"{data.where}: {split}", valid, drawn),
+        **describe_rows(drawn, len(rows), row_format.class_names, undecided, len(invalid)),
+        **row_format.count(f"{data.where}: {split}", rows, drawn),
     }
-    return drawn.remove_columns(list(row_format.helper_columns)), facts, invalid
+    return drawn.remove_columns(list(row_format.helper_columns)), facts
 
 
 def _drop_undecided(rows: datasets.Dataset) -> tuple[datasets.Dataset, int]:

@@ -1,7 +1,7 @@
 """Held-out rows that are also training rows: their metrics are those of rows that were learned."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import datasets
 
@@ -25,12 +25,14 @@ def count_repeated(
         row_format: Their format.
         splits: Rows by split.
     """
-    learned = set(_digest_rows(row_format, splits["train"]))
+    learned = set(digest_rows(splits["train"], row_format.text_names))
     counts = {}
     for split, rows in splits.items():
         if split == "train":
             continue
-        counts[split] = count = sum(row in learned for row in _digest_rows(row_format, rows))
+        counts[split] = count = sum(
+            row in learned for row in digest_rows(rows, row_format.text_names)
+        )
         if count > LARGEST_SHARE * len(rows):
             logger.warning(
                 "%s: %d of %d %s rows (%.0f %%) are also training rows, so their metrics do not "
@@ -44,9 +46,9 @@ def count_repeated(
     return counts
 
 
-def _digest_rows(row_format: RowFormat, rows: datasets.Dataset) -> Iterator[int]:
-    """Hash the texts of every row."""
-    for batch in rows.select_columns(list(row_format.text_names)).iter(count_batch(rows)):
+def digest_rows(rows: datasets.Dataset, columns: Sequence[str]) -> Iterator[int]:
+    """Hash some columns of every row, such as its texts."""
+    for batch in rows.select_columns(list(columns)).iter(count_batch(rows)):
         for texts in zip(*batch.values(), strict=True):
-            words = [" ".join(text) if isinstance(text, list) else text for text in texts]
+            words = [" ".join(text) if isinstance(text, list) else str(text) for text in texts]
             yield digest_text("\0".join(words))

@@ -38,6 +38,7 @@ CONVERTERS: dict[str, values.Converter] = {
     "metrics": values.to_columns,
     "extra_files": values.to_paths,
     "max_invalid_fraction": values.to_fraction,
+    "validation_share": values.to_share,
     **SAMPLING_CONVERTERS,
 }
 # Keys that only some problem types have, by the format that declares them.
@@ -63,7 +64,9 @@ class TaskData:
             Parquet may be compressed, as ``rows.csv.gz`` (gz, bz2, xz or zst). Sentences with tags
             are JSON lines or Parquet with lists, else in CoNLL columns, whatever the suffix.
             Questions are SQuAD's JSON, JSON lines or Parquet.
-        validation_file: Path of the validation rows.
+        validation_file: Path of the validation rows; without it, training rows are held out.
+        validation_share: Share of the training rows that is held out if the task has no validation
+            rows, in [0, 1); 0 makes validation rows obligatory.
         test_file: Path of the test rows, which may be unlabeled.
         extra_files: Paths of more held-out rows by split, as in ``validation_hard`` or
             ``test_web``; each is evaluated, or predicted, separately.
@@ -87,8 +90,8 @@ class TaskData:
         max_eval_samples_per_class: The same for validation rows.
         metrics: The metrics of the task, the first one used in means over tasks, and all of them in
             the GLUE score; default those of the dataset or of the problem type.
-        sample_seed: Seed of these draws. It is not the seed of the run, so that runs with different
-            seeds learn from the same rows.
+        sample_seed: Seed of these draws, and of the held-out rows. It is not the seed of the run,
+            so that runs with different seeds learn from the same rows and are measured on the same.
         scheme: Tagging scheme: ``iob1``, ``iob2``, ``iob`` for both, or ``plain`` for tags of
             single words; None detects it.
         document_column: Column with the number of the document of a sentence of JSON lines, Parquet
@@ -106,6 +109,7 @@ class TaskData:
     problem_type: str | None = None
     train_file: str | None = None
     validation_file: str | None = None
+    validation_share: float = 0.1
     test_file: str | None = None
     extra_files: dict[str, str] | None = None
     text_columns: tuple[str, ...] | None = None
@@ -154,6 +158,11 @@ class TaskData:
         options = {key: value for key, value in given.items() if key in OPTIONS}
         data = cls(name, **{key: given[key] for key in given.keys() - options}, options=options)
         _check_one_source(data)
+        if data.validation_file is not None and "validation_share" in given:
+            raise ValueError(
+                f"{data.where}: validation_share={data.validation_share:g} has no effect with "
+                "validation_file; remove one of them"
+            )
         if data.dataset in DATASETS:
             data = _fill_built_in(data, given, data_dir)
         else:
@@ -192,7 +201,7 @@ def _check_one_source(data: TaskData) -> None:
     if len(given) + bool(files) != 1:
         raise ValueError(
             f"{data.where}: give exactly one source of rows, 'dataset' (built-in or "
-            "owner/name), 'hub_id', or 'train_file' and 'validation_file'; given: "
+            "owner/name), 'hub_id', or 'train_file'; given: "
             f"{', '.join(given + files) or 'none'}"
         )
 
@@ -300,9 +309,13 @@ def _check_keys(data: TaskData, kind: type[RowFormat]) -> None:
 
 
 def _check_files(data: TaskData, kind: type[RowFormat]) -> None:
-    for key in ("train_file", "validation_file"):
-        if getattr(data, key) is None:
-            raise ValueError(f"{data.where}: {key} is missing; only test_file is optional")
+    if data.train_file is None:
+        raise ValueError(f"{data.where}: train_file is missing")
+    if data.validation_file is None and not data.validation_share:
+        raise ValueError(
+            f"{data.where}: validation_file is missing, and validation_share=0 holds no training "
+            "rows out; give one of them"
+        )
     if unknown := [split for split in data.extra_files or {} if not EXTRA_SPLIT.fullmatch(split)]:
         raise ValueError(
             f"{data.where}: extra_files: {unknown[0]!r} is not a split; names start with "

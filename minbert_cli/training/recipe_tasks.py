@@ -200,10 +200,15 @@ def _check_model(
 def prepare_weights(arguments: FinetuneArguments, model: MinBertForMultiTask) -> None:
     """Check that the rows fit into a model, and choose the weights to train."""
     length = arguments.max_length
-    described = [model.config.task(name) for name in arguments.tasks]
-    lengths = [task.encoding_options(length)["max_length"] for task in described]
-    has_pairs = any(task.num_texts == 2 and task.num_sequences is None for task in described)
-    check_rows(model.config, max(length, *lengths), has_pairs=has_pairs)
+    described = {name: model.config.task(name) for name in arguments.tasks}
+    has_pairs = any(
+        task.num_texts == 2 and task.num_sequences is None for task in described.values()
+    )
+    check_rows(model.config, length, has_pairs=has_pairs)
+    for name, task in described.items():
+        with _name_task(name):
+            own = task.encoding_options(length)["max_length"]
+            check_rows(model.config, own, has_pairs=has_pairs)
     if arguments.freeze_encoder:
         freeze_encoder(model)
     if arguments.lora is not None:

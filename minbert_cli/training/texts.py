@@ -20,6 +20,7 @@ class Text:
     problems: list[str]  # skipped documents with reasons
     fingerprint: str
     commits: dict[str, str]  # of corpora on the Hub
+    notes: list[str]  # on the splits
 
 
 def parse_corpus(
@@ -70,4 +71,12 @@ def load_text(
     }
     facts = {split: rows.describe() for split, rows in splits.items()}  # type: ignore[attr-defined]
     splits["validation"] = spread(splits["validation"], arguments.max_eval_samples)
-    return Text(splits, masking, facts, encoded.problems, encoded.fingerprint, encoded.commits)
+    return Text(
+        splits,
+        masking,
+        facts,
+        encoded.problems,
+        encoded.fingerprint,
+        encoded.commits,
+        encoded.notes,
+    )

@@ -368,7 +368,12 @@ def test_a_key_that_a_recipe_cannot_set_is_refused():
     ("fields", "options"),
     [
         (CLASSES, {"pair_encoding": None, "max_length": 50, "truncation": "head"}),
+        (
+            CLASSES | {"max_length": 9},
+            {"pair_encoding": None, "max_length": 9, "truncation": "head"},
+        ),
         (TAGS, {"max_length": 50}),
+        (TAGS | {"max_length": 9}, {"max_length": 9}),
         (ANSWERS, {"max_length": 50, "max_question_length": 64, "doc_stride": 128}),
         (
             ANSWERS | {"max_length": 20, "doc_stride": 7},

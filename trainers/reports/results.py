@@ -70,12 +70,17 @@ class RunFacts:
     bad_rows: dict[str, list[str]]  # invalid rows of each task, which were skipped, with reasons
     text: dict[str, dict[str, Any]] = field(default_factory=dict)  # facts by split
     splits: dict[str, dict[str, Any]] = field(default_factory=dict)  # of labelled tasks
+    notes: dict[str, list[str]] = field(default_factory=dict)  # on the data of each task
     fingerprints: dict[str, str] = field(default_factory=dict)  # of the data of each task
     commits: dict[str, str] = field(default_factory=dict)  # of the model and the data on the Hub
     card: dict[str, Any] = field(default_factory=dict)  # metadata of the card, which win
     versions: dict[str, str] = field(
         default_factory=lambda: {name: version(name) for name in LIBRARIES}
     )
+
+    def describe_notes(self) -> str:
+        """Show the notes on the data, a line each."""
+        return "\n".join(f"{task}: {note}" for task, notes in self.notes.items() for note in notes)
 
 
 def evaluate_run(

@@ -132,7 +132,8 @@ class Program:
                     stack.enter_context(sole_writer(output_dir))
                     origin = (run.facts.commits, name_launcher())
                     start_run(output_dir, settings, data, *origin, resume=resume)
-                    print(run.trainer.describe_training())  # noqa: T201  for the user
+                    shown = (run.trainer.describe_training(), run.facts.describe_notes())
+                    print("\n\n".join(filter(None, shown)))  # noqa: T201  for the user
                 if args.load_best_model_at_end:
                     check_shared(output_dir, args)
             trained = self._train(run, checkpoint)

@@ -142,6 +142,41 @@ def test_too_few_documents_to_hold_one_out_are_refused(tmp_path, tokenizer):
         encode(tmp_path, tokenizer, train_file="train.txt")
 
 
+@pytest.mark.parametrize("shape", ["one document", "three documents"])
+def test_passages_of_few_documents_are_held_out(tmp_path, tokenizer, shape):
+    sentences = [f"{text}." for text in dict.fromkeys(PARTS)]
+    cuts = [0, len(sentences)] if shape == "one document" else [0, 11, 50, len(sentences)]
+    documents = [sentences[first:last] for first, last in itertools.pairwise(cuts)]
+    write(tmp_path, train_txt="\n\n".join("\n".join(one) for one in documents))
+
+    encoded = encode(tmp_path, tokenizer, train_file="train.txt")
+
+    train, held = (decode(encoded.splits[name], tokenizer) for name in ("train", "validation"))
+    assert len(held) >= 2
+    assert sorted(itertools.chain(*train, *held)) == sorted(sentences)
+    assert 0.03 <= sum(map(len, held)) / len(sentences) <= 0.08
+    joined = "\0".join(sentences)
+    assert all("\0".join(passage) in joined for passage in [*train, *held])
+    assert encoded.notes == [
+        f"validation: {len(held)} of the {len(train) + len(held)} passages of consecutive "
+        f"sentences that the text was split into, chosen at random, since whole documents are too "
+        f"few ({len(documents)})"
+    ]
+
+
+def test_enough_documents_are_held_out_whole(tmp_path, tokenizer):
+    write(tmp_path, train_txt=TEXT, one_txt="\n".join(PARTS))
+    corpora = [
+        CorpusData.from_recipe(name, {"train_file": f"{name}.txt", "data_dir": str(tmp_path)})
+        for name in ("train", "one")
+    ]
+
+    encoded = encode_corpus(corpora, tokenizer, cache_dir=tmp_path / "cache")
+
+    assert encoded.notes == []
+    assert decode(encoded.splits["validation"], tokenizer)[0] in DOCUMENTS
+
+
 # Several sources
 
 

@@ -75,11 +75,11 @@ def test_class_names_of_the_features_become_the_labels(tmp_path):
     assert task.splits["train"]["label"][:] == [0, 1]
 
 
-def test_a_missing_validation_split_is_an_error(tmp_path):
+def test_a_missing_validation_split_is_an_error_without_a_share(tmp_path):
     write_rows(tmp_path / "train.jsonl", [0, 1])
 
     with pytest.raises(ValueError, match="has no split 'validation'; its splits: train"):
-        load_folder(tmp_path)
+        load_folder(tmp_path, validation_share=0)
 
 
 def test_a_missing_column_is_an_error(tmp_path):

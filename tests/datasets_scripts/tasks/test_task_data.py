@@ -94,7 +94,13 @@ def test_numbers_are_good_label_names():
         ({**OWN, "problem_type": "regression"}, "problem_type='regression'; expected one of"),
         ({**OWN, "text_columns": None}, "text_columns is missing"),
         ({**OWN, "label_column": None}, "label_column is missing"),
-        ({**OWN, "validation_file": None}, "validation_file is missing; only test_file is"),
+        ({**OWN, "train_file": None}, "train_file is missing"),
+        (
+            {**OWN, "validation_file": None, "validation_share": 0},
+            "validation_file is missing, and validation_share=0 holds no training rows out",
+        ),
+        ({**OWN, "validation_share": 0.2}, "validation_share=0.2 has no effect with validation_"),
+        ({**OWN, "validation_share": 1}, r"validation_share=1: expected a fraction in \[0, 1\)"),
         (
             {**OWN, "train_file": "a.xls"},
             r"classification rows cannot be read from 'a.xls'; known suffixes: .csv, .tsv",

@@ -1,0 +1,72 @@
+"""Notes on the data of a task, for the output of a run and its report."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from datasets_scripts import MOST_HELD_OUT, LoadedTask, TaskData
+from modeling_minbert import TASKS
+
+MOST_LABELS = 10  # in a note; more are counted
+LARGEST_RATIO = 10  # of the numbers of rows of two labels, without a warning
+
+
+def describe_data(
+    task: LoadedTask,
+    data: TaskData,
+    head: Mapping[str, Any],
+    tokenizer: Any,
+    options: Mapping[str, Any],
+) -> list[str]:
+    """List what a reader should know of the rows of a task, a sentence each.
+
+    Args:
+        task: The task.
+        data: Its data keys of the recipe.
+        head: Its head keys of the recipe.
+        tokenizer: The tokenizer of the model.
+        options: How its rows are encoded, keyword arguments of `LoadedTask.encode`.
+    """
+    cut = task.cut_share(tokenizer, **options)
+    return [
+        *_describe_held_out(task, data),
+        *_describe_labels(task, head),
+        *([] if cut is None else [_describe_cut(cut, options["max_length"])]),
+    ]
+
+
+def _describe_labels(task: LoadedTask, head: Mapping[str, Any]) -> list[str]:
+    """Describe how many training rows each label has."""
+    classes: Any = task.facts["train"].get("classes")
+    if not classes:
+        return []
+    total, counts = sum(classes.values()), sorted(classes.items(), key=lambda item: -item[1])
+    shares = [f"{label!r} {100 * count / total:.1f} %" for label, count in counts[:MOST_LABELS]]
+    more = len(counts) - len(shares)
+    notes = [f"labels of the training rows: {', '.join(shares)}" + f", {more} more" * bool(more)]
+    (most, largest), (least, smallest) = counts[0], [one for one in counts if one[1]][-1]
+    if largest > LARGEST_RATIO * smallest and "class_weights" not in head:
+        has_weights = "class_weights" in TASKS[task.problem_type].fields_set_by("recipe")
+        remedy = "give class_weights: balanced" if has_weights else "judge by macro_f1"
+        notes.append(
+            f"warning: {largest / smallest:.0f} training rows have the label {most!r} for every "
+            f"one with {least!r}; {remedy}"
+        )
+    return notes
+
+
+def _describe_cut(share: float, max_length: int) -> str:
+    """Describe how much of the texts is longer than a row."""
+    note = f"tokens of the training rows cut by max_length={max_length}: {100 * share:.1f} %"
+    return note + ("; raise max_length, or choose truncation" if share >= 0.001 else "")
+
+
+def _describe_held_out(task: LoadedTask, data: TaskData) -> list[str]:
+    """Describe validation rows that were training rows."""
+    facts = task.facts["validation"]
+    if "held_out_of" not in facts:
+        return []
+    return [
+        f"validation: {100 * data.validation_share:.3g} % of the training rows, at most "
+        f"{MOST_HELD_OUT:,}, chosen at random ({facts['usable_rows']:,} of "
+        f"{facts['held_out_of']:,})"
+    ]

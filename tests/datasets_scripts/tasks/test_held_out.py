@@ -1,0 +1,240 @@
+"""A task without validation rows: some training rows are held out, by label, and whole texts."""
+
+import json
+from collections import Counter
+
+import datasets
+import numpy as np
+import pytest
+from sklearn.model_selection import StratifiedShuffleSplit
+
+from datasets_scripts import ROW_FORMATS, TaskData, load_task
+from datasets_scripts.problems.classification import ClassificationFormat
+from datasets_scripts.tasks.held_out import choose_units, hold_out
+from tests.problem_examples import EXAMPLES
+
+OWN = {"problem_type": "classification", "text_columns": ["text"], "label_column": "label"}
+QUESTIONS = {"problem_type": "question_answering"}
+SIZES = {"up": 140, "down": 63, "flat": 41, "odd": 1}
+
+
+def load(folder, **keys):
+    return load_task(TaskData.from_recipe("own", keys), folder / ".cache")
+
+
+def write_jsonl(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def make_rows(sizes):
+    labels = [label for label, size in sizes.items() for _ in range(size)]
+    return [{"text": f"text {number}", "label": label} for number, label in enumerate(labels)]
+
+
+def texts(task, split):
+    rows = task.splits[split].select_columns(list(task.row_format.text_names))
+    return {tuple(map(str, row.values())) for row in rows}
+
+
+@pytest.mark.parametrize("problem_type", ROW_FORMATS)
+def test_every_problem_type_trains_on_one_file(tmp_path, problem_type):
+    keys = {"problem_type": problem_type, **EXAMPLES[problem_type].write(tmp_path)}
+    keys = {key: value for key, value in keys.items() if key in TaskData.recipe_fields()}
+    whole = load(tmp_path, **keys)
+    del keys["validation_file"]
+
+    task = load(tmp_path, **keys, validation_share=0.3)
+
+    sizes = {split: len(rows) for split, rows in task.splits.items()}
+    assert sizes["train"] + sizes["validation"] == len(whole.splits["train"])
+    assert 0 < sizes["validation"] < sizes["train"]
+    assert list(sizes)[:2] == ["train", "validation"]
+    assert task.facts["validation"]["held_out_of"] == len(whole.splits["train"])
+    assert task.facts["validation"]["training_rows"] == 0
+    assert not texts(task, "train") & texts(task, "validation")
+    assert task.labels == whole.labels
+    assert task.splits["validation"].features == whole.splits["validation"].features
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.33])
+def test_shares_of_labels_are_those_of_scikit_learn(tmp_path, share):
+    sizes = {label: size for label, size in SIZES.items() if size > 1}  # it needs two of each
+    rows = make_rows(sizes)
+    labels = [row["label"] for row in rows]
+    splitter = StratifiedShuffleSplit(1, test_size=share, random_state=0)
+    ((_, expected),) = splitter.split(np.zeros(len(rows)), labels)
+
+    path = write_jsonl(tmp_path / "train.jsonl", rows)
+    task = load(tmp_path, **OWN, train_file=path, validation_share=share)
+
+    assert len(task.splits["validation"]) == len(expected)
+    wanted = Counter(labels[row] for row in expected)
+    for label, count in task.facts["validation"]["classes"].items():
+        assert abs(count - wanted[label]) <= 1
+
+
+def test_a_label_of_a_single_row_is_learned(tmp_path):
+    path = write_jsonl(tmp_path / "train.jsonl", make_rows(SIZES))
+
+    task = load(tmp_path, **OWN, train_file=path, validation_share=0.9)
+
+    assert min(task.facts["train"]["classes"].values()) >= 1
+    assert task.facts["validation"]["classes"]["odd"] == 0
+
+
+def test_equal_texts_are_on_one_side(tmp_path):
+    rows = [{"text": f"text {number % 30}", "label": number % 2} for number in range(200)]
+    rows = [{**row, "text": row["text"] + " " * (number % 3)} for number, row in enumerate(rows)]
+
+    path = write_jsonl(tmp_path / "train.jsonl", rows)
+    task = load(tmp_path, **OWN, train_file=path, validation_share=0.2)
+
+    assert not texts(task, "train") & texts(task, "validation")
+    assert 20 <= len(task.splits["validation"]) <= 40
+
+
+def test_questions_of_a_passage_are_on_one_side(tmp_path):
+    rows = [
+        {
+            "question": f"question {number}",
+            "context": f"passage {number // 7}",
+            "answers": {"text": ["passage"], "answer_start": [0]},
+        }
+        for number in range(140)
+    ]
+
+    path = write_jsonl(tmp_path / "train.jsonl", rows)
+    task = load(tmp_path, **QUESTIONS, train_file=path)
+
+    sides = [set(task.splits[split]["sentence2"]) for split in ("train", "validation")]
+    assert not sides[0] & sides[1]
+    assert len(task.splits["validation"]) == 14
+
+
+def test_sentences_with_tags_are_held_out_by_document(tmp_path):
+    # the last sentence is in every document and cannot be in both splits
+    document = "{0} O\nman B-X\n\n{0} O\nruns O\n\nend O\n\n"
+    path = tmp_path / "train.conll"
+    path.write_text("".join(f"-DOCSTART- O\n\n{document.format(n)}" for n in range(20)))
+
+    keys = {"problem_type": "token_classification", "train_file": str(path)}
+    task = load(tmp_path, **keys, validation_share=0.2)
+
+    words = [row["words"] for row in task.splits["validation"]]
+    assert len(words) == 8
+    assert ["end"] not in words
+    assert len({first for first, _ in words}) == 4
+
+
+def test_repeated_sentences_without_documents_are_held_out_together(tmp_path):
+    rows = [{"tokens": [f"word {number % 50}", "end"], "tags": ["X", "O"]} for number in range(200)]
+    path = write_jsonl(tmp_path / "train.jsonl", rows)
+
+    task = load(tmp_path, problem_type="token_classification", train_file=path)
+
+    assert len(task.splits["validation"]) == 20
+    assert not texts(task, "train") & texts(task, "validation")
+
+
+def test_scores_are_spread_over_both_splits(tmp_path):
+    rows = [{"a": f"a {n}", "b": "b", "score": (n / 500) ** 4} for n in range(500)]
+    keys = {"problem_type": "similarity", "text_columns": ["a", "b"], "label_column": "score"}
+
+    path = write_jsonl(tmp_path / "train.jsonl", rows)
+    task = load(tmp_path, **keys, train_file=path, score_range=[0, 1], validation_share=0.2)
+
+    limits = np.quantile([row["score"] for row in rows], np.linspace(0, 1, 11))
+    counts, _ = np.histogram(task.splits["validation"]["label"], limits)
+    assert counts.tolist() == [10] * 10
+
+
+def test_rare_labels_reach_both_splits(tmp_path):
+    names = ["often"] * 300
+    labels = [[name, "rare"] if number % 30 == 0 else [name] for number, name in enumerate(names)]
+    labels[7] = []
+    rows = [{"text": f"text {n}", "label": one} for n, one in enumerate(labels)]
+    keys = {**OWN, "problem_type": "multi_label_classification"}
+
+    path = write_jsonl(tmp_path / "train.jsonl", rows)
+    task = load(tmp_path, **keys, train_file=path, validation_share=0.2)
+
+    assert np.asarray(task.splits["validation"]["label"]).sum(axis=0).tolist() == [60, 2]
+
+
+def test_the_draw_depends_on_its_own_seed_alone(tmp_path):
+    path = write_jsonl(tmp_path / "train.jsonl", make_rows(SIZES))
+    loaded = [load(tmp_path, **OWN, train_file=path, sample_seed=seed) for seed in (0, 0, 1)]
+
+    held = [texts(task, "validation") for task in loaded]
+
+    assert held[0] == held[1] != held[2]
+    assert loaded[0].fingerprint == loaded[1].fingerprint != loaded[2].fingerprint
+
+
+def test_samples_are_drawn_after_rows_were_held_out(tmp_path):
+    path = write_jsonl(tmp_path / "train.jsonl", make_rows(SIZES))
+    whole = load(tmp_path, **OWN, train_file=path)
+
+    task = load(tmp_path, **OWN, train_file=path, max_train_samples=20, max_eval_samples=9)
+
+    assert [len(rows) for rows in task.splits.values()] == [20, 9]
+    assert texts(task, "validation") < texts(whole, "validation")
+    assert not texts(task, "train") & texts(whole, "validation")
+
+
+def test_large_tasks_hold_out_a_limited_number():
+    texts = list(map(str, range(120_000)))
+    rows = datasets.Dataset.from_dict({"sentence1": texts, "label": [0, 1] * 60_000})
+
+    train, validation = hold_out("own", rows, ClassificationFormat(("text",)), 0.1, seed=0)
+
+    assert (len(train), len(validation)) == (110_000, 10_000)
+    assert sum(validation["label"]) == 5_000
+
+
+def test_every_row_is_as_likely_to_be_held_out():
+    units, strata = np.arange(20, dtype=np.uint64), np.repeat([0, 1], 10)
+
+    drawn = sum(choose_units(units, strata, 5, str(seed)).astype(int) for seed in range(400))
+
+    # 400 draws of a quarter: a standard deviation is 8.7
+    assert 100 - 4 * 8.7 < drawn.min() <= drawn.max() < 100 + 4 * 8.7
+
+
+@pytest.mark.parametrize("labels", [["a", "b"], ["a", "a", "b", "b"]])
+def test_rows_that_cannot_be_split_are_refused(tmp_path, labels):
+    rows = [{"text": f"text {label}", "label": label} for label in labels]
+    path = write_jsonl(tmp_path / "train.jsonl", rows)
+
+    with pytest.raises(ValueError, match="'own': there are no validation rows, and none of its"):
+        load(tmp_path, **OWN, train_file=path)
+
+
+def test_a_dataset_of_the_hub_without_validation_rows(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    rows = datasets.Dataset.from_list(make_rows(SIZES))
+    rows.to_parquet(folder / "train.parquet")
+    rows.to_parquet(folder / "test.parquet")
+
+    task = load(tmp_path, **OWN, hub_id=str(folder))
+
+    assert {split: len(rows) for split, rows in task.splits.items()} == {
+        "train": 220,
+        "validation": 25,
+        "test": 245,
+    }
+
+
+def test_given_validation_rows_are_all_used(tmp_path):
+    rows = make_rows(SIZES)
+    files = {
+        key: write_jsonl(tmp_path / f"{key}.jsonl", part)
+        for key, part in (("train_file", rows), ("validation_file", make_rows({"up": 3})))
+    }
+
+    task = load(tmp_path, **OWN, **files)
+
+    assert [len(rows) for rows in task.splits.values()] == [245, 3]
+    assert "held_out_of" not in task.facts["validation"]
