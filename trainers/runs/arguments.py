@@ -87,6 +87,9 @@ class RunArguments:
         True, "At the end also evaluate a training sample the size of the validation set."
     )
     overwrite_output_dir: bool = option(False, "Whether another run in the folder may be deleted.")
+    smoke_test: bool = option(
+        False, "Try every stage with few rows and steps, in <output_dir>-smoke."
+    )
     card: dict[str, Any] | None = option(
         None,
         "Hub metadata of the model card: language (en), license (apache-2.0), datasets and tags "
