@@ -12,6 +12,7 @@ from minbert_cli.checkpoints import find_commit
 from minbert_cli.resources import MODEL_CARD, with_recipe, with_recipe_name
 from trainers import (
     GlueFile,
+    LastStepLogging,
     MultiTaskTrainer,
     Program,
     RunArguments,
@@ -70,6 +71,7 @@ def make_trainer(
     **options: Any,
 ) -> MultiTaskTrainer:
     """Create the trainer; explain errors of the Hub while it creates the repository of the run."""
+    options["callbacks"] = [*options.get("callbacks", ()), LastStepLogging()]
     advice = "check the network, log in with `hf auth login`, or train without it"
     with named_errors("push_to_hub", advice) if args.push_to_hub else nullcontext():
         return MultiTaskTrainer(

@@ -17,6 +17,7 @@ from trainers.training.ranges import check_numbers, check_schedules
 
 # Arguments that other libraries check, whose messages do not name them.
 ELSEWHERE = ("accelerator_config", "ddp_backend", "deepspeed", "fsdp", "fsdp_config")
+LOGGED_SHARE = 0.05
 CARD_KEYS = ("language", "license", "datasets", "tags")
 
 
@@ -29,12 +30,16 @@ class FastTrainingArguments(TrainingArguments):
       fp16`` or ``fp8``.
     - ``logging_nan_inf_filter`` is off: the filter synchronizes with the device at every step, and
       a NaN loss should be visible.
+    - ``logging_steps`` is 5 % of the steps, so that runs of any length have curves.
     - ``accelerator_config`` has ``non_blocking: true`` on CUDA: otherwise the copy of every batch
       waits for all queued work of the device.
     """
 
     bf16: bool | None = option(  # type: ignore[assignment]  # __post_init__ makes it a bool
         None, "Mixed precision in bfloat16; by default on if CUDA supports it."
+    )
+    logging_steps: float | None = option(  # type: ignore[assignment]  # as for bf16
+        None, "Steps between two logs, or below 1 their share of all steps; by default 0.05."
     )
     logging_nan_inf_filter: bool = option(
         False, "Leave NaN losses out of the logs; synchronizes at every step."
@@ -51,6 +56,9 @@ class FastTrainingArguments(TrainingArguments):
         config = self.accelerator_config
         if cuda and isinstance(config, dict | None):
             self.accelerator_config = {"non_blocking": True, **(config or {})}
+        is_default = self.logging_steps is None
+        if is_default:
+            self.logging_steps = TrainingArguments.logging_steps  # also that of eval_steps
         try:
             super().__post_init__()
         except (AttributeError, ImportError, LookupError, OSError, TypeError, ValueError) as error:
@@ -58,6 +66,8 @@ class FastTrainingArguments(TrainingArguments):
             if not given and isinstance(error, ValueError):
                 raise
             raise ValueError(f"{', '.join(given) or 'TrainingArguments'}: {error}") from error
+        if is_default:
+            self.logging_steps = LOGGED_SHARE
         check_schedules(self)
 
 

@@ -1,8 +1,14 @@
-"""Early stopping on a metric over all tasks."""
+"""Early stopping on a metric over all tasks, and a log of every run."""
 
 from typing import Any
 
-from transformers import EarlyStoppingCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import (
+    EarlyStoppingCallback,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
 
 class AggregateEarlyStopping(EarlyStoppingCallback):
@@ -35,3 +41,13 @@ class AggregateEarlyStopping(EarlyStoppingCallback):
         if name in metrics and state.global_step != self._counted:
             self._counted = state.global_step
             super().on_evaluate(args, state, control, metrics, **kwargs)
+
+
+class LastStepLogging(TrainerCallback):
+    """Logs the last step too, so that runs shorter than ``logging_steps`` have a loss."""
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if args.logging_strategy == "steps" and state.global_step >= state.max_steps:
+            control.should_log = True
