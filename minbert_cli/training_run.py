@@ -29,6 +29,7 @@ from trainers import (
     write_card,
     write_results,
     write_submission,
+    write_tables,
 )
 from trainers.runs.launch import Done, Given
 
@@ -42,6 +43,7 @@ class Run:
     facts: RunFacts
     evaluate_train: bool
     texts: dict[str, Dataset] = field(default_factory=dict)  # labeled validation rows, not encoded
+    tables: dict[tuple[str, str], Dataset] = field(default_factory=dict)  # rows, by task and split
     quoted_errors: int = 0  # in the report, for each task
     glue_files: dict[tuple[str, str], GlueFile] = field(default_factory=dict)  # by task and split
 
@@ -117,13 +119,16 @@ def report(run: Run) -> None:
     if not trainer.is_world_process_zero():
         return
     write_results(trainer, encoded, results, outputs, run.facts)
+    quotes = run.quoted_errors > 0
+    folder = str(trainer.args.output_dir)
+    write_tables(folder, trainer.problems, run.tables, outputs, quotes=quotes)
     write_card(MODEL_CARD, trainer, encoded, results, run.facts)
     page = report_run(trainer, encoded, outputs, run.texts, run.quoted_errors)
     for split, result in results.items():
         print(f"\n{split}\n{result.table(trainer.problems)}")
     if page is not None:
         print(f"\nreport: {page}")
-    archive = write_submission(str(trainer.args.output_dir), run.glue_files, encoded, outputs)
+    archive = write_submission(folder, run.glue_files, encoded, outputs)
     if archive is not None:
         missing = ", ".join(missing_files(archive))
         print(f"\nGLUE server: {archive}" + (f"; it also needs {missing}" if missing else ""))

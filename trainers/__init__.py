@@ -37,6 +37,7 @@ from .reports.glue import GlueFile, missing_files, write_submission
 from .reports.page import report_run, write_report
 from .reports.results import RunFacts, evaluate_run, write_results
 from .reports.run_card import write_card
+from .reports.tables import write_tables
 from .runs.arguments import FastTrainingArguments, FinetuneArguments, RunArguments
 from .runs.launch import Program
 from .runs.recipes import check_types, fill_arguments, parse_recipe, split_argv, split_keys
@@ -128,5 +129,6 @@ __all__ = [
     "write_report",
     "write_results",
     "write_submission",
+    "write_tables",
     "write_text",
 ]
