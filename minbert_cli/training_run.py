@@ -18,6 +18,7 @@ from trainers import (
     RunArguments,
     RunFacts,
     Task,
+    TimeEstimate,
     describe_command,
     describe_recipe,
     evaluate_run,
@@ -73,7 +74,7 @@ def make_trainer(
     **options: Any,
 ) -> MultiTaskTrainer:
     """Create the trainer; explain errors of the Hub while it creates the repository of the run."""
-    options["callbacks"] = [*options.get("callbacks", ()), LastStepLogging()]
+    options["callbacks"] = [*options.get("callbacks", ()), LastStepLogging(), TimeEstimate()]
     advice = "check the network, log in with `hf auth login`, or train without it"
     with named_errors("push_to_hub", advice) if args.push_to_hub else nullcontext():
         return MultiTaskTrainer(

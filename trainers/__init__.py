@@ -50,7 +50,7 @@ from .runs.run_facts import (
 from .runs.run_folder import read_settings, sole_writer
 from .runs.text_arguments import PretrainArguments, TextArguments
 from .task import Task, TaskTraining
-from .training.callbacks import AggregateEarlyStopping, LastStepLogging
+from .training.callbacks import AggregateEarlyStopping, LastStepLogging, TimeEstimate
 from .training.checks import check_arguments, check_sampling
 from .training.divergence import TrainingDivergedError
 from .training.libraries import check_libraries
@@ -93,6 +93,7 @@ __all__ = [
     "TaskTraining",
     "TextArguments",
     "TextSource",
+    "TimeEstimate",
     "TrainingDivergedError",
     "UsageError",
     "WeightAveraging",
