@@ -32,6 +32,7 @@ install: $(INSTALLED)  ## create .venv and install the project with the tested v
 
 quickstart: $(INSTALLED)  ## train on the built-in sample, about a minute on two cores; writes ./minbert
 	$(BIN)/minbert finetune
+	$(BIN)/minbert predict minbert --task sst "The acting is brilliant and the ending is superb."
 
 test: $(INSTALLED)  ## run the tests, one process per core; no network after the installation
 	$(BIN)/python -m pytest -n auto --dist loadfile

@@ -46,6 +46,12 @@ class DatasetRow:
     submission: Submission | None = None  # to the GLUE server
     undecided: tuple[str, ...] = ()  # labels of skipped rows, without agreement of the annotators
     scheme: str | None = None  # of tags
+    is_of_course: bool = False  # of Stanford CS 224N, whose project has a format of predictions
+
+    @property
+    def has_official_predictions(self) -> bool:
+        """Whether a course or a server prescribes the format of predictions."""
+        return self.is_of_course or self.submission is not None
 
 
 # The course's files are called .csv and are tab-separated.
@@ -62,9 +68,8 @@ def _files(pattern: str, *words: str) -> dict[str, tuple[str, ...]]:
 def _course(name: str, problem_type: str, columns: Columns, **facts: Any) -> DatasetRow:
     """Describe a dataset of Stanford's CS 224N."""
     files = _files(f"{name}-{{}}.csv", "train", "dev", "test-student")
-    return DatasetRow(
-        problem_type, files=files, file_format=COURSE_FORMAT, columns=columns, **facts
-    )
+    facts |= {"files": files, "file_format": COURSE_FORMAT, "is_of_course": True}
+    return DatasetRow(problem_type, columns=columns, **facts)
 
 
 def _glue(folder: str, problem_type: str, columns: Columns, **facts: Any) -> DatasetRow:

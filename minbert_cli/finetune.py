@@ -34,6 +34,7 @@ from minbert_cli.training.recipe_tasks import (
     RecipeText,
     check_recipe,
     find_glue_files,
+    find_tables,
     prepare_weights,
 )
 from minbert_cli.training.run import (
@@ -165,8 +166,16 @@ def prepare_run(
     )
     facts = describe_run(arguments, args, given, data, texts, notes)
     validation = {name: task.splits["validation"] for name, task in loaded.items()}
-    quoted, glue_files = arguments.count_examples(args), find_glue_files(tasks, loaded)
-    return Run(trainer, encoded, facts, arguments.evaluate_train, validation, quoted, glue_files)
+    return Run(
+        trainer,
+        encoded,
+        facts,
+        arguments.evaluate_train,
+        validation,
+        find_tables(tasks, loaded),
+        arguments.count_examples(args),
+        find_glue_files(tasks, loaded),
+    )
 
 
 def make_tasks(

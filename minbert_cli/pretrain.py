@@ -8,7 +8,6 @@ Flags are the fields of `PretrainArguments` and of `TrainingArguments`, whose de
 device; they override the recipe.
 """
 
-import json
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -61,6 +60,7 @@ from trainers import (
     spread,
 )
 from trainers.runs.launch import Given
+from trainers.runs.overrides import format_flags
 from trainers.runs.processes import share
 
 QUICKSTART = RECIPES / "pretrain_quickstart.yaml"
@@ -212,17 +212,15 @@ def finetuning_argv(arguments: PretrainArguments, args: TrainingArguments) -> li
         "seed": args.seed,
         "use_cpu": args.use_cpu,
         "hub_token": args.hub_token,
+        "smoke_test": arguments.smoke_test or None,
         **{key: value for key, value in keys.items() if key != "recipe"},
         "model_config": {},  # the checkpoint has its own sizes
         "model_name_or_path": args.output_dir,
         "revision": "null",  # that of the recipe is of another model
         "output_dir": f"{args.output_dir}/finetuned",
     }
-    argv = with_recipe([str(keys["recipe"])])
-    for key, value in flags.items():
-        if value is not None:
-            argv += [f"--{key}", value if isinstance(value, str) else json.dumps(value)]
-    return argv
+    given = {key: value for key, value in flags.items() if value is not None}
+    return [*with_recipe([str(keys["recipe"])]), *format_flags(given)]
 
 
 def check_finetuning(

@@ -415,7 +415,7 @@ def test_the_same_run_may_be_repeated(run, files, recipe):
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_a_run_too_short_to_log_anything_ends_well(files, recipe):
+def test_a_run_shorter_than_logging_steps_has_a_picture(files, recipe):
     quiet = {"logging_steps": 500, "eval_strategy": "no", "save_strategy": "no"}
     folder = files / "quiet"
 
@@ -423,4 +423,17 @@ def test_a_run_too_short_to_log_anything_ends_well(files, recipe):
 
     assert json.loads((folder / "run.json").read_text())["finished"] is True
     assert (folder / "README.md").is_file()
-    assert not (folder / "history.png").exists()
+    assert (folder / "history.png").is_file()
+    assert "loss of" in (folder / "report.html").read_text().lower()
+
+
+@pytest.mark.parametrize(("epochs", "logged"), [(1, [1, 2, 3]), (10, list(range(2, 31, 2)))])
+def test_a_twentieth_of_the_steps_is_logged_by_default(files, recipe, epochs, logged):
+    folder = files / f"default-{epochs}"
+    del (recipe := dict(recipe))["logging_steps"]
+    changed = {"output_dir": str(folder), "num_train_epochs": epochs, "save_total_limit": 1}
+
+    train(files, recipe | changed)
+
+    steps = [entry["step"] for entry in read_log(folder) if "loss" in entry]
+    assert steps == logged

@@ -53,6 +53,8 @@ def test_a_run_from_files_to_metrics(tmp_path, recipe, capsys):
     assert metrics["test"]["rows"] == {"alone": 5, "near": 5}
     assert "| near  | mrr" in capsys.readouterr().out
     assert {path.name for path in (tmp_path / "out" / "predictions").iterdir()} == {
+        "moods-dev.csv",
+        "moods-test.csv",
         "moods-dev-output.csv",
         "moods-test-output.csv",
     }

@@ -137,23 +137,53 @@ def write_own(folder, keys):
     return paths
 
 
-def test_every_task_has_a_head_and_rows(recipe, glue_folder, tmp_path):
+@pytest.fixture
+def tasks(recipe, glue_folder, tmp_path):
+    """Return the tasks of a recipe with rows that stand for its own."""
     arguments, _ = parse(recipe)
-    heads = {}
     write_snli(tmp_path, rows=120)
     write_tags(tmp_path)
     for dataset in QUESTIONS:
         write_questions(tmp_path, dataset)
-
+    found = {}
     for name, keys in arguments.tasks.items():
         dataset = keys.get("dataset")
-        sample = keys | {"dataset": SAMPLES.get(dataset, dataset)} | write_own(tmp_path, keys)
-        is_own = dataset in ("snli", "conll2003", *QUESTIONS)
-        folder = tmp_path if is_own else glue_folder
-        task = recipe_tasks.RecipeTask.from_recipe(name, sample, str(folder))
+        found[name] = keys | write_own(tmp_path, keys)
+        if dataset is not None:
+            found[name]["dataset"] = SAMPLES.get(dataset, dataset)
+        if dataset in ("snli", "conll2003", *QUESTIONS):
+            found[name]["data_dir"] = str(tmp_path)
+        elif dataset in GLUE:
+            found[name]["data_dir"] = str(glue_folder)
+    return found
+
+
+def test_every_task_has_a_head_and_rows(recipe, tasks):
+    arguments, _ = parse(recipe)
+    heads = {}
+    for name, keys in tasks.items():
+        task = recipe_tasks.RecipeTask.from_recipe(name, keys, None)
         rows = load_task(task.data)
-        least = 9 if dataset in GLUE else 100
+        least = 9 if keys.get("dataset") in GLUE else 100
         assert all(len(rows.splits[split]) >= least for split in ("train", "validation"))
         heads[name] = task.describe_head(rows)
 
     assert MinBertConfig(tasks=heads).tasks.keys() == arguments.tasks.keys()
+
+
+@pytest.mark.slow
+def test_a_smoke_test_goes_to_the_end(recipe, tasks, tmp_path, capsys):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes |= {"vocab_size": 400, "intermediate_size": 16, "max_position_embeddings": 512}
+    output = tmp_path / "runs"
+
+    finetune.main(
+        [
+            *(str(recipe), "--smoke_test", "--output_dir", str(output), "--use_cpu"),
+            *("--model_config", json.dumps(sizes), "--tasks", json.dumps(tasks)),
+        ]
+    )
+
+    assert "\nsmoke test passed" in capsys.readouterr().out
+    assert (tmp_path / "runs-smoke/history.png").is_file()
+    assert not output.exists()

@@ -36,6 +36,7 @@ from .reports.glue import GlueFile, missing_files, write_submission
 from .reports.page import report_run, write_report
 from .reports.results import RunFacts, evaluate_run, write_results
 from .reports.run_card import write_card
+from .reports.tables import write_tables
 from .runs.arguments import FastTrainingArguments, FinetuneArguments, RunArguments
 from .runs.launch import Program
 from .runs.recipes import check_types, fill_arguments, parse_recipe, split_argv, split_keys
@@ -49,7 +50,7 @@ from .runs.run_folder import read_settings, sole_writer
 from .runs.text_arguments import PretrainArguments, TextArguments
 from .task import Task, TaskTraining
 from .training.argument_checks import check_libraries
-from .training.callbacks import AggregateEarlyStopping
+from .training.callbacks import AggregateEarlyStopping, LastStepLogging, TimeEstimate
 from .training.checks import check_arguments, check_sampling
 from .training.divergence import TrainingDivergedError
 from .training.multitask import MultiTaskTrainer
@@ -67,6 +68,7 @@ __all__ = [
     "GlueFile",
     "GradientSurgery",
     "GradualUnfreezing",
+    "LastStepLogging",
     "LayerwiseLearningRates",
     "Masking",
     "Method",
@@ -90,6 +92,7 @@ __all__ = [
     "TaskTraining",
     "TextArguments",
     "TextSource",
+    "TimeEstimate",
     "TrainingDivergedError",
     "UsageError",
     "WeightAveraging",
@@ -126,5 +129,6 @@ __all__ = [
     "write_report",
     "write_results",
     "write_submission",
+    "write_tables",
     "write_text",
 ]

@@ -17,9 +17,11 @@ def sample_rows(
 ) -> datasets.Dataset:
     """Draw rows so that a split, or each of its classes, does not exceed its maximum."""
     # Draws depend on seed, split and position alone: a larger sample contains a smaller one.
-    key = f"max_{'train' if split == 'train' else 'eval'}_samples"
-    most, most_per_class = getattr(data, key), getattr(data, f"{key}_per_class")
-    if is_test(split) or (most is None and most_per_class is None):
+    part = "train" if split == "train" else "test" if is_test(split) else "eval"
+    key = f"max_{part}_samples"
+    # test rows may have no classes
+    most, most_per_class = getattr(data, key), getattr(data, f"{key}_per_class", None)
+    if most is None and most_per_class is None:
         return rows
     classes = np.zeros(len(rows), np.int64)
     if most_per_class is not None:

@@ -20,6 +20,7 @@ CLASS_SAMPLING_KEYS = ("max_train_samples_per_class", "max_eval_samples_per_clas
 SAMPLING_CONVERTERS: dict[str, values.Converter] = {
     "max_train_samples": values.to_count,
     "max_eval_samples": values.to_count,
+    "max_test_samples": values.to_count,
     **dict.fromkeys(CLASS_SAMPLING_KEYS, values.to_samples_per_class),
     "sample_seed": partial(values.to_count, least=0),
 }
@@ -85,6 +86,7 @@ class TaskData:
             skipped.
         max_train_samples: Maximum training rows, drawn at random; None for all.
         max_eval_samples: The same for validation rows.
+        max_test_samples: The same for test rows, of which all are needed for a submission.
         max_train_samples_per_class: Maximum training rows of each class, drawn at random, or
             ``balanced`` for the size of the smallest class; None for all.
         max_eval_samples_per_class: The same for validation rows.
@@ -120,6 +122,7 @@ class TaskData:
     max_invalid_fraction: float = 0.01
     max_train_samples: int | None = None
     max_eval_samples: int | None = None
+    max_test_samples: int | None = None
     max_train_samples_per_class: int | str | None = None
     max_eval_samples_per_class: int | str | None = None
     metrics: tuple[str, ...] | None = None

@@ -43,6 +43,13 @@ class ExperimentArguments:
         default=False,
         metadata={"help": "Whether folders may lose runs with different settings or data."},
     )
+    smoke_test: bool = field(
+        default=False,
+        metadata={
+            "help": "Try every row with few rows of data, few steps and one seed, in "
+            "<output_dir>-smoke."
+        },
+    )
     dry_run: bool = field(default=False, metadata={"help": "Check and list the runs, and stop."})
 
     def __post_init__(self) -> None:

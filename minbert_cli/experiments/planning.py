@@ -24,7 +24,7 @@ PRETRAIN = "pretrain."
 # Names in the output folder that are not folders of rows.
 RESERVED = ("table.md", "table.csv", "table.png", "runs.csv", "pretrained", LOCK_FILE)
 # Set for every run.
-FIXED = ("output_dir", "overwrite_output_dir", "resume_from_checkpoint")
+FIXED = ("output_dir", "overwrite_output_dir", "resume_from_checkpoint", "smoke_test")
 # Set by the pre-training of a row.
 FROM_PRETRAINING = ("model_name_or_path", "model_config")
 # Overrides of all rows that also apply to their pre-training.

@@ -21,6 +21,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -31,6 +32,7 @@ from tqdm.auto import tqdm
 from minbert_cli.command_line import show_help
 from minbert_cli.resources import RECIPES, with_recipe
 from trainers import readable_errors, sole_writer
+from trainers.runs.smoke_test import describe_skipped, smoke_folder
 
 from .campaign import (
     Campaign,
@@ -46,6 +48,7 @@ from .checks import PROGRAMS, check_runs, read_fingerprints
 from .compare_command import compare
 from .experiment_arguments import ExperimentArguments, parse_experiments
 from .planning import PlannedRun, Row, plan_rows
+from .smoke_test import check_smoke_folder, clear_smoke_folder, shrink_rows
 from .tables import ExperimentTable
 
 PROGRAM = "minbert experiments"
@@ -56,13 +59,21 @@ INTERRUPTED = 130  # exit status of a shell after Ctrl-C
 def prepare(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], Campaign]:
     """Read and check everything without writing."""
     arguments, overrides, of_file = parse_experiments(with_recipe(argv), QUICKSTART)
+    if arguments.smoke_test:
+        arguments = replace(arguments, output_dir=smoke_folder(arguments.output_dir))
+        check_smoke_folder(Path(arguments.output_dir))
     rows = plan_rows(arguments, overrides, of_file)
+    if arguments.smoke_test:
+        rows = shrink_rows(rows)
     runs = order_runs(rows)
     # in a separate process: reading the arguments of a run allocates GPU memory
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         settings = pool.submit(check_runs, runs, arguments.processes).result()
     overwrite = arguments.overwrite_output_dir
-    states = find_states(runs, settings, overwrite=overwrite)
+    if arguments.smoke_test:  # every time from the beginning
+        states: dict[Path, State] = {run.folder: "new" for run in runs}
+    else:
+        states = find_states(runs, settings, overwrite=overwrite)
     rows, left_out = leave_out(rows, states)
     campaign = Campaign(
         drop_needless([run for run in runs if run.chosen], states),
@@ -130,9 +141,14 @@ def run(argv: Sequence[str]) -> int:
                 return 0
             output_dir = Path(arguments.output_dir)
             stack.enter_context(sole_writer(output_dir))
+            if arguments.smoke_test:
+                clear_smoke_folder(output_dir)
         try:
             with readable_errors(PROGRAM, (OSError,)):
-                return 0 if run_campaign(rows, campaign, output_dir) else 1
+                is_complete = run_campaign(rows, campaign, output_dir)
+                if is_complete and arguments.smoke_test:
+                    print(f"\n{describe_skipped(output_dir)}")
+                return 0 if is_complete else 1
         except KeyboardInterrupt:
             print("interrupted; repeat the command to resume", file=sys.stderr)
             return INTERRUPTED

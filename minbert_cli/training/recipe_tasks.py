@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from datasets import Dataset
 from transformers import TrainingArguments
 
 from datasets_scripts import DATASETS, CorpusData, LoadedTask, TaskData, check_files
@@ -241,3 +242,16 @@ def find_glue_files(
                 count = facts.get("usable_rows", 0) + facts.get("unusable_rows", 0)
                 files[name, split] = GlueFile(file, kind, labels, count or None)
     return files
+
+
+def find_tables(
+    tasks: Mapping[str, RecipeTask], loaded: Mapping[str, LoadedTask]
+) -> dict[tuple[str, str], Dataset]:
+    """Return the held-out rows whose predictions have no official format, by task and split."""
+    return {
+        (name, split): rows
+        for name, task in tasks.items()
+        if not task.data.built_in.has_official_predictions
+        for split, rows in loaded[name].splits.items()
+        if split != "train"
+    }

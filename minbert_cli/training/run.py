@@ -12,11 +12,13 @@ from minbert_cli.checkpoints import find_commit
 from minbert_cli.resources import MODEL_CARD, with_recipe, with_recipe_name
 from trainers import (
     GlueFile,
+    LastStepLogging,
     MultiTaskTrainer,
     Program,
     RunArguments,
     RunFacts,
     Task,
+    TimeEstimate,
     describe_command,
     describe_recipe,
     evaluate_run,
@@ -28,6 +30,7 @@ from trainers import (
     write_card,
     write_results,
     write_submission,
+    write_tables,
 )
 from trainers.runs.launch import Done, Given
 
@@ -41,6 +44,7 @@ class Run:
     facts: RunFacts
     evaluate_train: bool
     texts: dict[str, Dataset] = field(default_factory=dict)  # labeled validation rows, not encoded
+    tables: dict[tuple[str, str], Dataset] = field(default_factory=dict)  # rows, by task and split
     quoted_errors: int = 0  # in the report, for each task
     glue_files: dict[tuple[str, str], GlueFile] = field(default_factory=dict)  # by task and split
 
@@ -70,6 +74,7 @@ def make_trainer(
     **options: Any,
 ) -> MultiTaskTrainer:
     """Create the trainer; explain errors of the Hub while it creates the repository of the run."""
+    options["callbacks"] = [*options.get("callbacks", ()), LastStepLogging(), TimeEstimate()]
     advice = "check the network, log in with `hf auth login`, or train without it"
     with named_errors("push_to_hub", advice) if args.push_to_hub else nullcontext():
         return MultiTaskTrainer(
@@ -115,13 +120,16 @@ def report(run: Run) -> None:
     if not trainer.is_world_process_zero():
         return
     write_results(trainer, encoded, results, outputs, run.facts)
+    quotes = run.quoted_errors > 0
+    folder = str(trainer.args.output_dir)
+    write_tables(folder, trainer.problems, run.tables, outputs, quotes=quotes)
     write_card(MODEL_CARD, trainer, encoded, results, run.facts)
     page = report_run(trainer, encoded, outputs, run.texts, run.quoted_errors)
     for split, result in results.items():
         print(f"\n{split}\n{result.table(trainer.problems)}")
     if page is not None:
         print(f"\nreport: {page}")
-    archive = write_submission(str(trainer.args.output_dir), run.glue_files, encoded, outputs)
+    archive = write_submission(folder, run.glue_files, encoded, outputs)
     if archive is not None:
         missing = ", ".join(missing_files(archive))
         print(f"\nGLUE server: {archive}" + (f"; it also needs {missing}" if missing else ""))

@@ -90,13 +90,16 @@ def parse(tmp_path, recipe, *flags):
     return arguments
 
 
-def test_without_cuda_only_the_filter_of_losses_differs(tmp_path):
+def test_without_cuda_only_the_logs_differ(tmp_path):
     fast = parse(tmp_path, "use_cpu: true")
     plain = TrainingArguments("run", use_cpu=True)
 
     ours, theirs = (describe_settings(arguments, {}) for arguments in (fast, plain))
     assert fast.bf16 is False
-    assert {name for name in ours if ours[name] != theirs[name]} == {"logging_nan_inf_filter"}
+    assert {name for name in ours if ours[name] != theirs[name]} == {
+        "logging_nan_inf_filter",
+        "logging_steps",
+    }
 
 
 @pytest.mark.parametrize(
@@ -144,3 +147,17 @@ def test_rows_are_pairs_where_next_sentences_are_learnt(objective, packing):
 def test_a_checkpoint_brings_sizes_and_tokenizer(given):
     with pytest.raises(ValueError, match=f"has its own sizes and tokenizer.*leave {given} out"):
         PretrainArguments(corpus=CORPUS, model_name_or_path="a/b", **{given: "tiny"})
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, 0.05), ({"logging_steps": 500}, 500)])
+def test_logging_is_a_share_of_the_run_unless_a_number_is_given(tmp_path, given, expected):
+    args = FastTrainingArguments(str(tmp_path), use_cpu=True, eval_strategy="steps", **given)
+
+    assert args.logging_steps == expected
+    assert args.eval_steps == 500  # the default of transformers
+
+
+def test_a_share_of_the_log_does_not_contradict_the_best_checkpoint(tmp_path):
+    best = {"eval_strategy": "steps", "load_best_model_at_end": True}
+
+    assert FastTrainingArguments(str(tmp_path), use_cpu=True, **best).save_steps == 500

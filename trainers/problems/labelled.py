@@ -194,6 +194,16 @@ class LabelledProblem(Problem[Predicted]):
             lines.append(f"{name} , {self.format_value(value)} \n")
         write_text(folder / self.prediction_file(stem), "".join(lines))
 
+    def tabulate(self, outputs: Predicted) -> dict[str, list[Any]]:
+        columns = {"prediction": [self.format_exactly(value) for value in outputs.predictions]}
+        if outputs.labels is None:
+            return columns
+        return {"label": [self.format_exactly(value) for value in outputs.labels], **columns}
+
+    def format_exactly(self, value: Any) -> str:
+        """Format a label or a prediction for a table."""
+        return self.format_label(value)
+
     def read(
         self, folder: Path, stem: str, ids: Sequence[str], references: NDArray[Any]
     ) -> Predicted:
@@ -252,6 +262,15 @@ class ClassProblem(LabelledProblem):
 
     def format_label(self, value: Any) -> str:
         return self.name_of(int(value))
+
+    def tabulate(self, outputs: Predicted) -> dict[str, list[Any]]:
+        """Add the probability of the predicted class, if the head is trained by a likelihood."""
+        columns = super().tabulate(outputs)
+        if not self.is_likelihood:
+            return columns
+        chosen = outputs.predictions.astype(np.int64)[:, None]
+        likely = np.take_along_axis(self.probabilities(outputs.logits), chosen, axis=1)[:, 0]
+        return {**columns, "probability": [f"{value:.4f}" for value in likely]}
 
 
 def read_predictions(path: Path) -> tuple[list[str], NDArray[np.float64]]:

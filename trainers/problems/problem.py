@@ -216,6 +216,10 @@ class Problem(ABC, Generic[Outputs]):
         """Write the predictions for rows with ids; ``stem`` is task and split."""
         raise NotImplementedError(f"{self.problem_type} has no prediction files")
 
+    def tabulate(self, outputs: Outputs) -> dict[str, list[Any]] | None:
+        """Return columns for a table of predictions, each (N,); None if the type has no table."""
+        return None
+
     def read(
         self, folder: Path, stem: str, ids: Sequence[str], references: NDArray[Any]
     ) -> Outputs:

@@ -87,3 +87,6 @@ class Similarity(LabelledProblem):
 
     def format_label(self, value: Any) -> str:
         return f"{float(value):.2f}"
+
+    def format_exactly(self, value: Any) -> str:
+        return self.format_value(float(value))

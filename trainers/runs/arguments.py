@@ -17,6 +17,7 @@ from trainers.training.callbacks import AggregateEarlyStopping
 
 # Arguments that other libraries check, whose messages do not name them.
 ELSEWHERE = ("accelerator_config", "ddp_backend", "deepspeed", "fsdp", "fsdp_config")
+LOGGED_SHARE = 0.05
 CARD_KEYS = ("language", "license", "datasets", "tags")
 
 
@@ -29,12 +30,16 @@ class FastTrainingArguments(TrainingArguments):
       fp16`` or ``fp8``.
     - ``logging_nan_inf_filter`` is off: the filter synchronizes with the device at every step, and
       a NaN loss should be visible.
+    - ``logging_steps`` is 5 % of the steps, so that runs of any length have curves.
     - ``accelerator_config`` has ``non_blocking: true`` on CUDA: otherwise the copy of every batch
       waits for all queued work of the device.
     """
 
     bf16: bool | None = option(  # type: ignore[assignment]  # __post_init__ makes it a bool
         None, "Mixed precision in bfloat16; by default on if CUDA supports it."
+    )
+    logging_steps: float | None = option(  # type: ignore[assignment]  # as for bf16
+        None, "Steps between two logs, or below 1 their share of all steps; by default 0.05."
     )
     logging_nan_inf_filter: bool = option(
         False, "Leave NaN losses out of the logs; synchronizes at every step."
@@ -43,6 +48,9 @@ class FastTrainingArguments(TrainingArguments):
     def __post_init__(self) -> None:
         check_numbers(self)
         self._set_defaults_of_device()
+        is_default = self.logging_steps is None
+        if is_default:
+            self.logging_steps = TrainingArguments.logging_steps  # also that of eval_steps
         try:
             super().__post_init__()
         except (AttributeError, ImportError, LookupError, OSError, TypeError, ValueError) as error:
@@ -50,6 +58,8 @@ class FastTrainingArguments(TrainingArguments):
             if not given and isinstance(error, ValueError):
                 raise
             raise ValueError(f"{', '.join(given) or 'TrainingArguments'}: {error}") from error
+        if is_default:
+            self.logging_steps = LOGGED_SHARE
         check_schedules(self)
 
     def _set_defaults_of_device(self) -> None:
@@ -92,6 +102,9 @@ class RunArguments:
         True, "At the end also evaluate a training sample the size of the validation set."
     )
     overwrite_output_dir: bool = option(False, "Whether another run in the folder may be deleted.")
+    smoke_test: bool = option(
+        False, "Try every stage with few rows and steps, in <output_dir>-smoke."
+    )
     card: dict[str, Any] | None = option(
         None,
         "Hub metadata of the model card: language (en), license (apache-2.0), datasets and tags "

@@ -20,6 +20,7 @@ from trainers.training.multitask import MultiTaskTrainer
 from trainers.training.resuming import last_complete_checkpoint
 
 from .arguments import FastTrainingArguments
+from .overrides import format_flags
 from .processes import (
     name_launcher,
     share,
@@ -37,10 +38,12 @@ from .run_folder import (
     check_shared,
     find_checkpoint,
     finish_run,
+    is_smoke_test,
     is_started_by,
     sole_writer,
     start_run,
 )
+from .smoke_test import describe_skipped, shrink, smoke_folder
 
 # A command line, [recipe.yaml] [--flag value ...], or the recipe itself.
 Given: TypeAlias = Sequence[str] | Mapping[str, Any]
@@ -140,14 +143,26 @@ class Program:
             if args.push_to_hub:
                 with reading():
                     _push(run)
+            if arguments.smoke_test and run.trainer.is_world_process_zero():
+                print(f"\n{describe_skipped(output_dir)}")  # noqa: T201  for the user
         return Done(arguments, args, trained, run.trainer)
 
     def _parse(self, given: Given) -> tuple[Any, ...]:
         """Fill the arguments of the program and of the Trainer."""
+        arguments, args = self._fill(given, {})
+        if not arguments.smoke_test:
+            return arguments, args
+        changes = shrink({**vars(args), **asdict(arguments)})
+        folder = smoke_folder(str(args.output_dir))
+        changes |= {"output_dir": folder, "overwrite_output_dir": is_smoke_test(folder)}
+        return self._fill(given, changes)
+
+    def _fill(self, given: Given, changes: Mapping[str, Any]) -> tuple[Any, Any]:
         kinds = (self.arguments, FastTrainingArguments)
         if isinstance(given, Mapping):
-            return fill_arguments(kinds, as_recipe(given), where="recipe")
-        return parse_recipe(kinds, given, default_recipe=self.recipe)
+            return fill_arguments(kinds, as_recipe(given) | dict(changes), where="recipe")
+        argv = [*given, *format_flags(changes)]
+        return parse_recipe(kinds, argv, default_recipe=self.recipe)
 
     def _train(self, run: Run, checkpoint: str | None) -> bool:
         """Train, write the results, and return whether at least one step was trained."""

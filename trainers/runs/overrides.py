@@ -1,6 +1,7 @@
 """Overrides of a recipe by dotted paths, as in ``tasks.sts.loss``."""
 
 import copy
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -57,6 +58,14 @@ def read_flag(words: Sequence[str]) -> Any:
         return read_value(values[0])
     except yaml.YAMLError as error:
         raise UsageError(f"{name} {values[0]!r} is not YAML") from error
+
+
+def format_flags(keys: Mapping[str, Any]) -> list[str]:
+    """Return the flags that give these values to keys of a recipe; None clears a key."""
+    flags: list[str] = []
+    for key, value in keys.items():
+        flags += [f"--{key}", value if isinstance(value, str) else json.dumps(value)]
+    return flags
 
 
 def override(where: str, recipe: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,19 @@
-"""Early stopping on a metric over all tasks."""
+"""Early stopping on a metric over all tasks, logs of every run, and its expected time."""
 
+import time
+from collections.abc import Callable
 from typing import Any
 
-from transformers import EarlyStoppingCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import (
+    EarlyStoppingCallback,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+WARM_UP_STEPS = 2  # slower than the others
+TIMED_STEPS = 20
 
 
 class AggregateEarlyStopping(EarlyStoppingCallback):
@@ -35,3 +46,43 @@ class AggregateEarlyStopping(EarlyStoppingCallback):
         if name in metrics and state.global_step != self._counted:
             self._counted = state.global_step
             super().on_evaluate(args, state, control, metrics, **kwargs)
+
+
+class LastStepLogging(TrainerCallback):
+    """Logs the last step too, so that runs shorter than ``logging_steps`` have a loss."""
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if args.logging_strategy == "steps" and state.global_step >= state.max_steps:
+            control.should_log = True
+
+
+class TimeEstimate(TrainerCallback):
+    """Prints once how long the steps of a run will take, if no progress bar does."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._steps, self._began = 0, 0.0
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._steps = 0
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._steps += 1
+        if self._steps == WARM_UP_STEPS:
+            self._began = self._clock()
+        left = state.max_steps - state.global_step
+        if self._steps != WARM_UP_STEPS + TIMED_STEPS or left <= 0 or not args.disable_tqdm:
+            return
+        if state.is_world_process_zero:
+            minutes = (self._clock() - self._began) / TIMED_STEPS * left / 60
+            shown = f"about {minutes:.0f}" if minutes >= 1 else "less than 1"
+            print(  # noqa: T201  for the user
+                f"{shown} min for the other {left:,} of {state.max_steps:,} steps, on "
+                f"{args.device}, without evaluations"
+            )

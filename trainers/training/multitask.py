@@ -1,5 +1,6 @@
 """The Trainer for several tasks: what differs from the loop of transformers' Trainer."""
 
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -304,7 +305,21 @@ class MultiTaskTrainer(Trainer):
             logs |= self._losses.flush(self._average_over_ranks)
             for method in self.methods:
                 method.log(logs)
+        if logs.get("train_samples_per_second") and logs["train_runtime"]:
+            # Trainer multiplies steps by per_device_train_batch_size, or epochs by all rows
+            rate = self._count_trained_rows() / logs["train_runtime"]
+            logs["train_samples_per_second"] = round(rate, 3)
         super().log(logs, start_time)
+
+    def _count_trained_rows(self) -> int:
+        """Count the rows of this training, over all ranks, from the steps since it began."""
+        sampler: Any = self.train_sampler
+        group = self.args.gradient_accumulation_steps
+        counts = []
+        for step in (self._initial_global_step, self.state.global_step):
+            epoch, rest = divmod(step, math.ceil(sampler.steps / group))
+            counts.append(sampler.count_rows(epoch * sampler.steps + rest * group))
+        return counts[1] - counts[0]
 
     def evaluate(
         self,

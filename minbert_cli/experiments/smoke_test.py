@@ -1,0 +1,49 @@
+"""Smoke tests of experiments: every row once, with few rows of data and few steps."""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from trainers import write_text
+from trainers.runs.run_folder import LOCK_FILE
+from trainers.runs.smoke_test import shrink
+
+from .planning import PlannedRun, Row
+
+MARK = "smoke_test.txt"  # in a folder that the next smoke test may replace
+
+
+def shrink_rows(rows: Sequence[Row]) -> list[Row]:
+    """Keep the first selected seed of every row, and shrink its run and its pre-training."""
+    shrunk = []
+    for row in rows:
+        first = next((seed for seed, run in row.runs.items() if run.chosen), None)
+        if first is not None:
+            shrunk.append(replace(row, runs={first: _shrink_run(row.runs[first])}))
+    return shrunk
+
+
+def _shrink_run(run: PlannedRun) -> PlannedRun:
+    after = None if run.after is None else _shrink_run(run.after)
+    return replace(run, recipe=run.recipe | shrink(run.recipe), after=after)
+
+
+def check_smoke_folder(folder: Path) -> None:
+    """Raise ValueError if a folder has files that are not of a smoke test."""
+    known = (folder / MARK).is_file() or not folder.exists()
+    if not known and any(path.name != LOCK_FILE for path in folder.iterdir()):
+        raise ValueError(
+            f"{str(folder)!r} has files that are not of a smoke test; rename it, or choose another "
+            "--output_dir"
+        )
+
+
+def clear_smoke_folder(folder: Path) -> None:
+    """Remove the smoke test before this one."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in (LOCK_FILE, MARK):
+            path.unlink()
+    write_text(folder / MARK, "The next smoke test replaces this folder.\n")

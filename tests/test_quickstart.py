@@ -1,0 +1,30 @@
+"""The example of the README, as ``make quickstart`` runs it."""
+
+import re
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from minbert_cli import finetune
+from modeling_minbert import MinBertForMultiTask
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.slow
+def test_the_example_of_the_quickstart_is_answered_as_the_readme_says(tmp_path):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = readme.partition("## Quickstart")[2].partition("\n## ")[0]
+    (command,) = re.findall(r"predict.py (minbert --task sst \".*\")", section)
+    assert command in (ROOT / "Makefile").read_text(encoding="utf-8")
+    sentence = command.partition('"')[2].removesuffix('"')
+    with redirect_stdout(StringIO()):
+        finetune.main(
+            ["--output_dir", str(tmp_path / "minbert"), "--use_cpu", "--disable_tqdm=true"]
+        )
+
+    (found,) = MinBertForMultiTask.from_pretrained(tmp_path / "minbert").predict("sst", [sentence])
+
+    assert f"answers `{found['label']}`" in section.replace("\n", " ")

@@ -1,0 +1,81 @@
+"""The speeds in the output of ``train``, compared with rows and steps counted in the model."""
+
+import pytest
+from transformers import TrainerCallback
+
+from trainers import MultiTaskTrainer
+from trainers.data.task_sampling import SamplingArguments
+
+from . import tiny
+
+
+class Counting(MultiTaskTrainer):
+    """Counts the rows of every training batch."""
+
+    rows = 0
+
+    def compute_loss(self, model, inputs, *args, **kwargs):
+        if model.training:
+            self.rows += len(inputs["labels"])
+        return super().compute_loss(model, inputs, *args, **kwargs)
+
+
+class StopAt(TrainerCallback):
+    """Ends the training after a step, as early stopping does."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):  # noqa: ARG002  its signature
+        control.should_training_stop = state.global_step >= self.step
+
+
+def check(trainer, output):
+    metrics = output.metrics
+    runtime = metrics["train_runtime"]
+    assert trainer.rows
+    assert metrics["train_samples_per_second"] == pytest.approx(trainer.rows / runtime, abs=1e-3)
+    logged = trainer.state.log_history[-1]
+    assert logged["train_samples_per_second"] == metrics["train_samples_per_second"]
+
+
+@pytest.mark.parametrize(
+    ("own", "arguments"),
+    [
+        ({}, {}),
+        ({}, {"max_steps": 7}),
+        ({}, {"max_steps": 7, "gradient_accumulation_steps": 3}),
+        ({}, {"gradient_accumulation_steps": 4}),
+        ({"steps_per_epoch": 5}, {"num_train_epochs": 3}),
+        ({"steps_per_epoch": "longest"}, {"train_sampling_strategy": "group_by_length"}),
+        ({"tasks": {"moods": {"batch_size": 2}, "pairs": {"batch_size": 7}}}, {}),
+        ({"tasks": {"moods": {"max_tokens_per_batch": 40}}}, {"max_steps": 11}),
+        ({"sampling": "proportional", "steps_per_epoch": 5}, {"max_steps": 8}),
+        ({"sampling": "mixed"}, {"max_steps": 3}),
+    ],
+)
+def test_the_rows_that_were_trained_are_counted(tmp_path, monkeypatch, own, arguments):
+    monkeypatch.setattr(tiny, "MultiTaskTrainer", Counting)
+    own = dict(own)
+    if "tasks" in own:
+        own["tasks"] = tiny.make_tasks(**own["tasks"])
+    if "sampling" in own:
+        own["sampling"] = SamplingArguments(task_sampling=own["sampling"]).make_sampling()
+    trainer = tiny.make_trainer(tmp_path, own=own, **arguments)
+
+    check(trainer, trainer.train())
+
+
+def test_a_part_of_the_run_counts_only_its_own_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(tiny, "MultiTaskTrainer", Counting)
+    arguments = {"max_steps": 9, "save_strategy": "steps", "save_steps": 4}
+    first = tiny.make_trainer(tmp_path, callbacks=[StopAt(4)], **arguments)
+    stopped = first.train()
+    check(first, stopped)
+    second = tiny.make_trainer(tmp_path, **arguments)
+
+    output = second.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+
+    check(second, output)
+    runtime = output.metrics["train_runtime"]
+    assert output.metrics["train_steps_per_second"] == pytest.approx(5 / runtime, rel=0.1)
