@@ -136,19 +136,13 @@ def prepare_run(
     model = load_model(arguments, data.describe_heads(length), tokenizer)
     with args.main_process_first(desc="encode the data"):
         # before the rows are encoded, which sets the truncation of the tokenizer
+        options = {name: model.config.task(name).encoding_options(length) for name in loaded}
         notes = {
-            name: describe_data(
-                task,
-                tasks[name].data,
-                tasks[name].head,
-                tokenizer,
-                model.config.task(name).encoding_options(length),
-            )
+            name: describe_data(task, tasks[name].data, tasks[name].head, tokenizer, options[name])
             for name, task in loaded.items()
         }
         encoded: dict[str, dict[str, Any]] = {
-            name: task.encode(tokenizer, **model.config.task(name).encoding_options(length))
-            for name, task in loaded.items()
+            name: task.encode(tokenizer, **options[name]) for name, task in loaded.items()
         }
         texts = {
             name: load_text(
