@@ -144,12 +144,7 @@ def prepare_run(
         encoded: dict[str, dict[str, Any]] = {
             name: task.encode(tokenizer, **options[name]) for name, task in loaded.items()
         }
-        texts = {
-            name: load_text(
-                text.corpora, text.arguments, tokenizer, text.problem_type, args, max_length=length
-            )
-            for name, text in text_tasks.items()
-        }
+        texts = load_texts(text_tasks, tokenizer, args, length)
     encoded |= {name: text.splits for name, text in texts.items()}
     trainer = make_trainer(
         arguments,
@@ -166,6 +161,21 @@ def prepare_run(
     validation = {name: task.splits["validation"] for name, task in loaded.items()}
     quoted, glue_files = arguments.count_examples(args), find_glue_files(tasks, loaded)
     return Run(trainer, encoded, facts, arguments.evaluate_train, validation, quoted, glue_files)
+
+
+def load_texts(
+    tasks: Mapping[str, RecipeText],
+    tokenizer: PreTrainedTokenizerBase,
+    args: TrainingArguments,
+    max_length: int,
+) -> dict[str, Text]:
+    """Load the texts of tasks that learn without labels."""
+    return {
+        name: load_text(
+            task.corpora, task.arguments, tokenizer, task.problem_type, args, max_length=max_length
+        )
+        for name, task in tasks.items()
+    }
 
 
 def make_tasks(
