@@ -132,26 +132,15 @@ def prepare_run(
     model = load_model(arguments, data.describe_heads(length), tokenizer)
     with args.main_process_first(desc="encode the data"):
         # before the rows are encoded, which sets the truncation of the tokenizer
+        options = {name: model.config.task(name).encoding_options(length) for name in loaded}
         notes = {
-            name: describe_data(
-                task,
-                tasks[name].data,
-                tasks[name].head,
-                tokenizer,
-                model.config.task(name).encoding_options(length),
-            )
+            name: describe_data(task, tasks[name].data, tasks[name].head, tokenizer, options[name])
             for name, task in loaded.items()
         }
         encoded: dict[str, dict[str, Any]] = {
-            name: task.encode(tokenizer, **model.config.task(name).encoding_options(length))
-            for name, task in loaded.items()
+            name: task.encode(tokenizer, **options[name]) for name, task in loaded.items()
         }
-        texts = {
-            name: load_text(
-                text.corpora, text.arguments, tokenizer, text.problem_type, args, max_length=length
-            )
-            for name, text in text_tasks.items()
-        }
+        texts = load_texts(text_tasks, tokenizer, args, length)
     encoded |= {name: text.splits for name, text in texts.items()}
     trainer = make_trainer(
         arguments,
@@ -176,6 +165,21 @@ def prepare_run(
         arguments.count_examples(args),
         find_glue_files(tasks, loaded),
     )
+
+
+def load_texts(
+    tasks: Mapping[str, RecipeText],
+    tokenizer: PreTrainedTokenizerBase,
+    args: TrainingArguments,
+    max_length: int,
+) -> dict[str, Text]:
+    """Load the texts of tasks that learn without labels."""
+    return {
+        name: load_text(
+            task.corpora, task.arguments, tokenizer, task.problem_type, args, max_length=max_length
+        )
+        for name, task in tasks.items()
+    }
 
 
 def make_tasks(
