@@ -113,7 +113,7 @@ def test_predictions_name_the_rows_in_order(run, task, split):
 
 
 def test_there_are_no_predictions_without_rows(run):
-    assert len(list((run[0] / "predictions").iterdir())) == 5
+    assert len(list((run[0] / "predictions").iterdir())) == 10  # two files for each
 
 
 def test_the_card_holds_numbers_data_command_and_recipe(run, metrics):
