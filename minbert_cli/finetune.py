@@ -131,15 +131,7 @@ def prepare_run(
     length = arguments.max_length
     model = load_model(arguments, data.describe_heads(length), tokenizer)
     with args.main_process_first(desc="encode the data"):
-        # before the rows are encoded, which sets the truncation of the tokenizer
-        options = {name: model.config.task(name).encoding_options(length) for name in loaded}
-        notes = {
-            name: describe_data(task, tasks[name].data, tasks[name].head, tokenizer, options[name])
-            for name, task in loaded.items()
-        }
-        encoded: dict[str, dict[str, Any]] = {
-            name: task.encode(tokenizer, **options[name]) for name, task in loaded.items()
-        }
+        encoded, notes = encode_rows(data, model, tokenizer, length)
         texts = load_texts(text_tasks, tokenizer, args, length)
     encoded |= {name: text.splits for name, text in texts.items()}
     trainer = make_trainer(
@@ -165,6 +157,22 @@ def prepare_run(
         arguments.count_examples(args),
         find_glue_files(tasks, loaded),
     )
+
+
+def encode_rows(
+    data: RecipeData,
+    model: MinBertForMultiTask,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
+    """Encode the rows of labeled tasks; returns also notes on their data."""
+    encoded, notes = {}, {}
+    for name, rows in data.loaded.items():
+        task, options = data.tasks[name], model.config.task(name).encoding_options(max_length)
+        # before the rows are encoded, which sets the truncation of the tokenizer
+        notes[name] = describe_data(rows, task.data, task.head, tokenizer, options)
+        encoded[name] = rows.encode(tokenizer, **options)
+    return encoded, notes
 
 
 def load_texts(
@@ -217,20 +225,27 @@ def describe_run(
     hub_datasets = list(chain(*(task.hub_datasets for task in data.all_tasks.values())))
     commits = list_commits(data, texts)
     quotes = arguments.count_examples(args) > 0  # the results may be published
-    skipped = {
-        name: [row.describe(quotes=quotes) for row in task.bad_rows]
-        for name, task in data.loaded.items()
-    }
     return RunFacts(
         **describe_start(PROGRAM, arguments, given, hub_datasets, args.hub_token, commits),
         data={name: task.source for name, task in data.all_tasks.items()},
-        bad_rows=skipped | {name: text.problems for name, text in texts.items()},
+        bad_rows=describe_invalid(data, texts, quotes=quotes),
         text={name: text.facts for name, text in texts.items()},
         splits={name: task.facts for name, task in data.loaded.items()},
         notes=notes | {name: text.notes for name, text in texts.items()},
         fingerprints={name: task.fingerprint for name, task in data.loaded.items()}
         | {name: text.fingerprint for name, text in texts.items()},
     )
+
+
+def describe_invalid(
+    data: RecipeData, texts: dict[str, Text], *, quotes: bool
+) -> dict[str, list[str]]:
+    """Describe the rows and documents that were skipped, by task."""
+    skipped = {
+        name: [row.describe(quotes=quotes) for row in task.bad_rows]
+        for name, task in data.loaded.items()
+    }
+    return skipped | {name: text.problems for name, text in texts.items()}
 
 
 def list_commits(data: RecipeData, texts: dict[str, Text]) -> dict[str, str | None]:

@@ -146,12 +146,17 @@ def run(argv: Sequence[str]) -> int:
         try:
             with readable_errors(PROGRAM, (OSError,)):
                 is_complete = run_campaign(rows, campaign, output_dir)
-                if is_complete and arguments.smoke_test:
-                    print(f"\n{describe_skipped(output_dir)}")
-                return 0 if is_complete else 1
         except KeyboardInterrupt:
             print("interrupted; repeat the command to resume", file=sys.stderr)
             return INTERRUPTED
+        return _finish(output_dir, is_complete=is_complete, is_smoke_test=arguments.smoke_test)
+
+
+def _finish(output_dir: Path, *, is_complete: bool, is_smoke_test: bool) -> int:
+    """Return the exit status."""
+    if is_complete and is_smoke_test:
+        print(f"\n{describe_skipped(output_dir)}")
+    return 0 if is_complete else 1
 
 
 def main(argv: Sequence[str] | None = None) -> None:
