@@ -3,6 +3,7 @@
 import pytest
 import torch
 from transformers import TrainingArguments
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
 from trainers import (
     AggregateEarlyStopping,
@@ -161,3 +162,12 @@ def test_a_share_of_the_log_does_not_contradict_the_best_checkpoint(tmp_path):
     best = {"eval_strategy": "steps", "load_best_model_at_end": True}
 
     assert FastTrainingArguments(str(tmp_path), use_cpu=True, **best).save_steps == 500
+
+
+def test_refused_arguments_leave_no_deepspeed_behind(tmp_path):
+    """transformers keeps the configuration in a global, by which models are loaded."""
+    with pytest.raises(ValueError, match="deepspeed=") as caught:
+        FastTrainingArguments(str(tmp_path), deepspeed={"train_batch_size": "?"}, use_cpu=True)
+
+    assert not is_deepspeed_zero3_enabled()
+    del caught  # the error keeps the refused arguments until here

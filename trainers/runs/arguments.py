@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from transformers import TrainingArguments
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from trainers.data.task_sampling import SamplingArguments, StepsPerEpoch, TaskSizes
 from trainers.methods.method_arguments import MethodArguments
@@ -54,6 +55,7 @@ class FastTrainingArguments(TrainingArguments):
         try:
             super().__post_init__()
         except (AttributeError, ImportError, LookupError, OSError, TypeError, ValueError) as error:
+            unset_hf_deepspeed_config()  # a global of transformers, which outlives these arguments
             given = [f"{name}={getattr(self, name)!r}" for name in ELSEWHERE if getattr(self, name)]
             if not given and isinstance(error, ValueError):
                 raise
