@@ -68,8 +68,8 @@ CONLL = st.lists(
 KINDS = st.sampled_from(sorted(KEYS))
 
 
-def load(folder, problem_type, name, content):
-    """Load a task whose files have some content; return the message of its error."""
+def assert_rows_or_error(folder, problem_type, name, content):
+    """Load a task whose files have some content: it has rows, or an error that names the file."""
     shutil.rmtree(folder / "cache", ignore_errors=True)
     path = folder / name
     path.write_bytes(content)
@@ -78,7 +78,7 @@ def load(folder, problem_type, name, content):
     data, message = attempt(lambda: TaskData.from_recipe("own", recipe), ValueError)
     if message is not None:  # a type that has no such files
         assert "cannot be read from" in message
-        return message
+        return
     task, message = attempt(lambda: load_task(data, folder / "cache"), ValueError)
     if message is None:
         assert task.splits.keys() == {"train", "validation"}
@@ -86,7 +86,6 @@ def load(folder, problem_type, name, content):
     else:
         assert name in message or "task 'own'" in message
         assert len(message) < 2000
-    return message
 
 
 def write_table(rows, delimiter):
@@ -107,14 +106,14 @@ SUFFIXES += (".tsv.bz2", ".json.xz")
 def test_any_bytes_are_rows_or_an_error(tmp_path, drawn):
     problem_type, suffix, content = drawn
 
-    load(tmp_path, problem_type, f"rows{suffix}", content)
+    assert_rows_or_error(tmp_path, problem_type, f"rows{suffix}", content)
 
 
 @check(80, st.tuples(KINDS, st.sampled_from(SUFFIXES[:6]), st.lists(TEXTS | LETTERS).map("".join)))
 def test_any_text_is_rows_or_an_error(tmp_path, drawn):
     problem_type, suffix, content = drawn
 
-    load(tmp_path, problem_type, f"rows{suffix}", content.encode())
+    assert_rows_or_error(tmp_path, problem_type, f"rows{suffix}", content.encode())
 
 
 @check(80, st.tuples(KINDS, st.sampled_from(",\t"), TABLES))
@@ -123,20 +122,22 @@ def test_any_table_is_rows_or_an_error(tmp_path, drawn):
     suffix = {",": "csv", "\t": "tsv"}[delimiter]
     header = ["a", "b", "y", "id"]
 
-    load(tmp_path, problem_type, f"rows.{suffix}", write_table(rows, delimiter))
-    load(tmp_path, problem_type, f"rows.{suffix}", write_table([header, *rows], delimiter))
+    assert_rows_or_error(tmp_path, problem_type, f"rows.{suffix}", write_table(rows, delimiter))
+    assert_rows_or_error(
+        tmp_path, problem_type, f"rows.{suffix}", write_table([header, *rows], delimiter)
+    )
 
 
 @check(60, st.tuples(KINDS, ROWS))
 def test_any_json_lines_are_rows_or_an_error(tmp_path, drawn):
     problem_type, rows = drawn
 
-    load(tmp_path, problem_type, "rows.jsonl", write_jsonl(rows))
+    assert_rows_or_error(tmp_path, problem_type, "rows.jsonl", write_jsonl(rows))
 
 
 @check(60, ROWS | st.fixed_dictionaries({"data": ROWS | VALUES}) | VALUES)
 def test_any_json_is_questions_or_an_error(tmp_path, content):
-    load(tmp_path, "question_answering", "rows.json", json.dumps(content).encode())
+    assert_rows_or_error(tmp_path, "question_answering", "rows.json", json.dumps(content).encode())
 
 
 PARAGRAPHS = st.fixed_dictionaries({"context": TEXTS | VALUES, "qas": ROWS | VALUES})
@@ -147,12 +148,14 @@ ARTICLES = st.fixed_dictionaries({"paragraphs": st.lists(PARAGRAPHS, max_size=2)
 
 @check(40, st.lists(ARTICLES, max_size=2))
 def test_any_articles_are_questions_or_an_error(tmp_path, articles):
-    load(tmp_path, "question_answering", "rows.json", json.dumps({"data": articles}).encode())
+    assert_rows_or_error(
+        tmp_path, "question_answering", "rows.json", json.dumps({"data": articles}).encode()
+    )
 
 
 @check(60, CONLL)
 def test_any_columns_are_sentences_or_an_error(tmp_path, content):
-    load(tmp_path, "token_classification", "rows.conll", content.encode())
+    assert_rows_or_error(tmp_path, "token_classification", "rows.conll", content.encode())
 
 
 @check(60, st.tuples(st.sampled_from(["", ".txt", *SUFFIXES]), st.binary(max_size=40) | CONLL))
