@@ -1,5 +1,6 @@
 """Tokenizers, encoders and configurations of checkpoints."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -8,13 +9,23 @@ from typing import Any
 import torch
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import StrictDataclassError
+from safetensors import safe_open
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
-from transformers.utils import CONFIG_NAME
+from transformers.utils import (
+    CONFIG_NAME,
+    SAFE_WEIGHTS_INDEX_NAME,
+    SAFE_WEIGHTS_NAME,
+    WEIGHTS_INDEX_NAME,
+    WEIGHTS_NAME,
+)
+from transformers.utils.hub import cached_file
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 from modeling_minbert.inference_minbert import check_vocabulary
 from modeling_minbert.memory_minbert import check_memory
-from trainers import RunArguments, load_pretrained, reason_of
+from modeling_minbert.task_minbert import Pretrained
+from trainers import RunArguments, load_pretrained, named_errors, reason_of
+from trainers.errors import CHECKPOINT_ERRORS
 
 # Special tokens of a row, which leave no room for text.
 MIN_TOKENS = 3
@@ -97,6 +108,40 @@ def load_config(arguments: RunArguments, sizes: Mapping[str, Any] | None) -> Min
     if path is None:
         return new_config(sizes)
     return load_pretrained(MinBertConfig, path, **at_revision(arguments.revision))
+
+
+def describe_pretrained(
+    path: str | None, revision: str | None, config: MinBertConfig
+) -> Pretrained:
+    """Describe the weights of a checkpoint, of which ``config`` is the configuration."""
+    if path is None:
+        return Pretrained()
+    tasks = [config.task(name) for name in config.tasks or {}]
+    if config.sentence_embedding is not None or any(task.describe_embedding() for task in tasks):
+        return Pretrained(config.embedding.pooling)
+    if tasks:  # the pooler of other tasks has stayed as it was
+        return Pretrained(None, any(task.uses_pooler for task in tasks))
+    with named_errors(
+        f"model_name_or_path={path!r}", "its weights cannot be listed", CHECKPOINT_ERRORS
+    ):
+        names = list_weights(path, revision)
+    return Pretrained(None, any(name.endswith("pooler.dense.weight") for name in names))
+
+
+def list_weights(path: str, revision: str | None = None) -> list[str]:
+    """List the names of the weights of a checkpoint, without loading them."""
+    options: Any = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
+    for file in (SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME):
+        found = cached_file(path, file, **options)
+        if found is None:
+            continue
+        if file in (SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_INDEX_NAME):
+            return list(json.loads(Path(found).read_text(encoding="utf-8"))["weight_map"])
+        if file == SAFE_WEIGHTS_NAME:
+            with safe_open(found, framework="pt") as weights:
+                return list(weights.keys())
+        return list(torch.load(found, map_location="meta", weights_only=True))
+    return []
 
 
 def fit_together(model: Any, tokenizer: PreTrainedTokenizerBase, path: str | None) -> None:

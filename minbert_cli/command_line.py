@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, NoReturn
 ROOT = Path(__file__).resolve().parents[1]
 # Module and dataclasses of arguments of each program.
 PROGRAMS = {
-    "finetune": ("finetune.py", ("FinetuneArguments", "FastTrainingArguments")),
-    "pretrain": ("pretrain.py", ("PretrainArguments", "FastTrainingArguments")),
+    "finetune": ("finetune.py", ("FinetuneArguments", "ProgramTrainingArguments")),
+    "pretrain": ("pretrain.py", ("PretrainArguments", "ProgramTrainingArguments")),
     "experiments": (
         "experiments/program.py",
         ("ExperimentArguments", "ComparisonArguments"),
@@ -29,6 +29,7 @@ SOURCES = (
     "trainers/data/task_sampling.py",
     "trainers/methods/method_arguments.py",
     "trainers/runs/arguments.py",
+    "trainers/runs/program_arguments.py",
     "trainers/runs/text_arguments.py",
 )
 DEFAULTS = ("default", "default_factory")  # keywords of ``dataclasses.field``

@@ -21,6 +21,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from datasets_scripts import ChainedTexts, LoadedTask, corpus_texts, load_task, train_wordpiece
 from minbert_cli.checkpoints import (
     at_revision,
+    describe_pretrained,
     fit_together,
     load_config,
     load_tokenizer,
@@ -29,10 +30,12 @@ from minbert_cli.checkpoints import (
 from minbert_cli.command_line import show_help
 from minbert_cli.resources import RECIPES, find_recipe
 from minbert_cli.training.data_notes import describe_data
+from minbert_cli.training.defaults import RunSize, choose_arguments
 from minbert_cli.training.recipe_tasks import (
     RecipeTask,
     RecipeText,
     check_recipe,
+    choose_heads,
     find_glue_files,
     find_tables,
     prepare_weights,
@@ -46,7 +49,16 @@ from minbert_cli.training.run import (
 )
 from minbert_cli.training.texts import Text, load_text
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from trainers import FinetuneArguments, MultiTaskTrainer, Program, RunFacts, Task, load_pretrained
+from trainers import (
+    Choice,
+    FinetuneArguments,
+    MultiTaskTrainer,
+    Program,
+    ProgramTrainingArguments,
+    RunFacts,
+    Task,
+    load_pretrained,
+)
 from trainers.runs.launch import Given
 from trainers.runs.processes import share
 
@@ -118,7 +130,10 @@ def load_model(
 
 
 def prepare_run(
-    arguments: FinetuneArguments, args: TrainingArguments, given: Given, checkpoint: str | None
+    arguments: FinetuneArguments,
+    args: ProgramTrainingArguments,
+    given: Given,
+    checkpoint: str | None,
 ) -> Run:
     """Load everything a run needs, without writing to its folder."""
     start = load_config(arguments, arguments.model_config)
@@ -126,6 +141,8 @@ def prepare_run(
     set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
     with args.main_process_first(desc="load the data"):
         loaded = {name: load_task(task.data) for name, task in tasks.items()}
+    pretrained = describe_pretrained(arguments.model_name_or_path, arguments.revision, start)
+    tasks, choices = choose_heads(tasks, pretrained)
     data = RecipeData(tasks, text_tasks, loaded)
     tokenizer = share(args, lambda: find_tokenizer(arguments, data, checkpoint))
     length = arguments.max_length
@@ -134,6 +151,7 @@ def prepare_run(
         encoded, notes = encode_rows(data, model, tokenizer, length)
         texts = load_texts(text_tasks, tokenizer, args, length)
     encoded |= {name: text.splits for name, text in texts.items()}
+    choices += choose_arguments(args, measure_run(arguments, model.config, encoded))
     trainer = make_trainer(
         arguments,
         args,
@@ -145,7 +163,7 @@ def prepare_run(
         processing_class=tokenizer,
         callbacks=arguments.make_callbacks(args),
     )
-    facts = describe_run(arguments, args, given, data, texts, notes)
+    facts = describe_run(arguments, args, given, data, texts, notes, choices)
     validation = {name: task.splits["validation"] for name, task in loaded.items()}
     return Run(
         trainer,
@@ -156,6 +174,22 @@ def prepare_run(
         find_tables(tasks, loaded),
         arguments.count_examples(args),
         find_glue_files(tasks, loaded),
+    )
+
+
+def measure_run(
+    arguments: FinetuneArguments, config: MinBertConfig, encoded: Mapping[str, Mapping[str, Any]]
+) -> RunSize:
+    """Return the sizes that the arguments of a run depend on."""
+    counts = [len(splits["train"]) for splits in encoded.values()]
+    # a number of steps stands for about one pass over the largest task
+    return RunSize(
+        width=config.hidden_size,
+        is_new=arguments.model_name_or_path is None,
+        rows=min(counts) if arguments.steps_per_epoch == "shortest" else max(counts),
+        tasks=len(counts),
+        evaluation_rows=sum(len(splits["validation"]) for splits in encoded.values()),
+        max_length=arguments.max_length,
     )
 
 
@@ -220,6 +254,7 @@ def describe_run(
     data: RecipeData,
     texts: dict[str, Text],
     notes: dict[str, list[str]],
+    choices: list[Choice],
 ) -> RunFacts:
     """Describe the data and the start of a run."""
     hub_datasets = list(chain(*(task.hub_datasets for task in data.all_tasks.values())))
@@ -232,6 +267,7 @@ def describe_run(
         text={name: text.facts for name, text in texts.items()},
         splits={name: task.facts for name, task in data.loaded.items()},
         notes=notes | {name: text.notes for name, text in texts.items()},
+        choices=choices,
         fingerprints={name: task.fingerprint for name, task in data.loaded.items()}
         | {name: text.fingerprint for name, text in texts.items()},
     )

@@ -29,6 +29,7 @@ from minbert_cli.checkpoints import (
 from minbert_cli.command_line import show_help
 from minbert_cli.resources import RECIPES, with_recipe
 from minbert_cli.training import recipe_tasks
+from minbert_cli.training.defaults import RunSize, choose_arguments
 from minbert_cli.training.run import (
     Run,
     describe_start,
@@ -45,10 +46,10 @@ from modeling_minbert import (
     MinBertModel,
 )
 from trainers import (
-    FastTrainingArguments,
     FinetuneArguments,
     PretrainArguments,
     Program,
+    ProgramTrainingArguments,
     RunFacts,
     Task,
     check_arguments,
@@ -165,7 +166,10 @@ def check_recipe(
 
 
 def prepare_run(
-    arguments: PretrainArguments, args: TrainingArguments, given: Given, checkpoint: str | None
+    arguments: PretrainArguments,
+    args: ProgramTrainingArguments,
+    given: Given,
+    checkpoint: str | None,
 ) -> Run:
     """Load everything a run needs, without writing to its folder."""
     corpora = check_recipe(arguments, args, load_config(arguments, find_sizes(arguments)))
@@ -184,6 +188,15 @@ def prepare_run(
         )
     train, validation = text.splits["train"], text.splits["validation"]
     task = Task(TASK, arguments.problem_type, train, validation, masking=text.masking)
+    size = RunSize(
+        width=model.config.hidden_size,
+        is_new=arguments.model_name_or_path is None,
+        rows=len(train),
+        tasks=1,
+        evaluation_rows=len(validation),
+        max_length=arguments.max_length,
+    )
+    choices = choose_arguments(args, size)
     options = {"processing_class": tokenizer, "callbacks": arguments.make_callbacks(args)}
     trainer = make_trainer(arguments, args, model, [task], steps_per_epoch="longest", **options)
     hub_datasets = [data.hub_dataset for data in corpora.values()]
@@ -193,6 +206,7 @@ def prepare_run(
         bad_rows={TASK: text.problems},
         text=text.facts,
         notes={TASK: text.notes},
+        choices=choices,
         fingerprints={TASK: text.fingerprint},
     )
     rows = {"validation": validation}
@@ -233,8 +247,8 @@ def check_finetuning(
         raise ValueError("finetune: leave hub_token out; it has the hub_token of the pre-training")
     argv = finetuning_argv(arguments, args)
     with named_errors("finetune", "see the key finetune", (ValueError,)):
-        parsed, args = parse_recipe((FinetuneArguments, FastTrainingArguments), argv)
-        recipe_tasks.check_recipe(parsed, args, start)
+        parsed, own_args = parse_recipe((FinetuneArguments, ProgramTrainingArguments), argv)
+        recipe_tasks.check_recipe(parsed, own_args, start)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -27,7 +27,7 @@ from .losses_minbert import (
 )
 from .packing_minbert import Pooling, Read, pool_outputs, reads
 from .sentence_transformers_minbert import POOLINGS, MinBertEmbedding
-from .task_minbert import RECIPE, HeadTask
+from .task_minbert import RECIPE, HeadTask, Pretrained, Suggestion
 
 PairEncoding = Literal["joint", "separate"]
 Truncation = Literal["head", "tail", "head_tail"]
@@ -130,6 +130,21 @@ class PooledTask(HeadTask):
     def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
         pair_encoding = "joint" if facts["num_texts"] > 1 else None
         return super().complete({"pair_encoding": pair_encoding, **given}, facts)
+
+    @classmethod
+    def suggest(cls, given: Mapping[str, Any], start: Pretrained) -> dict[str, Suggestion]:
+        if "pooling" in given:
+            return {}
+        if start.sentence_pooling is not None:
+            return {
+                "pooling": Suggestion(
+                    start.sentence_pooling, "as the checkpoint's sentence vectors"
+                )
+            }
+        is_separate = given.get("pair_encoding", cls.default_pair_encoding) == "separate"
+        if is_separate or start.has_trained_pooler:
+            return {}
+        return {"pooling": Suggestion("mean", "the checkpoint has no trained pooler")}
 
     def describe_embedding(self) -> MinBertEmbedding | None:
         is_plain = self.pooling in POOLINGS and self.pooling_layer == -1

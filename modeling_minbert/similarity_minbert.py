@@ -2,6 +2,7 @@
 """Similarity: a score for a pair of texts."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from .losses_minbert import Target
 from .pooled_minbert import HEADS, CosineTask, PooledHead, describe_scores
-from .task_minbert import DATA, RECIPE
+from .task_minbert import DATA, RECIPE, Pretrained, Suggestion
 
 
 @strict
@@ -42,6 +43,15 @@ class SimilarityTask(CosineTask):
         if self.positive_score is None and ranks and len(self.score_range or []) == 2:
             low, high = self.score_range or (0, 1)
             self.positive_score = low + 0.8 * (high - low)
+
+    @classmethod
+    def suggest(cls, given: Mapping[str, Any], start: Pretrained) -> dict[str, Suggestion]:
+        suggested = super().suggest(given, start)
+        is_free = given.keys().isdisjoint(("pair_encoding", "head", "loss"))
+        if start.sentence_pooling is not None and is_free:
+            reason = "the checkpoint is a sentence encoder, whose cosines are similarities"
+            suggested["pair_encoding"] = Suggestion("separate", reason)
+        return suggested
 
     @property
     def default_head(self) -> str:

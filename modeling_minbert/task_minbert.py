@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from huggingface_hub.dataclasses import strict
 from torch import nn
@@ -28,6 +28,20 @@ ProblemType = Literal[
 RECIPE: dict[str, SetBy] = {"set_by": "recipe"}
 DATA: dict[str, SetBy] = {"set_by": "data"}
 TRAINING: dict[str, SetBy] = {"set_by": "training"}
+
+
+class Pretrained(NamedTuple):
+    """What is known of the weights that a task starts from."""
+
+    sentence_pooling: str | None = None  # of a sentence encoder; None if it is none
+    has_trained_pooler: bool = False
+
+
+class Suggestion(NamedTuple):
+    """A value for a field that a recipe leaves out."""
+
+    value: Any
+    reason: str
 
 
 @strict
@@ -77,6 +91,17 @@ class MinBertTask:
         known = {name: facts.get(name) for name in cls.fields_set_by("data")}
         lists = {name: list(value) for name, value in known.items() if value is not None}
         return {**given, **lists, "problem_type": vars(cls)["problem_type"]}
+
+    @classmethod
+    def suggest(cls, given: Mapping[str, Any], start: Pretrained) -> dict[str, Suggestion]:
+        """Suggest values for fields that suit the weights that a task starts from.
+
+        Args:
+            given: The fields that a recipe sets, which win.
+            start: What is known of these weights.
+        """
+        del given, start
+        return {}
 
     @property
     def num_sequences(self) -> int | None:

@@ -14,7 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, RobertaConfig, RobertaMode
 from minbert_cli import finetune
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests import small_run
-from trainers import FastTrainingArguments, FinetuneArguments, parse_recipe
+from trainers import ProgramTrainingArguments, FinetuneArguments, parse_recipe
 from trainers.runs.run_facts import describe_settings
 from trainers.runs.run_folder import finish_run, start_run
 
@@ -473,7 +473,7 @@ def test_a_folder_without_a_name(refused):
 def leave_run(recipe, tmp_path, *, finished):
     """Write the files of a run that was stopped at its beginning, or at its end."""
     argv = [small_run.write_recipe(tmp_path, recipe)]
-    kinds = (FinetuneArguments, FastTrainingArguments)
+    kinds = (FinetuneArguments, ProgramTrainingArguments)
     arguments, training_arguments = parse_recipe(kinds, argv)
     settings = describe_settings(training_arguments, vars(arguments))
     start_run(recipe["output_dir"], settings, resume=False)

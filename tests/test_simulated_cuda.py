@@ -25,7 +25,7 @@ from trainers.data.task_sampling import Mixed
 from trainers.methods import smart
 from trainers.methods.method_arguments import MethodArguments
 from trainers.reports import evidence
-from trainers.runs.arguments import FastTrainingArguments
+from trainers.runs.program_arguments import ProgramTrainingArguments
 
 NEAR = {"atol": 1e-5, "rtol": 1e-4}
 SIZES = {"hidden_size": 24}  # three heads of eight: the kernels of CUDA take multiples of eight
@@ -276,7 +276,7 @@ def test_a_run_equals_one_on_the_cpu(tmp_path, monkeypatch, kind):
         }
         if device == "cuda":
             recipe.pop("use_cpu", None)
-            monkeypatch.setattr(FastTrainingArguments, "_setup_devices", property(use_cuda))
+            monkeypatch.setattr(ProgramTrainingArguments, "_setup_devices", property(use_cuda))
         finetune.main([small_run.write_recipe(folder, recipe)])
         metrics = json.loads((folder / "out" / "metrics.json").read_text())["validation"]
         model = MinBertForMultiTask.from_pretrained(folder / "out").to(device)

@@ -34,11 +34,12 @@ from .problems import PROBLEMS, ProblemType, make_problems
 from .problems.problem import Metric, Problem
 from .reports.glue import GlueFile, missing_files, write_submission
 from .reports.page import report_run, write_report
-from .reports.results import RunFacts, evaluate_run, write_results
+from .reports.results import Choice, RunFacts, evaluate_run, write_results
 from .reports.run_card import write_card
 from .reports.tables import write_tables
 from .runs.arguments import FastTrainingArguments, FinetuneArguments, RunArguments
 from .runs.launch import Program
+from .runs.program_arguments import ProgramTrainingArguments
 from .runs.recipes import check_types, fill_arguments, parse_recipe, split_argv, split_keys
 from .runs.run_facts import (
     describe_command,
@@ -50,8 +51,8 @@ from .runs.run_folder import read_settings, sole_writer
 from .runs.text_arguments import PretrainArguments, TextArguments
 from .task import Task, TaskTraining
 from .training.argument_checks import check_libraries
-from .training.callbacks import AggregateEarlyStopping, LastStepLogging, TimeEstimate
-from .training.checks import check_arguments, check_sampling
+from .training.callbacks import AggregateEarlyStopping, LastStep, TimeEstimate
+from .training.checks import check_arguments, check_sampling, list_metrics
 from .training.divergence import TrainingDivergedError
 from .training.multitask import MultiTaskTrainer
 from .training.pretrained import load_pretrained
@@ -61,6 +62,7 @@ __all__ = [
     "INPUT_ERRORS",
     "PROBLEMS",
     "AggregateEarlyStopping",
+    "Choice",
     "ExponentialDecay",
     "FastTrainingArguments",
     "FinetuneArguments",
@@ -68,7 +70,7 @@ __all__ = [
     "GlueFile",
     "GradientSurgery",
     "GradualUnfreezing",
-    "LastStepLogging",
+    "LastStep",
     "LayerwiseLearningRates",
     "Masking",
     "Method",
@@ -79,6 +81,7 @@ __all__ = [
     "Problem",
     "ProblemType",
     "Program",
+    "ProgramTrainingArguments",
     "RDrop",
     "RunArguments",
     "RunFacts",
@@ -109,6 +112,7 @@ __all__ = [
     "fill_arguments",
     "fingerprint_start",
     "last_complete_checkpoint",
+    "list_metrics",
     "load_pretrained",
     "make_problems",
     "merge_lora",

@@ -11,8 +11,8 @@ from minbert_cli.checkpoints import load_config
 from minbert_cli.training import recipe_tasks
 from trainers import (
     INPUT_ERRORS,
-    FastTrainingArguments,
     PretrainArguments,
+    ProgramTrainingArguments,
     describe_settings,
     fill_arguments,
     fingerprint_start,
@@ -41,7 +41,7 @@ def check_runs(runs: Sequence[PlannedRun], processes: int) -> list[dict[str, Any
 
 
 def _check_recipe(run: PlannedRun) -> dict[str, Any]:
-    kinds = (PROGRAMS[run.program].arguments, FastTrainingArguments)
+    kinds = (PROGRAMS[run.program].arguments, ProgramTrainingArguments)
     arguments, args = fill_arguments(kinds, run.recipe, where=run.name)
     if pushed := [name for name in ("push_to_hub", "hub_model_id") if getattr(args, name)]:
         raise ValueError(

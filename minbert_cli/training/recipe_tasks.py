@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,10 +14,13 @@ from datasets_scripts import DATASETS, CorpusData, LoadedTask, TaskData, check_f
 from minbert_cli.checkpoints import check_rows
 from minbert_cli.training.texts import parse_corpus
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask
+from modeling_minbert.task_minbert import Pretrained
 from trainers import (
     PROBLEMS,
+    Choice,
     FinetuneArguments,
     GlueFile,
+    ProgramTrainingArguments,
     TaskTraining,
     TextArguments,
     add_lora,
@@ -25,6 +28,7 @@ from trainers import (
     check_libraries,
     check_sampling,
     check_types,
+    list_metrics,
     make_problems,
     split_keys,
 )
@@ -161,8 +165,21 @@ def parse_tasks(
     return tasks, texts
 
 
+def choose_heads(
+    tasks: Mapping[str, RecipeTask], start: Pretrained
+) -> tuple[dict[str, RecipeTask], list[Choice]]:
+    """Choose the fields of heads that a recipe leaves out; return the completed tasks, too."""
+    complete, choices = {}, []
+    for name, task in tasks.items():
+        suggested = TASKS[str(task.data.problem_type)].suggest(task.head, start)
+        choices += [Choice(f"tasks.{name}.{key}", *made) for key, made in suggested.items()]
+        values = {key: made.value for key, made in suggested.items()}
+        complete[name] = replace(task, head={**task.head, **values})
+    return complete, choices
+
+
 def check_recipe(
-    arguments: FinetuneArguments, args: TrainingArguments, start: MinBertConfig | None
+    arguments: FinetuneArguments, args: ProgramTrainingArguments, start: MinBertConfig | None
 ) -> tuple[dict[str, RecipeTask], dict[str, RecipeText]]:
     """Check all that does not depend on rows; return labeled tasks, and tasks that learn from text.
 
@@ -178,7 +195,9 @@ def check_recipe(
     kinds = {name: config.task(name).problem_type for name in arguments.tasks}
     metrics = {name: task.metrics for name, task in tasks.items()}
     glue = [name for name, task in tasks.items() if task.in_glue]
-    check_arguments(args, make_problems(kinds, metrics=metrics), glue)
+    problems = make_problems(kinds, metrics=metrics)
+    args.keep_last_without(list_metrics(problems, glue))
+    check_arguments(args, problems, glue)
     arguments.make_callbacks(args)
     check_sampling(args, arguments.make_sampling(), arguments.make_methods())
     if start is not None:

@@ -12,7 +12,7 @@ from minbert_cli.checkpoints import find_commit
 from minbert_cli.resources import MODEL_CARD, with_recipe, with_recipe_name
 from trainers import (
     GlueFile,
-    LastStepLogging,
+    LastStep,
     MultiTaskTrainer,
     Program,
     RunArguments,
@@ -74,7 +74,7 @@ def make_trainer(
     **options: Any,
 ) -> MultiTaskTrainer:
     """Create the trainer; explain errors of the Hub while it creates the repository of the run."""
-    options["callbacks"] = [*options.get("callbacks", ()), LastStepLogging(), TimeEstimate()]
+    options["callbacks"] = [*options.get("callbacks", ()), LastStep(), TimeEstimate()]
     advice = "check the network, log in with `hf auth login`, or train without it"
     with named_errors("push_to_hub", advice) if args.push_to_hub else nullcontext():
         return MultiTaskTrainer(

@@ -11,7 +11,7 @@ from minbert_cli import __main__ as minbert
 from minbert_cli import command_line, resources
 from minbert_cli.experiments.compare import ComparisonArguments
 from minbert_cli.experiments.experiment_arguments import ExperimentArguments
-from trainers import FastTrainingArguments, FinetuneArguments, PretrainArguments
+from trainers import ProgramTrainingArguments, FinetuneArguments, PretrainArguments
 
 ROOT = Path(__file__).parents[2]
 
@@ -76,7 +76,7 @@ def test_help_may_follow_other_arguments(capsys, argv):
         ComparisonArguments,
         FinetuneArguments,
         PretrainArguments,
-        FastTrainingArguments,
+        ProgramTrainingArguments,
     ],
 )
 def test_the_help_has_every_flag_with_the_text_of_its_field(kind):

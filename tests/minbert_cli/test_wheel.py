@@ -21,7 +21,7 @@ import json
 from minbert_cli import finetune, pretrain, resources
 from minbert_cli.experiments.experiment_arguments import parse_experiments
 from minbert_cli.experiments.planning import plan_rows
-from trainers import FastTrainingArguments, parse_recipe
+from trainers import ProgramTrainingArguments, parse_recipe
 
 runs = 0
 for name in resources.list_recipes():
@@ -33,7 +33,7 @@ for name in resources.list_recipes():
     program = (pretrain if "launch pretrain.py" in text else finetune).PROGRAM
     if "--model_name_or_path" in text:
         argv += ["--model_name_or_path", "weights"]
-    parse_recipe((program.arguments, FastTrainingArguments), argv)
+    parse_recipe((program.arguments, ProgramTrainingArguments), argv)
 found = {
     "file": resources.__file__,
     "recipes": resources.list_recipes(),

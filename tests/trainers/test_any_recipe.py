@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from tests.any_input import attempt, check
 from trainers import FinetuneArguments
 from trainers.errors import INPUT_ERRORS
-from trainers.runs.arguments import FastTrainingArguments
+from trainers.runs.program_arguments import ProgramTrainingArguments
 from trainers.runs.recipe_files import read_recipe, read_value
 from trainers.runs.recipes import fill_arguments, parse_recipe
 
 # of transformers, about old names of its arguments
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
-CLASSES = (FinetuneArguments, FastTrainingArguments)
+CLASSES = (FinetuneArguments, ProgramTrainingArguments)
 # Keys that would start something outside of the arguments themselves.
 LEFT_OUT = {"output_dir", "deepspeed", "fsdp", "fsdp_config", "parallelism_config", "tf32", "debug"}
 NAMES = sorted(

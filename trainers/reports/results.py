@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainers.data.task_dataset import Rows
 from trainers.files import write_text
@@ -59,6 +59,14 @@ class Results:
         return markdown_table(lines)
 
 
+class Choice(NamedTuple):
+    """A key of a recipe that a run has chosen."""
+
+    key: str  # with dots, as for a flag
+    value: Any
+    reason: str
+
+
 @dataclass(frozen=True)
 class RunFacts:
     """What a reader needs to judge and to repeat a run."""
@@ -71,6 +79,7 @@ class RunFacts:
     text: dict[str, dict[str, Any]] = field(default_factory=dict)  # facts by split
     splits: dict[str, dict[str, Any]] = field(default_factory=dict)  # of labelled tasks
     notes: dict[str, list[str]] = field(default_factory=dict)  # on the data of each task
+    choices: list[Choice] = field(default_factory=list)  # where the recipe leaves something out
     fingerprints: dict[str, str] = field(default_factory=dict)  # of the data of each task
     commits: dict[str, str] = field(default_factory=dict)  # of the model and the data on the Hub
     card: dict[str, Any] = field(default_factory=dict)  # metadata of the card, which win
@@ -78,9 +87,22 @@ class RunFacts:
         default_factory=lambda: {name: version(name) for name in LIBRARIES}
     )
 
+    def describe_choices(self) -> str:
+        """Show what the run has chosen, as a table with the reasons."""
+        if not self.choices:
+            return ""
+        rows = [(key, _show(value), reason) for key, value, reason in self.choices]
+        first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
+        lines = [f"{key:<{first}}  {value:<{second}}  {reason}" for key, value, reason in rows]
+        return "\n".join(["defaults of this run (a recipe key or a flag overrides each):", *lines])
+
     def describe_notes(self) -> str:
         """Show the notes on the data, a line each."""
         return "\n".join(f"{task}: {note}" for task, notes in self.notes.items() for note in notes)
+
+
+def _show(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def evaluate_run(

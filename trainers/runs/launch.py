@@ -19,7 +19,6 @@ from trainers.training.divergence import TrainingDivergedError
 from trainers.training.multitask import MultiTaskTrainer
 from trainers.training.resuming import last_complete_checkpoint
 
-from .arguments import FastTrainingArguments
 from .overrides import format_flags
 from .processes import (
     name_launcher,
@@ -28,6 +27,7 @@ from .processes import (
     use_all_cores,
     was_restarted,
 )
+from .program_arguments import ProgramTrainingArguments
 from .recipe_files import as_recipe
 from .recipes import fill_arguments, parse_recipe
 from .run_facts import describe_settings, fingerprint_start
@@ -87,7 +87,7 @@ class Program:
     name: str
     arguments: type[Any]
     recipe: Path
-    prepare: Callable[[Any, TrainingArguments, Given, str | None], Any]
+    prepare: Callable[[Any, ProgramTrainingArguments, Given, str | None], Any]
     report: Callable[[Any], None]
 
     def main(self, argv: Sequence[str]) -> Done:
@@ -135,7 +135,12 @@ class Program:
                     stack.enter_context(sole_writer(output_dir))
                     origin = (run.facts.commits, name_launcher())
                     start_run(output_dir, settings, data, *origin, resume=resume)
-                    shown = (run.trainer.describe_training(), run.facts.describe_notes())
+                    facts = run.facts
+                    shown = (
+                        facts.describe_choices(),
+                        run.trainer.describe_training(),
+                        facts.describe_notes(),
+                    )
                     print("\n\n".join(filter(None, shown)))  # noqa: T201  for the user
                 if args.load_best_model_at_end:
                     check_shared(output_dir, args)
@@ -158,7 +163,7 @@ class Program:
         return self._fill(given, changes)
 
     def _fill(self, given: Given, changes: Mapping[str, Any]) -> tuple[Any, Any]:
-        kinds = (self.arguments, FastTrainingArguments)
+        kinds = (self.arguments, ProgramTrainingArguments)
         if isinstance(given, Mapping):
             return fill_arguments(kinds, as_recipe(given) | dict(changes), where="recipe")
         argv = [*given, *format_flags(changes)]

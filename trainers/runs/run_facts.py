@@ -22,7 +22,8 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "config.json", "tokenizer.json
 
 def describe_settings(args: TrainingArguments, own: Mapping[str, Any]) -> dict[str, Any]:
     """Collect the arguments of the Trainer and all others as JSON values."""
-    content = {**args.to_dict(), **own, "processes": args.world_size}
+    undecided = dict.fromkeys(getattr(args, "undecided", ()))  # null until the run decides
+    content = {**args.to_dict(), **undecided, **own, "processes": args.world_size}
     # mappings are compared regardless of order, but the order of tasks and texts matters
     tasks = own.get("tasks") or {}
     content["task_order"] = list(tasks)

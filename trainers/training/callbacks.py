@@ -48,14 +48,19 @@ class AggregateEarlyStopping(EarlyStoppingCallback):
             super().on_evaluate(args, state, control, metrics, **kwargs)
 
 
-class LastStepLogging(TrainerCallback):
-    """Logs the last step too, so that runs shorter than ``logging_steps`` have a loss."""
+class LastStep(TrainerCallback):
+    """Logs and evaluates at the last step too, whose number is seldom a multiple of the interval.
+
+    Without it a run shorter than ``logging_steps`` would have no loss, and the last weights could
+    not be chosen as the best.
+    """
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if args.logging_strategy == "steps" and state.global_step >= state.max_steps:
-            control.should_log = True
+        if state.global_step >= state.max_steps:
+            control.should_log |= args.logging_strategy == "steps"
+            control.should_evaluate |= args.eval_strategy == "steps"
 
 
 class TimeEstimate(TrainerCallback):

@@ -1,0 +1,73 @@
+"""What a run uses where its recipe leaves it out, chosen by the checkpoint and the rows."""
+
+import math
+from typing import NamedTuple
+
+from trainers import Choice, ProgramTrainingArguments
+
+# Learning rate times the width of the model: of BERT-base 5e-5, as in Devlin et al. 2019, appendix
+# A.3, and 2e-4 from new weights. The best rate of Adam goes with 1 / width (Yang et al. 2022).
+PRETRAINED_RATE, NEW_RATE = 5e-5 * 768, 2e-4 * 768
+ROWS_TO_SEE = 30_000  # of the largest task
+FEWEST_EPOCHS, MOST_EPOCHS = 3, 20
+# The most rows of the largest task, and the rows of its batches.
+BATCH_SIZES = ((500, 8), (4_000, 16), (math.inf, 32))
+LONG, LONG_BATCH_SIZE = 256, 16  # tokens of rows, and the most rows of a batch of longer ones
+FEWEST_EVALUATIONS, MOST_EVALUATIONS = 2, 10
+EVALUATION_SHARE = 0.1  # of the time of training
+EVALUATION_COST = 1 / 3  # of a row, compared with that of a training row: the forward pass
+
+
+class RunSize(NamedTuple):
+    """Sizes that the arguments of a run depend on."""
+
+    width: int  # of the hidden states
+    is_new: bool  # whether the weights of the encoder are new
+    rows: int  # of training, of the task that an epoch goes by
+    tasks: int
+    evaluation_rows: int  # of all tasks
+    max_length: int  # of a row, in tokens
+
+
+def choose_arguments(args: ProgramTrainingArguments, size: RunSize) -> list[Choice]:
+    """Choose and set the training arguments that the recipe leaves out."""
+    choices = [_choose_rate(size), _choose_batch_size(size), _choose_epochs(size)]
+    chosen = [choice for choice in choices if choice.key in args.undecided]
+    args.decide({choice.key: choice.value for choice in chosen})
+    if "eval_steps" in args.undecided:
+        choice = _choose_interval(args, size)
+        saving = {"save_steps"} & args.undecided
+        args.decide(dict.fromkeys(("eval_steps", *saving), choice.value))
+        chosen.append(choice)
+    return chosen
+
+
+def _choose_rate(size: RunSize) -> Choice:
+    product = NEW_RATE if size.is_new else PRETRAINED_RATE
+    kind = "new" if size.is_new else "pretrained"
+    rate = float(f"{product / size.width:.1e}")
+    return Choice("learning_rate", rate, f"{kind} weights of width {size.width}")
+
+
+def _choose_batch_size(size: RunSize) -> Choice:
+    count = next(count for most, count in BATCH_SIZES if size.rows <= most)
+    reason = f"{size.rows:,} training rows"
+    if size.max_length > LONG and count > LONG_BATCH_SIZE:
+        count, reason = LONG_BATCH_SIZE, f"rows of up to {size.max_length} tokens"
+    return Choice("per_device_train_batch_size", count, reason)
+
+
+def _choose_epochs(size: RunSize) -> Choice:
+    epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(ROWS_TO_SEE / size.rows)))
+    return Choice("num_train_epochs", float(epochs), f"{size.rows:,} training rows")
+
+
+def _choose_interval(args: ProgramTrainingArguments, size: RunSize) -> Choice:
+    """Choose the steps between evaluations, as a share of all steps."""
+    batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+    epochs = args.num_train_epochs or 0
+    rows = args.max_steps * batch if args.max_steps > 0 else epochs * size.rows * size.tasks
+    affordable = EVALUATION_SHARE * rows / (EVALUATION_COST * max(1, size.evaluation_rows))
+    count = min(MOST_EVALUATIONS, max(FEWEST_EVALUATIONS, math.floor(affordable)))
+    reason = f"{count} evaluations of {size.evaluation_rows:,} rows"
+    return Choice("eval_steps", round(1 / count, 4), reason)
