@@ -121,9 +121,8 @@ def describe_pretrained(
         return Pretrained(config.embedding.pooling)
     if tasks:  # the pooler of other tasks has stayed as it was
         return Pretrained(None, any(task.uses_pooler for task in tasks))
-    with named_errors(
-        f"model_name_or_path={path!r}", "its weights cannot be listed", CHECKPOINT_ERRORS
-    ):
+    where = f"model_name_or_path={path!r} cannot be loaded"
+    with named_errors(where, "give another checkpoint", CHECKPOINT_ERRORS):
         names = list_weights(path, revision)
     return Pretrained(None, any(name.endswith("pooler.dense.weight") for name in names))
 

@@ -101,6 +101,8 @@ def make_recipe(folder):
         "num_train_epochs": 2,
         "per_device_train_batch_size": 4,
         "learning_rate": 0.01,
+        "warmup_steps": 0,
+        "weight_decay": 0.0,
         "logging_steps": 1,
         "eval_strategy": "epoch",
         "save_strategy": "epoch",

@@ -10,12 +10,12 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoTokenizer, TrainingArguments
+from transformers import AutoModel, AutoTokenizer
 
 from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask, MinBertModel
 from tests import small_run
-from trainers import FinetuneArguments, parse_recipe
+from trainers import FinetuneArguments, ProgramTrainingArguments, parse_recipe
 
 TASKS = ("moods", "pairs", "scores")
 
@@ -248,7 +248,7 @@ def test_rows_and_checkpoint_share_the_truncation(recipe, tmp_path):
     tasks = {"moods": recipe["tasks"]["moods"] | keys}
     changes = {"tasks": tasks, "max_length": 8, "output_dir": str(tmp_path / "out")}
     argv = [small_run.write_recipe(tmp_path, recipe | changes)]
-    arguments = parse_recipe((FinetuneArguments, TrainingArguments), argv)
+    arguments = parse_recipe((FinetuneArguments, ProgramTrainingArguments), argv)
 
     run = finetune.prepare_run(*arguments, argv, None)
 
@@ -266,7 +266,7 @@ def test_a_task_has_its_own_length_in_training_and_predictions(recipe, tmp_path)
     tasks = recipe["tasks"] | {"moods": moods}
     changes = {"tasks": tasks, "output_dir": str(tmp_path / "out")}
     argv = [small_run.write_recipe(tmp_path, recipe | changes)]
-    arguments = parse_recipe((FinetuneArguments, TrainingArguments), argv)
+    arguments = parse_recipe((FinetuneArguments, ProgramTrainingArguments), argv)
 
     run = finetune.prepare_run(*arguments, argv, None)
 
@@ -314,7 +314,7 @@ def test_early_stopping_stops_when_nothing_gets_better(files, recipe):
 def prepare(files, recipe, *flags):
     """Build the run of a recipe, without training."""
     argv = [small_run.write_recipe(files, recipe), *flags]
-    arguments = parse_recipe((FinetuneArguments, TrainingArguments), argv)
+    arguments = parse_recipe((FinetuneArguments, ProgramTrainingArguments), argv)
     return finetune.prepare_run(*arguments, argv, None)
 
 
@@ -431,7 +431,8 @@ def test_a_run_shorter_than_logging_steps_has_a_picture(files, recipe):
 def test_a_twentieth_of_the_steps_is_logged_by_default(files, recipe, epochs, logged):
     folder = files / f"default-{epochs}"
     del (recipe := dict(recipe))["logging_steps"]
-    changed = {"output_dir": str(folder), "num_train_epochs": epochs, "save_total_limit": 1}
+    own = {"output_dir": str(folder), "num_train_epochs": epochs}
+    changed = {**own, "save_total_limit": 1, "load_best_model_at_end": False}
 
     train(files, recipe | changed)
 

@@ -96,7 +96,10 @@ def read_tree(folder):
         ),
         ({"steps_per_epoch": 0}, "steps_per_epoch=0; expected 'shortest', 'longest' or a number"),
         ({"metric_for_best_model": "nonsense"}, "metric_for_best_model='nonsense'; expected one"),
-        ({"early_stopping_patience": 2}, "early_stopping_patience=2 needs load_best_model_at_end"),
+        (
+            {"early_stopping_patience": 2, "eval_strategy": "no"},
+            "early_stopping_patience=2 needs load_best_model_at_end",
+        ),
         ({"early_stopping_patience": 0}, "early_stopping_patience=0 must be 1 or more"),
         ({"report_examples": -1}, "report_examples=-1; expected 0 or more"),
         ({"exponential_lr_gamma": 2}, r"exponential_lr_gamma=2.0; expected in \(0, 1\]"),
@@ -211,7 +214,10 @@ def test_a_task_that_is_there_twice(tmp_path, refused):
         ({"freeze_layers": 2}, "task .scores. has nothing to learn under freeze_layers"),
         ({"lora": {"ranks": 8}}, "lora: .*ranks"),
         ({"lora": {"r": 4, "target_modules": ["nothing"]}}, "lora: .*nothing"),
-        ({"early_stopping_patience": 2}, "needs load_best_model_at_end"),
+        (
+            {"early_stopping_patience": 2, "eval_strategy": "no"},
+            "needs load_best_model_at_end",
+        ),
         ({"model_name_or_path": "gone", "model_config": None}, "'gone' cannot be loaded"),
         (
             {"task_sampling": "weighted", "sampling_weights": {"moods": 1}},

@@ -46,9 +46,6 @@ class ProgramTrainingArguments(FastTrainingArguments):
         0.1, "Steps in which the learning rate grows, or below 1 their share of all steps."
     )
     weight_decay: float = option(0.01, "Weight decay of AdamW, except for biases and norms.")
-    train_sampling_strategy: str = option(
-        "group_by_length", "Order of the rows: random, or group_by_length for similar lengths."
-    )
     eval_strategy: str | None = option(  # type: ignore[assignment]
         None, "When to evaluate: no, steps or epoch; by default as for saving, or by steps."
     )
@@ -72,12 +69,10 @@ class ProgramTrainingArguments(FastTrainingArguments):
     )
 
     def __post_init__(self) -> None:
-        missing = {name for name in PROVISIONAL if getattr(self, name) is None}
         self._plan_evaluations()
-        self.undecided = {name for name in PROVISIONAL if name in missing and self._matters(name)}
-        for name, value in PROVISIONAL.items():
-            if getattr(self, name) is None:
-                setattr(self, name, value)
+        missing = {name for name in PROVISIONAL if getattr(self, name) is None}
+        self.undecided = {name for name in missing if self._matters(name)}
+        self.decide({name: PROVISIONAL[name] for name in missing})
         chosen = (self.load_best_model_at_end, self.metric_for_best_model)
         self.chooses_best = chosen == (None, None) and _name(self.save_strategy) != "best"
         if self.load_best_model_at_end is None:
@@ -95,10 +90,10 @@ class ProgramTrainingArguments(FastTrainingArguments):
             self.eval_strategy = saving if saving in ("steps", "epoch") else "steps"
         if saving is None:
             self.save_strategy = "steps" if evaluating in (None, "no") else evaluating
-        if self.eval_steps is None and saving == "steps":
-            self.eval_steps = self.save_steps
-        if self.save_steps is None and _name(self.eval_strategy) == "steps":
-            self.save_steps = self.eval_steps
+        if {_name(self.eval_strategy), _name(self.save_strategy)} == {"steps"}:
+            steps = self.eval_steps if self.save_steps is None else self.save_steps
+            self.eval_steps = steps if self.eval_steps is None else self.eval_steps
+            self.save_steps = steps
 
     def _matters(self, name: str) -> bool:
         """Whether an argument has an effect."""

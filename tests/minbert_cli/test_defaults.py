@@ -1,0 +1,194 @@
+"""Defaults of a run: by the checkpoint and the rows, one by one, and shown with their reasons."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from transformers import BertConfig, BertForMaskedLM, BertModel
+
+from minbert_cli import finetune
+from minbert_cli.checkpoints import describe_pretrained
+from minbert_cli.training.defaults import RunSize, choose_arguments
+from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertModel
+from modeling_minbert.task_minbert import Pretrained
+from tests import small_run
+from trainers import ProgramTrainingArguments
+
+SIZE = RunSize(
+    width=768, is_new=False, rows=10_000, tasks=1, evaluation_rows=1_000, max_length=128
+)
+TINY = {
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 32,
+}
+
+
+def choose(tmp_path, size=SIZE, **given):
+    args = ProgramTrainingArguments(str(tmp_path), use_cpu=True, **given)
+    return args, {choice.key: choice.value for choice in choose_arguments(args, size)}
+
+
+def test_defaults_of_bert_base(tmp_path):
+    args, chosen = choose(tmp_path)
+
+    assert chosen == {
+        "learning_rate": 5e-5,
+        "num_train_epochs": 3.0,
+        "per_device_train_batch_size": 32,
+        "eval_steps": 0.1111,
+    }
+    assert {name: getattr(args, name) for name in chosen} == chosen
+    assert args.save_steps == args.eval_steps
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"width": 384}, {"learning_rate": 1e-4}),
+        ({"width": 128, "is_new": True}, {"learning_rate": 1.2e-3}),
+        ({"rows": 100}, {"num_train_epochs": 20.0, "per_device_train_batch_size": 8}),
+        ({"rows": 3_000}, {"num_train_epochs": 10.0, "per_device_train_batch_size": 16}),
+        ({"rows": 10**6}, {"num_train_epochs": 3.0, "eval_steps": 0.1}),
+        ({"max_length": 512}, {"per_device_train_batch_size": 16}),
+        ({"max_length": 512, "rows": 100}, {"per_device_train_batch_size": 8}),
+        ({"evaluation_rows": 10**6}, {"eval_steps": 0.5}),
+        ({"tasks": 3, "evaluation_rows": 6_000}, {"eval_steps": 0.25}),
+    ],
+)
+def test_defaults_follow_the_sizes_of_the_run(tmp_path, changes, expected):
+    _, chosen = choose(tmp_path, SIZE._replace(**changes))
+
+    assert {name: chosen[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"learning_rate": 3e-5},
+        {"num_train_epochs": 1},
+        {"per_device_train_batch_size": 4},
+        {"eval_steps": 20},
+        {"max_steps": 10},
+        {"eval_strategy": "epoch"},
+    ],
+)
+def test_one_default_is_overridden_at_a_time(tmp_path, given):
+    args, chosen = choose(tmp_path, **given)
+
+    name, value = next(iter(given.items()))
+    assert getattr(args, name) == value
+    assert len(chosen) == 3
+    assert name not in chosen
+
+
+def save_bert(folder, kind=BertModel, **options):
+    kind(BertConfig(**TINY), **options).save_pretrained(folder)
+    return str(folder)
+
+
+def describe(path):
+    return describe_pretrained(path, None, MinBertConfig.from_pretrained(path))
+
+
+def test_the_pooler_of_a_checkpoint_counts_as_trained(tmp_path):
+    with_pooler = save_bert(tmp_path / "with")
+    without = save_bert(tmp_path / "without", BertForMaskedLM)
+
+    assert describe(with_pooler) == Pretrained(None, True)
+    assert describe(without) == Pretrained(None, False)
+
+
+@pytest.mark.parametrize("max_shard_size", ["1KB", "1GB"])
+def test_weights_may_be_in_parts_or_in_the_old_format(tmp_path, max_shard_size):
+    model = BertModel(BertConfig(**TINY))
+    model.save_pretrained(tmp_path / "parts", max_shard_size=max_shard_size)
+    model.config.save_pretrained(tmp_path / "old")
+    torch.save(model.state_dict(), tmp_path / "old" / "pytorch_model.bin")
+
+    for name in ("parts", "old"):
+        assert describe(str(tmp_path / name)).has_trained_pooler, name
+
+
+def test_a_file_of_weights_that_is_damaged_is_named(tmp_path):
+    path = save_bert(tmp_path / "bert")
+    (tmp_path / "bert" / "model.safetensors").write_bytes(b"none")
+
+    with pytest.raises(ValueError, match=r"model_name_or_path='.*bert' cannot be loaded: "):
+        describe(path)
+
+
+def test_a_sentence_encoder_brings_its_pooling(tmp_path):
+    model = MinBertModel(MinBertConfig(**TINY, sentence_embedding={"pooling": "cls"}))
+    model.save_pretrained(tmp_path)
+
+    assert describe(str(tmp_path)) == Pretrained("cls", False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"pooling": "mean"}, Pretrained(None, False)),
+        ({"pooling": "pooler"}, Pretrained(None, True)),
+        ({"pair_encoding": "separate"}, Pretrained("mean", False)),
+    ],
+)
+def test_the_pooler_of_a_trained_checkpoint_counts_if_its_tasks_use_it(tmp_path, fields, expected):
+    task = {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "joint"}
+    config = MinBertConfig(**TINY, tasks={"own": {**task, **fields}})
+    MinBertForMultiTask(config).save_pretrained(tmp_path)
+
+    assert describe(str(tmp_path)) == expected
+
+
+SENTENCE_ENCODER, BERT, NEW = Pretrained("mean"), Pretrained(None, True), Pretrained()
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "start", "expected"),
+    [
+        ("classification", {}, BERT, {}),
+        ("classification", {}, NEW, {"pooling": "mean"}),
+        ("classification", {"pooling": "cls"}, NEW, {}),
+        ("classification", {}, Pretrained("cls"), {"pooling": "cls"}),
+        ("similarity", {}, SENTENCE_ENCODER, {"pooling": "mean", "pair_encoding": "separate"}),
+        ("similarity", {"pair_encoding": "joint"}, SENTENCE_ENCODER, {"pooling": "mean"}),
+        ("similarity", {"loss": "cross_entropy"}, SENTENCE_ENCODER, {"pooling": "mean"}),
+        ("similarity", {}, BERT, {}),
+        ("paraphrase", {"pair_encoding": "separate"}, NEW, {}),
+        ("token_classification", {}, NEW, {}),
+    ],
+)
+def test_heads_suit_the_weights_they_start_from(kind, given, start, expected):
+    suggested = TASKS[kind].suggest(given, start)
+
+    assert {key: made.value for key, made in suggested.items()} == expected
+
+
+def test_a_run_shows_what_it_chose_and_resumes(tmp_path, capsys):
+    recipe = small_run.make_recipe(tmp_path)
+    small_run.write_files(tmp_path)
+    chosen = ("learning_rate", "num_train_epochs", "per_device_train_batch_size", "eval_strategy")
+    for key in (*chosen, "save_strategy", "load_best_model_at_end", "metric_for_best_model"):
+        recipe.pop(key, None)
+    path = small_run.write_recipe(tmp_path, recipe | {"num_train_epochs": 1})
+
+    finetune.main([path])
+    shown = capsys.readouterr().out
+    settings = json.loads((tmp_path / "out" / "run.json").read_text())["settings"]
+    for checkpoint in sorted((tmp_path / "out").glob("checkpoint-*"))[1:]:
+        shutil.rmtree(checkpoint)
+    finetune.main([path, "--resume_from_checkpoint", "true"])
+
+    header = shown.partition("\n\n")[0].splitlines()
+    assert header[0] == "defaults of this run (a recipe key or a flag overrides each):"
+    keys = [line.split()[0] for line in header[1:]]
+    assert "tasks.pairs.pooling" in keys
+    assert {"learning_rate", "eval_steps"} <= set(keys)
+    assert "num_train_epochs" not in keys
+    assert settings["learning_rate"] is None
+    assert settings["num_train_epochs"] == 1
