@@ -20,8 +20,10 @@ class TaskTraining:
         batch_size: Rows per device and step; None takes the default of the run.
         max_tokens_per_batch: Token budget per process and step, instead of a number of rows; both
             sentences of a pair count, padding does not.
-        loss_weight: Factor on the loss of this task in the gradient. The logs have ``loss_<task>``
-            without it, ``loss`` and ``train_loss`` with it.
+        loss_weight: Factor on the loss of this task, and so on its gradient; ``max_grad_norm`` is
+            the limit of the gradient before this factor. In a run of a single task it does nothing,
+            since Adam divides by the size of the gradients. The logs have ``loss_<task>`` without
+            it, ``loss`` and ``train_loss`` with it.
         auxiliary: Whether the task only helps the others: it is trained and evaluated, but does not
             count in aggregates over tasks.
         regularize: Whether ``r_drop`` and ``smart`` apply to this task; without them its steps are

@@ -65,11 +65,18 @@ def test_four_micro_batches_give_the_gradient_of_the_big_batch(make_trainer, tas
     torch.testing.assert_close(small, big)
 
 
-def test_a_loss_weight_scales_the_gradient_and_not_the_logged_loss(make_trainer):
+@pytest.mark.parametrize("limit", [0, 0.01])
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_a_loss_weight_scales_the_gradient_and_not_the_logged_loss(
+    make_trainer, limit, accumulation
+):
+    """Clipping does not take the weight back."""
+
     def run(weight):
         spy = Spy()
         own = {"tasks": one_task("pairs", loss_weight=weight)}
-        trainer = make_trainer(callbacks=[spy], own=own, max_steps=1, max_grad_norm=0)
+        options = {"max_grad_norm": limit, "gradient_accumulation_steps": accumulation}
+        trainer = make_trainer(callbacks=[spy], own=own, max_steps=1, **options)
         trainer.train()
         return spy.gradients[0], trainer.state.log_history[0]
 

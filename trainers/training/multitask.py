@@ -155,6 +155,7 @@ class MultiTaskTrainer(Trainer):
         self._losses = LossLog(self.problems, self.methods, self.args.device)
         self._count_flops = FlopCounter(super().floating_point_ops)
         self._targets: dict[str, Tensor] = {}
+        self._weights: list[float] = []  # of the losses of this optimizer step
         self._average_over_ranks = partial(self.accelerator.reduce, reduction="mean")
 
     def call_model_init(self, trial: Any = None) -> Any:
@@ -252,6 +253,7 @@ class MultiTaskTrainer(Trainer):
                 losses.append(super().training_step(model, batch, *args, **kwargs))
             for method in self.methods:
                 method.after_backward(batch["task"])
+        self._weights += [self.tasks[batch["task"]].training.loss_weight for batch in batches]
         for method in self.methods if self.accelerator.sync_gradients else ():
             method.before_optimizer(self.state)
         return sum(losses[1:], losses[0])
@@ -276,7 +278,17 @@ class MultiTaskTrainer(Trainer):
         loss = step.loss * self.tasks[task].training.loss_weight
         return (loss, step.outputs) if return_outputs else loss
 
+    def _clip_grad_norm(self, *args: Any, **kwargs: Any) -> Any:
+        # the limit is that of a gradient without weights, which would be lost in a step of one task
+        most = self.args.max_grad_norm
+        self.args.max_grad_norm *= sum(self._weights) / len(self._weights)
+        try:
+            return super()._clip_grad_norm(*args, **kwargs)
+        finally:
+            self.args.max_grad_norm = most
+
     def _get_grad_norm(self, *args: Any, **kwargs: Any) -> Any:
+        self._weights.clear()
         norm = super()._get_grad_norm(*args, **kwargs)
         self._divergence.check_gradients(norm)
         return norm
