@@ -9,7 +9,7 @@ from trainers import Choice, ProgramTrainingArguments
 # A.3, and 2e-4 from new weights. The best rate of Adam goes with 1 / width (Yang et al. 2022).
 PRETRAINED_RATE, NEW_RATE = 5e-5 * 768, 2e-4 * 768
 ROWS_TO_SEE = 30_000  # of the largest task
-FEWEST_EPOCHS, MOST_EPOCHS = 3, 20
+FEWEST_EPOCHS, MOST_EPOCHS = 3, 10
 # The most rows of the largest task, and the rows of its batches.
 BATCH_SIZES = ((500, 8), (4_000, 16), (math.inf, 32))
 LONG, LONG_BATCH_SIZE = 256, 16  # tokens of rows, and the most rows of a batch of longer ones
