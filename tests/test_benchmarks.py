@@ -4,13 +4,14 @@ import dataclasses
 import json
 import re
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from benchmarks import gate, run, run_cuda, run_pipeline
+from benchmarks import gate, run, run_cuda, run_defaults, run_pipeline
 from benchmarks.block import run_spec
 from benchmarks.flops import flops_per_token
 from benchmarks.machine import Snapshot
@@ -353,3 +354,66 @@ def test_the_data_of_pre_training_is_measured(tmp_path):
     assert "| 1 MB |" in text
     assert "| 2 MB |" in text
     assert "| minbert, 2 workers |" in text
+
+
+def result(task, setting, metric, value, seed=42):
+    metrics = {f"{task}_{metric}": value}
+    row = {"name": f"{task} {setting} {seed}", "task": task, "setting": setting, "seed": seed}
+    return {**row, "metrics": metrics, "standard_errors": {task: 0.02}}
+
+
+def test_defaults_are_compared_with_the_best_of_the_search():
+    results = [
+        result("sst", "defaults", "accuracy", 0.40),
+        result("sst", "rate 1e-4", "accuracy", 0.43),
+        result("sst", "rate 2e-4", "accuracy", 0.41),
+        result("sts", "rate 1e-4", "pearson", 0.8),
+    ]
+
+    lines = run_defaults.show_search(results).splitlines()[2:]
+
+    assert lines == ["| sst | accuracy | 0.400 | 0.430 | 0.020 | -1.5 | rate 1e-4 |"]
+
+
+def test_a_task_together_with_others_is_compared_with_itself_alone():
+    common = {"name": "together 1", "task": "together", "seed": 1, "metrics": {"sts_pearson": 0.8}}
+    alone = [
+        result("sts", "alone", "pearson", value, seed) for value, seed in ((0.82, 1), (0.9, 2))
+    ]
+
+    lines = run_defaults.show_together([common, *alone]).splitlines()[2:]
+
+    assert lines == ["| sts | 1 | 0.800 | 0.820 | 0.020 | -1.0 |"]
+
+
+def test_official_files_become_csv_files(tmp_path):
+    folder = tmp_path / "senteval" / "TREC"
+    folder.mkdir(parents=True)
+    rows = [f"NUM:dist How far is {n} ?" for n in range(1005)]
+    (folder / "train_5500.label").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+    keys = run_defaults.write_csv("trec", tmp_path, tmp_path)
+
+    held_out = Path(keys["validation_file"]).read_text(encoding="utf-8").splitlines()
+    train = Path(keys["train_file"]).read_text(encoding="utf-8").splitlines()
+    assert held_out[0] == train[0] == "question,kind"
+    assert (len(held_out), len(train)) == (1001, 6)
+    assert sorted(held_out[1:] + train[1:]) == sorted(f"How far is {n} ?,num" for n in range(1005))
+
+
+def test_a_search_holds_pairs_only_where_there_are_pairs(tmp_path):
+    for name in ("cs224n", "conll2003", "glue"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+    (tmp_path / "links").mkdir()
+    flags = ["--data_dir", str(tmp_path / "data"), "--model", "m", "--output", "o"]
+    args = run_defaults.parse([*flags, "--tasks", "sst", "sts", "--rows", "7"])
+
+    jobs = run_defaults.list_jobs(args, tmp_path / "links")
+
+    settings = {task: [job.setting for job in jobs if job.task == task] for task in ("sst", "sts")}
+    assert settings["sts"] == ["defaults", *run_defaults.SEARCH]
+    assert set(settings["sts"]) - set(settings["sst"]) == {"joint pairs", "separate pairs"}
+    assert jobs[0].recipe["tasks"] == {
+        "sst": {"dataset": "sst", "max_train_samples": 7, "max_eval_samples": 1000}
+    }
+    assert "learning_rate" not in jobs[0].recipe

@@ -14,7 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, RobertaConfig, RobertaMode
 from minbert_cli import finetune
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests import small_run
-from trainers import ProgramTrainingArguments, FinetuneArguments, parse_recipe
+from trainers import FinetuneArguments, ProgramTrainingArguments, parse_recipe
 from trainers.runs.run_facts import describe_settings
 from trainers.runs.run_folder import finish_run, start_run
 

@@ -15,9 +15,7 @@ from modeling_minbert.task_minbert import Pretrained
 from tests import small_run
 from trainers import ProgramTrainingArguments
 
-SIZE = RunSize(
-    width=768, is_new=False, rows=10_000, tasks=1, evaluation_rows=1_000, max_length=128
-)
+SIZE = RunSize(width=768, is_new=False, rows=10_000, tasks=1, evaluation_rows=1_000, max_length=128)
 TINY = {
     "vocab_size": 50,
     "hidden_size": 16,

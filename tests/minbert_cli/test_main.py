@@ -11,7 +11,7 @@ from minbert_cli import __main__ as minbert
 from minbert_cli import command_line, resources
 from minbert_cli.experiments.compare import ComparisonArguments
 from minbert_cli.experiments.experiment_arguments import ExperimentArguments
-from trainers import ProgramTrainingArguments, FinetuneArguments, PretrainArguments
+from trainers import FinetuneArguments, PretrainArguments, ProgramTrainingArguments
 
 ROOT = Path(__file__).parents[2]
 
