@@ -195,7 +195,7 @@ def check_recipe(
     kinds = {name: config.task(name).problem_type for name in arguments.tasks}
     metrics = {name: task.metrics for name, task in tasks.items()}
     glue = [name for name, task in tasks.items() if task.in_glue]
-    problems = make_problems(kinds, metrics=metrics)
+    problems = make_problems(kinds, heads, metrics)
     args.keep_last_without(list_metrics(problems, glue))
     check_arguments(args, problems, glue)
     arguments.make_callbacks(args)
