@@ -30,7 +30,7 @@ from minbert_cli.checkpoints import (
 from minbert_cli.command_line import show_help
 from minbert_cli.resources import RECIPES, find_recipe
 from minbert_cli.training.data_notes import describe_data
-from minbert_cli.training.defaults import RunSize, choose_arguments
+from minbert_cli.training.defaults import RunSize, choose_arguments, choose_head_rate
 from minbert_cli.training.recipe_tasks import (
     RecipeTask,
     RecipeText,
@@ -151,7 +151,8 @@ def prepare_run(
         encoded, notes = encode_rows(data, model, tokenizer, length)
         texts = load_texts(text_tasks, tokenizer, args, length)
     encoded |= {name: text.splits for name, text in texts.items()}
-    choices += choose_arguments(args, measure_run(arguments, model.config, encoded))
+    size = measure_run(arguments, model, encoded)
+    choices += choose_arguments(args, size) + choose_head_rate(arguments, args, size)
     trainer = make_trainer(
         arguments,
         args,
@@ -178,18 +179,21 @@ def prepare_run(
 
 
 def measure_run(
-    arguments: FinetuneArguments, config: MinBertConfig, encoded: Mapping[str, Mapping[str, Any]]
+    arguments: FinetuneArguments,
+    model: MinBertForMultiTask,
+    encoded: Mapping[str, Mapping[str, Any]],
 ) -> RunSize:
     """Return the sizes that the arguments of a run depend on."""
     counts = [len(splits["train"]) for splits in encoded.values()]
     # a number of steps stands for about one pass over the largest task
     return RunSize(
-        width=config.hidden_size,
+        width=model.config.hidden_size,
         is_new=arguments.model_name_or_path is None,
         rows=min(counts) if arguments.steps_per_epoch == "shortest" else max(counts),
         tasks=len(counts),
         evaluation_rows=sum(len(splits["validation"]) for splits in encoded.values()),
         max_length=arguments.max_length,
+        has_head_weights=bool(list(model.heads.parameters())),
     )
 
 

@@ -1,13 +1,18 @@
 """What a run uses where its recipe leaves it out, chosen by the checkpoint and the rows."""
 
 import math
+import os
 from typing import NamedTuple
 
-from trainers import Choice, ProgramTrainingArguments
+from transformers import TrainingArguments
+
+from trainers import Choice, FinetuneArguments, ProgramTrainingArguments
 
 # Learning rate times the width of the model: of BERT-base 5e-5, as in Devlin et al. 2019, appendix
 # A.3, and 2e-4 from new weights. The best rate of Adam goes with 1 / width (Yang et al. 2022).
 PRETRAINED_RATE, NEW_RATE = 5e-5 * 768, 2e-4 * 768
+# New heads learn slowly at the rate of the encoder, and disturb it meanwhile (Kumar et al. 2022).
+HEAD_RATE_FACTOR = 10
 ROWS_TO_SEE = 30_000  # of the largest task
 FEWEST_EPOCHS, MOST_EPOCHS = 3, 10
 # The most rows of the largest task, and the rows of its batches.
@@ -27,6 +32,7 @@ class RunSize(NamedTuple):
     tasks: int
     evaluation_rows: int  # of all tasks
     max_length: int  # of a row, in tokens
+    has_head_weights: bool = True  # whether heads have weights, unlike a cosine
 
 
 def choose_arguments(args: ProgramTrainingArguments, size: RunSize) -> list[Choice]:
@@ -40,6 +46,30 @@ def choose_arguments(args: ProgramTrainingArguments, size: RunSize) -> list[Choi
         args.decide(dict.fromkeys(("eval_steps", *saving), choice.value))
         chosen.append(choice)
     return chosen
+
+
+def choose_head_rate(
+    arguments: FinetuneArguments, args: ProgramTrainingArguments, size: RunSize
+) -> list[Choice]:
+    """Choose and set the learning rate of new heads on a pretrained encoder.
+
+    Sharded training, a frozen encoder and adapters have one rate for all weights.
+    """
+    has_one_rate = arguments.freeze_encoder or arguments.lora is not None or is_sharded(args)
+    is_given = arguments.head_learning_rate is not None
+    rate = HEAD_RATE_FACTOR * float(args.learning_rate or 0)
+    if is_given or has_one_rate or size.is_new or not size.has_head_weights or not rate:
+        return []
+    arguments.head_learning_rate = rate
+    reason = f"{HEAD_RATE_FACTOR} times that of the encoder, for new heads"
+    return [Choice("head_learning_rate", rate, reason)]
+
+
+def is_sharded(args: TrainingArguments) -> bool:
+    """Whether weights will be split over processes, by arguments or by accelerate's environment."""
+    names = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")
+    is_launched = any(os.environ.get(name, "false").lower() in ("1", "true") for name in names)
+    return bool(args.fsdp) or args.deepspeed is not None or is_launched
 
 
 def _choose_rate(size: RunSize) -> Choice:

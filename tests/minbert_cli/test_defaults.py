@@ -9,11 +9,11 @@ from transformers import BertConfig, BertForMaskedLM, BertModel
 
 from minbert_cli import finetune
 from minbert_cli.checkpoints import describe_pretrained
-from minbert_cli.training.defaults import RunSize, choose_arguments
+from minbert_cli.training.defaults import RunSize, choose_arguments, choose_head_rate
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertModel
 from modeling_minbert.task_minbert import Pretrained
 from tests import small_run
-from trainers import ProgramTrainingArguments
+from trainers import FinetuneArguments, ProgramTrainingArguments
 
 SIZE = RunSize(width=768, is_new=False, rows=10_000, tasks=1, evaluation_rows=1_000, max_length=128)
 TINY = {
@@ -190,3 +190,42 @@ def test_a_run_shows_what_it_chose_and_resumes(tmp_path, capsys):
     assert "num_train_epochs" not in keys
     assert settings["learning_rate"] is None
     assert settings["num_train_epochs"] == 1
+
+
+def head_rate(tmp_path, size=SIZE, **given):
+    own = {key: given.pop(key) for key in ("learning_rate",) if key in given}
+    args = ProgramTrainingArguments(str(tmp_path), use_cpu=True, **own)
+    arguments = FinetuneArguments(tasks={"own": {}}, **given)
+    chosen = choose_head_rate(arguments, args, size)
+    return {choice.key: choice.value for choice in chosen}, arguments.head_learning_rate
+
+
+def test_new_heads_have_ten_times_the_rate_of_the_encoder(tmp_path):
+    rate = pytest.approx(2e-4)
+
+    assert head_rate(tmp_path, learning_rate=2e-5) == ({"head_learning_rate": rate}, rate)
+
+
+@pytest.mark.parametrize(
+    ("options", "rate"),
+    [
+        ({"head_learning_rate": 1e-2}, 1e-2),
+        ({"freeze_encoder": True}, None),
+        ({"lora": {"r": 4}}, None),
+        ({"learning_rate": 0.0}, None),
+        ({"size": SIZE._replace(is_new=True)}, None),
+        ({"size": SIZE._replace(has_head_weights=False)}, None),
+    ],
+)
+def test_heads_have_no_rate_of_their_own_where_it_is_wrong_or_given(tmp_path, options, rate):
+    assert head_rate(tmp_path, **options) == ({}, rate)
+
+
+@pytest.mark.parametrize("name", ["ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"])
+def test_sharded_weights_have_one_rate(tmp_path, monkeypatch, name):
+    args = ProgramTrainingArguments(str(tmp_path), use_cpu=True)
+    arguments = FinetuneArguments(tasks={"own": {}})
+    monkeypatch.setenv(name, "true")
+
+    assert choose_head_rate(arguments, args, SIZE) == []
+    assert arguments.head_learning_rate is None

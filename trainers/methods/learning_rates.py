@@ -102,6 +102,8 @@ class LayerwiseLearningRates(Method):
         optimizer.param_groups[:] = [group for _, group in groups]
 
     def describe(self) -> str:
+        if self.decay == 1:
+            return ""
         model, rate = self.trainer.model, self.trainer.args.learning_rate
         count, factors, heads = count_layers(model, KEY), self.factors(model), self.heads(model)
         sizes: dict[tuple[int, float], int] = {}

@@ -31,7 +31,8 @@ class MethodArguments:
         True, "Whether the embeddings count as the lowest layer."
     )
     head_learning_rate: float | None = option(
-        None, "Learning rate of the heads, if it is not learning_rate."
+        None,
+        "Learning rate of the heads; by default ten times learning_rate for a pretrained encoder.",
     )
     freeze_layers: int | None = option(
         None, "Number of lowest layers to freeze together with the embeddings."
