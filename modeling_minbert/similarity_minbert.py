@@ -35,7 +35,6 @@ class SimilarityTask(CosineTask):
     positive_score: float | int | None = field(default=None, metadata=RECIPE)
     cosines: ClassVar[tuple[str, ...]] = ("threshold",)
     target: ClassVar[Target] = "score"
-    default_loss: ClassVar[str] = "mse"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,6 +55,11 @@ class SimilarityTask(CosineTask):
     @property
     def default_head(self) -> str:
         return "cosine" if self.pair_encoding == "separate" else HEADS[self.pair_encoding][0]
+
+    @property
+    def default_loss(self) -> str:  # type: ignore[override]  # a constant of other types
+        # for a cosine that of Reimers and Gurevych 2019, section 3
+        return "mse" if self.head == "cosine" else "bce"
 
     @property
     def num_classes(self) -> int:

@@ -12,7 +12,7 @@ from trainers import Choice, FinetuneArguments, ProgramTrainingArguments
 # A.3, and 2e-4 from new weights. The best rate of Adam goes with 1 / width (Yang et al. 2022).
 PRETRAINED_RATE, NEW_RATE = 5e-5 * 768, 2e-4 * 768
 # New heads learn slowly at the rate of the encoder, and disturb it meanwhile (Kumar et al. 2022).
-HEAD_RATE_FACTOR = 10
+HEAD_RATE_FACTOR = 100
 ROWS_TO_SEE = 30_000  # of the largest task
 FEWEST_EPOCHS, MOST_EPOCHS = 3, 10
 # The most rows of the largest task, and the rows of its batches.

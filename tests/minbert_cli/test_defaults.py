@@ -200,8 +200,8 @@ def head_rate(tmp_path, size=SIZE, **given):
     return {choice.key: choice.value for choice in chosen}, arguments.head_learning_rate
 
 
-def test_new_heads_have_ten_times_the_rate_of_the_encoder(tmp_path):
-    rate = pytest.approx(2e-4)
+def test_new_heads_have_a_hundred_times_the_rate_of_the_encoder(tmp_path):
+    rate = pytest.approx(2e-3)
 
     assert head_rate(tmp_path, learning_rate=2e-5) == ({"head_learning_rate": rate}, rate)
 

@@ -298,7 +298,7 @@ def test_class_weights_are_factors_and_come_back(build_multitask, tmp_path):
 def test_divergence_is_zero_for_equal_predictions_and_has_a_gradient(build_multitask, name):
     more = {
         "bce": {"problem_type": "paraphrase"},
-        "scores": {"problem_type": "similarity", "score_range": [0, 5]},
+        "scores": {"problem_type": "similarity", "score_range": [0, 5], "loss": "mse"},
     }
     model = build_multitask(TASKS | more)
     shape = {"below": (6, 2)}.get(name, (6, 1))
