@@ -11,7 +11,7 @@ suit the device; they override the recipe.
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -30,7 +30,12 @@ from minbert_cli.checkpoints import (
 from minbert_cli.command_line import show_help
 from minbert_cli.resources import RECIPES, find_recipe
 from minbert_cli.training.data_notes import describe_data
-from minbert_cli.training.defaults import RunSize, choose_arguments, choose_head_rate
+from minbert_cli.training.defaults import (
+    RunSize,
+    choose_arguments,
+    choose_head_rate,
+    choose_weights,
+)
 from minbert_cli.training.recipe_tasks import (
     RecipeTask,
     RecipeText,
@@ -153,11 +158,13 @@ def prepare_run(
     encoded |= {name: text.splits for name, text in texts.items()}
     size = measure_run(arguments, model, encoded)
     choices += choose_arguments(args, size) + choose_head_rate(arguments, args, size)
+    weights, chosen = choose_weights(arguments.tasks, model.config)
+    choices += chosen
     trainer = make_trainer(
         arguments,
         args,
         model,
-        make_tasks(arguments, model, data, encoded, texts),
+        make_tasks(arguments, model, data, encoded, texts, weights),
         methods=arguments.make_methods(),
         sampling=arguments.make_sampling(),
         steps_per_epoch=arguments.parse_steps_per_epoch(),
@@ -234,15 +241,19 @@ def make_tasks(
     data: RecipeData,
     encoded: dict[str, dict[str, Any]],
     texts: dict[str, Text],
+    weights: Mapping[str, float],
 ) -> list[Task]:
     """Describe the tasks to the trainer in the order of the recipe, which round robin follows."""
+    settings = {name: task.training for name, task in data.all_tasks.items()}
+    for name, weight in weights.items():
+        settings[name] = replace(settings[name], loss_weight=weight)
     return [
         Task(
             name,
             model.config.task(name).problem_type,
             encoded[name]["train"],
             encoded[name]["validation"],
-            data.all_tasks[name].training,
+            settings[name],
             data.all_tasks[name].metrics,
             texts[name].masking if name in texts else None,
             in_glue=data.all_tasks[name].in_glue,

@@ -206,6 +206,11 @@ class CosineTask(PooledTask):
     def keeps_projection(self) -> bool:
         return self.projection == "always"
 
+    @property
+    def weight_among_tasks(self) -> float:
+        # the gradient of such a loss is small, and there is no head to learn what others disturb
+        return 3.0 if (self.head, self.loss) == ("cosine", "mse") else 1.0
+
     def validate_options(self) -> None:
         if self.projection is not None and self.head != "cosine":
             raise ValueError(

@@ -104,6 +104,11 @@ class MinBertTask:
         return {}
 
     @property
+    def weight_among_tasks(self) -> float:
+        """Factor on the loss with which other tasks leave this one its share of the encoder."""
+        return 1.0
+
+    @property
     def num_sequences(self) -> int | None:
         """Sequences of a row, which come as (B, S, L); None for one, which comes as (B, L)."""
         return None

@@ -2,10 +2,12 @@
 
 import math
 import os
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from transformers import TrainingArguments
 
+from modeling_minbert import MinBertConfig
 from trainers import Choice, FinetuneArguments, ProgramTrainingArguments
 
 # Learning rate times the width of the model: of BERT-base 5e-5, as in Devlin et al. 2019, appendix
@@ -63,6 +65,21 @@ def choose_head_rate(
     arguments.head_learning_rate = rate
     reason = f"{HEAD_RATE_FACTOR} times that of the encoder, for new heads"
     return [Choice("head_learning_rate", rate, reason)]
+
+
+def choose_weights(
+    tasks: Mapping[str, Any], config: MinBertConfig
+) -> tuple[dict[str, float], list[Choice]]:
+    """Choose the loss weights that a recipe leaves out, where there are several tasks."""
+    weights = {
+        name: weight
+        for name, keys in tasks.items()
+        if len(tasks) > 1
+        and "loss_weight" not in keys
+        and (weight := config.task(name).weight_among_tasks) != 1
+    }
+    reason = "its gradient is small beside those of other tasks"
+    return weights, [Choice(f"tasks.{name}.loss_weight", weights[name], reason) for name in weights]
 
 
 def is_sharded(args: TrainingArguments) -> bool:

@@ -9,7 +9,12 @@ from transformers import BertConfig, BertForMaskedLM, BertModel
 
 from minbert_cli import finetune
 from minbert_cli.checkpoints import describe_pretrained
-from minbert_cli.training.defaults import RunSize, choose_arguments, choose_head_rate
+from minbert_cli.training.defaults import (
+    RunSize,
+    choose_arguments,
+    choose_head_rate,
+    choose_weights,
+)
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertModel
 from modeling_minbert.task_minbert import Pretrained
 from tests import small_run
@@ -229,3 +234,17 @@ def test_sharded_weights_have_one_rate(tmp_path, monkeypatch, name):
 
     assert choose_head_rate(arguments, args, SIZE) == []
     assert arguments.head_learning_rate is None
+
+
+def test_a_cosine_has_more_weight_beside_other_tasks():
+    cosine = {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"}
+    joint = cosine | {"pair_encoding": "joint"}
+    heads = {"cosine": cosine, "joint": joint, "given": cosine, "bce": cosine | {"loss": "bce"}}
+    config = MinBertConfig(**TINY, tasks=heads)
+    keys = {name: {"loss_weight": 2.0} if name == "given" else {} for name in heads}
+
+    weights, chosen = choose_weights(keys, config)
+
+    assert weights == {"cosine": 3.0}
+    assert [(choice.key, choice.value) for choice in chosen] == [("tasks.cosine.loss_weight", 3.0)]
+    assert choose_weights({"cosine": {}}, config) == ({}, [])
