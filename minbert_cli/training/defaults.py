@@ -55,10 +55,11 @@ def choose_head_rate(
 ) -> list[Choice]:
     """Choose and set the learning rate of new heads on a pretrained encoder.
 
-    Sharded training, a frozen encoder and adapters have one rate for all weights.
+    A recipe with a learning rate means it for all weights. Sharded training, a frozen encoder and
+    adapters have one rate, too.
     """
     has_one_rate = arguments.freeze_encoder or arguments.lora is not None or is_sharded(args)
-    is_given = arguments.head_learning_rate is not None
+    is_given = arguments.head_learning_rate is not None or "learning_rate" not in args.undecided
     rate = HEAD_RATE_FACTOR * float(args.learning_rate or 0)
     if is_given or has_one_rate or size.is_new or not size.has_head_weights or not rate:
         return []
