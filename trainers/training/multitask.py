@@ -1,6 +1,5 @@
 """The Trainer for several tasks: what differs from the loop of transformers' Trainer."""
 
-import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -41,6 +40,7 @@ from .label_smoothing import smooth_labels, without_smoothing
 from .resuming import find_best_checkpoint, write_checksums
 from .search import search_hyperparameters
 from .setup import Setup
+from .workload import measure_workload
 
 
 class MultiTaskTrainer(Trainer):
@@ -325,13 +325,10 @@ class MultiTaskTrainer(Trainer):
 
     def _count_trained_rows(self) -> int:
         """Count the rows of this training, over all ranks, from the steps since it began."""
-        sampler: Any = self.train_sampler
-        group = self.args.gradient_accumulation_steps
-        counts = []
-        for step in (self._initial_global_step, self.state.global_step):
-            epoch, rest = divmod(step, math.ceil(sampler.steps / group))
-            counts.append(sampler.count_rows(epoch * sampler.steps + rest * group))
-        return counts[1] - counts[0]
+        workload = measure_workload(self)
+        steps = (self._initial_global_step, self.state.global_step)
+        before, after = (sum(workload.count_rows(step).values()) for step in steps)
+        return after - before
 
     def evaluate(
         self,
