@@ -49,6 +49,8 @@ from .runs.run_facts import (
 )
 from .runs.run_folder import read_settings, sole_writer
 from .runs.text_arguments import PretrainArguments, TextArguments
+from .runs.time_estimate import TimeEstimate
+from .runs.workload import Workload, measure_workload
 from .task import Task, TaskTraining
 from .training.argument_checks import check_libraries
 from .training.callbacks import AggregateEarlyStopping, LastStep
@@ -57,8 +59,6 @@ from .training.divergence import TrainingDivergedError
 from .training.multitask import MultiTaskTrainer
 from .training.pretrained import load_pretrained
 from .training.resuming import last_complete_checkpoint
-from .training.time_estimate import TimeEstimate
-from .training.workload import Workload, measure_workload
 
 __all__ = [
     "INPUT_ERRORS",

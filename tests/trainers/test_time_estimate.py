@@ -7,7 +7,7 @@ from tests.trainers import tiny
 from trainers import LastStep, TimeEstimate, measure_workload
 from trainers.data.collating import list_batches
 from trainers.data.task_sampling import SamplingArguments
-from trainers.training.time_estimate import format_duration, measure_costs
+from trainers.runs.time_estimate import format_duration, measure_costs
 
 SECONDS = {"moods": 2.0, "pairs": 4.0, "scores": 6.0}  # of a micro-step
 
@@ -127,9 +127,9 @@ def test_accumulated_steps_are_those_of_the_optimizer(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("max_steps", "seconds", "printed"), [(40, 2.9, 0), (40, 3.1, 1), (21, 900.0, 0)]
+    ("max_steps", "seconds", "printed"), [(60, 1.9, 0), (60, 2.1, 1), (24, 29.0, 0), (21, 900.0, 0)]
 )
-def test_a_run_of_less_than_two_minutes_prints_nothing(
+def test_a_run_of_less_than_two_minutes_or_almost_done_prints_nothing(
     tmp_path, capsys, max_steps, seconds, printed
 ):
     seconds = dict.fromkeys(SECONDS, seconds)
@@ -137,6 +137,17 @@ def test_a_run_of_less_than_two_minutes_prints_nothing(
     _, lines = train(tmp_path, capsys, max_steps=max_steps, seconds=seconds)
 
     assert len(lines) == printed
+
+
+@pytest.mark.parametrize("max_steps", [1, 2, 3, 21])
+def test_a_run_of_few_steps_times_those_it_has(tmp_path, capsys, max_steps):
+    final = {"moods": {"test": range(6000)}}
+
+    estimate, lines = train(tmp_path, capsys, final=final, max_steps=max_steps)
+
+    assert estimate.left.training == 0
+    assert estimate.left.evaluations > 0
+    assert len(lines) == 1
 
 
 def test_a_task_without_a_step_costs_the_mean(tmp_path):

@@ -1,5 +1,6 @@
 """The task and the rows of every step: a pure function of (seed, epoch)."""
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
@@ -149,6 +150,14 @@ class TaskBatchSampler(Sampler[list[int]]):
             rows = stream.count_rows(before[index], steps)
             shares[task] = TaskShare(steps, rows, rows / stream.size, steps / sum(counts))
         return shares
+
+    def count_micro_steps(self, steps: int, accumulation: int) -> int:
+        """Count the micro-steps, ``accumulation`` per step, of the first optimizer steps.
+
+        The last optimizer step of an epoch has the rest of its micro-steps.
+        """
+        epoch, rest = divmod(steps, math.ceil(self.steps / accumulation))
+        return epoch * self.steps + rest * accumulation
 
     def count_task_rows(self, steps: int) -> dict[str, int]:
         """Count the rows of each task, over all ranks, in the first micro-steps of the run."""

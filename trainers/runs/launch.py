@@ -19,8 +19,6 @@ from trainers.reports.results import RunFacts
 from trainers.training.divergence import TrainingDivergedError
 from trainers.training.multitask import MultiTaskTrainer
 from trainers.training.resuming import last_complete_checkpoint
-from trainers.training.time_estimate import TimeEstimate
-from trainers.training.workload import measure_workload
 
 from .overrides import format_flags
 from .processes import (
@@ -47,6 +45,8 @@ from .run_folder import (
     start_run,
 )
 from .smoke_test import describe_skipped, shrink, smoke_folder
+from .time_estimate import TimeEstimate
+from .workload import measure_workload
 
 # A command line, [recipe.yaml] [--flag value ...], or the recipe itself.
 Given: TypeAlias = Sequence[str] | Mapping[str, Any]

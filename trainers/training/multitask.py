@@ -40,7 +40,6 @@ from .label_smoothing import smooth_labels, without_smoothing
 from .resuming import find_best_checkpoint, write_checksums
 from .search import search_hyperparameters
 from .setup import Setup
-from .workload import measure_workload
 
 
 class MultiTaskTrainer(Trainer):
@@ -325,10 +324,12 @@ class MultiTaskTrainer(Trainer):
 
     def _count_trained_rows(self) -> int:
         """Count the rows of this training, over all ranks, from the steps since it began."""
-        workload = measure_workload(self)
-        steps = (self._initial_global_step, self.state.global_step)
-        before, after = (sum(workload.count_rows(step).values()) for step in steps)
-        return after - before
+        sampler: Any = self.train_sampler
+        counts = []
+        for step in (self._initial_global_step, self.state.global_step):
+            done = sampler.count_micro_steps(step, self.args.gradient_accumulation_steps)
+            counts.append(sum(sampler.count_task_rows(done).values()))
+        return counts[1] - counts[0]
 
     def evaluate(
         self,

@@ -9,8 +9,7 @@ from transformers import EarlyStoppingCallback, TrainingArguments
 
 from trainers.data.task_batch_sampler import TaskBatchSampler
 from trainers.data.task_dataset import Rows
-
-from .callbacks import LastStep
+from trainers.training.callbacks import LastStep
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,8 @@ class Workload:
         return self.count_micro_steps(self.steps) / self.sampler.steps
 
     def count_micro_steps(self, step: int) -> int:
-        """Count the micro-steps of the first optimizer steps; an epoch ends with a whole one."""
-        epoch, rest = divmod(step, math.ceil(self.sampler.steps / self.accumulation))
-        return epoch * self.sampler.steps + rest * self.accumulation
+        """Count the micro-steps of the first optimizer steps."""
+        return self.sampler.count_micro_steps(step, self.accumulation)
 
     def count_rows(self, step: int) -> dict[str, int]:
         """Count the rows of each task, over all processes, in the first optimizer steps."""

@@ -13,7 +13,7 @@ from .workload import Workload
 WARM_UP_STEPS = 2  # slower than the others
 TIMED_STEPS = 20
 EVALUATION_COST = 1 / 3  # of a row, compared with that of a training row: the forward pass
-SHORTEST = 120.0  # seconds of a run whose time is worth a line
+LONG_RUN, LONG_REST = 120.0, 60.0  # seconds of a run, and of its rest, that are worth a line
 
 
 class TimeLeft(NamedTuple):
@@ -38,17 +38,24 @@ class TimeEstimate(TrainerCallback):
     Args:
         workload: What the run does.
         clock: Returns the time in seconds.
+        timed_steps: Steps to time; fewer if the run is shorter.
 
     Attributes:
         left: The time from the last timed step on; None before it.
     """
 
-    def __init__(self, workload: Workload, clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        clock: Callable[[], float] | None = None,
+        timed_steps: int = TIMED_STEPS,
+    ) -> None:
         self.workload = workload
+        self._timed_steps = timed_steps
         self.left: TimeLeft | None = None
         self._clock = _synchronized_time if clock is None else clock
         self._began = self._mark = 0.0
-        self._first_step = 0
+        self._first_step = self._last_step = 0
         self._times: list[float] | None = []  # of the micro-steps; None once it has been printed
         self._evaluation_costs: dict[str, float] = {}  # seconds of a row, by task
 
@@ -56,7 +63,9 @@ class TimeEstimate(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._times, self.left, self._evaluation_costs = [], None, {}
-        self._first_step = state.global_step + WARM_UP_STEPS
+        steps = self.workload.steps - state.global_step
+        self._first_step = state.global_step + min(WARM_UP_STEPS, max(0, steps - 1))
+        self._last_step = min(self._first_step + self._timed_steps, self.workload.steps)
         self._began = self._mark = self._clock()
 
     def on_substep_end(self, *args: Any, **kwargs: Any) -> None:
@@ -73,11 +82,12 @@ class TimeEstimate(TrainerCallback):
         self.on_substep_end()
         if state.global_step == self._first_step:
             self._times.clear()
-        if state.global_step == self._first_step + TIMED_STEPS:
-            self.left = self._estimate(state.global_step, self._times)
+        if state.global_step == self._last_step:
+            self.left = self._estimate(self._times)
             self._times = None
             whole = self._mark - self._began + self.left.total
-            if state.is_world_process_zero and whole >= SHORTEST:
+            is_long = whole >= LONG_RUN and self.left.total >= LONG_REST
+            if state.is_world_process_zero and is_long:
                 tqdm.write(self._describe(self.left))
 
     def on_evaluate(
@@ -97,9 +107,9 @@ class TimeEstimate(TrainerCallback):
         if self._times is not None:
             self._mark = self._clock()
 
-    def _estimate(self, step: int, times: list[float]) -> TimeLeft:
-        """Estimate the time after a step from those of the last micro-steps."""
-        workload = self.workload
+    def _estimate(self, times: list[float]) -> TimeLeft:
+        """Estimate the time after the timed steps from those of their micro-steps."""
+        workload, step = self.workload, self._last_step
         costs = measure_costs(workload, self._first_step, step, times)
         done, whole = workload.count_rows(step), workload.count_rows(workload.steps)
         training = sum(costs[task] * (whole[task] - done[task]) for task in whole)
