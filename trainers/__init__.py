@@ -49,9 +49,11 @@ from .runs.run_facts import (
 )
 from .runs.run_folder import read_settings, sole_writer
 from .runs.text_arguments import PretrainArguments, TextArguments
+from .runs.time_estimate import TimeEstimate
+from .runs.workload import Workload, measure_workload
 from .task import Task, TaskTraining
 from .training.argument_checks import check_libraries
-from .training.callbacks import AggregateEarlyStopping, LastStep, TimeEstimate
+from .training.callbacks import AggregateEarlyStopping, LastStep
 from .training.checks import check_arguments, check_sampling, list_metrics
 from .training.divergence import TrainingDivergedError
 from .training.multitask import MultiTaskTrainer
@@ -99,6 +101,7 @@ __all__ = [
     "TrainingDivergedError",
     "UsageError",
     "WeightAveraging",
+    "Workload",
     "WriteError",
     "add_lora",
     "check_arguments",
@@ -115,6 +118,7 @@ __all__ = [
     "list_metrics",
     "load_pretrained",
     "make_problems",
+    "measure_workload",
     "merge_lora",
     "missing_files",
     "named_errors",

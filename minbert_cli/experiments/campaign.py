@@ -158,20 +158,27 @@ class Campaign:
             command += ["--resume_from_checkpoint", "true"]
         elif self.overwrite:
             command += ["--overwrite_output_dir", "true"]
-        before = log.stat().st_size if log.exists() else 0
-        with log.open("ab") as file:
-            # unbuffered, so that the log has everything up to a crash
-            status = subprocess.run(  # noqa: S603  our own program
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env=program_environment(),
-                check=False,
-            ).returncode
-        if status == 0 and is_finished(run.folder):
-            return None
-        return Failure(_explain(status), log, _tail(log, before))
+        return run_logged(command, log, lambda: is_finished(run.folder))
+
+
+def run_logged(
+    command: Sequence[str], log: Path, has_results: Callable[[], bool]
+) -> Failure | None:
+    """Run a program to its end, with its output at the end of a log."""
+    before = log.stat().st_size if log.exists() else 0
+    with log.open("ab") as file:
+        # unbuffered, so that the log has everything up to a crash
+        status = subprocess.run(  # noqa: S603  our own program
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=program_environment(),
+            check=False,
+        ).returncode
+    if status == 0 and has_results():
+        return None
+    return Failure(_explain(status), log, _tail(log, before))
 
 
 def _explain(status: int) -> str:

@@ -50,7 +50,19 @@ class ExperimentArguments:
             "<output_dir>-smoke."
         },
     )
-    dry_run: bool = field(default=False, metadata={"help": "Check and list the runs, and stop."})
+    dry_run: bool = field(
+        default=False,
+        metadata={
+            "help": "Check and list the runs, estimate their steps, rows and time, and stop."
+        },
+    )
+    estimate: bool = field(
+        default=True,
+        metadata={
+            "help": "Whether a dry run tries a few steps of every different run to estimate its "
+            "time; false only lists the runs, at once."
+        },
+    )
 
     def __post_init__(self) -> None:
         check_names("rows", self.rows, EXAMPLE)

@@ -11,6 +11,10 @@ Every run is a separate process with a log: its memory is freed at the end, and 
 row only. Finished runs are skipped and interrupted ones resumed, so repeating the command does the
 rest.
 
+`--dry_run` only says what would be done: it checks and lists the runs, then reads their data and
+times a few steps of every different one, outside the output folder, to estimate rows, steps and
+time. `--dry_run --estimate false` stops after the list.
+
 A search is a plain grid or random draws rather than the Trainer's `hyperparameter_search`, which
 can change only `TrainingArguments` (no keys of tasks, no pre-training), trains in one process,
 needs another library to draw values, and cannot resume.
@@ -25,6 +29,7 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tqdm.auto import tqdm
@@ -46,6 +51,7 @@ from .campaign import (
 )
 from .checks import PROGRAMS, check_runs, read_fingerprints
 from .compare_command import compare
+from .estimates import Estimate, describe_estimates, group_runs, try_groups
 from .experiment_arguments import ExperimentArguments, parse_experiments
 from .planning import PlannedRun, Row, plan_rows
 from .smoke_test import check_smoke_folder, clear_smoke_folder, shrink_rows
@@ -128,6 +134,26 @@ def run_campaign(rows: Sequence[Row], campaign: Campaign, output_dir: Path) -> b
     return not failures
 
 
+def print_estimates(rows: Sequence[Row], campaign: Campaign, arguments: ExperimentArguments) -> int:
+    """Print the expected size and time of the remaining runs, if wanted; return the exit status."""
+    groups = group_runs(campaign) if arguments.estimate else []
+    if not groups:
+        return 0
+    print(f"\ntrying a few steps of {len(groups)} different run{'s' * (len(groups) > 1)}")
+    command = program_command("minbert_cli.experiments.trial", arguments.processes)
+    estimates: dict[Path, Estimate] = {}
+    failed = False
+    with TemporaryDirectory(prefix="minbert-") as folder, tqdm(groups, unit="trial") as bar:
+        for group, found in try_groups(bar, campaign.states, command, Path(folder)):
+            if isinstance(found, Failure):
+                failed = True
+                bar.write(f"{group[0].name} {replace(found, log=None).describe()}", sys.stderr)
+            else:
+                estimates |= dict.fromkeys((run.folder for run in group), found)
+    print(f"\n{describe_estimates(rows, campaign, estimates)}")
+    return 1 if failed else 0
+
+
 def run(argv: Sequence[str]) -> int:
     """Do the runs, or compare two; return the exit status."""
     with ExitStack() as stack:
@@ -137,14 +163,15 @@ def run(argv: Sequence[str]) -> int:
                 return 0
             arguments, rows, campaign = prepare(argv)
             print(campaign.describe())
-            if arguments.dry_run:
-                return 0
             output_dir = Path(arguments.output_dir)
-            stack.enter_context(sole_writer(output_dir))
-            if arguments.smoke_test:
-                clear_smoke_folder(output_dir)
+            if not arguments.dry_run:
+                stack.enter_context(sole_writer(output_dir))
+                if arguments.smoke_test:
+                    clear_smoke_folder(output_dir)
         try:
             with readable_errors(PROGRAM, (OSError,)):
+                if arguments.dry_run:
+                    return print_estimates(rows, campaign, arguments)
                 is_complete = run_campaign(rows, campaign, output_dir)
         except KeyboardInterrupt:
             print("interrupted; repeat the command to resume", file=sys.stderr)

@@ -18,7 +18,6 @@ from trainers import (
     RunArguments,
     RunFacts,
     Task,
-    TimeEstimate,
     describe_command,
     describe_recipe,
     evaluate_run,
@@ -74,7 +73,7 @@ def make_trainer(
     **options: Any,
 ) -> MultiTaskTrainer:
     """Create the trainer; explain errors of the Hub while it creates the repository of the run."""
-    options["callbacks"] = [*options.get("callbacks", ()), LastStep(), TimeEstimate()]
+    options["callbacks"] = [*options.get("callbacks", ()), LastStep()]
     advice = "check the network, log in with `hf auth login`, or train without it"
     with named_errors("push_to_hub", advice) if args.push_to_hub else nullcontext():
         return MultiTaskTrainer(

@@ -1,5 +1,6 @@
 """The task and the rows of every step: a pure function of (seed, epoch)."""
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
@@ -150,15 +151,23 @@ class TaskBatchSampler(Sampler[list[int]]):
             shares[task] = TaskShare(steps, rows, rows / stream.size, steps / sum(counts))
         return shares
 
-    def count_rows(self, steps: int) -> int:
-        """Count the rows, over all ranks, of the first micro-steps of the run."""
+    def count_micro_steps(self, steps: int, accumulation: int) -> int:
+        """Count the micro-steps, ``accumulation`` per step, of the first optimizer steps.
+
+        The last optimizer step of an epoch has the rest of its micro-steps.
+        """
+        epoch, rest = divmod(steps, math.ceil(self.steps / accumulation))
+        return epoch * self.steps + rest * accumulation
+
+    def count_task_rows(self, steps: int) -> dict[str, int]:
+        """Count the rows of each task, over all ranks, in the first micro-steps of the run."""
         epoch, rest = divmod(steps, self.steps)
         counts = self.order.count_before(epoch, self.epochs).copy()
         if rest:
             chosen = self.order.tasks(epoch, self.epochs)[:rest]
             counts += np.bincount(chosen.ravel(), minlength=len(counts))
-        pairs = zip(self._streams, counts.tolist(), strict=True)
-        return sum(stream.count_rows(0, count) for stream, count in pairs)
+        triples = zip(self.sizes, self._streams, counts.tolist(), strict=True)
+        return {task: stream.count_rows(0, count) for task, stream, count in triples}
 
     def describe(self) -> str:
         """Show the shares of the current epoch as a table, one line per task."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from transformers import TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
+from trainers.data.task_dataset import Rows
 from trainers.errors import WriteError, named_errors, readable_errors
 from trainers.files import filled_when_done
 from trainers.methods.adapters import merge_lora
@@ -44,6 +45,8 @@ from .run_folder import (
     start_run,
 )
 from .smoke_test import describe_skipped, shrink, smoke_folder
+from .time_estimate import TimeEstimate
+from .workload import measure_workload
 
 # A command line, [recipe.yaml] [--flag value ...], or the recipe itself.
 Given: TypeAlias = Sequence[str] | Mapping[str, Any]
@@ -59,6 +62,9 @@ class Run(Protocol):
     @property
     def facts(self) -> RunFacts:
         """Everything needed to reproduce the run."""
+
+    def rows_to_evaluate(self) -> Mapping[str, Mapping[str, Rows]]:
+        """Return the rows that are predicted after training, by task and split."""
 
 
 class Done(NamedTuple):
@@ -135,13 +141,7 @@ class Program:
                     stack.enter_context(sole_writer(output_dir))
                     origin = (run.facts.commits, name_launcher())
                     start_run(output_dir, settings, data, *origin, resume=resume)
-                    facts = run.facts
-                    shown = (
-                        facts.describe_choices(),
-                        run.trainer.describe_training(),
-                        facts.describe_notes(),
-                    )
-                    print("\n\n".join(filter(None, shown)))  # noqa: T201  for the user
+                _announce(run)
                 if args.load_best_model_at_end:
                     check_shared(output_dir, args)
             trained = self._train(run, checkpoint)
@@ -194,6 +194,17 @@ def _asked_checkpoint(args: TrainingArguments) -> str | None:
     if was_restarted(args) and share(args, lambda: is_started_by(folder, name_launcher())):
         return "true"
     return args.resume_from_checkpoint
+
+
+def _announce(run: Run) -> None:
+    """Print what the run has chosen and what it will do; its expected time comes later."""
+    trainer, facts = run.trainer, run.facts
+    workload = measure_workload(trainer, run.rows_to_evaluate())
+    trainer.add_callback(TimeEstimate(workload))
+    if trainer.is_world_process_zero():
+        training = f"{trainer.describe_training()}\n\n{workload.describe()}"
+        shown = (facts.describe_choices(), training, facts.describe_notes())
+        print("\n\n".join(filter(None, shown)))  # noqa: T201  for the user
 
 
 def _push(run: Run) -> None:

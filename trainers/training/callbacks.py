@@ -1,7 +1,5 @@
-"""Early stopping on a metric over all tasks, logs of every run, and its expected time."""
+"""Early stopping on a metric over all tasks, and logs of the last step of every run."""
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 from transformers import (
@@ -11,9 +9,6 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
-
-WARM_UP_STEPS = 2  # slower than the others
-TIMED_STEPS = 20
 
 
 class AggregateEarlyStopping(EarlyStoppingCallback):
@@ -61,33 +56,3 @@ class LastStep(TrainerCallback):
         if state.global_step >= state.max_steps:
             control.should_log |= args.logging_strategy == "steps"
             control.should_evaluate |= args.eval_strategy == "steps"
-
-
-class TimeEstimate(TrainerCallback):
-    """Prints once how long the steps of a run will take, if no progress bar does."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._steps, self._began = 0, 0.0
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self._steps = 0
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self._steps += 1
-        if self._steps == WARM_UP_STEPS:
-            self._began = self._clock()
-        left = state.max_steps - state.global_step
-        if self._steps != WARM_UP_STEPS + TIMED_STEPS or left <= 0 or not args.disable_tqdm:
-            return
-        if state.is_world_process_zero:
-            minutes = (self._clock() - self._began) / TIMED_STEPS * left / 60
-            shown = f"about {minutes:.0f}" if minutes >= 1 else "less than 1"
-            print(  # noqa: T201  for the user
-                f"{shown} min for the other {left:,} of {state.max_steps:,} steps, on "
-                f"{args.device}, without evaluations"
-            )

@@ -1,6 +1,5 @@
 """The Trainer for several tasks: what differs from the loop of transformers' Trainer."""
 
-import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -326,11 +325,10 @@ class MultiTaskTrainer(Trainer):
     def _count_trained_rows(self) -> int:
         """Count the rows of this training, over all ranks, from the steps since it began."""
         sampler: Any = self.train_sampler
-        group = self.args.gradient_accumulation_steps
         counts = []
         for step in (self._initial_global_step, self.state.global_step):
-            epoch, rest = divmod(step, math.ceil(sampler.steps / group))
-            counts.append(sampler.count_rows(epoch * sampler.steps + rest * group))
+            done = sampler.count_micro_steps(step, self.args.gradient_accumulation_steps)
+            counts.append(sum(sampler.count_task_rows(done).values()))
         return counts[1] - counts[0]
 
     def evaluate(

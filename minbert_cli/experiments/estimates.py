@@ -1,0 +1,140 @@
+"""The expected size and time of the remaining runs of a campaign, by a trial of each kind."""
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from trainers.errors import reason_of
+from trainers.files import read_object, write_text
+from trainers.reports.model_card import markdown_table
+from trainers.runs.recipe_files import format_recipe
+from trainers.runs.time_estimate import format_duration
+
+from .campaign import Campaign, Failure, State, run_logged
+from .planning import PlannedRun, Row
+
+# Keys of a recipe that change neither steps nor time.
+COSTLESS = {
+    "adam_beta1",
+    "adam_beta2",
+    "adam_epsilon",
+    "card",
+    "data_seed",
+    "learning_rate",
+    "lr_scheduler_type",
+    "output_dir",
+    "seed",
+    "warmup_steps",
+    "weight_decay",
+}
+# Settings of a trial.
+OWN = {"report_to": "none", "disable_tqdm": True}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The expected size and time of one run."""
+
+    steps: int  # of the optimizer
+    rows: int  # of training
+    seconds: float
+    hardware: str
+    may_stop_early: bool
+
+
+def group_runs(campaign: Campaign) -> list[list[PlannedRun]]:
+    """Group the remaining runs that need one trial together, in their order."""
+    groups: dict[str, list[PlannedRun]] = {}
+    for run in campaign.runs:
+        if campaign.states[run.folder] != "done":
+            kept = {key: value for key, value in run.recipe.items() if key not in COSTLESS}
+            # the order of tasks and texts matters
+            key = json.dumps([run.program, kept], default=str)
+            groups.setdefault(key, []).append(run)
+    return list(groups.values())
+
+
+def try_groups(
+    groups: Iterable[Sequence[PlannedRun]],
+    states: Mapping[Path, State],
+    command: Sequence[str],
+    folder: Path,
+) -> Iterator[tuple[Sequence[PlannedRun], Estimate | Failure]]:
+    """Try the first run of each group in an empty folder; yield the estimate of all its runs.
+
+    A fine-tuning whose pre-training is not done starts from the model of the trial of that.
+    """
+    started: dict[Path, Path] = {}  # models of trials, by the folder of the run
+    numbers = count()
+    for group in groups:
+        run, place = group[0], folder / str(next(numbers))
+        recipe = run.recipe | OWN | {"output_dir": str(place)}
+        if run.after is not None and states[run.after.folder] != "done":
+            if run.after.folder not in started:
+                yield group, Failure(f"not tried: {run.after.name} failed")
+                continue
+            recipe["model_name_or_path"] = str(started[run.after.folder])
+        found = _try(run, recipe, command, place)
+        if isinstance(found, Estimate):
+            started |= dict.fromkeys((each.folder for each in group), place)
+        yield group, found
+
+
+def _try(
+    run: PlannedRun, recipe: Mapping[str, Any], command: Sequence[str], place: Path
+) -> Estimate | Failure:
+    """Try a run in a process; what it does not do is added to the time of the process."""
+    path, log, result = (place.with_name(f"{place.name}.{end}") for end in ("yaml", "log", "json"))
+    write_text(path, format_recipe(recipe))
+    began = time.monotonic()
+    try:
+        given = [*command, run.program, str(path), str(result)]
+        failure = run_logged(given, log, result.is_file)
+    except OSError as error:
+        failure = Failure(f"not tried: {reason_of(error)}")
+    if failure is not None:
+        return failure
+    content = read_object(result)
+    seconds = time.monotonic() - began + content.pop("seconds_left")
+    return Estimate(seconds=seconds, **content)
+
+
+def describe_estimates(
+    rows: Sequence[Row], campaign: Campaign, estimates: Mapping[Path, Estimate]
+) -> str:
+    """Describe the remaining runs in a table, and their sums in a line below it."""
+    remaining = [run for run in campaign.runs if campaign.states[run.folder] != "done"]
+    named = [(run.name, [run]) for run in remaining if run.program == "pretrain"]
+    folders = {run.folder for run in remaining}
+    named += [
+        (row.name, [run for run in row.runs.values() if run.folder in folders]) for row in rows
+    ]
+    lines = [["row", "runs to do", "steps/run", "rows/run", "time/run", "time"]]
+    for name, runs in named:
+        cells = ["", "", "", ""]
+        if runs and (one := estimates.get(runs[0].folder)) is not None:
+            times = [format_duration(one.seconds), format_duration(one.seconds * len(runs))]
+            cells = [f"{one.steps:,}", f"{one.rows:,}", *times]
+        lines.append([name, str(len(runs)), *cells])
+    known = [estimates[run.folder] for run in remaining if run.folder in estimates]
+    table = markdown_table(lines, text_columns=1)
+    return f"{table}\n\n{_describe_sum(known, len(remaining))}" if known else table
+
+
+def _describe_sum(known: Sequence[Estimate], remaining: int) -> str:
+    """Describe all runs together."""
+    steps, rows = sum(each.steps for each in known), sum(each.rows for each in known)
+    seconds = sum(each.seconds for each in known)
+    hardware = " or ".join(sorted({each.hardware for each in known}))
+    most = "at most " if any(each.may_stop_early for each in known) else ""
+    runs = f"{len(known)} run{'s' * (len(known) != 1)}"
+    if len(known) < remaining:
+        runs = f"{len(known)} of {remaining} runs"
+    return (
+        f"{runs}, each counted in full: {most}{steps:,} steps, {rows:,} training rows, "
+        f"{format_duration(seconds)}, on {hardware}"
+    )
