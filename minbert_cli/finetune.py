@@ -30,12 +30,7 @@ from minbert_cli.checkpoints import (
 from minbert_cli.command_line import show_help
 from minbert_cli.resources import RECIPES, find_recipe
 from minbert_cli.training.data_notes import describe_data
-from minbert_cli.training.defaults import (
-    RunSize,
-    choose_arguments,
-    choose_head_rate,
-    choose_weights,
-)
+from minbert_cli.training.defaults import choose_for_finetuning
 from minbert_cli.training.recipe_tasks import (
     RecipeTask,
     RecipeText,
@@ -147,7 +142,7 @@ def prepare_run(
     with args.main_process_first(desc="load the data"):
         loaded = {name: load_task(task.data) for name, task in tasks.items()}
     pretrained = describe_pretrained(arguments.model_name_or_path, arguments.revision, start)
-    tasks, choices = choose_heads(tasks, pretrained)
+    tasks, head_choices = choose_heads(tasks, pretrained)
     data = RecipeData(tasks, text_tasks, loaded)
     tokenizer = share(args, lambda: find_tokenizer(arguments, data, checkpoint))
     length = arguments.max_length
@@ -156,10 +151,7 @@ def prepare_run(
         encoded, notes = encode_rows(data, model, tokenizer, length)
         texts = load_texts(text_tasks, tokenizer, args, length)
     encoded |= {name: text.splits for name, text in texts.items()}
-    size = measure_run(arguments, model, encoded)
-    choices += choose_arguments(args, size) + choose_head_rate(arguments, args, size)
-    weights, chosen = choose_weights(arguments.tasks, model.config)
-    choices += chosen
+    weights, choices = choose_for_finetuning(arguments, args, model, encoded)
     trainer = make_trainer(
         arguments,
         args,
@@ -171,6 +163,7 @@ def prepare_run(
         processing_class=tokenizer,
         callbacks=arguments.make_callbacks(args),
     )
+    choices = head_choices + choices
     facts = describe_run(arguments, args, given, data, texts, notes, choices)
     validation = {name: task.splits["validation"] for name, task in loaded.items()}
     return Run(
@@ -182,25 +175,6 @@ def prepare_run(
         find_tables(tasks, loaded),
         arguments.count_examples(args),
         find_glue_files(tasks, loaded),
-    )
-
-
-def measure_run(
-    arguments: FinetuneArguments,
-    model: MinBertForMultiTask,
-    encoded: Mapping[str, Mapping[str, Any]],
-) -> RunSize:
-    """Return the sizes that the arguments of a run depend on."""
-    counts = [len(splits["train"]) for splits in encoded.values()]
-    # a number of steps stands for about one pass over the largest task
-    return RunSize(
-        width=model.config.hidden_size,
-        is_new=arguments.model_name_or_path is None,
-        rows=min(counts) if arguments.steps_per_epoch == "shortest" else max(counts),
-        tasks=len(counts),
-        evaluation_rows=sum(len(splits["validation"]) for splits in encoded.values()),
-        max_length=arguments.max_length,
-        has_head_weights=bool(list(model.heads.parameters())),
     )
 
 

@@ -188,15 +188,9 @@ def prepare_run(
         )
     train, validation = text.splits["train"], text.splits["validation"]
     task = Task(TASK, arguments.problem_type, train, validation, masking=text.masking)
-    size = RunSize(
-        width=model.config.hidden_size,
-        is_new=arguments.model_name_or_path is None,
-        rows=len(train),
-        tasks=1,
-        evaluation_rows=len(validation),
-        max_length=arguments.max_length,
-    )
-    choices = choose_arguments(args, size)
+    is_new = arguments.model_name_or_path is None
+    width, length = model.config.hidden_size, arguments.max_length
+    choices = choose_arguments(args, RunSize(width, is_new, len(train), 1, len(validation), length))
     options = {"processing_class": tokenizer, "callbacks": arguments.make_callbacks(args)}
     trainer = make_trainer(arguments, args, model, [task], steps_per_epoch="longest", **options)
     hub_datasets = [data.hub_dataset for data in corpora.values()]

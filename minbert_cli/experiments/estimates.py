@@ -107,22 +107,25 @@ def describe_estimates(
     rows: Sequence[Row], campaign: Campaign, estimates: Mapping[Path, Estimate]
 ) -> str:
     """Describe the remaining runs in a table, and their sums in a line below it."""
-    remaining = [run for run in campaign.runs if campaign.states[run.folder] != "done"]
-    named = [(run.name, [run]) for run in remaining if run.program == "pretrain"]
-    folders = {run.folder for run in remaining}
-    named += [
-        (row.name, [run for run in row.runs.values() if run.folder in folders]) for row in rows
-    ]
+    remaining = {run.folder: run for run in campaign.runs if campaign.states[run.folder] != "done"}
+    named = {run.name: [run] for run in remaining.values() if run.program == "pretrain"}
+    for row in rows:
+        named[row.name] = [run for run in row.runs.values() if run.folder in remaining]
     lines = [["row", "runs to do", "steps/run", "rows/run", "time/run", "time"]]
-    for name, runs in named:
-        cells = ["", "", "", ""]
-        if runs and (one := estimates.get(runs[0].folder)) is not None:
-            times = [format_duration(one.seconds), format_duration(one.seconds * len(runs))]
-            cells = [f"{one.steps:,}", f"{one.rows:,}", *times]
-        lines.append([name, str(len(runs)), *cells])
-    known = [estimates[run.folder] for run in remaining if run.folder in estimates]
+    for name, runs in named.items():
+        one = estimates.get(runs[0].folder) if runs else None
+        lines.append([name, str(len(runs)), *_describe_runs(one, len(runs))])
     table = markdown_table(lines, text_columns=1)
+    known = [estimates[folder] for folder in remaining if folder in estimates]
     return f"{table}\n\n{_describe_sum(known, len(remaining))}" if known else table
+
+
+def _describe_runs(one: Estimate | None, count: int) -> list[str]:
+    """Describe the runs of a row, all like ``one``; None if nothing is known."""
+    if one is None:
+        return [""] * 4
+    times = [format_duration(one.seconds), format_duration(one.seconds * count)]
+    return [f"{one.steps:,}", f"{one.rows:,}", *times]
 
 
 def _describe_sum(known: Sequence[Estimate], remaining: int) -> str:

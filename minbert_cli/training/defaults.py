@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from transformers import TrainingArguments
 
-from modeling_minbert import MinBertConfig
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import Choice, FinetuneArguments, ProgramTrainingArguments
 
 # Learning rate times the width of the model: of BERT-base 5e-5, as in Devlin et al. 2019, appendix
@@ -35,6 +35,41 @@ class RunSize(NamedTuple):
     evaluation_rows: int  # of all tasks
     max_length: int  # of a row, in tokens
     has_head_weights: bool = True  # whether heads have weights, unlike a cosine
+
+
+def choose_for_finetuning(
+    arguments: FinetuneArguments,
+    args: ProgramTrainingArguments,
+    model: MinBertForMultiTask,
+    encoded: Mapping[str, Mapping[str, Any]],
+) -> tuple[dict[str, float], list[Choice]]:
+    """Choose what the recipe of a fine-tuning leaves out.
+
+    Returns:
+        The chosen loss weights by task, which the model does not keep, and all choices.
+    """
+    size = _measure_finetuning(arguments, model, encoded)
+    weights, weight_choices = choose_weights(arguments.tasks, model.config)
+    choices = choose_arguments(args, size) + choose_head_rate(arguments, args, size)
+    return weights, choices + weight_choices
+
+
+def _measure_finetuning(
+    arguments: FinetuneArguments,
+    model: MinBertForMultiTask,
+    encoded: Mapping[str, Mapping[str, Any]],
+) -> RunSize:
+    counts = [len(splits["train"]) for splits in encoded.values()]
+    # a number of steps stands for about one pass over the largest task
+    return RunSize(
+        width=model.config.hidden_size,
+        is_new=arguments.model_name_or_path is None,
+        rows=min(counts) if arguments.steps_per_epoch == "shortest" else max(counts),
+        tasks=len(counts),
+        evaluation_rows=sum(len(splits["validation"]) for splits in encoded.values()),
+        max_length=arguments.max_length,
+        has_head_weights=bool(list(model.heads.parameters())),
+    )
 
 
 def choose_arguments(args: ProgramTrainingArguments, size: RunSize) -> list[Choice]:
