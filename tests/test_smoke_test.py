@@ -33,7 +33,7 @@ def test_the_quickstart_goes_through_every_stage_beside_its_folder(tmp_path):
 
     printed = run(
         *(finetune, "quickstart", "--output_dir", real, "--use_cpu", "--disable_tqdm", "true"),
-        "--smoke_test",
+        *("--save_total_limit", 2, "--smoke_test"),
     )
 
     assert [path.name for path in tmp_path.rglob("*") if real in path.parents] == ["mine.txt"]
