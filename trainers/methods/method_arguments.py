@@ -32,7 +32,7 @@ class MethodArguments:
     )
     head_learning_rate: float | None = option(
         None,
-        "Learning rate of the heads; by default ten times learning_rate for a pretrained encoder.",
+        "Learning rate of the heads; by default 100 times learning_rate for a pretrained encoder.",
     )
     freeze_layers: int | None = option(
         None, "Number of lowest layers to freeze together with the embeddings."
