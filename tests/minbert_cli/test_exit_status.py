@@ -29,6 +29,8 @@ WRONG_FLAGS = [
     ("experiments", ["--processes", "many"]),
     ("experiments", ["compare", "one"]),
     ("experiments", ["compare", "one", "two", "--no_such_flag", "1"]),
+    ("recipes", ["--copy", "mine.yaml"]),
+    ("recipes", ["sst", "sts"]),
 ]
 REFUSED_INPUT = [
     ("finetune", ["no_such_recipe"]),
@@ -42,6 +44,8 @@ REFUSED_INPUT = [
     ("experiments", ["no_such_file"]),
     ("experiments", ["--processes", "0"]),
     ("experiments", ["compare", "one", "one"]),
+    ("recipes", ["no_such_recipe"]),
+    ("recipes", ["sst", "--copy", "no/such/folder.yaml"]),
 ]
 
 
