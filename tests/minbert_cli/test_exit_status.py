@@ -29,6 +29,8 @@ WRONG_FLAGS = [
     ("experiments", ["--processes", "many"]),
     ("experiments", ["compare", "one"]),
     ("experiments", ["compare", "one", "two", "--no_such_flag", "1"]),
+    ("check", []),
+    ("check", ["quickstart", "--no_such_flag", "1"]),
     ("recipes", ["--copy", "mine.yaml"]),
     ("recipes", ["sst", "sts"]),
 ]
@@ -44,6 +46,7 @@ REFUSED_INPUT = [
     ("experiments", ["no_such_file"]),
     ("experiments", ["--processes", "0"]),
     ("experiments", ["compare", "one", "one"]),
+    ("check", ["no_such_recipe"]),
     ("recipes", ["no_such_recipe"]),
     ("recipes", ["sst", "--copy", "no/such/folder.yaml"]),
 ]
