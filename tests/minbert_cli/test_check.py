@@ -51,7 +51,8 @@ def test_a_fine_tuning_is_described_and_nothing_is_written(folder, capsys):
     assert {path.name for path in folder.iterdir()} == {"rows.tsv", "text.txt", "recipe.yaml"}
 
 
-def test_a_pre_training_is_checked_by_its_keys(folder, capsys):
+@pytest.mark.usefixtures("folder")
+def test_a_pre_training_is_checked_by_its_keys(capsys):
     recipe = "corpus: {mine: {train_file: text.txt}}\ntrain_tokenizer: true\n" + TINY
     Path("recipe.yaml").write_text(recipe.replace("vocab_size: 200, ", ""))
     minbert.main(["check", "recipe.yaml"])
@@ -62,7 +63,8 @@ def test_a_pre_training_is_checked_by_its_keys(folder, capsys):
     assert not Path("runs").exists()
 
 
-def test_experiments_are_checked_with_their_rows(folder, capsys):
+@pytest.mark.usefixtures("folder")
+def test_experiments_are_checked_with_their_rows(capsys):
     Path("recipe.yaml").write_text(FINETUNE + TINY)
     Path("many.yaml").write_text("rows: {plain: {base: recipe.yaml}}\noutput_dir: runs/many\n")
     minbert.main(["check", "many.yaml", "--seeds", "1", "2"])
@@ -83,7 +85,8 @@ def test_experiments_are_checked_with_their_rows(folder, capsys):
         (FINETUNE, ("--learning_rate", "-1"), "learning_rate"),
     ],
 )
-def test_a_mistake_is_one_line(folder, capsys, recipe, flags, message):
+@pytest.mark.usefixtures("folder")
+def test_a_mistake_is_one_line(capsys, recipe, flags, message):
     with pytest.raises(SystemExit) as stopped:
         check(recipe, *flags)
 
@@ -95,7 +98,8 @@ def test_a_mistake_is_one_line(folder, capsys, recipe, flags, message):
     assert "ok" not in found.out.split()
 
 
-def test_a_folder_with_another_run_is_refused(folder, capsys):
+@pytest.mark.usefixtures("folder")
+def test_a_folder_with_another_run_is_refused(capsys):
     Path("runs/mine").mkdir(parents=True)
     Path("runs/mine/notes.txt").write_text("mine")
 
