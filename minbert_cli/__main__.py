@@ -1,26 +1,15 @@
 """The command ``minbert``: one subcommand for each program."""
 
-import difflib
 import importlib
 import re
 import sys
 from collections.abc import Sequence
 
+from did_you_mean import unknown
+from minbert_cli.commands import COMMANDS
 from minbert_cli.flags import ARGUMENTS, ROOT
 from minbert_cli.program_help import show_help
 
-# Module, imported only when needed, and help of each subcommand.
-COMMANDS = {
-    "finetune": ("minbert_cli.finetune", "fine-tune one encoder on one or several tasks"),
-    "pretrain": ("minbert_cli.pretrain", "pre-train an encoder on text"),
-    "predict": ("minbert_cli.predict", "predict, embed, search and cluster texts"),
-    "embeddings": ("minbert_cli.embeddings", "evaluate sentence embeddings"),
-    "export": ("minbert_cli.export", "export a checkpoint: BERT, ONNX, a Space, ..."),
-    "experiments": ("minbert_cli.experiments.program", "run many recipes and tabulate them"),
-    "new": ("minbert_cli.new", "write a recipe for your own labeled rows"),
-    "check": ("minbert_cli.check", "check a recipe, its data and its model without training"),
-    "recipes": ("minbert_cli.recipes", "list, print or copy the packaged recipes"),
-}
 NOTES = """
 `minbert COMMAND --help` describes a command, `minbert --version` prints the version.
 On several GPUs: accelerate launch -m minbert_cli.finetune ..."""
@@ -37,9 +26,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print("usage: minbert COMMAND ...", "", *lines, NOTES, sep="\n")
         return
     if name not in COMMANDS:
-        similar = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean {similar[0]!r}?" if similar else f"known: {', '.join(COMMANDS)}"
-        print(f"minbert: error: unknown command {name!r}; {hint}", file=sys.stderr)
+        print(f"minbert: error: {unknown('command', name, COMMANDS)}", file=sys.stderr)
         raise SystemExit(2)
     if name in ARGUMENTS and show_help(name, rest):  # before an import that takes seconds
         return

@@ -7,13 +7,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from did_you_mean import suggest
+
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, as those of the programs with recipes."""
 
     def error(self, message: str) -> NoReturn:
         """Print the message, and exit with status 2."""
+        name = message.partition("unrecognized arguments: ")[2].split("=")[0].split(" ")[0]
+        if name.startswith("--"):
+            message = f"unknown flag {name}{suggest(name, self._option_string_actions)}"
         self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, f"{value!r}{suggest(value, action.choices)}")
 
     def refuse(self, mistakes: Mapping[str, Any]) -> None:
         """Print the first message whose mistake was made, if any, and exit with status 2."""

@@ -20,8 +20,8 @@ from minbert_cli.command_line import Parser, to_count, to_location, to_path
 PROGRAM = "minbert embeddings"
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
+def make_parser() -> Parser:
+    """Declare the arguments."""
     parser = Parser(
         PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -40,6 +40,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--output_dir", type=to_path, default=Path("embeddings"), help="folder (embeddings)")
     add("--jobs", type=int, default=-1, help="parallel processes (default: all cores)")
     add("--device", help="cpu or cuda (default: cuda if available)")
+    return parser
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = make_parser()
     args = parser.parse_args(argv)
     parser.refuse(list_mistakes(args))
     return args

@@ -17,8 +17,8 @@ PROGRAM = "minbert export"
 FORMATS = ("bert", "sentence-transformers", "onnx", "space")
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
+def make_parser() -> Parser:
+    """Declare the arguments."""
     parser = Parser(
         PROGRAM,
         description=__doc__,
@@ -29,6 +29,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--format", required=True, choices=FORMATS, help="format to write")
     parser.add_argument("--output_dir", required=True, type=to_path, help="a new or empty folder")
     parser.add_argument("--task", help="one task of a multi-task model (default for onnx: all)")
+    return parser
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = make_parser()
     return parser.parse_args(argv)
 
 

@@ -99,15 +99,15 @@ def guess_task(path: str, given: Mapping[str, Any]) -> Guess:
     if kind in (None, "question_answering") and {"question", "context"} <= set(table.columns):
         reason = "problem_type: the columns are those of SQuAD, question, context and answers"
         return Guess("question_answering", reasons=[reason])
-    guess = _guess_tags(table, given) if kind in (None, "token_classification") else None
-    if guess is None and kind in ("question_answering", "token_classification"):
+    tags = _guess_tags(table, given) if kind in (None, "token_classification") else None
+    if tags is None and kind in ("question_answering", "token_classification"):
         raise ValueError(
             f"{path}: no columns fit {kind}; {table.describe()}: give --text_columns and "
             "--label_column"
         )
-    if guess is None and find_suffix(path) == ".json":
+    if tags is None and find_suffix(path) == ".json":
         next(read_records(path, ()))  # refuses one JSON value, which only questions may be
-    return guess or _guess_sentences(table, given)
+    return _guess_sentences(table, given) if tags is None else tags
 
 
 def _guess_tags(table: Table, given: Mapping[str, Any]) -> Guess | None:

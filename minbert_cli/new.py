@@ -35,8 +35,8 @@ PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 WORDS_OF_YAML = ("yes", "no", "on", "off", "y", "n", "true", "false", "null")
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
+def make_parser() -> Parser:
+    """Declare the arguments."""
     parser = Parser(
         PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -49,6 +49,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     group.add_argument("--text_columns", nargs="+", help="one or two columns with texts")
     group.add_argument("--label_column", help="column with labels")
     group.add_argument("--problem_type", choices=TYPES, help="problem type")
+    return parser
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = make_parser()
     return parser.parse_args(argv)
 
 

@@ -24,14 +24,20 @@ PROGRAM = "minbert predict"
 CLUSTERINGS = ("communities", "kmeans", "agglomerative")
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
+def make_parser() -> Parser:
+    """Declare the arguments."""
     parser = Parser(
         PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     _add_input(parser)
     _add_modes(parser)
     _add_output(parser)
+    return parser
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = make_parser()
     # texts may follow flags, as in `--task sst "a text"`
     args = parser.parse_intermixed_args(argv)
     parser.refuse(list_mistakes(args))

@@ -21,13 +21,19 @@ WIDTH = 100
 NOTE = "Run one with `minbert finetune NAME`, or as its second line says."
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
+def make_parser() -> Parser:
+    """Declare the arguments."""
     parser = Parser(
         PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("recipe", nargs="?", help="name of a recipe, or its path")
     parser.add_argument("--copy", type=to_path, metavar="FILE", help="file to write; a new one")
+    return parser
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = make_parser()
     args = parser.parse_args(argv)
     parser.refuse({"--copy needs the name of a recipe": args.copy and args.recipe is None})
     return args

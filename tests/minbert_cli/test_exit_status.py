@@ -30,6 +30,7 @@ WRONG_FLAGS = [
     ("experiments", ["compare", "one"]),
     ("experiments", ["compare", "one", "two", "--no_such_flag", "1"]),
     ("check", []),
+    ("completion", ["fish"]),
     ("check", ["quickstart", "--no_such_flag", "1"]),
     ("recipes", ["--copy", "mine.yaml"]),
     ("recipes", ["sst", "sts"]),

@@ -181,7 +181,7 @@ def test_a_recipe_is_found_by_name_unless_there_is_a_file(tmp_path, monkeypatch)
     [
         ("glue/colla", r"did you mean 'glue/cola'"),
         ("recipes/cs224n.yml", r"did you mean 'cs224n'"),
-        ("?", r"names: cfimdb, "),
+        ("?", r"known: cfimdb, "),
     ],
 )
 def test_a_misspelt_recipe_is_refused(tmp_path, monkeypatch, name, message):

@@ -139,7 +139,7 @@ class Program:
             with reading():
                 prepared = self._prepare(given, {})
                 arguments, args, run, checkpoint, resume, settings, data = prepared
-                output_dir = args.output_dir
+                output_dir = str(args.output_dir)
                 if run.trainer.is_world_process_zero():
                     stack.enter_context(sole_writer(output_dir))
                     origin = (run.facts.commits, name_launcher())
@@ -173,7 +173,7 @@ class Program:
         arguments, args = self._parse(given, changes)
         speak_once(args)
         use_all_cores(args)
-        output_dir, overwrite = args.output_dir, arguments.overwrite_output_dir
+        output_dir, overwrite = str(args.output_dir), arguments.overwrite_output_dir
         asked = _asked_checkpoint(args)
         resume = asks_to_resume(asked)
         settings = describe_settings(args, asdict(arguments))
