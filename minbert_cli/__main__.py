@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 
 from did_you_mean import unknown
-from minbert_cli.commands import COMMANDS
-from minbert_cli.flags import ARGUMENTS, ROOT
-from minbert_cli.program_help import show_help
+from minbert_cli.shell.commands import COMMANDS
+from minbert_cli.shell.flags import ARGUMENTS, ROOT
+from minbert_cli.shell.program_help import show_help
 
 NOTES = """
 `minbert COMMAND --help` describes a command, `minbert --version` prints the version.

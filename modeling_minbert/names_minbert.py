@@ -18,14 +18,19 @@ def suggest(name: object, known: Iterable[object]) -> str:
         known: The names that would be right.
     """
     names = [str(each) for each in known]
-    given, by_lower = str(name).lower(), {each.lower(): each for each in names}
-    begun = [low for low in by_lower if len(given) > 2 and low.startswith(given)]
-    similar = begun or difflib.get_close_matches(given, by_lower)
-    found = [by_lower[low] for low in similar[:2]]
-    hint = f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
-    if len(names) > (FEW if found else MOST):
+    similar = _find_similar(str(name).lower(), names)
+    hint = f"; did you mean {' or '.join(map(repr, similar))}?" if similar else ""
+    if len(names) > (FEW if similar else MOST):
         return hint
     return f"{hint or ';'} known: {', '.join(names) or 'none'}"
+
+
+def _find_similar(given: str, names: list[str]) -> list[str]:
+    """Return up to two names that begin with what was given, or else resemble it."""
+    by_lower = {name.lower(): name for name in names}
+    begun = [lower for lower in by_lower if len(given) > 2 and lower.startswith(given)]
+    similar = begun or difflib.get_close_matches(given, by_lower)
+    return [by_lower[lower] for lower in similar[:2]]
 
 
 def unknown(what: str, name: object, known: Iterable[object]) -> str:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from minbert_cli import completion, resources
 from minbert_cli import predict as predict_command
-from minbert_cli.commands import COMMANDS
+from minbert_cli import resources
+from minbert_cli.shell import completion
+from minbert_cli.shell.commands import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 BASH, ZSH = (str(shutil.which(name) or "") for name in ("bash", "zsh"))
@@ -45,7 +46,9 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 
 
 def test_nothing_slow_is_imported():
-    code = "import sys; from minbert_cli.completion import main; main(['words', *sys.argv[1:]])"
+    code = (
+        "import sys; from minbert_cli.shell.completion import main; main(['words', *sys.argv[1:]])"
+    )
     code += "; assert 'torch' not in sys.modules"
     for words in (["finetune", "--"], ["predict", "--"], ["new", "--"], ["check", "x", "--"]):
         subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, check=True)

@@ -10,10 +10,11 @@ import pytest
 
 import modeling_minbert
 from minbert_cli import __main__ as minbert
-from minbert_cli import flags, program_help, resources
+from minbert_cli import resources
 from minbert_cli.experiments.compare import ComparisonArguments
 from minbert_cli.experiments.experiment_arguments import ExperimentArguments
-from minbert_cli.flag_groups import GROUPS
+from minbert_cli.shell import flags, program_help
+from minbert_cli.shell.flag_groups import GROUPS
 from trainers import FinetuneArguments, PretrainArguments, ProgramTrainingArguments
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from minbert_cli import recipes, resources
+from minbert_cli import resources
+from minbert_cli.authoring import recipes
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,7 +49,7 @@ def test_a_copy_never_replaces_a_file(tmp_path, capsys):
 
 
 def test_the_list_does_not_wait_for_torch():
-    code = "import sys; from minbert_cli import recipes; recipes.main([])"
+    code = "import sys; from minbert_cli.authoring import recipes; recipes.main([])"
     code += "; assert 'torch' not in sys.modules"
 
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)

@@ -8,8 +8,11 @@ COMMANDS = {
     "embeddings": ("minbert_cli.embeddings", "evaluate sentence embeddings"),
     "export": ("minbert_cli.export", "export a checkpoint: BERT, ONNX, a Space, ..."),
     "experiments": ("minbert_cli.experiments.program", "run many recipes and tabulate them"),
-    "new": ("minbert_cli.new", "write a recipe for your own labeled rows"),
-    "check": ("minbert_cli.check", "check a recipe, its data and its model without training"),
-    "recipes": ("minbert_cli.recipes", "list, print or copy the packaged recipes"),
-    "completion": ("minbert_cli.completion", "complete words in bash or zsh"),
+    "new": ("minbert_cli.authoring.new", "write a recipe for your own labeled rows"),
+    "check": (
+        "minbert_cli.authoring.check",
+        "check recipe, data and model without training",
+    ),
+    "recipes": ("minbert_cli.authoring.recipes", "list, print or copy the packaged recipes"),
+    "completion": ("minbert_cli.shell.completion", "complete words in bash or zsh"),
 }

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 # The dataclasses of arguments of each program.
 ARGUMENTS = {
     "finetune": ("FinetuneArguments", "ProgramTrainingArguments"),

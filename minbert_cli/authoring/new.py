@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from minbert_cli.command_line import Parser, to_location, to_path
 
 if TYPE_CHECKING:
-    from minbert_cli.guesses import Guess
+    from .columns import Guess
 
 PROGRAM = "minbert new"
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
@@ -30,6 +30,8 @@ TYPES = (
     *("classification", "multi_label_classification", "paraphrase", "similarity", "contrastive"),
     *("token_classification", "question_answering"),
 )
+# Lines of a recipe that a problem type needs beside its task: a passage beside its question.
+RUN_KEYS = {"question_answering": ("max_length: 384",)}
 # Texts that YAML reads as they are.
 PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 WORDS_OF_YAML = ("yes", "no", "on", "off", "y", "n", "true", "false", "null")
@@ -60,7 +62,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def list_files(paths: Sequence[str]) -> dict[str, str]:
     """Return the files by recipe key; the first has the training rows."""
-    from minbert_cli.guesses import name_split
+    from .columns import name_split
 
     files = {"train_file": paths[0]}
     for path in paths[1:]:
@@ -97,7 +99,7 @@ def format_recipe(
         "tasks:",
         f"  {name}:",
         *(f"    {key}: {format_value(value)}" for key, value in keys.items()),
-        *(["max_length: 384"] if guess.problem_type == "question_answering" else []),
+        *RUN_KEYS.get(guess.problem_type, ()),
         f"model_name_or_path: {format_value(model)}",
         f"output_dir: {format_value(f'runs/{name}')}",
     ]
@@ -125,7 +127,9 @@ def check_output(path: Path) -> None:
 def write_recipe(args: argparse.Namespace, argv: Sequence[str]) -> None:
     """Guess, write the recipe, and say what comes next."""
     from datasets_scripts import TaskData
-    from minbert_cli.guesses import check_suffix, guess_task
+
+    from .columns import check_suffix
+    from .guesses import guess_task
 
     for path in args.data:
         check_suffix(path)

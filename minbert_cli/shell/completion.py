@@ -14,9 +14,9 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from minbert_cli.command_line import Parser
-from minbert_cli.commands import COMMANDS
-from minbert_cli.flags import ARGUMENTS, Option, read_flags
 from minbert_cli.resources import list_recipes
+from minbert_cli.shell.commands import COMMANDS
+from minbert_cli.shell.flags import ARGUMENTS, Option, read_flags
 
 PROGRAM = "minbert completion"
 WORDS = "words"  # asks for what may follow, given the words up to the cursor
@@ -37,10 +37,8 @@ _minbert() {
 compdef _minbert minbert""",
 }
 WITH_RECIPES = (*ARGUMENTS, "check", "recipes")
-# Modules with a parser of argparse, by command.
-PARSERS = {name: f"minbert_cli.{name}" for name in ("predict", "embeddings", "export", "new")} | {
-    "recipes": "minbert_cli.recipes"
-}
+# Commands with a parser of argparse.
+PARSERS = ("predict", "embeddings", "export", "new", "recipes")
 
 
 def list_words(words: Sequence[str]) -> list[str]:
@@ -65,7 +63,7 @@ def list_words(words: Sequence[str]) -> list[str]:
 def list_flags(command: str) -> dict[str, list[str]]:
     """Return the flags of a command, with their values where these are few."""
     if command in PARSERS:
-        parser: Parser = importlib.import_module(PARSERS[command]).make_parser()
+        parser: Parser = importlib.import_module(COMMANDS[command][0]).make_parser()
         return {
             flag: [str(choice) for choice in action.choices or ()]
             for action in parser._actions
