@@ -27,8 +27,8 @@ from minbert_cli.checkpoints import (
     load_tokenizer,
     new_config,
 )
-from minbert_cli.command_line import show_help
 from minbert_cli.resources import RECIPES, find_recipe
+from minbert_cli.shell.program_help import show_help
 from minbert_cli.training.data_notes import describe_data
 from minbert_cli.training.defaults import choose_for_finetuning
 from minbert_cli.training.recipe_tasks import (
