@@ -142,7 +142,7 @@ def prepare_run(
     with args.main_process_first(desc="load the data"):
         loaded = {name: load_task(task.data) for name, task in tasks.items()}
     pretrained = describe_pretrained(arguments.model_name_or_path, arguments.revision, start)
-    tasks, head_choices = choose_heads(tasks, pretrained)
+    tasks, head_choices = choose_heads(tasks, loaded, pretrained)
     data = RecipeData(tasks, text_tasks, loaded)
     tokenizer = share(args, lambda: find_tokenizer(arguments, data, checkpoint))
     length = arguments.max_length

@@ -133,7 +133,10 @@ class PooledTask(HeadTask):
         return super().complete({"pair_encoding": pair_encoding, **given}, facts)
 
     @classmethod
-    def suggest(cls, given: Mapping[str, Any], start: Pretrained) -> dict[str, Suggestion]:
+    def suggest(
+        cls, given: Mapping[str, Any], start: Pretrained, rows: int
+    ) -> dict[str, Suggestion]:
+        del rows
         if "pooling" in given:
             return {}
         if start.sentence_pooling is not None:
