@@ -171,7 +171,7 @@ def choose_heads(
     """Choose the fields of heads that a recipe leaves out; return the completed tasks, too."""
     complete, choices = {}, []
     for name, task in tasks.items():
-        rows: Any = loaded[name].facts["train"]["usable_rows"]
+        rows: Any = loaded[name].facts["train"]["rows"]
         suggested = TASKS[str(task.data.problem_type)].suggest(task.head, start, rows)
         choices += [Choice(f"tasks.{name}.{key}", *made) for key, made in suggested.items()]
         values = {key: made.value for key, made in suggested.items()}
