@@ -1,41 +1,42 @@
 """The command ``minbert``: one subcommand for each program."""
 
-import difflib
 import importlib
+import re
 import sys
 from collections.abc import Sequence
 
-from minbert_cli.command_line import PROGRAMS, show_help
+from did_you_mean import unknown
+from minbert_cli.shell.commands import COMMANDS
+from minbert_cli.shell.flags import ARGUMENTS, ROOT
+from minbert_cli.shell.program_help import show_help
 
-# Module, imported only when needed, and help of each subcommand.
-COMMANDS = {
-    "finetune": ("minbert_cli.finetune", "fine-tune one encoder on one or several tasks"),
-    "pretrain": ("minbert_cli.pretrain", "pre-train an encoder on text"),
-    "predict": ("minbert_cli.predict", "predict, embed, search and cluster texts"),
-    "embeddings": ("minbert_cli.embeddings", "evaluate sentence embeddings"),
-    "export": ("minbert_cli.export", "export a checkpoint: BERT, ONNX, a Space, ..."),
-    "experiments": ("minbert_cli.experiments.program", "run many recipes and tabulate them"),
-}
 NOTES = """
-`minbert COMMAND --help` describes a command.
+`minbert COMMAND --help` describes a command, `minbert --version` prints the version.
 On several GPUs: accelerate launch -m minbert_cli.finetune ..."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a subcommand; for an unknown one, print one line and exit with status 2."""
     name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if name == "--version":
+        print(f"minbert {read_version()}")
+        return
     if name in ("-h", "--help"):
         lines = [f"  {known:<12} {summary}" for known, (_, summary) in COMMANDS.items()]
         print("usage: minbert COMMAND ...", "", *lines, NOTES, sep="\n")
         return
     if name not in COMMANDS:
-        similar = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean {similar[0]!r}?" if similar else f"known: {', '.join(COMMANDS)}"
-        print(f"minbert: error: unknown command {name!r}; {hint}", file=sys.stderr)
+        print(f"minbert: error: {unknown('command', name, COMMANDS)}", file=sys.stderr)
         raise SystemExit(2)
-    if name in PROGRAMS and show_help(name, rest):  # before an import that takes seconds
+    if name in ARGUMENTS and show_help(name, rest):  # before an import that takes seconds
         return
     importlib.import_module(COMMANDS[name][0]).main(rest)
+
+
+def read_version() -> str:
+    """Read the version of the package, without importing torch."""
+    source = (ROOT / "modeling_minbert" / "__init__.py").read_text(encoding="utf-8")
+    return re.findall(r'^__version__ = "(.+)"$', source, re.MULTILINE)[0]
 
 
 if __name__ == "__main__":

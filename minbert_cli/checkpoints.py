@@ -20,6 +20,7 @@ from transformers.utils import (
 )
 from transformers.utils.hub import cached_file
 
+from did_you_mean import unknown
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 from modeling_minbert.inference_minbert import check_vocabulary
 from modeling_minbert.memory_minbert import check_memory
@@ -91,8 +92,9 @@ def new_config(sizes: Mapping[str, Any] | None, **changes: Any) -> MinBertConfig
     """Create the configuration of a new model from ``model_config`` of the recipe and changes."""
     given = {**(sizes or {}), **changes}
     known = {entry.name for entry in fields(MinBertConfig)}
-    if unknown := sorted(set(given) - known):
-        raise ValueError(f"model_config: unknown keys {unknown}; known: {sorted(known)}")
+    for key in given:
+        if key not in known:
+            raise ValueError(f"model_config: {unknown('key', key, sorted(known))}")
     try:
         MinBertConfig(**(sizes or {}))
     except StrictDataclassError as error:

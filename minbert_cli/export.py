@@ -1,7 +1,8 @@
 """Export a checkpoint: a plain BERT, a sentence encoder, ONNX, or a Space.
 
-    minbert export CHECKPOINT --format bert|sentence-transformers|onnx|space
-        --output_dir FOLDER [--task NAME]
+    minbert export runs/reviews --format onnx --output_dir onnx
+    minbert export runs/reviews --format space --output_dir demo
+    minbert export runs/sts --format sentence-transformers --task sts --output_dir encoder
 
 CHECKPOINT is a folder or a Hub id.
 """
@@ -16,13 +17,24 @@ PROGRAM = "minbert export"
 FORMATS = ("bert", "sentence-transformers", "onnx", "space")
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
-    parser = Parser(PROGRAM, description=str(__doc__).split("\n\n", 1)[0], allow_abbrev=False)
+def make_parser() -> Parser:
+    """Declare the arguments."""
+    parser = Parser(
+        PROGRAM,
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.add_argument("checkpoint", type=to_location, help="folder or Hub id")
     parser.add_argument("--format", required=True, choices=FORMATS, help="format to write")
     parser.add_argument("--output_dir", required=True, type=to_path, help="a new or empty folder")
     parser.add_argument("--task", help="one task of a multi-task model (default for onnx: all)")
+    return parser
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = make_parser()
     return parser.parse_args(argv)
 
 

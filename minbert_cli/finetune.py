@@ -27,8 +27,8 @@ from minbert_cli.checkpoints import (
     load_tokenizer,
     new_config,
 )
-from minbert_cli.command_line import show_help
 from minbert_cli.resources import RECIPES, find_recipe
+from minbert_cli.shell.program_help import show_help
 from minbert_cli.training.data_notes import describe_data
 from minbert_cli.training.defaults import choose_for_finetuning
 from minbert_cli.training.recipe_tasks import (
@@ -142,7 +142,7 @@ def prepare_run(
     with args.main_process_first(desc="load the data"):
         loaded = {name: load_task(task.data) for name, task in tasks.items()}
     pretrained = describe_pretrained(arguments.model_name_or_path, arguments.revision, start)
-    tasks, head_choices = choose_heads(tasks, pretrained)
+    tasks, head_choices = choose_heads(tasks, loaded, pretrained)
     data = RecipeData(tasks, text_tasks, loaded)
     tokenizer = share(args, lambda: find_tokenizer(arguments, data, checkpoint))
     length = arguments.max_length

@@ -24,37 +24,60 @@ PROGRAM = "minbert predict"
 CLUSTERINGS = ("communities", "kmeans", "agglomerative")
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
+def make_parser() -> Parser:
+    """Declare the arguments."""
     parser = Parser(
         PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add = parser.add_argument
+    _add_input(parser)
+    _add_modes(parser)
+    _add_output(parser)
+    return parser
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = make_parser()
+    # texts may follow flags, as in `--task sst "a text"`
+    args = parser.parse_intermixed_args(argv)
+    parser.refuse(list_mistakes(args))
+    return args
+
+
+def _add_input(parser: Parser) -> None:
+    add = parser.add_argument_group("model and texts").add_argument
     add("checkpoint", type=to_location, help="folder or Hub id")
     add("texts", nargs="*", help="texts; for a task on pairs, first and second texts alternate")
     add("--file", type=to_path, help="file with a text or a pair on each line")
     add("--task", help="task to predict or whose embeddings to use (default: the model's)")
-    mode = parser.add_mutually_exclusive_group()
+    add("--pooling", choices=("cls", "mean", "max"), help="pooling of the embeddings")
+    add("--device", help="cpu or cuda (default: cuda if available)")
+
+
+def _add_modes(parser: Parser) -> None:
+    mode = parser.add_argument_group(
+        "instead of predictions, one of"
+    ).add_mutually_exclusive_group()
     mode.add_argument(
         "--embed", type=to_path, help="write embeddings: .npy, or .jsonl with the texts"
     )
     mode.add_argument("--corpus", type=to_path, help="search the lines of this file")
     mode.add_argument("--pairs", type=to_count, help="number of most similar pairs to find")
     mode.add_argument("--clusters", choices=CLUSTERINGS, help="cluster the texts")
+    add = parser.add_argument_group("search").add_argument
     add("--query", action="append", help="text to search for, repeatable (default: the texts)")
     add("--top_k", type=to_count, default=5, help="results per query (5)")
     add("--backend", choices=("torch", "faiss"), default="torch", help="search engine")
+    add = parser.add_argument_group("clusters").add_argument
     add("--num_clusters", type=to_count, help="for kmeans and agglomerative")
     add("--threshold", type=to_number, help="lowest cosine within a cluster (communities: 0.75)")
     add("--min_size", type=to_count, default=2, help="smallest community (2)")
-    add("--pooling", choices=("cls", "mean", "max"), help="pooling of the embeddings")
+
+
+def _add_output(parser: Parser) -> None:
+    add = parser.add_argument_group("output").add_argument
     add("--format", choices=("tsv", "jsonl"), help="output format (default: by --output, else tsv)")
     add("--output", type=to_path, help="output file (default: standard output)")
-    add("--device", help="cpu or cuda (default: cuda if available)")
-    # texts may follow flags, as in `--task sst "a text"`
-    args = parser.parse_intermixed_args(argv)
-    parser.refuse(list_mistakes(args))
-    return args
 
 
 def list_mistakes(args: argparse.Namespace) -> dict[str, Any]:

@@ -26,8 +26,8 @@ from minbert_cli.checkpoints import (
     load_tokenizer,
     new_config,
 )
-from minbert_cli.command_line import show_help
 from minbert_cli.resources import RECIPES, with_recipe
+from minbert_cli.shell.program_help import show_help
 from minbert_cli.training import recipe_tasks
 from minbert_cli.training.defaults import RunSize, choose_arguments
 from minbert_cli.training.run import (

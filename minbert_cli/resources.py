@@ -1,9 +1,9 @@
 """Recipes, card template and Space: at the top of a clone, inside this package in a wheel."""
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
+from did_you_mean import suggest
 from minbert_cli.command_line import expand_path
 
 PACKAGE = Path(__file__).resolve().parent
@@ -28,11 +28,9 @@ def find_recipe(recipe: str) -> Path:
     if recipe in names:
         return RECIPES / f"{recipe}.yaml"
     stem = recipe.removesuffix(".yaml").removesuffix(".yml").removeprefix("recipes/")
-    similar = difflib.get_close_matches(stem, names, n=2)
-    known = ", ".join(names)
-    hint = f"did you mean {' or '.join(map(repr, similar))}?" if similar else f"names: {known}"
     raise FileNotFoundError(
-        f"recipe {recipe!r} is not a file, and no packaged recipe has this name; {hint}"
+        f"recipe {recipe!r} is not a file, and no packaged recipe has this name"
+        f"{suggest(stem, names)}"
     )
 
 

@@ -26,6 +26,7 @@ from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
 from .memory_minbert import MAX_LABELS
+from .names_minbert import unknown
 from .sentence_transformers_minbert import (
     MinBertEmbedding,
     parse_embedding,
@@ -218,7 +219,7 @@ class MinBertConfig(PreTrainedConfig):
         """
         tasks = self.tasks or {}
         if name not in tasks:
-            raise ValueError(f"unknown task {name!r}; known tasks: {', '.join(tasks) or 'none'}")
+            raise ValueError(unknown("task", name, tasks))
         return TASKS[tasks[name]["problem_type"]](**tasks[name])
 
     @classmethod
@@ -268,7 +269,7 @@ class MinBertConfig(PreTrainedConfig):
             if not 0 <= (getattr(self, name) or 0) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be in [0, 1]")
         if self.hidden_act not in ACT2FN:
-            raise ValueError(f"hidden_act={self.hidden_act!r}; known: {', '.join(ACT2FN)}")
+            raise ValueError(unknown("hidden_act", self.hidden_act, ACT2FN))
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size={self.hidden_size} is not divisible by "

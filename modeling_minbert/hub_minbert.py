@@ -14,6 +14,8 @@ import transformers
 from huggingface_hub import HfApi, ModelCard, ModelCardData
 from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
 
+from .names_minbert import unknown
+
 # Auto class -> name of its task on the Hub: https://huggingface.co/tasks
 HUB_TASKS = {
     "AutoModel": "feature-extraction",
@@ -67,9 +69,7 @@ class MinBertSharingMixin:
             OSError: If the Hub refuses or cannot be reached; nothing on this machine changes.
         """
         message = commit.pop("commit_message", None) or f"Upload {type(self).__name__}"
-        if unknown := sorted(set(card or {}) - set(CARD_KEYS)):
-            known = ", ".join(CARD_KEYS)
-            raise ValueError(f"card: unknown key {unknown[0]!r}; known keys: {known}")
+        _check_card(card or {})
         model: Any = self
         api = HfApi(token=token)
         with tempfile.TemporaryDirectory() as folder:
@@ -212,3 +212,10 @@ def _describe_use(model: Any, repo_id: str) -> str:
             if not task.is_pretraining:
                 lines.append(f"model.predict({json.dumps(name)}, [{task.example_row}])")
     return "\n".join(["```python", *lines, "```"])
+
+
+def _check_card(card: dict[str, Any]) -> None:
+    """Refuse metadata that a card does not have."""
+    for key in card:
+        if key not in CARD_KEYS:
+            raise ValueError(f"card: {unknown('key', key, CARD_KEYS)}")

@@ -13,6 +13,8 @@ from typing import Any
 
 from transformers import Pipeline
 
+from .names_minbert import unknown
+
 # Rows that are read ahead; rows of one task are computed together.
 WINDOW = 1_024
 KEYS = ("text", "text_pair", "task")
@@ -85,9 +87,9 @@ class MinBertMultiTaskPipeline(Pipeline):
             names = KEYS[:2]
             if not row.keys().isdisjoint(QUESTION):
                 task, names = self.model._answering_task(task)[0], QUESTION
-            if unknown := sorted(set(row) - {*names, "task"}):
-                known = (*names, "task")
-                raise ValueError(f"row {row!r}: unknown key {unknown[0]!r}; known: {known}")
+            for key in row:
+                if key not in (*names, "task"):
+                    raise ValueError(f"row {row!r}: {unknown('key', key, (*names, 'task'))}")
             texts = [row[name] for name in names if row.get(name) is not None]
             row = texts[0] if len(texts) == 1 else texts  # a single list contains words to tag
         return {"row": row, "task": task or self.model.config.default_task}

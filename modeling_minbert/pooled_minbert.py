@@ -25,6 +25,7 @@ from .losses_minbert import (
     count_processes,
     gather_rows,
 )
+from .names_minbert import suggest, unknown
 from .packing_minbert import Pooling, Read, pool_outputs, reads
 from .sentence_transformers_minbert import POOLINGS, MinBertEmbedding
 from .task_minbert import RECIPE, HeadTask, Pretrained, Suggestion
@@ -132,7 +133,10 @@ class PooledTask(HeadTask):
         return super().complete({"pair_encoding": pair_encoding, **given}, facts)
 
     @classmethod
-    def suggest(cls, given: Mapping[str, Any], start: Pretrained) -> dict[str, Suggestion]:
+    def suggest(
+        cls, given: Mapping[str, Any], start: Pretrained, rows: int
+    ) -> dict[str, Suggestion]:
+        del rows
         if "pooling" in given:
             return {}
         if start.sentence_pooling is not None:
@@ -164,16 +168,18 @@ class PooledTask(HeadTask):
         heads = HEADS[self.pair_encoding]
         if self.head not in heads:
             how = self.pair_encoding or "single texts"
+            if not any(self.head in each for each in HEADS.values()):
+                raise ValueError(unknown("head", self.head, heads))
             others = [f", or pair_encoding {x!r}" for x in HEADS if x and self.head in HEADS[x]]
             raise ValueError(
                 f"head={self.head!r} does not fit pair_encoding {how!r}: use one of "
                 f"{', '.join(heads)}{''.join(others)}"
             )
         if self.loss not in self.losses:
-            allowed = ", ".join(self.losses) or "none, choose another head"
+            hint = suggest(self.loss, self.losses) if self.losses else ": choose another head"
             raise ValueError(
                 f"loss={self.loss!r} does not fit problem_type {self.problem_type!r} with head "
-                f"{self.head!r}: allowed are {allowed}"
+                f"{self.head!r}{hint}"
             )
 
 

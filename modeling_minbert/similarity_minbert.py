@@ -13,6 +13,10 @@ from .losses_minbert import Target
 from .pooled_minbert import HEADS, CosineTask, PooledHead, describe_scores
 from .task_minbert import DATA, RECIPE, Pretrained, Suggestion
 
+# With so many training rows, cosines of separate texts are better than joint pairs: they compare
+# words from the start (benchmarks/DEFAULTS.md).
+FEW_ROWS = 1_000
+
 
 @strict
 @dataclass(kw_only=True)
@@ -44,11 +48,16 @@ class SimilarityTask(CosineTask):
             self.positive_score = low + 0.8 * (high - low)
 
     @classmethod
-    def suggest(cls, given: Mapping[str, Any], start: Pretrained) -> dict[str, Suggestion]:
-        suggested = super().suggest(given, start)
+    def suggest(
+        cls, given: Mapping[str, Any], start: Pretrained, rows: int
+    ) -> dict[str, Suggestion]:
+        suggested = super().suggest(given, start, rows)
         is_free = given.keys().isdisjoint(("pair_encoding", "head", "loss"))
-        if start.sentence_pooling is not None and is_free:
+        if is_free and start.sentence_pooling is not None:
             reason = "the checkpoint is a sentence encoder, whose cosines are similarities"
+            suggested["pair_encoding"] = Suggestion("separate", reason)
+        elif is_free and rows <= FEW_ROWS:
+            reason = f"{rows:,} training rows are few to learn comparisons from joint pairs"
             suggested["pair_encoding"] = Suggestion("separate", reason)
         return suggested
 

@@ -93,14 +93,17 @@ class MinBertTask:
         return {**given, **lists, "problem_type": vars(cls)["problem_type"]}
 
     @classmethod
-    def suggest(cls, given: Mapping[str, Any], start: Pretrained) -> dict[str, Suggestion]:
+    def suggest(
+        cls, given: Mapping[str, Any], start: Pretrained, rows: int
+    ) -> dict[str, Suggestion]:
         """Suggest values for fields that suit the weights that a task starts from.
 
         Args:
             given: The fields that a recipe sets, which win.
             start: What is known of these weights.
+            rows: Number of training rows.
         """
-        del given, start
+        del given, start, rows
         return {}
 
     @property

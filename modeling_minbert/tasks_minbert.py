@@ -4,7 +4,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from huggingface_hub.errors import StrictDataclassError
 
@@ -12,6 +12,7 @@ from .classification_minbert import ClassificationTask
 from .contrastive_minbert import ContrastiveTask
 from .head_minbert import MinBertHeads
 from .multi_label_classification_minbert import MultiLabelClassificationTask
+from .names_minbert import suggest, unknown
 from .paraphrase_minbert import ParaphraseTask
 from .pretraining_minbert import MaskedLMTask, NextSentenceTask, PreTrainingTask
 from .question_answering_minbert import QuestionAnsweringTask
@@ -45,10 +46,9 @@ def parse_task(name: str, values: Mapping[str, Any]) -> MinBertTask:
     if kind is None:
         raise ValueError(f"task {name!r}: problem_type is missing; use one of {', '.join(TASKS)}")
     if kind not in TASKS:
-        raise ValueError(
-            f"task {name!r}: unknown problem_type {kind!r}; use one of {', '.join(TASKS)}"
-        )
+        raise ValueError(f"task {name!r}: {unknown('problem_type', kind, TASKS)}")
     _check_keys(name, kind, values)
+    _check_choices(name, kind, values)
     try:
         return TASKS[kind](**values)
     except StrictDataclassError as error:
@@ -63,6 +63,16 @@ def _check_keys(name: str, kind: str, values: Mapping[str, Any]) -> None:
             owners = [each for each in TASKS if key in names[each]]
             hint = f" (it is for {', '.join(owners)} tasks)" if owners else ""
             raise ValueError(
-                f"task {name!r}: a {kind} task has no key {key!r}{hint}; known keys: "
-                f"{', '.join(known)}"
+                f"task {name!r}: a {kind} task has no key {key!r}{hint}{suggest(key, known)}"
             )
+
+
+def _check_choices(name: str, kind: str, values: Mapping[str, Any]) -> None:
+    """Refuse a text that is none of the choices of its field."""
+    hints = get_type_hints(TASKS[kind])
+    for key, value in values.items():
+        options = get_args(hints[key]) if get_origin(hints[key]) is not Literal else (hints[key],)
+        literals = [option for option in options if get_origin(option) is Literal]
+        choices = [choice for option in literals for choice in get_args(option)]
+        if isinstance(value, str) and choices and str not in options and value not in choices:
+            raise ValueError(f"task {name!r}: {unknown(key, value, choices)}")

@@ -46,11 +46,14 @@ def check(rows, recipe):
         ({"tasks.moods.train_file": "no.tsv"}, "a, seed 42: no.tsv: there is no such file"),
         ({"tasks": {}}, "a, seed 42: tasks is empty"),
         ({"learning_rate": "fast"}, "a, seed 42: learning_rate='fast'; expected float"),
-        ({"metric_for_best_model": "x"}, "a, seed 42: metric_for_best_model='x'; expected one of"),
+        (
+            {"metric_for_best_model": "x"},
+            "a, seed 42: metric_for_best_model: unknown metric 'x'; known: ",
+        ),
         ({"early_stopping_patience": 0}, "a, seed 42: early_stopping_patience=0"),
         ({"push_to_hub": True}, "a, seed 42: push_to_hub would send every row and seed to one"),
         ({"hub_model_id": "me/it"}, "a, seed 42: hub_model_id would .*with `--hub_model_id null`"),
-        ({"lr_scheduler_type": "x"}, "a, seed 42: lr_scheduler_type='x'; expected one of linear"),
+        ({"lr_scheduler_type": "x"}, "a, seed 42: lr_scheduler_type='x'; known: linear"),
     ],
 )
 def test_a_field_that_no_recipe_has_is_refused_before_any_run(recipe, overrides, message):

@@ -120,8 +120,11 @@ def test_a_run_is_compared_by_its_own_metrics(run, tmp_path):
 @pytest.mark.parametrize(
     ("metric", "message"),
     [
-        ("acuracy", "task 'moods': 'acuracy' is not a metric of classification tasks"),
-        ("[accuracy, pearson]", "'pearson' is not a metric of classification tasks"),
+        (
+            "acuracy",
+            "task 'moods': unknown classification metric 'acuracy'; did you mean 'accuracy'",
+        ),
+        ("[accuracy, pearson]", "unknown classification metric 'pearson'"),
     ],
 )
 def test_a_metric_that_a_task_does_not_have_is_refused(tmp_path, capsys, metric, message):

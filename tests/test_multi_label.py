@@ -279,7 +279,7 @@ def test_fitted_thresholds_decide_and_are_saved(tmp_path):
         ({"pair_encoding": "separate", "head": "cosine"}, "use concat"),
         ({"thresholds": [0.5]}, "must be 3 numbers"),
         ({"thresholds": [0.5, 0.5, 1.5]}, "must be 3 numbers"),
-        ({"loss": "mse"}, "allowed are bce"),
+        ({"loss": "mse"}, "known: bce"),
         ({"labels": ["one"]}, "at least two"),
     ],
 )

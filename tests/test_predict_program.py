@@ -203,7 +203,7 @@ def test_paths_may_begin_with_a_variable(checkpoint, sentences, capsys, monkeypa
     ("argv", "stdin", "message"),
     [
         ([], b"", "no sentences: the input is empty"),
-        (["--task", "nli", "a"], b"", "unknown task 'nli'; known tasks: near, same, tone"),
+        (["--task", "nli", "a"], b"", "unknown task 'nli'; known: near, same, tone"),
         (["a cat", " "], b"", "text 2 is empty"),
         (["a \udcff"], b"", "text 1, 'a \\udcff', is not UTF-8"),
         ([], b"a cat\n\na dog", "standard input:2: the line is empty"),

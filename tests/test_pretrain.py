@@ -292,7 +292,7 @@ def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys, flags):
         ({"max_length": 999}, "max_length=999 must be from 8 to the 32 positions"),
         ({"max_tokens_per_batch": 9}, "max_tokens_per_batch is 9; make it at least"),
         ({"metric_for_best_model": "text_perplexity"}, "a lower perplexity is better"),
-        ({"metric_for_best_model": "sst_accuracy"}, "expected one of .*text_mlm_accuracy"),
+        ({"metric_for_best_model": "sst_accuracy"}, "known: .*text_mlm_accuracy"),
         ({"lerning_rate": 1}, "unknown key 'lerning_rate'"),
     ],
 )

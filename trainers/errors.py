@@ -1,14 +1,12 @@
 """User errors: one line with the place and what to do."""
 
-import difflib
 import errno
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
 from safetensors import SafetensorError
@@ -112,12 +110,6 @@ def _is_of_writing(error: Exception, path: Path) -> bool:
     place = Path(str(named))
     is_temporary = place.parent == path.parent and place.name.startswith(f".{path.stem[:50]}")
     return place in (path, *path.parents) or path in place.parents or is_temporary
-
-
-def suggest(name: Any, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return the end of a message about an unknown name: the most similar ones, if any."""
-    similar = difflib.get_close_matches(str(name), list(known), n=2, cutoff=cutoff)
-    return f"; did you mean {' or '.join(map(repr, similar))}?" if similar else ""
 
 
 def reason_of(error: BaseException) -> str:

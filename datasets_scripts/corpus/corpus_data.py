@@ -9,6 +9,7 @@ from typing import Any
 from datasets_scripts.catalog import DATASETS
 from datasets_scripts.files import values
 from datasets_scripts.tasks.task_data import TaskData
+from did_you_mean import unknown
 
 SAMPLE_TEXT = "sample_text"
 BUILT_IN = (SAMPLE_TEXT, *DATASETS)
@@ -90,8 +91,9 @@ class CorpusData:
         """
         where = f"corpus {name!r}"
         known = [field.name for field in fields(cls) if field.name != "name"]
-        if unknown := sorted(set(mapping) - set(known)):
-            raise ValueError(f"{where}: unknown keys {unknown}; known keys: {', '.join(known)}")
+        for key in mapping:
+            if key not in known:
+                raise ValueError(f"{where}: {unknown('key', key, known)}")
         given = values.convert_keys(where, mapping, CONVERTERS)
         data = cls(name, **given)
         source = _find_source(data)
@@ -146,8 +148,8 @@ def _find_source(data: CorpusData) -> str:
         return sources[0]
     if "/" not in data.dataset:
         raise ValueError(
-            f"{data.where}: unknown dataset {data.dataset!r}; known datasets: "
-            f"{', '.join(BUILT_IN)}; a dataset of the Hub is written owner/name"
+            f"{data.where}: {unknown('dataset', data.dataset, BUILT_IN)} (a dataset of the Hub is "
+            "written owner/name)"
         )
     return "hub_id"
 

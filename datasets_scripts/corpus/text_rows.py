@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
+from did_you_mean import unknown
+
 from .full_sentences import plan_sentences
 from .pairs import plan_all_pairs
 from .plans import PlanFolder, Planner
@@ -155,7 +157,7 @@ def make_text_rows(
 
 def _check_settings(name: str, packing: str, max_length: int, short_seq_prob: float) -> None:
     if packing not in PACKINGS:
-        raise ValueError(f"{name}: packing={packing!r}; known: {', '.join(PACKINGS)}")
+        raise ValueError(f"{name}: {unknown('packing', packing, PACKINGS)}")
     shortest = 5 if packing == "segment_pairs" else 3  # special tokens, and one of each part
     if max_length < shortest:
         raise ValueError(f"{name}: max_length={max_length}; {packing} needs {shortest} or more")

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from did_you_mean import unknown
+
 Converter = Callable[[str, Any], Any]
 
 
@@ -95,7 +97,7 @@ def to_choice(*choices: str) -> Callable[[str, Any], str]:
 
     def convert(where: str, value: Any) -> str:
         if value not in choices:
-            raise ValueError(f"{where}: expected one of {', '.join(choices)}")
+            raise ValueError(f"{where}: {unknown('value', value, choices)}")
         return str(value)
 
     return convert

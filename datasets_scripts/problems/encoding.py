@@ -9,6 +9,7 @@ import datasets
 from transformers import PreTrainedTokenizerBase
 
 from datasets_scripts.files.cache import count_batch, progress_bars
+from did_you_mean import unknown
 
 from .row_format import make_features
 
@@ -55,7 +56,7 @@ def encode_rows(
     _check_pair_encoding(rows, pair_encoding, is_contrastive=is_contrastive)
     is_separate = pair_encoding == "separate"
     if truncation not in HEAD_SHARES:
-        raise ValueError(f"truncation={truncation!r}; known: {', '.join(HEAD_SHARES)}")
+        raise ValueError(unknown("truncation", truncation, HEAD_SHARES))
     # The first call sets the tokenizer's truncation. Made here, the state of the tokenizer and
     # with it the name of the cached result are the same in every run.
     tokenize = partial(_tokenize, tokenizer=tokenizer, max_length=max_length, truncation=truncation)

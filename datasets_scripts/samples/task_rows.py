@@ -4,6 +4,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from did_you_mean import unknown
+
 from . import task_words as words
 
 SIZES = {"train": 2000, "validation": 300, "test": 200}
@@ -22,7 +24,7 @@ Row = dict[str, Any]
 def generate_rows(dataset: str, seed: int = SEED) -> dict[str, list[Row]]:
     """Generate the rows of a sample by split, with sentence1, sentence2 (pairs only) and label."""
     if dataset not in GENERATORS:
-        raise ValueError(f"unknown sample {dataset!r}; known samples: {', '.join(GENERATORS)}")
+        raise ValueError(unknown("sample", dataset, GENERATORS))
     generate = GENERATORS[dataset]
     rng = random.Random(f"{dataset} {seed}")
     splits: dict[str, list[Row]] = {}

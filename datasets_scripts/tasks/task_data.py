@@ -13,6 +13,7 @@ from datasets_scripts.files.compression import find_suffix
 from datasets_scripts.files.splits import MAIN_SPLITS, is_test
 from datasets_scripts.problems import ROW_FORMATS, RowFormat
 from datasets_scripts.problems.tag_schemes import SCHEMES
+from did_you_mean import unknown
 
 FILE_KEYS = tuple(f"{split}_file" for split in MAIN_SPLITS)
 EXTRA_SPLIT = re.compile(r"(validation|test)_\w+")
@@ -153,10 +154,9 @@ class TaskData:
             ValueError: If a key or a value is unknown, missing, or contradicts another one.
         """
         known = cls.recipe_fields()
-        if unknown := sorted(set(mapping) - set(known)):
-            raise ValueError(
-                f"task {name!r}: unknown data keys {unknown}; known keys: {', '.join(known)}"
-            )
+        for key in mapping:
+            if key not in known:
+                raise ValueError(f"task {name!r}: {unknown('data key', key, known)}")
         given = values.convert_keys(f"task {name!r}", mapping, CONVERTERS | OPTIONS)
         options = {key: value for key, value in given.items() if key in OPTIONS}
         data = cls(name, **{key: given[key] for key in given.keys() - options}, options=options)
@@ -258,15 +258,16 @@ def _fill_own(data: TaskData) -> TaskData:
     """Complete and check keys of rows that are not built in."""
     if data.dataset is not None and "/" not in data.dataset:
         raise ValueError(
-            f"{data.where}: unknown dataset {data.dataset!r}; known datasets: "
-            f"{', '.join(DATASETS)}; a dataset of the Hub is written owner/name"
+            f"{data.where}: {unknown('dataset', data.dataset, DATASETS)} (a dataset of the Hub is "
+            "written owner/name)"
         )
     data = _join_data_dir(replace(data, hub_id=data.hub_id or data.dataset))
     if data.problem_type not in ROW_FORMATS:
-        raise ValueError(
-            f"{data.where}: problem_type={data.problem_type!r}; expected one of "
-            f"{', '.join(ROW_FORMATS)}"
-        )
+        if data.problem_type is None:
+            known = ", ".join(ROW_FORMATS)
+            raise ValueError(f"{data.where}: problem_type is missing; known: {known}")
+        kind_of = unknown("problem_type", data.problem_type, ROW_FORMATS)
+        raise ValueError(f"{data.where}: {kind_of}")
     kind = ROW_FORMATS[data.problem_type]
     defaults: dict[str, Any] = {
         key: value for key, value in kind.default_keys.items() if getattr(data, key) is None
@@ -319,9 +320,9 @@ def _check_files(data: TaskData, kind: type[RowFormat]) -> None:
             f"{data.where}: validation_file is missing, and validation_share=0 holds no training "
             "rows out; give one of them"
         )
-    if unknown := [split for split in data.extra_files or {} if not EXTRA_SPLIT.fullmatch(split)]:
+    if wrong := [split for split in data.extra_files or {} if not EXTRA_SPLIT.fullmatch(split)]:
         raise ValueError(
-            f"{data.where}: extra_files: {unknown[0]!r} is not a split; names start with "
+            f"{data.where}: extra_files: {wrong[0]!r} is not a split; names start with "
             "validation_ (labeled) or test_, as in validation_hard"
         )
     suffixes = kind.file_suffixes

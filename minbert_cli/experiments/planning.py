@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from did_you_mean import unknown
 from minbert_cli.resources import find_recipe
 from trainers.errors import INPUT_ERRORS
 from trainers.problems.aggregates import AGGREGATES
@@ -231,9 +232,7 @@ def _check_reference(
     reference = reference or {}
     for name, value in reference.items():
         if name not in known:
-            raise ValueError(
-                f"{where}: reference: unknown {name!r}; expected one of {', '.join(known)}"
-            )
+            raise ValueError(f"{where}: reference: {unknown('name', name, known)}")
         if type(value) not in (int, float) or not -1 <= value <= 1:
             raise ValueError(f"{where}: reference: {name}={value!r}; expected a number in [-1, 1]")
     return {name: float(value) for name, value in reference.items()}

@@ -34,8 +34,8 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from minbert_cli.command_line import show_help
 from minbert_cli.resources import RECIPES, with_recipe
+from minbert_cli.shell.program_help import show_help
 from trainers import readable_errors, sole_writer
 from trainers.runs.smoke_test import describe_skipped, smoke_folder
 

@@ -166,12 +166,13 @@ def parse_tasks(
 
 
 def choose_heads(
-    tasks: Mapping[str, RecipeTask], start: Pretrained
+    tasks: Mapping[str, RecipeTask], loaded: Mapping[str, LoadedTask], start: Pretrained
 ) -> tuple[dict[str, RecipeTask], list[Choice]]:
     """Choose the fields of heads that a recipe leaves out; return the completed tasks, too."""
     complete, choices = {}, []
     for name, task in tasks.items():
-        suggested = TASKS[str(task.data.problem_type)].suggest(task.head, start)
+        rows: Any = loaded[name].facts["train"]["rows"]
+        suggested = TASKS[str(task.data.problem_type)].suggest(task.head, start, rows)
         choices += [Choice(f"tasks.{name}.{key}", *made) for key, made in suggested.items()]
         values = {key: made.value for key, made in suggested.items()}
         complete[name] = replace(task, head={**task.head, **values})

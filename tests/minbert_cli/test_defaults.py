@@ -167,7 +167,21 @@ SENTENCE_ENCODER, BERT, NEW = Pretrained("mean"), Pretrained(None, True), Pretra
     ],
 )
 def test_heads_suit_the_weights_they_start_from(kind, given, start, expected):
-    suggested = TASKS[kind].suggest(given, start)
+    suggested = TASKS[kind].suggest(given, start, rows=1_001)
+
+    assert {key: made.value for key, made in suggested.items()} == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"pair_encoding": "separate"}),
+        ({"pair_encoding": "joint"}, {}),
+        ({"head": "mlp"}, {}),
+    ],
+)
+def test_few_scored_pairs_are_compared_by_cosines(given, expected):
+    suggested = TASKS["similarity"].suggest(given, BERT, rows=1_000)
 
     assert {key: made.value for key, made in suggested.items()} == expected
 

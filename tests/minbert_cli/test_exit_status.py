@@ -29,6 +29,11 @@ WRONG_FLAGS = [
     ("experiments", ["--processes", "many"]),
     ("experiments", ["compare", "one"]),
     ("experiments", ["compare", "one", "two", "--no_such_flag", "1"]),
+    ("check", []),
+    ("completion", ["fish"]),
+    ("check", ["quickstart", "--no_such_flag", "1"]),
+    ("recipes", ["--copy", "mine.yaml"]),
+    ("recipes", ["sst", "sts"]),
 ]
 REFUSED_INPUT = [
     ("finetune", ["no_such_recipe"]),
@@ -42,6 +47,9 @@ REFUSED_INPUT = [
     ("experiments", ["no_such_file"]),
     ("experiments", ["--processes", "0"]),
     ("experiments", ["compare", "one", "one"]),
+    ("check", ["no_such_recipe"]),
+    ("recipes", ["no_such_recipe"]),
+    ("recipes", ["sst", "--copy", "no/such/folder.yaml"]),
 ]
 
 

@@ -1,5 +1,6 @@
 """The command ``minbert``, and recipes by name."""
 
+import re
 import subprocess
 import sys
 from dataclasses import fields
@@ -7,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+import modeling_minbert
 from minbert_cli import __main__ as minbert
-from minbert_cli import command_line, resources
+from minbert_cli import resources
 from minbert_cli.experiments.compare import ComparisonArguments
 from minbert_cli.experiments.experiment_arguments import ExperimentArguments
+from minbert_cli.shell import flags, program_help
+from minbert_cli.shell.flag_groups import GROUPS
 from trainers import FinetuneArguments, PretrainArguments, ProgramTrainingArguments
 
 ROOT = Path(__file__).parents[2]
@@ -65,8 +69,61 @@ def test_help_may_follow_other_arguments(capsys, argv):
 
     text = capsys.readouterr().out
     assert "compare FIRST_RUN SECOND_RUN" in text
-    assert "--overrides dict[str, Any] | None" in text
-    assert "--resamples int" in text
+    assert "--overrides mapping" in text
+    assert "--resamples number" in text
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    minbert.main(["--version"])
+
+    assert capsys.readouterr().out == f"minbert {modeling_minbert.__version__}\n"
+
+
+@pytest.mark.parametrize("program", flags.ARGUMENTS)
+def test_every_flag_of_our_own_is_in_one_group_of_the_help(program):
+    grouped = [name for group in GROUPS[program] for name in (*group.common, *group.more)]
+    declared = flags.read_flags(program)
+
+    own = {name for name, option in declared.items() if option.owner != "TrainingArguments"}
+    assert own <= set(grouped) <= declared.keys()
+    assert len(set(grouped)) == len(grouped)
+
+
+def test_the_help_is_short_and_names_defaults_in_plain_words(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    minbert.main(["finetune", "--help"])
+
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) < 90
+    assert "--weight_averaging one of ema, swa" in text
+    assert "by default chosen by the width of the model.\n" in text
+    assert "(default: chosen by the run)" in text
+    assert "--weight_decay" not in text
+    assert not re.search(r" \| None|dict\[|Literal|None\b|True\b", text)
+
+
+@pytest.mark.parametrize("program", ["finetune", "pretrain", "experiments"])
+def test_the_whole_help_lists_every_flag(capsys, program):
+    minbert.main([program, "--help", "all"])
+
+    text = capsys.readouterr().out
+    declared = flags.read_flags(program)
+    assert {name for name in declared if f"--{name} " not in text} == set()
+    assert ("all TrainingArguments:" in text) == (program != "experiments")
+
+
+@pytest.mark.parametrize("program", flags.ARGUMENTS)
+def test_the_examples_of_the_help_name_recipes_and_flags(program):
+    declared = flags.read_flags(program) | flags.read_flags("finetune")
+    for line in program_help.EXAMPLES[program].strip().splitlines():
+        words = line.split("  ")[1 if line.startswith("  ") else 0].split()
+        if words[0] != "minbert":
+            continue
+        for word in words[2:3]:
+            assert word in resources.list_recipes(), line
+        for word in words:
+            if word.startswith("--"):
+                assert word[2:].partition(".")[0] in declared, line
 
 
 @pytest.mark.parametrize(
@@ -80,7 +137,7 @@ def test_help_may_follow_other_arguments(capsys, argv):
     ],
 )
 def test_the_help_has_every_flag_with_the_text_of_its_field(kind):
-    options = command_line.read_options(kind.__name__)
+    options = flags.read_options(kind.__name__)
 
     declared = {entry.name: entry for entry in fields(kind) if entry.init}
     assert options.keys() == declared.keys()
@@ -125,7 +182,7 @@ def test_a_recipe_is_found_by_name_unless_there_is_a_file(tmp_path, monkeypatch)
     [
         ("glue/colla", r"did you mean 'glue/cola'"),
         ("recipes/cs224n.yml", r"did you mean 'cs224n'"),
-        ("?", r"names: cfimdb, "),
+        ("?", r"known: cfimdb, "),
     ],
 )
 def test_a_misspelt_recipe_is_refused(tmp_path, monkeypatch, name, message):

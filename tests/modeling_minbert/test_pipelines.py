@@ -242,9 +242,9 @@ def test_the_pipeline_gives_every_label_if_asked_to(multitask):
 @pytest.mark.parametrize(
     ("row", "options", "message"),
     [
-        ("the cat", {"task": "moods"}, "unknown task 'moods'; known tasks: echo, near, same, tone"),
+        ("the cat", {"task": "moods"}, "unknown task 'moods'; known: echo, near, same, tone"),
         ("the cat", {"task": "same"}, "same: row 0 must be a pair of sentences, got 'the cat'"),
-        ({"txt": "the cat"}, {}, "unknown key 'txt'; known: "),
+        ({"txt": "the cat"}, {}, "unknown key 'txt'; did you mean 'text'"),
         ([{"text": "a"}, {"text_pair": "b", "text": "c"}], {}, "tone: row 1 must be a sentence"),
         ("the cat", {"top_k": 0}, "top_k=0 must be 1 or more"),
     ],

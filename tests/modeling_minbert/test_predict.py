@@ -175,7 +175,7 @@ def test_long_lists_show_a_progress_bar(model, capsys):
         ("same", [("a", "b"), "cd"], ValueError, "row 1 must be a pair of sentences, got 'cd'"),
         ("near", [("a", "b", "c")], ValueError, "row 0 must be a pair of sentences"),
         ("near", [("a", 1)], ValueError, "row 0 must be a pair of sentences"),
-        ("nli", ["a"], ValueError, "unknown task 'nli'; known tasks: tone, same, near, echo"),
+        ("nli", ["a"], ValueError, "unknown task 'nli'; known: tone, same, near, echo"),
     ],
 )
 def test_an_invalid_row_is_refused(model, task, rows, error, message):

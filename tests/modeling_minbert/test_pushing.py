@@ -15,7 +15,7 @@ def test_a_push_without_a_network_has_a_clear_error(build_multitask, tasks):
 
 
 def test_an_unknown_key_of_the_card_is_refused(build_multitask, tasks):
-    with pytest.raises(ValueError, match="card: unknown key 'licence'; known keys: language, lic"):
+    with pytest.raises(ValueError, match="card: unknown key 'licence'; did you mean 'license'"):
         build_multitask(tasks).push_to_hub("user/model", card={"licence": "mit"})
 
 

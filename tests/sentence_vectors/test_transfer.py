@@ -172,7 +172,7 @@ def test_a_constant_has_no_correlation():
         ("SST2", "SST/binary/sentiment-dev", "a film", "sentiment-dev:1: expected a sentence"),
         ("MRPC", "MRPC/msr_paraphrase_test.txt", "x\n1\ta", r"test\.txt:2: expected Quality"),
         ("MR", "MR/rt-polarity.neg", None, r"rt-polarity\.neg does not exist"),
-        ("STS", "STS", "", "unknown task 'STS'; known tasks: MR, CR"),
+        ("STS", "STS", "", "unknown task 'STS'; known: MR, CR"),
     ],
 )
 def test_a_wrong_file_is_named(folder, name, file, line, message):

@@ -69,7 +69,7 @@ def test_a_metric_of_a_user_chooses_the_best_model(make_trainer):
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({"mods": share_of_first}, ValueError, "unknown task 'mods'; known tasks: moods, pairs"),
+        ({"mods": share_of_first}, ValueError, "unknown task 'mods'; did you mean 'moods'"),
         ({"moods": 3}, TypeError, "compute_metrics of task 'moods' is not callable: 3"),
         ("f1", TypeError, "compute_metrics of task 'moods' is not callable: 'f1'"),
     ],

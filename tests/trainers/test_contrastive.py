@@ -186,7 +186,7 @@ def test_early_stopping_follows_the_one_metric_of_single_sentences(tmp_path):
 
 @pytest.mark.parametrize("name", ["mean", "near_accuracy"])
 def test_what_single_sentences_do_not_have_cannot_be_the_best(tmp_path, name):
-    with pytest.raises(ValueError, match=r"expected one of near_uniformity, near_loss$"):
+    with pytest.raises(ValueError, match=r"known: near_uniformity, near_loss$"):
         make_trainer(tmp_path, 1, metric_for_best_model=name, eval_strategy="epoch")
 
 

@@ -237,7 +237,7 @@ finetune_arguments = partial(FinetuneArguments, tasks={"sst": {}})
         ({"weight_averaging": "swa", "averaging_decay": 0.9}, "averaging_decay is for ema"),
         ({"weight_averaging": "ema", "averaging_start": 1.0}, "averaging_start=1.0"),
         ({"r_drop": 0}, "r_drop: alpha=0; expected a number > 0"),
-        ({"smart": {"eps": 1}}, "smart: unknown key 'eps'; known keys: weight, bregman_weight"),
+        ({"smart": {"eps": 1}}, "smart: unknown key 'eps'; did you mean 'epsilon'"),
     ],
 )
 def test_flags_are_checked(keys, message):

@@ -247,7 +247,7 @@ def test_logits_come_in_the_order_of_the_rows(make_trainer, task, labelled):
     ("task", "count", "message"),
     [
         ("moods", 0, "no rows to predict for task 'moods'"),
-        ("x", 1, "unknown task 'x'; known tasks"),
+        ("x", 1, "unknown task 'x'; known"),
     ],
 )
 def test_predictions_need_a_known_task_and_rows(make_trainer, task, count, message):
@@ -475,7 +475,7 @@ def test_tasks_and_settings_must_fit(make_trainer, own, message):
     [
         (
             {"metric_for_best_model": "accuracy"},
-            "expected one of mean, leaderboard, moods_accuracy",
+            "known: mean, leaderboard, moods_accuracy",
         ),
         ({"train_sampling_strategy": "sequential"}, "'sequential' is not supported"),
         ({"auto_find_batch_size": True}, "auto_find_batch_size=True"),

@@ -171,7 +171,7 @@ def test_no_recipe_takes_the_default_one(tmp_path):
         ("only: sst", "only='sst'; expected .*list"),
         ("only: [[sst]]", "only="),
         ("tasks: [sst]", "tasks="),
-        ("eval_strategy: never", "eval_strategy='never'; expected one of no, steps, epoch"),
+        ("eval_strategy: never", "eval_strategy='never'; known: no, steps, epoch"),
         ("tasks:\n  sst: {}\n  sst: {}\n", r"recipe.yaml:3: duplicate key 'sst'"),
         ("stop: a\nmode: frozen\nstop: b\n", r"recipe.yaml:3: duplicate key 'stop'"),
         ("tasks:\n  sst: {]\n", r"recipe.yaml:2: "),

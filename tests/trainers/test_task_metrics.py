@@ -185,7 +185,7 @@ def test_a_standard_error_needs_rows():
 
 
 def test_unknown_problem_types_are_refused():
-    with pytest.raises(ValueError, match="problem_type='tagging'; expected one of classification"):
+    with pytest.raises(ValueError, match="unknown problem_type 'tagging'; known: classification"):
         make_problems({"t": "tagging"})
 
 
@@ -229,12 +229,12 @@ def test_a_constant_prediction_has_no_matthews_correlation():
 @pytest.mark.parametrize(
     ("kind", "name", "message"),
     [
-        ("classification", "f1", "task 't': 'f1' is not a metric of classification tasks, .* acc"),
+        ("classification", "f1", "task 't': unknown classification metric 'f1'; .*known: acc"),
         ("classification", "acc", "did you mean 'accuracy'"),
         (
             "similarity",
             "accuracy",
-            "not a metric of similarity tasks, which have pearson, spearman",
+            "unknown similarity metric 'accuracy'; known: pearson, spearman",
         ),
         ("contrastive", "accuracy", "the metrics of contrastive tasks are fixed; leave `metrics`"),
     ],

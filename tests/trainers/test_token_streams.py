@@ -243,7 +243,7 @@ def test_fewer_rows_than_ranks_are_dealt_again():
             r"1,234, or cut the rows with a smaller max_length",
         ),
         ({"token_budgets": {"a": 0}}, "max_tokens_per_batch of task 'a' is 0; expected >= 1"),
-        ({"token_budgets": {"x": 9}}, "token_budgets names x; known tasks: a, b, c"),
+        ({"token_budgets": {"x": 9}}, "token_budgets: unknown task 'x'; known: a, b, c"),
         ({"token_budgets": {"a": 99}}, "batch size of task 'b' is None"),
         ({"tokens": {"a": TOKENS["a"]}}, "task 'b' has 90 rows but 0 counts of tokens"),
     ],

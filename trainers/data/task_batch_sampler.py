@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
+from did_you_mean import unknown
+
 from .streams import Counts, RowStream, counts_of
 from .task_sampling import DrawnOrder, RoundRobin, StepsPerEpoch, TaskSampling, TaskSizes
 from .token_streams import TokenStream
@@ -215,10 +217,9 @@ def _check_sizes(
 ) -> None:
     if not sizes:
         raise ValueError("no tasks; expected at least one")
-    if unknown := sorted(set(budgets) - set(sizes)):
-        raise ValueError(
-            f"token_budgets names {', '.join(unknown)}; known tasks: {', '.join(sizes)}"
-        )
+    for task in budgets:
+        if task not in sizes:
+            raise ValueError(f"token_budgets: {unknown('task', task, sizes)}")
     for task, size in sizes.items():
         if size < 1:
             raise ValueError(f"task {task!r} has {size} training rows; expected at least one")

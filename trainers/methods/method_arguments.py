@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from did_you_mean import unknown
 from trainers.options import option
 
 from .averaging import WeightAveraging
@@ -122,8 +123,7 @@ def _unless_none(make: Callable[[Any], Method], value: Any) -> Method | None:
 
 def _make_smart(keys: dict[str, Any]) -> Smart:
     known = [entry.name for entry in fields(SmartConfig)]
-    if unknown := sorted(set(keys) - set(known)):
-        raise ValueError(
-            f"smart: unknown key {', '.join(map(repr, unknown))}; known keys: {', '.join(known)}"
-        )
+    for key in keys:
+        if key not in known:
+            raise ValueError(f"smart: {unknown('key', key, known)}")
     return Smart(SmartConfig(**keys))

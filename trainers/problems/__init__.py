@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from trainers.errors import suggest
+from did_you_mean import unknown
 
 from .classification import Classification
 from .contrastive import Contrastive
@@ -53,10 +53,7 @@ def make_problems(
     problems: dict[str, Problem[Any]] = {}
     for task, name in problem_types.items():
         if name not in PROBLEMS:
-            raise ValueError(
-                f"task {task!r}: problem_type={name!r}; expected one of {', '.join(PROBLEMS)}"
-                f"{suggest(name, PROBLEMS)}"
-            )
+            raise ValueError(f"task {task!r}: {unknown('problem_type', name, PROBLEMS)}")
         problems[task] = PROBLEMS[name](
             task, (heads or {}).get(task), (metrics or {}).get(task, ())
         )

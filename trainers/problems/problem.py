@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from did_you_mean import unknown
 from trainers.data.rows import TextSource
 from trainers.data.task_dataset import Rows, spread
-from trainers.errors import suggest
 
 Outputs = TypeVar("Outputs")
 # Turns the logits of a task, (N, K), into predictions, (N,).
@@ -112,10 +112,8 @@ class Problem(ABC, Generic[Outputs]):
             )
         for name in chosen:
             if name not in known:
-                raise ValueError(
-                    f"task {self.task!r}: {name!r} is not a metric of {self.problem_type} tasks, "
-                    f"which have {', '.join(known)}{suggest(name, known, cutoff=0.5)}"
-                )
+                metric = f"{self.problem_type} metric"
+                raise ValueError(f"task {self.task!r}: {unknown(metric, name, known)}")
 
     def is_labelled(self, rows: Rows) -> bool:
         """Return whether rows have labels."""

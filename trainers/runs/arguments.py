@@ -10,6 +10,7 @@ import torch
 from transformers import TrainingArguments
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
+from did_you_mean import unknown
 from trainers.data.task_sampling import SamplingArguments, StepsPerEpoch, TaskSizes
 from trainers.methods.method_arguments import MethodArguments
 from trainers.options import MAX_TOKENS, check_count, option
@@ -192,9 +193,9 @@ class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
 
 def check_card(card: dict[str, Any]) -> None:
     """Check metadata of a model card."""
-    if unknown := sorted(set(map(str, card)) - set(CARD_KEYS)):
-        raise ValueError(f"card: unknown key {unknown[0]!r}; known keys: {', '.join(CARD_KEYS)}")
     for key, value in card.items():
+        if key not in CARD_KEYS:
+            raise ValueError(f"card: {unknown('key', key, CARD_KEYS)}")
         texts = value if isinstance(value, list) else [value]
         if not texts or not all(isinstance(text, str) and text for text in texts):
             what = {"license": "a text"}.get(key, "a text or a list of texts")

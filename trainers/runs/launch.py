@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from transformers import TrainerState, TrainingArguments
@@ -67,6 +68,18 @@ class Run(Protocol):
         """Return the rows that are predicted after training, by task and split."""
 
 
+class Prepared(NamedTuple):
+    """A run that is checked and ready, and what it was made from."""
+
+    arguments: Any  # of the program
+    args: ProgramTrainingArguments
+    run: Run
+    checkpoint: str | None  # to resume
+    resume: bool
+    settings: dict[str, Any]
+    data: dict[str, str]  # fingerprints
+
+
 class Done(NamedTuple):
     """The outcome of a program."""
 
@@ -124,19 +137,9 @@ class Program:
         """
         with ExitStack() as stack:
             with reading():
-                arguments, args = self._parse(given)
-                speak_once(args)
-                use_all_cores(args)
-                output_dir = args.output_dir
-                overwrite = arguments.overwrite_output_dir
-                asked = _asked_checkpoint(args)
-                resume = asks_to_resume(asked)
-                settings = describe_settings(args, asdict(arguments))
-                check_output_dir(output_dir, settings, resume=resume, overwrite=overwrite)
-                checkpoint = find_checkpoint(output_dir, asked, args.world_size)
-                run: Run = self.prepare(arguments, args, given, checkpoint)
-                data = run.facts.fingerprints | fingerprint_start(arguments.model_name_or_path)
-                check_data(output_dir, data, resume=resume, overwrite=overwrite)
+                prepared = self._prepare(given, {})
+                arguments, args, run, checkpoint, resume, settings, data = prepared
+                output_dir = str(args.output_dir)
                 if run.trainer.is_world_process_zero():
                     stack.enter_context(sole_writer(output_dir))
                     origin = (run.facts.commits, name_launcher())
@@ -152,15 +155,45 @@ class Program:
                 print(f"\n{describe_skipped(output_dir)}")  # noqa: T201  for the user
         return Done(arguments, args, trained, run.trainer)
 
-    def _parse(self, given: Given) -> tuple[Any, ...]:
+    def check(self, given: Given) -> Run:
+        """Prepare a run as ``run`` does, print what it would do, and write nothing."""
+        # the Trainer would create the repository on the Hub, and the folder
+        with TemporaryDirectory(prefix="minbert-") as folder:
+            run = self._prepare(given, {"push_to_hub": False}, folder).run
+        _announce(run)
+        return run
+
+    def _prepare(
+        self, given: Given, changes: Mapping[str, Any], folder: str | None = None
+    ) -> Prepared:
+        """Read and check everything; ``changes`` win over the recipe and the flags.
+
+        The trainer gets ``folder`` instead of the output folder, if it is given.
+        """
+        arguments, args = self._parse(given, changes)
+        speak_once(args)
+        use_all_cores(args)
+        output_dir, overwrite = str(args.output_dir), arguments.overwrite_output_dir
+        asked = _asked_checkpoint(args)
+        resume = asks_to_resume(asked)
+        settings = describe_settings(args, asdict(arguments))
+        check_output_dir(output_dir, settings, resume=resume, overwrite=overwrite)
+        checkpoint = find_checkpoint(output_dir, asked, args.world_size)
+        args.output_dir = folder or output_dir
+        run: Run = self.prepare(arguments, args, given, checkpoint)
+        data = run.facts.fingerprints | fingerprint_start(arguments.model_name_or_path)
+        check_data(output_dir, data, resume=resume, overwrite=overwrite)
+        return Prepared(arguments, args, run, checkpoint, resume, settings, data)
+
+    def _parse(self, given: Given, changes: Mapping[str, Any]) -> tuple[Any, ...]:
         """Fill the arguments of the program and of the Trainer."""
-        arguments, args = self._fill(given, {})
+        arguments, args = self._fill(given, changes)
         if not arguments.smoke_test:
             return arguments, args
-        changes = shrink({**vars(args), **asdict(arguments)})
+        shrunk = shrink({**vars(args), **asdict(arguments)})
         folder = smoke_folder(str(args.output_dir))
-        changes |= {"output_dir": folder, "overwrite_output_dir": is_smoke_test(folder)}
-        return self._fill(given, changes)
+        shrunk |= {"output_dir": folder, "overwrite_output_dir": is_smoke_test(folder)}
+        return self._fill(given, {**shrunk, **changes})
 
     def _fill(self, given: Given, changes: Mapping[str, Any]) -> tuple[Any, Any]:
         kinds = (self.arguments, ProgramTrainingArguments)

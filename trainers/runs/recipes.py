@@ -2,7 +2,7 @@
 
 import os
 import types
-from argparse import SUPPRESS, Action, ArgumentTypeError
+from argparse import SUPPRESS, Action, ArgumentError, ArgumentTypeError
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from enum import Enum
@@ -13,7 +13,8 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type
 import yaml
 from transformers import HfArgumentParser
 
-from trainers.errors import UsageError, suggest
+from did_you_mean import suggest, unknown
+from trainers.errors import UsageError
 
 from .overrides import override, split_dotted
 from .recipe_files import PATH_KEYS, expand_path, expand_paths, read_recipe, read_value
@@ -24,6 +25,10 @@ class _Parser(HfArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
+
+    def _check_value(self, action: Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise ArgumentError(action, f"{value!r}{_suggest_choice(value, action)}")
 
 
 def parse_recipe(
@@ -77,7 +82,7 @@ def fill_arguments(
     hints = _type_hints(argument_classes)
     for key in recipe:
         if key not in hints:
-            raise ValueError(f"{where}: unknown key {key!r}{suggest(key, hints)}")
+            raise ValueError(f"{where}: {unknown('key', key, hints)}")
     for key in _list_replaced(classes, flags):
         recipe.pop(key, None)
     for name, action in actions.items():
@@ -131,8 +136,7 @@ def split_keys(
     known = sorted(set().union(*names))
     for key in keys:
         if key not in known:
-            hint = suggest(key, known)
-            raise ValueError(f"{where}: unknown key {key!r}{hint}; known keys: {', '.join(known)}")
+            raise ValueError(f"{where}: {unknown('key', key, known)}")
     return tuple({key: keys[key] for key in keys if key in part} for part in names)
 
 
@@ -199,8 +203,8 @@ def _mapping(text: str, recipe: Any) -> dict[Any, Any]:
         return expand_paths(value)
     if not isinstance(recipe, dict):
         raise ArgumentTypeError(f"{text!r} is not a mapping; write it as '{{key: value}}'")
-    unknown, known = [name for name in names if name not in recipe], ", ".join(map(str, recipe))
-    raise ArgumentTypeError(f"the recipe has no {unknown}; it has {known}")
+    missing = next(name for name in names if name not in recipe)
+    raise ArgumentTypeError(f"the recipe has no {missing!r}{suggest(missing, recipe)}")
 
 
 def _split_names(text: str, known: Collection[str]) -> list[str]:
@@ -224,6 +228,11 @@ def _refuse(rest: Sequence[str], parser: _Parser) -> NoReturn:
     raise UsageError(f"unknown flag {first}{hint}")
 
 
+def _suggest_choice(value: Any, action: Action) -> str:
+    """Return the end of a message about a value that is none of the choices."""
+    return suggest(value, [choice for choice in action.choices or () if choice is not None])
+
+
 def _options(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
@@ -232,8 +241,7 @@ def _convert(path: Any, name: str, value: Any, hint: Any, action: Action) -> Any
     """Check the type of a value, and parse text as on the command line."""
     if _fits(hint, value):
         if isinstance(value, str) and action.choices and value not in action.choices:
-            allowed = ", ".join(map(str, filter(None, action.choices)))
-            raise ValueError(f"{path}: {name}={value!r}; expected one of {allowed}")
+            raise ValueError(f"{path}: {name}={value!r}{_suggest_choice(value, action)}")
         return float(value) if type(value) is int and _options(hint)[0] is float else value
     if str in _options(hint) and type(value) in (int, float):
         return str(value)

@@ -5,6 +5,7 @@ from typing import Any
 
 from transformers import TrainingArguments
 
+from did_you_mean import unknown
 from trainers.data.task_sampling import TaskSampling
 from trainers.methods.base import Method
 from trainers.problems.aggregates import AGGREGATES
@@ -94,9 +95,7 @@ def check_compute_metrics(compute_metrics: Any, tasks: Collection[str]) -> dict[
         compute_metrics = dict.fromkeys(tasks, compute_metrics)
     for task, function in compute_metrics.items():
         if task not in tasks:
-            raise ValueError(
-                f"compute_metrics: unknown task {task!r}; known tasks: {', '.join(tasks)}"
-            )
+            raise ValueError(f"compute_metrics: {unknown('task', task, tasks)}")
         if not callable(function):
             raise TypeError(f"compute_metrics of task {task!r} is not callable: {function!r}")
     return dict(compute_metrics)
@@ -166,8 +165,7 @@ def _check_best(
         return  # it may be one of the user's, whose names are known after an evaluation
     if name not in known:
         raise ValueError(
-            f"metric_for_best_model={args.metric_for_best_model!r}; expected one of "
-            f"{', '.join(known)}"
+            f"metric_for_best_model: {unknown('metric', args.metric_for_best_model, known)}"
         )
     metric = known[name]
     # the Trainer itself knows the direction of a loss

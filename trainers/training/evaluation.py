@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import EvalPrediction
 
+from did_you_mean import unknown
 from trainers.data.task_dataset import Rows, TaskDataset, longest_first
 from trainers.problems.aggregates import aggregates, glue_score
 from trainers.problems.problem import Decode, Problem
@@ -229,7 +230,7 @@ def predict_in_order(trainer: Any, task: str, rows: Rows) -> NDArray[Any]:
         ValueError: If the task is unknown or there are no rows.
     """
     if task not in trainer.tasks:
-        raise ValueError(f"unknown task {task!r}; known tasks: {', '.join(trainer.tasks)}")
+        raise ValueError(unknown("task", task, trainer.tasks))
     if not len(rows):
         raise ValueError(f"no rows to predict for task {task!r}")
     ordered, order = longest_first(task, rows, trainer.args.length_column_name)

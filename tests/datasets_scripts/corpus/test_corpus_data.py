@@ -57,13 +57,13 @@ def test_empty_keys_are_defaults():
     [
         (
             {"train_fiel": "a"},
-            r"corpus 'mine': unknown keys \['train_fiel'\]; known keys: dataset,",
+            r"corpus 'mine': unknown key 'train_fiel'; did you mean 'train_file'",
         ),
         ({}, "exactly one source of text.*given: none"),
         ({"dataset": "sst", "hub_id": "a/b"}, "exactly one source of text.*given: dataset, hub_id"),
         ({"hub_id": "a/b", "train_file": "a.txt"}, "given: hub_id, train_file"),
         ({"validation_file": "a.txt"}, "exactly one source of text.*given: validation_file"),
-        ({"dataset": "wiki"}, "unknown dataset 'wiki'; known datasets: sample_text, sst"),
+        ({"dataset": "wiki"}, "unknown dataset 'wiki'; known: sample_text, sst"),
         ({"dataset": "cfimdb"}, "'cfimdb' has no copy on the Hub; give data_dir"),
         ({"dataset": "sample_text", "data_dir": "a"}, "is generated and reads no files"),
         (
@@ -91,8 +91,12 @@ def test_sources_that_contradict_each_other_are_refused(keys, message):
     [
         ("validation_share", 1, r"validation_share=1: expected a fraction in \[0, 1\)"),
         ("validation_share", "a", "validation_share='a': expected a fraction"),
-        ("documents", "page", "documents='page': expected one of blank_line, file, line"),
-        ("sentences", "prose", "sentences='prose': expected one of split, line"),
+        (
+            "documents",
+            "page",
+            "documents='page': unknown value 'page'; known: blank_line, file, line",
+        ),
+        ("sentences", "prose", "sentences='prose': unknown value 'prose'; known: split, line"),
         ("language", False, "language=False: expected text; quote it"),  # Norwegian in YAML
         (
             "language",

@@ -278,7 +278,10 @@ def test_a_plan_that_vanished_is_made_again(folder):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"packing": "pairs"}, "mine: packing='pairs'; known: segment_pairs, full_sentences, doc"),
+        (
+            {"packing": "pairs"},
+            "mine: unknown packing 'pairs'; .*known: segment_pairs, full_sentences, doc",
+        ),
         ({"max_length": 4}, "mine: max_length=4; segment_pairs needs 5 or more"),
         ({"max_length": 2, "packing": "doc_sentences"}, "doc_sentences needs 3 or more"),
         ({"short_seq_prob": 1.5}, r"mine: short_seq_prob=1\.5 must be in \[0, 1\]"),

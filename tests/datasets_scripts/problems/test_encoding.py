@@ -197,7 +197,9 @@ def test_a_text_that_spells_special_tokens_is_cut_as_a_text(tokenizer):
 
 
 def test_another_truncation_is_refused(pairs, tokenizer):
-    with pytest.raises(ValueError, match="truncation='middle'; known: head, tail, head_tail"):
+    with pytest.raises(
+        ValueError, match="unknown truncation 'middle'; known: head, tail, head_tail"
+    ):
         encode(pairs, tokenizer, "joint", truncation="middle")
 
 

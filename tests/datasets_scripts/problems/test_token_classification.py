@@ -155,7 +155,12 @@ def test_lines_may_end_as_on_windows(tmp_path):
         ("a O\n", "a O\n", {}, r"my.train: the training rows have the tags \['O'\], at least two"),
         (IOB1, IOB1, {"label_column": 7}, r"no column 7; the first line has 4 columns"),
         (IOB1, IOB1, {"label_column": "ner"}, "have no names: give a number from 0"),
-        (IOB1, IOB1, {"scheme": "bio"}, "scheme='bio': expected one of iob1, iob2, iob, plain"),
+        (
+            IOB1,
+            IOB1,
+            {"scheme": "bio"},
+            "scheme='bio': unknown value 'bio'; .*known: iob1, iob2, iob, plain",
+        ),
         (IOB1, IOB1, {"document_context": 1}, "expected true or false"),
         (
             IOB1,

@@ -82,16 +82,19 @@ def test_numbers_are_good_label_names():
 @pytest.mark.parametrize(
     ("mapping", "message"),
     [
-        ({"dataset": "imdb"}, r"unknown dataset 'imdb'; known datasets: sst, cfimdb, quora, sts"),
-        ({"dataset": "sst", "text_colums": ["x"]}, r"unknown data keys \['text_colums'\]; known"),
+        ({"dataset": "imdb"}, r"unknown dataset 'imdb'; did you mean 'cfimdb'"),
+        (
+            {"dataset": "sst", "text_colums": ["x"]},
+            r"unknown data key 'text_colums'; did you mean 'text_columns'",
+        ),
         ({}, "exactly one source of rows.*given: none"),
         ({**OWN, "hub_id": "a/b"}, "exactly one source.*given: hub_id, train_file, validation"),
         ({**OWN, "dataset": "sst"}, "exactly one source.*given: dataset, train_file"),
         ({"dataset": "cfimdb"}, "no copy on the Hub; give data_dir.*ids-cfimdb-train.csv"),
         ({"dataset": "sst", "labels": ["a", "b"]}, "built in and has its own labels; remove"),
         ({"dataset": "sample_sst", "data_dir": "x"}, "reads no files; remove data_dir"),
-        ({**OWN, "problem_type": None}, "problem_type=None; expected one of classification"),
-        ({**OWN, "problem_type": "regression"}, "problem_type='regression'; expected one of"),
+        ({**OWN, "problem_type": None}, "problem_type is missing; known: classification"),
+        ({**OWN, "problem_type": "regression"}, "unknown problem_type 'regression'; known: "),
         ({**OWN, "text_columns": None}, "text_columns is missing"),
         ({**OWN, "label_column": None}, "label_column is missing"),
         ({**OWN, "train_file": None}, "train_file is missing"),

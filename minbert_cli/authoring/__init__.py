@@ -1,0 +1,1 @@
+"""Write, find and check recipes."""

@@ -1,0 +1,106 @@
+"""Check a recipe with its data and its model, without training.
+
+    minbert check RECIPE [--flag value ...]
+
+RECIPE and flags are those of `minbert finetune`, `pretrain` or `experiments`; the keys of the
+recipe (tasks, corpus or rows) say which. It reads the rows, loads the checkpoint and its tokenizer,
+prints what the run would do, and ends with `ok`. It writes nothing.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+PROGRAM = "minbert check"
+# The key of a recipe that only one program has.
+PROGRAMS = {"rows": "experiments", "corpus": "pretrain", "tasks": "finetune"}
+MOST_REASONS = 3  # of skipped rows, for each task
+
+
+def find_program(path: Path) -> str:
+    """Tell by its keys which program a recipe is for."""
+    from trainers.runs.recipe_files import read_recipe
+
+    recipe = read_recipe(path)
+    for key, program in PROGRAMS.items():
+        if key in recipe:
+            return program
+    raise ValueError(
+        f"{path}: no key says which program it is for; give tasks (minbert finetune), corpus "
+        "(minbert pretrain) or rows (minbert experiments)"
+    )
+
+
+def describe_data(run: Any) -> str:
+    """Count the rows of every task and split, and name the first skipped ones."""
+    lines = []
+    for task, splits in run.encoded.items():
+        # a pre-training evaluates only some of its training rows
+        held_out = {split: len(rows) for split, rows in splits.items() if split != "train"}
+        sizes = describe_sizes({"train": run.trainer.train_sampler.sizes[task], **held_out})
+        kind, source = run.trainer.problems[task].problem_type, run.facts.data[task]
+        lines.append(f"{task}: {kind}, {source}, {sizes}")
+        skipped = run.facts.bad_rows.get(task, [])
+        if skipped:
+            lines.append(f"{task}: {len(skipped):,} invalid rows are skipped")
+            lines += [f"  {reason}" for reason in skipped[:MOST_REASONS]]
+    return "\n".join(lines)
+
+
+def describe_sizes(sizes: Mapping[str, int]) -> str:
+    """Say how many rows each split has."""
+    return ", ".join(f"{size:,} {split}" for split, size in sizes.items()) + " rows"
+
+
+def check_training(program: str, argv: Sequence[str]) -> None:
+    """Prepare a fine-tuning or a pre-training, and print what it would do."""
+    from minbert_cli import finetune, pretrain
+
+    run = {"finetune": finetune, "pretrain": pretrain}[program].PROGRAM.check(argv)
+    print(f"\n{describe_data(run)}")
+
+
+def check_experiments(argv: Sequence[str]) -> None:
+    """Check the recipes of all runs, and read their labeled rows."""
+    from datasets_scripts import load_task
+    from minbert_cli.experiments.checks import list_labeled
+    from minbert_cli.experiments.program import prepare
+
+    _, _, campaign = prepare(argv)
+    print(campaign.describe())
+    loaded: dict[str, str] = {}
+    for run in campaign.runs:
+        settings = {"data_dir": None, **run.recipe}
+        for name, task in list_labeled(settings).items():
+            if repr(task.data) not in loaded:
+                splits = load_task(task.data).splits
+                sizes = describe_sizes({split: len(rows) for split, rows in splits.items()})
+                loaded[repr(task.data)] = f"{name}: {task.source}, {sizes}"
+    print("", *loaded.values(), sep="\n")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Check a recipe; errors of the user are one line each."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if not {"-h", "--help"}.isdisjoint(argv):
+        print(f"usage: minbert check RECIPE [--flag value ...]\n\n{__doc__}".rstrip())
+        return
+    # imported here, so that --help does not wait for torch
+    from minbert_cli.resources import with_recipe
+    from trainers import UsageError, readable_errors
+
+    with readable_errors(PROGRAM):
+        if not argv or argv[0].startswith("-"):
+            raise UsageError(f"give a recipe; see {PROGRAM} --help")
+        argv = with_recipe(argv)
+        program = find_program(Path(argv[0]))
+        if program == "experiments":
+            check_experiments(argv)
+        else:
+            check_training(program, argv)
+    print("\nok")
+
+
+if __name__ == "__main__":
+    main()

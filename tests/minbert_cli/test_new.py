@@ -1,0 +1,187 @@
+"""``minbert new``: a recipe from the rows of a user."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from minbert_cli import __main__ as minbert
+
+TEXTS = [f"This is the text with number {n} of all" for n in range(40)]
+SIZES = """{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 32,
+ vocab_size: 200, max_position_embeddings: 384}"""
+CONTEXT = "The answer is blue"
+ANSWER = {"text": ["blue"], "answer_start": [14]}
+
+
+def delimited(header, rows, delimiter=","):
+    file = io.StringIO()
+    csv.writer(file, delimiter=delimiter).writerows([header, *rows])
+    return file.getvalue()
+
+
+def lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+CASES = {
+    "reviews.csv": (
+        delimited(("id", "text", "label"), [(n, x, "yes" if n % 3 else "no")
+                                            for n, x in enumerate(TEXTS)]),
+        {"problem_type": "classification", "text_columns": ["text"], "label_column": "label"},
+    ),
+    "topics.tsv": (
+        delimited(("body", "topic"), [(x, "a, b" if n % 2 else "b") for n, x in enumerate(TEXTS)]
+                  + [(x, "a") for x in TEXTS], "\t"),
+        {"problem_type": "multi_label_classification", "text_columns": ["body"]},
+    ),
+    "bars.csv": (
+        delimited(("body", "topic"), [(x, "a|b" if n % 2 else "b") for n, x in enumerate(TEXTS)]
+                  + [(x, "a") for x in TEXTS]),
+        {"problem_type": "multi_label_classification", "label_separator": "|"},
+    ),
+    "lists.jsonl": (
+        lines({"text": x, "labels": ["a", "b"][: n % 3]} for n, x in enumerate(TEXTS)),
+        {"problem_type": "multi_label_classification", "label_column": "labels"},
+    ),
+    "same.csv": (
+        delimited(("question1", "question2", "dup"), [(x, x, n % 2) for n, x in enumerate(TEXTS)]),
+        {"problem_type": "paraphrase", "text_columns": ["question1", "question2"]},
+    ),
+    "sts.tsv": (
+        delimited(("a", "b", "score"), [(x, x, n % 11 / 2) for n, x in enumerate(TEXTS)], "\t"),
+        {"problem_type": "similarity", "text_columns": ["a", "b"], "score_range": [0, 5]},
+    ),
+    "nli.jsonl": (
+        lines({"premise": x, "hypothesis": x, "gold_label": "abc"[n % 3]}
+              for n, x in enumerate(TEXTS)),
+        {"problem_type": "classification", "text_columns": ["premise", "hypothesis"]},
+    ),
+    "ner.jsonl": (
+        lines({"tokens": x.split(), "ner_tags": ["O"] * 8 + ["B-NUM"]} for x in TEXTS),
+        {"problem_type": "token_classification", "label_column": "ner_tags"},
+    ),
+    "ner.conll": (
+        "\n".join(f"one O\ntwo{n} B-X\n" for n in range(40)),
+        {"problem_type": "token_classification"},
+    ),
+    "squad.json": (
+        json.dumps({"data": [{"paragraphs": [{"context": CONTEXT + "." * n, "qas": [
+            {"id": str(n), "question": f"What is {n}?",
+             "answers": [{"text": "blue", "answer_start": 14}]}]} for n in range(40)]}]}),
+        {"problem_type": "question_answering"},
+    ),
+    "questions.jsonl": (
+        lines({"question": f"What is {n}?", "context": CONTEXT + "." * n, "answers": ANSWER}
+              for n in range(40)),
+        {"problem_type": "question_answering"},
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Return an empty working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def new(*argv):
+    minbert.main(["new", *argv])
+
+
+def write(name):
+    Path(name).write_text(CASES[name][0], "utf-8")
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("name", CASES)
+def test_a_guess_is_a_recipe_that_passes_the_check(capsys, name):
+    write(name)
+    new(name, "--output", "mine.yaml")
+
+    said = capsys.readouterr().out
+    written = yaml.safe_load(Path("mine.yaml").read_text("utf-8"))
+    task = written["tasks"][name.partition(".")[0]]
+    assert {key: task[key] for key in CASES[name][1]} == CASES[name][1]
+    assert said.endswith("next: minbert check mine.yaml, then minbert finetune mine.yaml\n")
+
+    flags = ("--use_cpu", "true", "--model_config", SIZES)
+    minbert.main(["check", "mine.yaml", "--model_name_or_path", "null", *flags])
+    assert capsys.readouterr().out.endswith("\nok\n")
+
+
+@pytest.mark.usefixtures("folder")
+def test_flags_override_guesses_and_files_are_told_apart():
+    for name in ("train.csv", "my-dev.csv", "my-test.csv"):
+        Path(name).write_text(CASES["reviews.csv"][0], "utf-8")
+    new(
+        *("train.csv", "my-dev.csv", "my-test.csv", "--name", "tone", "--model", "some/model"),
+        *("--text_columns", "label", "--label_column", "id", "--problem_type", "classification"),
+    )
+
+    written = yaml.safe_load(Path("tone.yaml").read_text("utf-8"))
+    assert written == {
+        "tasks": {
+            "tone": {
+                "problem_type": "classification",
+                "train_file": "train.csv",
+                "validation_file": "my-dev.csv",
+                "test_file": "my-test.csv",
+                "text_columns": ["label"],
+                "label_column": "id",
+            }
+        },
+        "model_name_or_path": "some/model",
+        "output_dir": "runs/tone",
+    }
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_doubt_is_a_comment_of_the_recipe(capsys):
+    rows = [(x, "Some title here", n % 2, n % 3) for n, x in enumerate(TEXTS)]
+    Path("many.csv").write_text(delimited(("text", "title", "spam", "kind"), rows), "utf-8")
+    new("many.csv")
+
+    text = Path("many.yaml").read_text("utf-8")
+    assert "# Please check: other columns with few values: 'spam'" in text
+    assert "# Please check: if the rows are no pairs, keep only 'text'" in text
+    assert "please check: " in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("content", "flags", "message"),
+    [
+        (delimited(("id", "text"), enumerate(TEXTS)), (), "its columns are 'id', 'text'"),
+        (delimited(("x", "label"), [(n, n % 2) for n in range(40)]), (), "its columns are 'x', 'l"),
+        (delimited(("text", "label"), zip(TEXTS, range(40), strict=True)), (), "40 different"),
+        (CASES["reviews.csv"][0], ("--label_column", "lable"), "has no column 'lable'"),
+        (CASES["reviews.csv"][0], ("--problem_type", "question_answering"), "no columns fit"),
+        (CASES["reviews.csv"][0], ("--output", "rows.csv"), "'rows.csv' exists"),
+        (CASES["reviews.csv"][0], ("--output", "no/such.yaml"), "does not exist"),
+    ],
+)
+def test_what_cannot_be_guessed_is_one_line(folder, capsys, content, flags, message):
+    Path("rows.csv").write_text(content, "utf-8")
+    with pytest.raises(SystemExit) as stopped:
+        new("rows.csv", *flags)
+
+    error = capsys.readouterr().err
+    assert stopped.value.code == 1
+    assert error.startswith("minbert new: error: ")
+    assert message in error
+    assert error.count("\n") == 1
+    assert [path.name for path in folder.iterdir()] == ["rows.csv"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_rows_in_one_json_value_are_refused_unless_they_are_questions(capsys):
+    Path("rows.json").write_text(json.dumps([{"text": x, "label": "a"} for x in TEXTS]))
+    with pytest.raises(SystemExit):
+        new("rows.json")
+
+    assert "write one JSON object on each line" in capsys.readouterr().err
