@@ -96,12 +96,11 @@ def _has_few_values(values: Sequence[Any]) -> bool:
 
 def find_texts(table: Table, label: str | None, guess: Guess) -> list[str]:
     """Find the one or two columns of texts: by their names, else by their numbers of words."""
-    names = {name.lower(): name for name in table.columns if name != label}
-    for pair in TEXT_PAIRS:
-        if set(pair) <= names.keys():
-            guess.reasons.append(f"text_columns: {pair[0]!r} and {pair[1]!r}, by their names")
-            return [names[name] for name in pair]
-    words = {name: count_words(table.values(name)) for name in names.values()}
+    columns = [name for name in table.columns if name != label]
+    if pair := _find_named_pair(columns):
+        guess.reasons.append(f"text_columns: {pair[0]!r} and {pair[1]!r}, by their names")
+        return pair
+    words = {name: count_words(table.values(name)) for name in columns}
     texts = [name for name in words if words[name] >= 2]
     texts = texts or [name for name in words if words[name] > 0]
     if not texts:
@@ -117,6 +116,15 @@ def find_texts(table: Table, label: str | None, guess: Guess) -> list[str]:
     if len(texts) > 1:
         guess.doubts.append(f"other columns with texts: {name_columns(texts, [longest])}")
     return [longest]
+
+
+def _find_named_pair(columns: Sequence[str]) -> list[str] | None:
+    """Find two columns with the usual names of a pair, such as `sentence1` and `sentence2`."""
+    names = {name.lower(): name for name in columns}
+    for pair in TEXT_PAIRS:
+        if set(pair) <= names.keys():
+            return [names[name] for name in pair]
+    return None
 
 
 def count_words(values: Sequence[Any]) -> float:
