@@ -1,13 +1,20 @@
 """Tables of the documentation that are read from the code."""
 
+import contextlib
+import io
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 
+from datasets_scripts.catalog import DATASETS
+from minbert_cli.__main__ import main
 from minbert_cli.resources import RECIPES
+from minbert_cli.shell.commands import COMMANDS
 from modeling_minbert import TASKS
 from modeling_minbert.pooled_minbert import HEADS, PooledTask
 from trainers import FinetuneArguments, PretrainArguments
@@ -31,17 +38,14 @@ def code(names: Iterable[Any]) -> str:
 
 
 def describe_problem_types() -> str:
-    """Tabulate the problem types with heads, losses and metrics; defaults come first."""
-    rows = []
+    """Tabulate heads and losses of the problem types that have a choice; defaults come first."""
+    rows: dict[tuple[str, ...], list[str]] = {}
     for name, task in TASKS.items():
-        metrics = code(metric.name for metric in PROBLEMS[name].metrics)
-        if not issubclass(task, PooledTask):
-            rows.append([f"`{name}`", "", "", "", metrics])
-            continue
-        for encoding, head, losses in _list_heads(task):
-            rows.append([f"`{name}`", f"`{encoding}`" if encoding else "one text", head])
-            rows[-1] += [code(losses), metrics]
-    return table(["problem type", "texts", "head", "losses", "metrics"], rows)
+        for encoding, head, losses in _list_heads(task) if issubclass(task, PooledTask) else ():
+            texts = f"pairs, `{encoding}`" if encoding else "one text"
+            rows.setdefault((f"`{name}`", texts, code(losses)), []).append(head)
+    lines = ([name, texts, ", ".join(heads), losses] for (name, texts, losses), heads in rows.items())
+    return table(["problem type", "texts", "head", "losses"], lines)
 
 
 def _list_heads(task: type[PooledTask]) -> Iterator[tuple[str | None, str, tuple[str, ...]]]:
@@ -83,11 +87,45 @@ def describe_recipes() -> str:
     return table(["recipe", "what it does"], rows)
 
 
+def describe_datasets() -> str:
+    """Tabulate the built-in datasets with their official files."""
+    rows = []
+    for name, row in DATASETS.items():
+        files = code(names[0] for names in row.files.values()) or "made by the package"
+        hub = f"`{row.hub_id.partition(':')[0]}`" if row.hub_id else ""
+        rows.append([f"`{name}`", f"`{row.problem_type}`", files, hub])
+    return table(["dataset", "problem type", "files in `data_dir`", "on the Hub"], rows)
+
+
+def describe_metrics() -> str:
+    """Tabulate the metrics of the problem types."""
+    rows = ([f"`{name}`", code(m.name for m in problem.metrics)] for name, problem in PROBLEMS.items())
+    return table(["problem type", "metrics"], rows)
+
+
+def read_help(command: str) -> str:
+    """Return what ``minbert COMMAND --help`` prints, 88 columns wide."""
+    columns = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "90"
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+            main([command, "--help"])
+    finally:
+        os.environ.pop("COLUMNS")
+        if columns is not None:
+            os.environ["COLUMNS"] = columns
+    return printed.getvalue()
+
+
 TABLES = {
-    "problem_types": describe_problem_types,
-    "finetune_keys": lambda: describe_arguments(FinetuneArguments),
-    "pretrain_keys": lambda: describe_arguments(PretrainArguments),
-    "recipes": describe_recipes,
+    "problem_types.md": describe_problem_types,
+    "datasets.md": describe_datasets,
+    "metrics.md": describe_metrics,
+    "finetune_keys.md": lambda: describe_arguments(FinetuneArguments),
+    "pretrain_keys.md": lambda: describe_arguments(PretrainArguments),
+    "recipes.md": describe_recipes,
+    **{f"help_{name}.txt": partial(read_help, name) for name in COMMANDS},
 }
 
 
@@ -95,7 +133,7 @@ def write_tables(folder: Path) -> None:
     """Write every table as a file that pages include."""
     folder.mkdir(exist_ok=True)
     for name, describe in TABLES.items():
-        path = folder / f"{name}.md"
+        path = folder / name
         content = describe()
         if not path.exists() or path.read_text("utf-8") != content:  # keeps incremental builds
             path.write_text(content, "utf-8")
