@@ -18,6 +18,7 @@ extensions = [
     "sphinx_design",
 ]
 exclude_patterns = ["_build", "_generated"]
+language = "en"
 html_theme = "furo"
 html_title = "minBERT"
 html_static_path = ["_static"]
