@@ -16,7 +16,7 @@ CONSTRAINTS := .venv/constraints.txt
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-slow check format conformance clean
+.PHONY: help install quickstart test test-slow check docs format conformance clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -46,6 +46,11 @@ check: $(INSTALLED)  ## format, lint, types, import contracts, conventions of tr
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/modeling_minbert/test_conventions.py
+
+docs: $(INSTALLED)  ## build the documentation; warnings are errors
+	$(BIN)/python -m pip install -q -c $(CONSTRAINTS) -e ".[docs]"
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
 
 format: $(INSTALLED)  ## apply the format and the fixes of ruff
 	$(BIN)/ruff format .

@@ -1,0 +1,91 @@
+"""Every snippet of the documentation runs as it stands there, page by page."""
+
+import io
+import re
+import shlex
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+from huggingface_hub.constants import HF_HUB_CACHE
+from markdown_it import MarkdownIt
+
+from minbert_cli.__main__ import main
+from tests.small_hub import add_model
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = sorted(path for path in DOCS.rglob("*.md") if "_" not in path.relative_to(DOCS).parts[0])
+# Pages show nothing else as code. A block that cannot run is preceded by `<!-- not tested: why -->`.
+LANGUAGES = {"bash", "python", "text", "yaml", "csv", "json"}
+
+
+class Block(NamedTuple):
+    """A block of code."""
+
+    language: str
+    caption: str | None  # name of the file that it is
+    content: str
+    line: int
+    is_tested: bool
+
+
+def read_blocks(path):
+    """List the blocks of code of a page."""
+    tokens = MarkdownIt().enable("table").parse(path.read_text(encoding="utf-8"))
+    blocks = []
+    for number, token in enumerate(tokens):
+        directive = re.match(r"\{code-block\} (\w+)", token.info)
+        if token.type != "fence" or (token.info.startswith("{") and not directive):
+            continue
+        options, content = "", token.content
+        if directive:
+            options, _, content = content.partition("\n\n")
+        caption = re.search(r":caption: (\S+)", options)
+        before = tokens[number - 1] if number else None
+        is_tested = not (before and before.content.startswith("<!-- not tested"))
+        language = directive.group(1) if directive else token.info.split()[0]
+        name = caption and caption.group(1)
+        blocks.append(Block(language, name, content, token.map[0] + 1, is_tested))
+    return blocks
+
+
+def run_shell(content):
+    """Run the `minbert` commands of a block in this process."""
+    for line in content.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if not words:
+            continue
+        assert words[0] == "minbert", f"only `minbert` commands can be tested, not {line!r}"
+        main(words[1:])
+
+
+def run_page(path):
+    """Run a page from its beginning; later blocks see the names and files of earlier ones."""
+    names = {"__name__": "__main__"}
+    for block in read_blocks(path):
+        assert block.language in LANGUAGES, f"{path.name}:{block.line}: {block.language!r}"
+        if not block.is_tested:
+            continue
+        if block.caption:
+            Path(block.caption).parent.mkdir(parents=True, exist_ok=True)
+            Path(block.caption).write_text(block.content)
+        elif block.language == "python":
+            code = "\n" * block.line + block.content
+            exec(compile(code, str(path), "exec"), names)  # noqa: S102  our own page
+        elif block.language == "bash":
+            run_shell(block.content)
+        elif block.language == "yaml":
+            yaml.safe_load(block.content)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(DOCS).as_posix())
+def test_every_snippet_of_a_page_runs(page, tmp_path, monkeypatch):
+    add_model(Path(HF_HUB_CACHE), "sentence-transformers/all-MiniLM-L6-v2")
+    add_model(Path(HF_HUB_CACHE), "google-bert/bert-base-uncased")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["minbert"])
+    with redirect_stdout(io.StringIO()):
+        run_page(page)
