@@ -184,19 +184,25 @@ class RunProgress(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, metrics: Mapping[str, float]
     ) -> str:
         """Describe an evaluation by the headline metric of each task, and their mean."""
-        headlines = {name: problem.headline[0] for name, problem in self._problems.items()}
-        found = {name: metrics.get(f"eval_{name}_{metric}") for name, metric in headlines.items()}
-        names = headlines if len(headlines) == 1 else {name: name for name in headlines}
-        shown = {names[name]: value for name, value in found.items() if value is not None}
         best = str(args.metric_for_best_model or "").removeprefix("eval_")
-        extra = best if best and best not in shown else "mean"
-        if len(headlines) > 1 and f"eval_{extra}" in metrics:
-            shown[extra] = metrics[f"eval_{extra}"]
+        shown = self._choose_metrics(metrics, best)
         values = "  ".join(f"{name} {value:.3f}" for name, value in shown.items())
         mark = " (best)" if self._is_best(args, state, metrics.get(f"eval_{best}")) else ""
-        epoch = f"{state.epoch or 0:.2f}".rstrip("0").rstrip(".")
-        epochs = f"{self._workload.epochs:.2f}".rstrip("0").rstrip(".")
-        return f"epoch {epoch}/{epochs}  {values}{mark}"
+        epochs = (_trim(state.epoch or 0), _trim(self._workload.epochs))
+        return f"epoch {'/'.join(epochs)}  {values}{mark}"
+
+    def _choose_metrics(self, metrics: Mapping[str, float], best: str) -> dict[str, float]:
+        """Choose what is shown: the only metric by its name, or those of tasks by their names."""
+        headlines = {name: problem.headline[0] for name, problem in self._problems.items()}
+        is_alone = len(headlines) == 1
+        titles = {
+            f"eval_{name}_{metric}": metric if is_alone else name
+            for name, metric in headlines.items()
+        }
+        if not is_alone:
+            extra = best if f"eval_{best}" in metrics.keys() - titles.keys() else "mean"
+            titles[f"eval_{extra}"] = extra
+        return {title: metrics[key] for key, title in titles.items() if key in metrics}
 
     def _is_best(self, args: TrainingArguments, state: TrainerState, value: float | None) -> bool:
         """Return whether a value is better than all before; the Trainer compares later."""
@@ -225,6 +231,11 @@ class RunProgress(TrainerCallback):
             self._console.print(line, markup=False, highlight=False)
         else:
             print(line, flush=True)  # noqa: T201  for the user
+
+
+def _trim(number: float) -> str:
+    """Format a number with at most two decimals, as in ``2`` and ``0.25``."""
+    return f"{number:.2f}".rstrip("0").rstrip(".")
 
 
 def format_time(seconds: float) -> str:
