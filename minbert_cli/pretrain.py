@@ -221,6 +221,7 @@ def finetuning_argv(arguments: PretrainArguments, args: TrainingArguments) -> li
         "use_cpu": args.use_cpu,
         "hub_token": args.hub_token,
         "smoke_test": arguments.smoke_test or None,
+        "verbose": arguments.verbose or None,
         **{key: value for key, value in keys.items() if key != "recipe"},
         "model_config": {},  # the checkpoint has its own sizes
         "model_name_or_path": args.output_dir,

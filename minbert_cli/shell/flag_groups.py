@@ -31,7 +31,7 @@ MORE_EVALUATION = (
 )
 OUTPUT = (
     *("output_dir", "overwrite_output_dir", "resume_from_checkpoint", "smoke_test"),
-    *("push_to_hub", "hub_model_id"),
+    *("push_to_hub", "hub_model_id", "verbose"),
 )
 
 GROUPS = {

@@ -31,7 +31,10 @@ from trainers import (
     write_submission,
     write_tables,
 )
+from trainers.problems.problem import Problem
+from trainers.reports.results import Results
 from trainers.runs.launch import Done, Given
+from trainers.wrapped_models import find_inner
 
 
 @dataclass(frozen=True)
@@ -124,11 +127,36 @@ def report(run: Run) -> None:
     write_tables(folder, trainer.problems, run.tables, outputs, quotes=quotes)
     write_card(MODEL_CARD, trainer, encoded, results, run.facts)
     page = report_run(trainer, encoded, outputs, run.texts, run.quoted_errors)
-    for split, result in results.items():
-        print(f"\n{split}\n{result.table(trainer.problems)}")
-    if page is not None:
-        print(f"\nreport: {page}")
+    print(f"\n{describe_results(results, trainer.problems)}")
+    print(f"\nmodel: {folder}", *([f"report: {page}"] if page is not None else ()), sep="\n")
     archive = write_submission(folder, run.glue_files, encoded, outputs)
     if archive is not None:
         missing = ", ".join(missing_files(archive))
-        print(f"\nGLUE server: {archive}" + (f"; it also needs {missing}" if missing else ""))
+        print(f"GLUE server: {archive}" + (f"; it also needs {missing}" if missing else ""))
+    print(f"next: {advise(run)}")
+
+
+def advise(run: Run) -> str:
+    """Return a command that uses the model."""
+    wrapped: Any = run.trainer.model
+    model: Any = find_inner(wrapped)
+    folder = run.trainer.args.output_dir
+    for name, problem in run.trainer.problems.items():
+        if name not in (model.config.tasks or {}) or model.config.task(name).is_pretraining:
+            continue
+        if problem.has_labels:
+            is_pair = model.config.task(name).num_texts == 2
+            texts = '"a text" "another text"' if is_pair else '"a text"'
+            return f"minbert predict {folder} --task {name} {texts}"
+        return f"minbert predict {folder} --embed vectors.npy --file TEXTS"
+    return f"minbert finetune RECIPE --model_name_or_path {folder}"
+
+
+def describe_results(results: Mapping[str, Results], problems: Mapping[str, Problem[Any]]) -> str:
+    """Show the table of each split; the rows that were trained on come last."""
+    tables = {
+        split: result.table(problems)
+        for split, result in sorted(results.items(), key=lambda item: item[0] == "train")
+    }
+    titles = {"train": "train (as many of the rows that were trained on)"}
+    return "\n\n".join(f"{titles.get(split, split)}\n{shown}" for split, shown in tables.items())

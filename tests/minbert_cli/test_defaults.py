@@ -201,7 +201,7 @@ def test_a_run_shows_what_it_chose_and_resumes(tmp_path, capsys):
         shutil.rmtree(checkpoint)
     finetune.main([path, "--resume_from_checkpoint", "true"])
 
-    header = shown.partition("\n\n")[0].splitlines()
+    header = shown.split("\n\n")[1].splitlines()
     assert header[0] == "defaults of this run (a recipe key or a flag overrides each):"
     keys = [line.split()[0] for line in header[1:]]
     assert "tasks.pairs.pooling" in keys

@@ -108,6 +108,7 @@ class RunArguments:
     smoke_test: bool = option(
         False, "Try every stage with few rows and steps, in <output_dir>-smoke."
     )
+    verbose: bool = option(False, "Show the messages and progress bars of all libraries.")
     card: dict[str, Any] | None = option(
         None,
         "Hub metadata of the model card: language (en), license (apache-2.0), datasets and tags "

@@ -21,6 +21,7 @@ from trainers.training.divergence import TrainingDivergedError
 from trainers.training.multitask import MultiTaskTrainer
 from trainers.training.resuming import last_complete_checkpoint
 
+from .console import describe_model, quiet_libraries, show_progress
 from .overrides import format_flags
 from .processes import (
     name_launcher,
@@ -47,7 +48,7 @@ from .run_folder import (
 )
 from .smoke_test import describe_skipped, shrink, smoke_folder
 from .time_estimate import TimeEstimate
-from .workload import measure_workload
+from .workload import Workload, measure_workload
 
 # A command line, [recipe.yaml] [--flag value ...], or the recipe itself.
 Given: TypeAlias = Sequence[str] | Mapping[str, Any]
@@ -137,14 +138,16 @@ class Program:
         """
         with ExitStack() as stack:
             with reading():
-                prepared = self._prepare(given, {})
+                prepared = self._prepare(given, {}, stack)
                 arguments, args, run, checkpoint, resume, settings, data = prepared
                 output_dir = str(args.output_dir)
                 if run.trainer.is_world_process_zero():
                     stack.enter_context(sole_writer(output_dir))
                     origin = (run.facts.commits, name_launcher())
                     start_run(output_dir, settings, data, *origin, resume=resume)
-                _announce(run)
+                workload = _announce(run)
+                if not arguments.verbose:
+                    stack.callback(show_progress(run.trainer, workload).close)
                 if args.load_best_model_at_end:
                     check_shared(output_dir, args)
             trained = self._train(run, checkpoint)
@@ -158,20 +161,27 @@ class Program:
     def check(self, given: Given) -> Run:
         """Prepare a run as ``run`` does, print what it would do, and write nothing."""
         # the Trainer would create the repository on the Hub, and the folder
-        with TemporaryDirectory(prefix="minbert-") as folder:
-            run = self._prepare(given, {"push_to_hub": False}, folder).run
+        with ExitStack() as stack:
+            folder = stack.enter_context(TemporaryDirectory(prefix="minbert-"))
+            run = self._prepare(given, {"push_to_hub": False}, stack, folder).run
         _announce(run)
         return run
 
     def _prepare(
-        self, given: Given, changes: Mapping[str, Any], folder: str | None = None
+        self,
+        given: Given,
+        changes: Mapping[str, Any],
+        stack: ExitStack,
+        folder: str | None = None,
     ) -> Prepared:
         """Read and check everything; ``changes`` win over the recipe and the flags.
 
-        The trainer gets ``folder`` instead of the output folder, if it is given.
+        Libraries are quiet until ``stack`` is closed. The trainer gets ``folder`` instead of the
+        output folder, if it is given.
         """
         arguments, args = self._parse(given, changes)
         speak_once(args)
+        stack.enter_context(quiet_libraries(verbose=arguments.verbose))
         use_all_cores(args)
         output_dir, overwrite = str(args.output_dir), arguments.overwrite_output_dir
         asked = _asked_checkpoint(args)
@@ -229,15 +239,17 @@ def _asked_checkpoint(args: TrainingArguments) -> str | None:
     return args.resume_from_checkpoint
 
 
-def _announce(run: Run) -> None:
-    """Print what the run has chosen and what it will do; its expected time comes later."""
+def _announce(run: Run) -> Workload:
+    """Print what the run starts from, has chosen and will do; its expected time comes later."""
     trainer, facts = run.trainer, run.facts
     workload = measure_workload(trainer, run.rows_to_evaluate())
     trainer.add_callback(TimeEstimate(workload))
     if trainer.is_world_process_zero():
+        start = describe_model(trainer.model, facts.model_name_or_path)
         training = f"{trainer.describe_training()}\n\n{workload.describe()}"
-        shown = (facts.describe_choices(), training, facts.describe_notes())
-        print("\n\n".join(filter(None, shown)))  # noqa: T201  for the user
+        shown = (start, facts.describe_choices(), training, facts.describe_notes())
+        print("\n\n".join(filter(None, shown)), end="\n\n")  # noqa: T201  for the user
+    return workload
 
 
 def _push(run: Run) -> None:

@@ -37,6 +37,7 @@ FREE_SETTINGS = {
     "logging_steps",
     "logging_first_step",
     "disable_tqdm",
+    "verbose",
     "report_to",
     "run_name",
     "log_level",

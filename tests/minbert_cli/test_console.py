@@ -1,0 +1,138 @@
+"""What a run prints: plain lines in a log, one bar on a terminal, and no library noise."""
+
+import io
+import re
+import sys
+
+import pytest
+import transformers
+from rich.console import Console
+from transformers import TrainerCallback
+
+from minbert_cli import finetune
+from tests import small_run
+from trainers.runs import console
+from trainers.runs.console import format_time, quiet_libraries
+
+NOISE = ("LOAD REPORT", "Writing model shards", "'loss'", "'eval_", "train_runtime", "it/s")
+
+
+def run(tmp_path, capfd, **changes):
+    """Train on a checkpoint with new heads; return what was printed."""
+    recipe = small_run.make_recipe(tmp_path)
+    small_run.write_files(tmp_path)
+    keys = {"eval_strategy": "epoch", "save_strategy": "epoch", "num_train_epochs": 2, **changes}
+    finetune.main([small_run.write_recipe(tmp_path, recipe | keys)])
+    printed = capfd.readouterr()
+    return printed.out, printed.err
+
+
+def test_a_log_has_plain_lines_and_nothing_of_the_libraries(tmp_path, capfd):
+    level = transformers.utils.logging.get_verbosity()
+
+    out, err = run(tmp_path, capfd, load_best_model_at_end=True, metric_for_best_model="mean")
+
+    assert not [noise for noise in NOISE if noise in out + err]
+    assert "\r" not in out
+    assert "\x1b" not in out
+    assert out.startswith("MinBertForMultiTask: ")
+    evaluations = re.findall(
+        r"^epoch (\S+)/2  .*mean (\d\.\d{3})( \(best\))?  \d+ s$", out, re.MULTILINE
+    )
+    assert [epoch for epoch, *_ in evaluations] == ["1", "2"]
+    assert evaluations[0][2] == " (best)"
+    assert re.search(r"^step \d+/\d+  loss .*  lr \d\.\de-\d\d  .* left$", out, re.MULTILINE)
+    assert re.search(r"^trained in \d+ s, and kept the weights of step \d+$", out, re.MULTILINE)
+    first, last = out.index("\nvalidation\n"), out.index("\ntrain (as many")
+    assert first < last
+    assert re.search(
+        rf"^next: minbert predict {tmp_path}/out --task \w+ \"a text\"", out, re.MULTILINE
+    )
+    assert transformers.utils.logging.get_verbosity() == level
+    assert transformers.utils.logging.is_progress_bar_enabled()
+
+
+def test_verbose_runs_print_what_the_libraries_print(tmp_path, capfd):
+    out, err = run(tmp_path, capfd, verbose=True, disable_tqdm=False)
+
+    assert "'eval_" in out
+    assert "it/s" in err
+    assert not re.search(r"^epoch 1/2", out, re.MULTILINE)
+
+
+def test_a_terminal_has_one_bar_that_goes_away(tmp_path, capfd, monkeypatch):
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=80)
+    monkeypatch.setattr(console, "Console", lambda **_: terminal)
+
+    run(tmp_path, capfd, disable_tqdm=False)
+
+    shown = screen.getvalue()
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).replace("\r", "\n").splitlines()
+    bars = [line for line in lines if line.startswith("training ")]
+    assert bars
+    assert max(map(len, lines)) <= 80
+    assert any(re.search(r"\d+/\d+ .* left loss ", line) for line in bars)
+    assert sum(line.startswith("epoch ") for line in lines) == 2
+    assert not [line for line in lines if line.startswith("step ")]
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h")  # the cursor is back
+
+
+def test_disable_tqdm_prints_lines_on_a_terminal(tmp_path, capfd, monkeypatch):
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=80)
+    monkeypatch.setattr(console, "Console", lambda **_: terminal)
+
+    out, _ = run(tmp_path, capfd, disable_tqdm=True)
+
+    assert terminal.file.getvalue() == ""
+    assert re.search(r"^step \d+/\d+ ", out, re.MULTILINE)
+
+
+class Interruption(TrainerCallback):
+    """Interrupts the training, as Ctrl-C does."""
+
+    def on_step_end(self, *args, **kwargs):  # noqa: ARG002  its signature
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_run_leaves_the_terminal_as_it_was(tmp_path, capfd, monkeypatch):
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=80)
+    monkeypatch.setattr(console, "Console", lambda **_: terminal)
+    show = console.show_progress
+
+    def show_and_interrupt(trainer, workload):
+        progress = show(trainer, workload)
+        trainer.add_callback(Interruption())
+        return progress
+
+    monkeypatch.setattr("trainers.runs.launch.show_progress", show_and_interrupt)
+    before = sys.stdout, transformers.utils.logging.get_verbosity()
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, capfd, disable_tqdm=False)
+
+    assert (sys.stdout, transformers.utils.logging.get_verbosity()) == before
+    shown = screen.getvalue()
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1  # the cursor is back
+
+
+def test_libraries_are_quiet_only_inside():
+    logs = transformers.utils.logging
+    level = logs.get_verbosity()
+
+    with quiet_libraries(verbose=False):
+        assert logs.get_verbosity() == logs.ERROR
+        assert not logs.is_progress_bar_enabled()
+    with quiet_libraries(verbose=True):
+        assert logs.get_verbosity() == level
+
+    assert logs.is_progress_bar_enabled()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.4, "0 s"), (59.6, "1 min 00 s"), (185, "3 min 05 s"), (5_100, "1 h 25 min")],
+)
+def test_times_are_short(seconds, shown):
+    assert format_time(seconds) == shown

@@ -1,0 +1,248 @@
+"""What a run shows: a header, one progress bar, one line per evaluation, and no library noise."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import transformers
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Column
+from transformers import (
+    PrinterCallback,
+    ProgressCallback,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+from trainers.problems.problem import Problem
+from trainers.training.multitask import MultiTaskTrainer
+
+from .workload import Workload
+
+NOTEBOOK_CALLBACK = "NotebookProgressCallback"  # its module can be imported in notebooks only
+
+
+@contextmanager
+def quiet_libraries(*, verbose: bool) -> Iterator[None]:
+    """Hide what transformers reports while it loads and saves; errors stay.
+
+    Args:
+        verbose: Whether to leave everything as the libraries print it.
+    """
+    if verbose:
+        yield
+        return
+    logs = transformers.utils.logging
+    level, had_bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
+    logs.set_verbosity_error()
+    logs.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logs.set_verbosity(level)
+        if had_bars:
+            logs.enable_progress_bar()
+
+
+def show_progress(trainer: MultiTaskTrainer, workload: Workload) -> "RunProgress":
+    """Replace the progress bars of transformers by one; the caller closes it."""
+    for kind in (ProgressCallback, PrinterCallback):
+        trainer.remove_callback(kind)
+    for callback in list(trainer.callback_handler.callbacks):
+        if type(callback).__name__ == NOTEBOOK_CALLBACK:
+            trainer.remove_callback(type(callback))
+    progress = RunProgress(workload, trainer.problems)
+    trainer.add_callback(progress)
+    return progress
+
+
+def describe_model(model: Any, start: str | None) -> str:
+    """Describe the size of a model and what it starts from in one line."""
+    config = model.config
+    millions = sum(weight.numel() for weight in model.parameters()) / 1e6
+    origin = "new weights" if start is None else f"from {start}"
+    size = f"{config.num_hidden_layers} layers of width {config.hidden_size}"
+    return f"{type(model).__name__}: {size}, {millions:,.1f} million parameters, {origin}"
+
+
+class RunProgress(TrainerCallback):
+    """Shows the progress of a training: a bar on a terminal or in a notebook, else lines.
+
+    It reads only what the Trainer logs, so it never waits for the device.
+
+    Args:
+        workload: What the run does.
+        problems: The problem of every task, whose headline metrics are shown.
+        console: Where to show it; by default the standard output.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        problems: Mapping[str, Problem[Any]],
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._workload, self._problems = workload, problems
+        self._console, self._clock = console, clock
+        self._bar: Progress | None = None
+        self._reports = 0  # of the evaluation after this step: one for each task, and a last one
+        self._began = self._mark = 0.0  # of training, and of the last step
+        self._first_step = 0
+        self._evaluating: list[float] = []  # seconds of each evaluation
+
+    def close(self) -> None:
+        """Remove the bar, also after an error."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.close()
+        self._began = self._mark = self._clock()
+        self._first_step, self._evaluating = state.global_step, []
+        console = self._console or Console(file=sys.stdout)
+        has_bar = console.is_jupyter or (console.is_terminal and not console.is_dumb_terminal)
+        if state.is_world_process_zero and has_bar and not args.disable_tqdm:
+            one_line = Column(no_wrap=True, overflow="ellipsis")
+            self._bar = Progress(
+                TextColumn("training"),
+                BarColumn(bar_width=20),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[left]}"),
+                TextColumn("{task.fields[losses]}", style="dim", table_column=one_line),
+                console=console,
+                transient=True,
+            )
+            self._bar.add_task("", total=state.max_steps, left="", losses="")
+            self._bar.start()
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._mark, self._reports = self._clock(), 0
+        if self._bar is not None:
+            left = format_time(self._estimate_left(state.global_step))
+            bar_id = self._bar.task_ids[0]
+            self._bar.update(bar_id, completed=state.global_step, left=f"{left} left")
+
+    def _estimate_left(self, step: int) -> float:
+        """Estimate the seconds to the end of training, with its evaluations."""
+        training = self._mark - self._began - sum(self._evaluating)
+        rate = training / max(1, step - self._first_step)
+        waiting = sum(end > step for end in self._workload.evaluated_steps)
+        mean = sum(self._evaluating) / len(self._evaluating) if self._evaluating else 0.0
+        return rate * (self._workload.steps - step) + waiting * mean
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if not logs or "loss" not in logs or not state.is_world_process_zero:
+            return
+        losses = self._describe_losses(logs)
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], losses=losses)
+            return
+        left = format_time(self._estimate_left(state.global_step))
+        rate = f"lr {logs['learning_rate']:.1e}" if "learning_rate" in logs else ""
+        parts = (f"step {state.global_step:,}/{state.max_steps:,}", losses, rate, f"{left} left")
+        self._print("  ".join(filter(None, parts)))
+
+    def _describe_losses(self, logs: Mapping[str, Any]) -> str:
+        losses = {name: logs.get(f"loss_{name}") for name in self._problems}
+        known = {name: loss for name, loss in losses.items() if loss is not None}
+        if len(known) < 2:
+            return f"loss {float(logs['loss']):.3f}"
+        return "loss " + "  ".join(f"{name} {float(loss):.3f}" for name, loss in known.items())
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._reports += 1
+        if self._reports <= len(self._problems):  # of one task each, before that of all
+            return
+        seconds = self._clock() - self._mark
+        self._evaluating.append(seconds)
+        if state.is_world_process_zero:
+            line = self._describe_evaluation(args, state, kwargs["metrics"])
+            self._print(f"{line}  {format_time(seconds)}")
+
+    def _describe_evaluation(
+        self, args: TrainingArguments, state: TrainerState, metrics: Mapping[str, float]
+    ) -> str:
+        """Describe an evaluation by the headline metric of each task, and their mean."""
+        best = str(args.metric_for_best_model or "").removeprefix("eval_")
+        shown = self._choose_metrics(metrics, best)
+        values = "  ".join(f"{name} {value:.3f}" for name, value in shown.items())
+        mark = " (best)" if self._is_best(args, state, metrics.get(f"eval_{best}")) else ""
+        epochs = (_trim(state.epoch or 0), _trim(self._workload.epochs))
+        return f"epoch {'/'.join(epochs)}  {values}{mark}"
+
+    def _choose_metrics(self, metrics: Mapping[str, float], best: str) -> dict[str, float]:
+        """Choose what is shown: the only metric by its name, or those of tasks by their names."""
+        headlines = {name: problem.headline[0] for name, problem in self._problems.items()}
+        is_alone = len(headlines) == 1
+        titles = {
+            f"eval_{name}_{metric}": metric if is_alone else name
+            for name, metric in headlines.items()
+        }
+        if not is_alone:
+            extra = best if f"eval_{best}" in metrics.keys() - titles.keys() else "mean"
+            titles[f"eval_{extra}"] = extra
+        return {title: metrics[key] for key, title in titles.items() if key in metrics}
+
+    def _is_best(self, args: TrainingArguments, state: TrainerState, value: float | None) -> bool:
+        """Return whether a value is better than all before; the Trainer compares later."""
+        if value is None:
+            return False
+        if state.best_metric is None:
+            return True
+        greater = bool(args.greater_is_better)
+        return value > state.best_metric if greater else value < state.best_metric
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.close()
+        if state.is_world_process_zero and state.global_step > self._first_step:
+            line = f"trained in {format_time(self._clock() - self._began)}"
+            best: Any = state.best_global_step
+            if args.load_best_model_at_end and best is not None:
+                line += f", and kept the weights of step {best:,}"
+            self._print(line)
+
+    def _print(self, line: str) -> None:
+        if self._bar is not None:
+            self._bar.console.print(line, markup=False, highlight=False)
+        elif self._console is not None:
+            self._console.print(line, markup=False, highlight=False)
+        else:
+            print(line, flush=True)  # noqa: T201  for the user
+
+
+def _trim(number: float) -> str:
+    """Format a number with at most two decimals, as in ``2`` and ``0.25``."""
+    return f"{number:.2f}".rstrip("0").rstrip(".")
+
+
+def format_time(seconds: float) -> str:
+    """Format a time, as in ``14 s``, ``3 min 05 s`` and ``1 h 25 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600:,} h {whole % 3600 // 60:02} min"
