@@ -19,17 +19,17 @@ def task_curves(
     history: Sequence[Mapping[str, float]], problem: Problem[Any]
 ) -> list[dict[str, Any]]:
     """Collect the plots of a task, with a ``title`` and thinned ``series``; none without points."""
-    plots = problem.loss_curves
+    plots = {title: (True, keys) for title, keys in problem.loss_curves.items()}
     # metrics that are not plotted are in the table
     shown = [metric for metric in problem.reported if metric.is_plotted and not metric.is_loss]
     for title, lower in (("Metrics on held-out rows", False), ("Lower is better", True)):
         names = [metric.name for metric in shown if metric.lower_is_better == lower]
-        plots[title] = {name: f"eval_{problem.task}_{name}" for name in names}
+        plots[title] = (lower, {name: f"eval_{problem.task}_{name}" for name in names})
     found = []
-    for title, keys in plots.items():
+    for title, (lower, keys) in plots.items():
         series = [_thin(name, find_points(history, key)) for name, key in keys.items()]
         if kept := [one for one in series if one["points"]]:
-            found.append({"title": title, "series": kept})
+            found.append({"title": title, "lower_is_better": lower, "series": kept})
     return found
 
 

@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from trainers.training.multitask import MultiTaskTrainer
 
 from .escaping import printable
 from .evidence import EVIDENCE_FILE, write_evidence
+from .palette import DARK, LIGHT
 from .plots import place_strip, plot_calibration, plot_curves, plot_scatter
 from .results import name_run, read_metrics
 
@@ -58,17 +60,11 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
     Raises:
         ValueError: If the folder lacks one of these files, or one of them is not JSON.
     """
-    # a run that only trains saves the memory of this import
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     metrics = printable(read_metrics(folder))
     evidence = printable(read_metrics(folder, EVIDENCE_FILE))
-    environment = Environment(
-        loader=PackageLoader("trainers.reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    environment = page_environment()
+    environment.filters["epoch"] = partial(
+        _find_epoch, steps=metrics["steps"], epochs=metrics["epochs"] or 0
     )
     problems = make_problems(evidence["problem_types"], metrics["tasks"] or {}, metrics["metrics"])
     tasks = [
@@ -95,6 +91,34 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
     return path
 
 
+def page_environment() -> Any:
+    """Return the Jinja environment of all pages, which escapes every value."""
+    # a run that only trains saves the memory of this import
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("trainers.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"light": LIGHT, "dark": DARK}
+    environment.filters["counted"] = count
+    return environment
+
+
+def count(number: float, noun: str) -> str:
+    """Write a number with its noun, as in "1 epoch" and "2.5 epochs"."""
+    shown = f"{number:,}" if isinstance(number, int) else f"{number:.4g}"
+    return f"{shown} {noun}" + "s" * (number != 1)
+
+
+def _find_epoch(step: int, steps: int, epochs: float) -> str:
+    """Return the epoch at whose end, or in which, a step was."""
+    return f"{step * epochs / max(1, steps):.3g}"
+
+
 def _find_splits(metrics: Mapping[str, Any]) -> list[str]:
     """List the measured splits, each with its other sets, such as ``validation_hard``."""
     found = [split for split in metrics if split.partition("_")[0] in KINDS]
@@ -116,7 +140,9 @@ def _results(
         for task, problem in problems.items()
         for metric in problem.reported
     }
-    keys |= {("all tasks", name): (name, False) for name in AGGREGATES}
+    # of one task, they would only repeat its metric
+    all_tasks = AGGREGATES if len(problems) > 1 else ("glue",)
+    keys |= {("all tasks", name): (name, False) for name in all_tasks}
     rows = []
     for (task, metric), (key, is_headline) in keys.items():
         cells = [
@@ -155,7 +181,9 @@ def _describe_task(
         "plots": [
             {
                 "title": curve["title"],
-                "plot": plot_curves(curve["series"], marked),
+                "plot": plot_curves(
+                    curve["series"], marked, lower_is_better=curve["lower_is_better"]
+                ),
                 "thinned": [one for one in curve["series"] if one["logged"] > len(one["points"])],
             }
             for curve in evidence["curves"][task]

@@ -1,6 +1,6 @@
 """Positions of lines, points and ticks of plots, as wide as a phone to be readable there."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import isfinite, sqrt
@@ -10,6 +10,9 @@ WIDTH, HEIGHT = 360.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 50.0, 14.0, 10.0, 38.0
 # A series with more points than this is drawn without marks.
 MOST_MARKS = 40
+HELD_OUT_LOSS = "held-out loss"
+# An axis of scores is not magnified further, so that a hundredth stays small.
+LEAST_SPAN = 0.2
 
 Pairs = Sequence[Sequence[float]]
 
@@ -51,6 +54,17 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Best:
+    """The best point of a series."""
+
+    name: str
+    step: int
+    value: float
+    x: float  # in units, as ``y``
+    y: float
+
+
+@dataclass(frozen=True)
 class Plot:
     """Axes and what is drawn between them, in units."""
 
@@ -62,10 +76,16 @@ class Plot:
     diagonal: tuple[float, float, float, float] | None = None  # ends of the line x = y
     rule: float | None = None  # x of a vertical line
     points: list[tuple[float, float]] | None = None  # of a scatter
+    best: Best | None = None
 
 
-def plot_curves(series: Sequence[dict[str, Any]], kept: int | None) -> Plot | None:
-    """Plot (step, value) ``points`` of named series; None if none is finite. ``kept`` is marked."""
+def plot_curves(
+    series: Sequence[dict[str, Any]], kept: int | None, *, lower_is_better: bool = True
+) -> Plot | None:
+    """Plot (step, value) ``points`` of named series; None if none is finite.
+
+    The step ``kept`` is marked, and so is the best evaluation of the first held-out series.
+    """
     finite = {one["name"]: [p for p in one["points"] if isfinite(p[1])] for one in series}
     points = list(chain(*finite.values()))
     if not points:
@@ -80,7 +100,23 @@ def plot_curves(series: Sequence[dict[str, Any]], kept: int | None) -> Plot | No
         shown = marks if len(marks) <= MOST_MARKS else []
         drawn.append(Series(name, style, _join(marks), shown, _summarize(name, found)))
     rule = None if kept is None else x[0](kept)
-    return Plot("optimizer steps", "", x[1], y[1], drawn, rule=rule)
+    best = _find_best(finite, x[0], y[0], min if lower_is_better else max)
+    return Plot("optimizer steps", "", x[1], y[1], drawn, rule=rule, best=best)
+
+
+def _find_best(
+    series: dict[str, Pairs], x: Scale, y: Scale, choose: Callable[..., Any]
+) -> Best | None:
+    """Find the best of several evaluations; a training loss has none."""
+    for name, points in series.items():
+        if name != "training":
+            if len(points) < 2:
+                return None
+            step, value = choose(points, key=lambda point: point[1])
+            return Best(
+                HELD_OUT_LOSS if name == "held out" else name, int(step), value, x(step), y(value)
+            )
+    return None
 
 
 def plot_calibration(bins: Sequence[dict[str, Any]]) -> Plot:
@@ -108,10 +144,15 @@ def plot_scatter(pairs: Pairs, score_range: Sequence[float]) -> Plot:
 
 
 def place_strip(values: dict[str, tuple[float, float | None]]) -> dict[str, Any]:
-    """Place values with their standard errors, by style, on one line of a drawing 300 wide."""
+    """Place values with their standard errors, by style, on one line of a drawing 300 wide.
+
+    The axis has the part of -1 to 1 that they need, and at least ``LEAST_SPAN`` of it.
+    """
     finite = {style: found for style, found in values.items() if isfinite(found[0])}
-    low = min([0.0, *(value - (error or 0) for value, error in finite.values())])
-    scale, ticks = _axis([low, 1.0], 10.0, 290.0)
+    ends = [value + sign * (error or 0) for value, error in finite.values() for sign in (-1, 1)]
+    low, high = min(ends, default=0.0), min(1.0, max(ends, default=1.0))
+    low = min(low, high - LEAST_SPAN)
+    scale, ticks = _axis([low, high], 10.0, 290.0)
     marks = {
         style: Mark(
             scale(value), 0, scale(value - (error or 0)), scale(min(1, value + (error or 0)))
