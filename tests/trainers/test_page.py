@@ -27,7 +27,7 @@ from trainers.data.task_sampling import Annealed
 from trainers.problems.problem import MAX_QUOTED_CHARACTERS
 from trainers.reports.escaping import printable
 from trainers.reports.evidence import write_evidence
-from trainers.reports.page import count
+from trainers.reports.wording import count
 
 NASTY = (
     "</style><script>alert('a')</script>\"' onload=\"b\" & \U0001f600 שלום \u202e abc \x00\x07\x85"

@@ -19,6 +19,7 @@ from .evidence import EVIDENCE_FILE, write_evidence
 from .palette import DARK, LIGHT
 from .plots import place_strip, plot_calibration, plot_curves, plot_scatter
 from .results import name_run, read_metrics
+from .wording import count
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
         metrics=metrics,
         evidence=evidence,
         tasks=tasks,
-        results=_results(metrics, problems),
+        results=list_results(metrics, problems),
         splits={split: _name_split(split) for split in _find_splits(metrics)},
         data_splits=[*usual, *sorted(set(chain(*evidence["splits"].values())) - {*usual})],
         texts=_list_texts(metrics["text"]),
@@ -108,12 +109,6 @@ def page_environment() -> Any:
     return environment
 
 
-def count(number: float, noun: str) -> str:
-    """Write a number with its noun, as in "1 epoch" and "2.5 epochs"."""
-    shown = f"{number:,}" if isinstance(number, int) else f"{number:.4g}"
-    return f"{shown} {noun}" + "s" * (number != 1)
-
-
 def _find_epoch(step: int, steps: int, epochs: float) -> str:
     """Return the epoch at whose end, or in which, a step was."""
     return f"{step * epochs / max(1, steps):.3g}"
@@ -130,7 +125,7 @@ def _name_split(split: str) -> str:
     return f"{SPLITS[kind]} ({name})" if name else SPLITS[kind]
 
 
-def _results(
+def list_results(
     metrics: Mapping[str, Any], problems: Mapping[str, Problem[Any]]
 ) -> list[dict[str, Any]]:
     """List every metric, a row each, with its values and standard errors by split."""

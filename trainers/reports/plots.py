@@ -11,6 +11,7 @@ LEFT, RIGHT, TOP, BOTTOM = 50.0, 14.0, 10.0, 38.0
 # A series with more points than this is drawn without marks.
 MOST_MARKS = 40
 HELD_OUT_LOSS = "held-out loss"
+LOSS_STYLES = {"training": "train", "held out": "dev"}
 # An axis of scores is not magnified further, so that a hundredth stays small.
 LEAST_SPAN = 0.2
 
@@ -79,14 +80,23 @@ class Plot:
     best: Best | None = None
 
 
+@dataclass(frozen=True)
+class Intervals:
+    """Differences with their intervals, each on a line of its own."""
+
+    zero: float  # x of no difference
+    marks: list[Mark | None]
+
+
 def plot_curves(
     series: Sequence[dict[str, Any]], kept: int | None, *, lower_is_better: bool = True
 ) -> Plot | None:
-    """Plot (step, value) ``points`` of named series; None if none is finite.
+    """Plot (step, value) ``points`` of named series, some with a ``style``; None if none is finite.
 
     The step ``kept`` is marked, and so is the best evaluation of the first held-out series.
     """
     finite = {one["name"]: [p for p in one["points"] if isfinite(p[1])] for one in series}
+    styles = [one.get("style") for one in series]
     points = list(chain(*finite.values()))
     if not points:
         return None
@@ -95,7 +105,7 @@ def plot_curves(
     y = _axis(values, HEIGHT - BOTTOM, TOP)
     drawn = []
     for number, (name, found) in enumerate(finite.items()):
-        style = {"training": "train", "held out": "dev"}.get(name) or f"series{number}"
+        style = styles[number] or LOSS_STYLES.get(name) or f"series{number}"
         marks = [Mark(x[0](step), y[0](value)) for step, value in found]
         shown = marks if len(marks) <= MOST_MARKS else []
         drawn.append(Series(name, style, _join(marks), shown, _summarize(name, found)))
@@ -160,6 +170,14 @@ def place_strip(values: dict[str, tuple[float, float | None]]) -> dict[str, Any]
         for style, (value, error) in finite.items()
     }
     return {"ticks": ticks, "marks": marks}
+
+
+def place_intervals(ends: Sequence[tuple[float, float, float] | None]) -> Intervals:
+    """Place intervals, each (low, value, high) or None, on one symmetric axis 200 wide."""
+    most = max((abs(end) for found in ends if found for end in found), default=0.0) or 1.0
+    scale = Scale(-most, most, 8.0, 192.0)
+    marks = [found and Mark(scale(found[1]), 0, scale(found[0]), scale(found[2])) for found in ends]
+    return Intervals(scale(0.0), marks)
 
 
 def _axis(
