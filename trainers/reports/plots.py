@@ -1,6 +1,6 @@
 """Positions of lines, points and ticks of plots, as wide as a phone to be readable there."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import isfinite, sqrt
@@ -115,7 +115,7 @@ def plot_curves(
 
 
 def _find_best(
-    series: dict[str, Pairs], x: Scale, y: Scale, choose: Callable[..., Any]
+    series: Mapping[str, Pairs], x: Scale, y: Scale, choose: Callable[..., Any]
 ) -> Best | None:
     """Find the best of several evaluations; a training loss has none."""
     for name, points in series.items():
