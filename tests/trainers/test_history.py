@@ -4,7 +4,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from trainers import make_problems
-from trainers.reports.history import _draw, find_panels, plot_history
+from trainers.reports.history import _draw, arrange, find_panels, plot_history
 
 PROBLEMS = make_problems({"moods": "classification", "my_scores": "similarity"})
 HISTORY = [
@@ -82,3 +82,16 @@ def test_a_name_in_the_picture_is_no_formula(tmp_path, task):
     plot_history(history, make_problems({task: "classification"}), tmp_path / "history.png")
 
     assert (tmp_path / "history.png").is_file()
+
+
+def test_scores_begin_a_row_of_their_own():
+    panels = find_panels(HISTORY, PROBLEMS)
+
+    def titles(rows):
+        return [[panel.title.partition(":")[2].strip() for panel in row] for row in rows]
+
+    assert titles(arrange(panels, one_group=False)) == [
+        ["loss", "loss"],
+        ["accuracy", "pearson", ""],
+    ]
+    assert [len(row) for row in arrange(panels, one_group=True)] == [4, 1]

@@ -319,6 +319,7 @@ def test_the_step_whose_weights_were_kept_is_marked_if_it_is_not_the_last(write)
 
     assert text.count("The vertical line marks step 1, whose weights were evaluated.") == 3
     assert "Evaluated at step 1, whose weights were the best." in text
+    assert re.search(r"the best\. That was after [\d.]+ of [\d.]+ epochs?\.", text)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """A page with two runs side by side, made from the files in their folders."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ class Run:
 
 
 def write_comparison(
-    folders: tuple[str | os.PathLike[str], str | os.PathLike[str]],
+    folders: Sequence[str | os.PathLike[str]],
     path: str | os.PathLike[str],
     *,
     settings: Sequence[tuple[str, Any, Any]],
@@ -56,7 +56,7 @@ def write_comparison(
     """Write a page that compares two finished runs.
 
     Args:
-        folders: Folders of the runs, with their ``metrics.json`` and ``report.json``.
+        folders: Folders of the two runs, with their ``metrics.json`` and ``report.json``.
         path: The page.
         settings: The settings that differ: key, and its value in each run.
         differences: Paired differences, where both runs predicted the same rows.
@@ -102,34 +102,35 @@ def _read_run(folder: str | os.PathLike[str]) -> Run:
     metrics = printable(read_metrics(folder))
     evidence = printable(read_metrics(folder, EVIDENCE_FILE))
     problems = make_problems(evidence["problem_types"], metrics["tasks"] or {}, metrics["metrics"])
-    seconds = evidence["train_seconds"]
+    rows = list_results(metrics, problems) if "validation" in metrics else []
     return Run(
         printable(name_run(folder)),
-        {
-            "length": f"{count(metrics['steps'], 'optimizer step')}, "
-            f"{count(metrics['epochs'] or 0, 'epoch')}",
-            "evaluated step": f"{evidence['evaluated_step']:,}",
-            "seed": str(metrics["seed"]),
-            "training time": "" if seconds is None else f"{seconds:,.0f} s with evaluations",
-            "initial weights": metrics["model_name_or_path"] or "random",
-            **{key: evidence["environment"][key] for key in ("date", "device", "precision")},
-        },
+        _describe(metrics, evidence),
         problems,
-        {
-            (row["task"], row["metric"]): row["cells"][0]
-            for row in list_results(metrics, problems)
-            if "validation" in metrics
-        },
-        {
-            task: {
-                (curve["title"], one["name"]): one
-                for curve in plots
-                # the table has the other metrics
-                for one in (curve["series"] if _is_loss(curve["title"]) else curve["series"][:1])
-            }
-            for task, plots in evidence["curves"].items()
-        },
+        {(row["task"], row["metric"]): row["cells"][0] for row in rows},
+        {task: dict(_list_curves(plots)) for task, plots in evidence["curves"].items()},
     )
+
+
+def _describe(metrics: Mapping[str, Any], evidence: Mapping[str, Any]) -> dict[str, str]:
+    """Collect the facts of a run that are not settings."""
+    seconds = evidence["train_seconds"]
+    steps, epochs = metrics["steps"], metrics["epochs"] or 0
+    return {
+        "length": f"{count(steps, 'optimizer step')}, {count(epochs, 'epoch')}",
+        "evaluated step": f"{evidence['evaluated_step']:,}",
+        "seed": str(metrics["seed"]),
+        "training time": "" if seconds is None else f"{seconds:,.0f} s with evaluations",
+        "initial weights": metrics["model_name_or_path"] or "random",
+        **{key: evidence["environment"][key] for key in ("date", "device", "precision")},
+    }
+
+
+def _list_curves(plots: Iterable[Mapping[str, Any]]) -> Iterator[tuple[tuple[str, str], Any]]:
+    """Yield the losses and the first metric of each plot; the table has the other metrics."""
+    for curve in plots:
+        series = curve["series"] if _is_loss(curve["title"]) else curve["series"][:1]
+        yield from (((curve["title"], one["name"]), one) for one in series)
 
 
 def _compare_scores(

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from math import isfinite
 from typing import Any
 
@@ -41,27 +42,29 @@ def plot_history(
     panels = [panel for panel in find_panels(log_history, problems) if panel.lines]
     if not panels:
         return
-    losses = [panel for panel in panels if panel.is_loss]
-    scores = [panel for panel in panels if not panel.is_loss]
-    groups = [panels] if len(problems) == 1 else [losses, scores]
-    columns = min(MOST_COLUMNS, max(map(len, groups)))
-    # every group begins a new row
-    rows = [
-        group[start : start + columns]
-        for group in groups
-        for start in range(0, len(group), columns)
-    ]
+    rows = arrange(panels, one_group=len(problems) == 1)
+    columns = max(map(len, rows))
     with new_figure(path, 0.6 + 3.2 * columns, 0.5 + 2.3 * len(rows)) as figure:
         grid = figure.subplots(len(rows), columns, squeeze=False)
         for line, row in zip(grid, rows, strict=True):
-            for axes, panel in zip(line, row, strict=False):
-                _draw(axes, panel)
-            for axes in line[len(row) :]:
-                axes.set_visible(False)
+            for axes, panel in zip_longest(line, row):
+                axes.set_visible(panel is not None)
+                if panel is not None:
+                    _draw(axes, panel)
         figure.supxlabel("optimizer steps", fontsize=9, color=LIGHT["quiet"])
-        names = {name for panel in panels for name in panel.lines}
-        handles = [_handle(name) for name in LINES if name in names]
+        handles = [_handle(name) for name in LINES if any(name in one.lines for one in panels)]
         figure.legend(handles=handles, loc="outside upper left", ncols=2, fontsize=9, frameon=False)
+
+
+def arrange(panels: Sequence[Panel], *, one_group: bool) -> list[list[Panel]]:
+    """Arrange panels in rows: losses, then scores from a new row on, unless all are one group."""
+    losses = [panel for panel in panels if panel.is_loss or one_group]
+    scores = [panel for panel in panels if not (panel.is_loss or one_group)]
+    return [
+        group[start : start + MOST_COLUMNS]
+        for group in (losses, scores)
+        for start in range(0, len(group), MOST_COLUMNS)
+    ]
 
 
 def find_panels(

@@ -12,6 +12,7 @@ from trainers.files import write_text
 from trainers.problems.problem import Problem
 
 from .escaping import code_block, code_span, plain, printable
+from .wording import count
 
 
 def markdown_table(lines: Sequence[Sequence[str]], text_columns: int = 2) -> str:
@@ -48,7 +49,8 @@ def write_model_card(
 ) -> None:
     """Fill the Jinja template of a card, and its metadata, with the numbers of a run.
 
-    The template can call ``plain``, ``code_span``, ``code_block`` and ``quoted`` to escape texts.
+    The template can call ``plain``, ``code_span``, ``code_block`` and ``quoted`` to escape texts,
+    and ``count`` for numbers with their nouns.
     """
     if not Path(template_path).is_file():
         raise ValueError(f"the template {str(template_path)!r} of the model card is not a file")
@@ -56,8 +58,8 @@ def write_model_card(
     measured = sorted({result.metric_type for result in results})
     known = {"eval_results": results, "metrics": measured or None}
     data = ModelCardData(**known | printable(dict(card_data)))
-    escaping = {"plain": plain, "code_span": code_span, "code_block": code_block, "quoted": _quote}
-    values = {**template_values, **escaping}
+    functions = {"plain": plain, "code_span": code_span, "code_block": code_block}
+    values = {**template_values, **functions, "quoted": _quote, "count": count}
     card = ModelCard.from_template(data, template_path=str(template_path), **values)
     read_back: Any = ModelCard(str(card)).data
     if _keys(read_back.eval_results or []) != _keys(results):

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -135,9 +135,7 @@ def list_results(
         for task, problem in problems.items()
         for metric in problem.reported
     }
-    # of one task, they would only repeat its metric
-    all_tasks = AGGREGATES if len(problems) > 1 else ("glue",)
-    keys |= {("all tasks", name): (name, False) for name in all_tasks}
+    keys |= {("all tasks", name): (name, False) for name in _list_aggregates(problems)}
     rows = []
     for (task, metric), (key, is_headline) in keys.items():
         cells = [
@@ -147,6 +145,11 @@ def list_results(
         if any(value is not None for value, _ in cells):
             rows.append({"task": task, "metric": metric, "cells": cells})
     return rows
+
+
+def _list_aggregates(problems: Mapping[str, Problem[Any]]) -> Sequence[str]:
+    """List the aggregates to show; of one task, the mean would only repeat its metric."""
+    return AGGREGATES if len(problems) > 1 else ("glue",)
 
 
 def _describe_task(

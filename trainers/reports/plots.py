@@ -1,6 +1,6 @@
 """Positions of lines, points and ticks of plots, as wide as a phone to be readable there."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import isfinite, sqrt
@@ -96,7 +96,6 @@ def plot_curves(
     The step ``kept`` is marked, and so is the best evaluation of the first held-out series.
     """
     finite = {one["name"]: [p for p in one["points"] if isfinite(p[1])] for one in series}
-    styles = [one.get("style") for one in series]
     points = list(chain(*finite.values()))
     if not points:
         return None
@@ -104,28 +103,27 @@ def plot_curves(
     x = _axis([0, *steps, kept or 0], LEFT, WIDTH - RIGHT, tight=True, integer=True)
     y = _axis(values, HEIGHT - BOTTOM, TOP)
     drawn = []
-    for number, (name, found) in enumerate(finite.items()):
-        style = styles[number] or LOSS_STYLES.get(name) or f"series{number}"
-        marks = [Mark(x[0](step), y[0](value)) for step, value in found]
+    for number, one in enumerate(series):
+        name = one["name"]
+        style = one.get("style") or LOSS_STYLES.get(name, f"series{number}")
+        marks = [Mark(x[0](step), y[0](value)) for step, value in finite[name]]
         shown = marks if len(marks) <= MOST_MARKS else []
-        drawn.append(Series(name, style, _join(marks), shown, _summarize(name, found)))
+        drawn.append(Series(name, style, _join(marks), shown, _summarize(name, finite[name])))
     rule = None if kept is None else x[0](kept)
-    best = _find_best(finite, x[0], y[0], min if lower_is_better else max)
+    best = _find_best(finite, x[0], y[0], lower_is_better=lower_is_better)
     return Plot("optimizer steps", "", x[1], y[1], drawn, rule=rule, best=best)
 
 
 def _find_best(
-    series: Mapping[str, Pairs], x: Scale, y: Scale, choose: Callable[..., Any]
+    series: Mapping[str, Pairs], x: Scale, y: Scale, *, lower_is_better: bool
 ) -> Best | None:
-    """Find the best of several evaluations; a training loss has none."""
+    """Find the best of several evaluations of the first series that has any."""
+    choose = min if lower_is_better else max
     for name, points in series.items():
-        if name != "training":
-            if len(points) < 2:
-                return None
+        if name != "training" and len(points) > 1:
             step, value = choose(points, key=lambda point: point[1])
-            return Best(
-                HELD_OUT_LOSS if name == "held out" else name, int(step), value, x(step), y(value)
-            )
+            shown = HELD_OUT_LOSS if name == "held out" else name
+            return Best(shown, int(step), value, x(step), y(value))
     return None
 
 
