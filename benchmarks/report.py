@@ -1,4 +1,4 @@
-"""Tables and a plot of the results."""
+"""The report: tables, and the plot beside it."""
 
 import math
 import re
@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
+from .plot import AGAIN, draw, make_bars
 from .records import Log, Race, Settings
-from .summary import MINBERT, Row, Spread, summarize
+from .summary import MINBERT, Row, summarize
 from .targets import MEMORY, TARGETS, Target, verdict
 
-AGAIN = "minbert-again"
 Targets = Mapping[tuple[str, str, str], Target]
 
 
@@ -55,7 +52,7 @@ def write_report(
         _workload_table(facts["workloads"]),
         *more,
     ]
-    if draw(plot, rows, targets):
+    if draw(plot, make_bars(rows, targets)):
         parts.insert(3, f"![Ratios]({plot.name})")
     file.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
@@ -189,27 +186,3 @@ def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Format a Markdown table."""
     rows = [header, ["---"] * len(header), *lines]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-
-
-def draw(file: Path, rows: Sequence[Row], targets: Targets) -> bool:
-    """Plot the ratios with their spread, floors and targets; return whether there are any."""
-    shown = [row for row in rows if row.ratio is not None and row.peer != MINBERT][::-1]
-    if not shown:
-        return False
-    figure = Figure(figsize=(8, 1.2 + 0.3 * len(shown)), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for place, row in enumerate(shown):
-        middle, low, high = row.ratio or Spread(0, 0, 0)
-        spread = [[middle - low], [high - middle]]
-        axes.barh(place, middle, xerr=spread, color="#4477aa", height=0.6, capsize=2)
-        target = targets.get((row.race.workload, row.race.size, row.peer))
-        if target is not None:
-            axes.plot([target.floor] * 2, [place - 0.4, place + 0.4], color="#cc3311")
-            axes.plot([target.target] * 2, [place - 0.4, place + 0.4], color="#228833")
-    names = [f"{row.race.workload} {row.race.size}: {label(row)}" for row in shown]
-    axes.set_yticks(range(len(shown)), names)
-    axes.axvline(1, color="black", linewidth=0.8)
-    axes.set_xlabel("speed of minBERT / speed of the peer (red: floor, green: target)")
-    figure.savefig(file, dpi=150)
-    return True

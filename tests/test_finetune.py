@@ -151,7 +151,19 @@ def test_the_card_has_no_blank_line_in_a_table_and_no_two_in_a_row(run):
     assert lines[-1] == ""
     assert not any(a == b == "" for a, b in itertools.pairwise(lines))
     starts = [row for row, line in enumerate(lines) if line.startswith("|") and not lines[row - 1]]
-    assert len(starts) == 4
+    assert len(starts) == 5
+
+
+def test_the_card_begins_with_its_results_and_limits(run, metrics):
+    card = (run[0] / "README.md").read_text()
+
+    parts = ["| moods | accuracy |", "## Limits", "## Use", "validation:", "train:", "## Training"]
+    places = [card.index(part) for part in parts]
+    assert places == sorted(places)
+    value = metrics["validation"]["metrics"]["scores_pearson"]
+    error = metrics["validation"]["standard_errors"]["scores"]
+    assert f"| scores | pearson | {value:.4f} | {error:.4f} | 9 |" in card
+    assert "6 steps, 2 epochs." in card
 
 
 def test_the_plot_is_there(run):

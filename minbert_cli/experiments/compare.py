@@ -25,6 +25,9 @@ class ComparisonArguments:
 
     resamples: int = field(default=10_000, metadata={"help": "Draws of the bootstrap."})
     seed: int = field(default=0, metadata={"help": "Random seed of the bootstrap."})
+    html: str | None = field(
+        default=None, metadata={"help": "Also write a page with the two runs side by side."}
+    )
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """``minbert experiments compare``: two runs on the same validation rows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,17 @@ from numpy.typing import NDArray
 from datasets_scripts import load_task
 from minbert_cli.command_line import expand_path
 from trainers import UsageError, parse_recipe, read_settings
+from trainers.reports.comparison import ALL, PairedDifference, write_comparison
+from trainers.runs.run_folder import FREE_SETTINGS
 
 from .checks import list_labeled
-from .compare import ComparisonArguments, compare_glue, compare_runs, describe_differences
+from .compare import (
+    ComparisonArguments,
+    Difference,
+    compare_glue,
+    compare_runs,
+    describe_differences,
+)
 from .scored_rows import ScoredRows, read_scored_rows
 
 Labels = dict[str, tuple[list[str], NDArray[Any]]]
@@ -61,10 +68,37 @@ def parse_folders(argv: Sequence[str]) -> list[Path]:
 
 
 def compare(argv: Sequence[str]) -> str:
-    """Compare two runs of the same validation rows: ``FIRST_RUN SECOND_RUN [--flag value ...]``."""
+    """Compare two runs of the same validation rows: ``FIRST_RUN SECOND_RUN [--flag value ...]``.
+
+    With ``--html`` a page shows both runs. It is also written if they cannot be compared row by
+    row, as after different validation rows, and then says why.
+    """
     folders = parse_folders(argv)
     (arguments,) = parse_recipe((ComparisonArguments,), list(argv[2:]))
-    options = asdict(arguments)
+    if arguments.html is None:
+        return describe(folders, compare_rows(folders, arguments), arguments.resamples)
+    settings = differing_settings(*map(read_settings, folders))
+    differences: list[Difference] = []
+    try:
+        differences = compare_rows(folders, arguments)
+        text = describe(folders, differences, arguments.resamples)
+        note = text.rpartition("\n")[2]
+    except (ValueError, OSError) as error:
+        text = note = f"No paired difference: {error}"
+    paired = [
+        PairedDifference(
+            ALL if one.task == "all" else one.task, one.metric, one.low, one.high, one.p_value
+        )
+        for one in differences
+    ]
+    path = Path(expand_path(arguments.html))
+    write_comparison(folders, path, settings=settings, differences=paired, note=note)
+    return f"{text}\n\npage: {path}"
+
+
+def compare_rows(folders: Sequence[Path], arguments: ComparisonArguments) -> list[Difference]:
+    """Compare two runs by their predictions."""
+    options = {"resamples": arguments.resamples, "seed": arguments.seed}
     first, second = (
         {split: read_scored_rows(folder, labels, split) for split, labels in splits.items()}
         for folder, splits in zip(folders, map(load_labels, folders), strict=True)
@@ -74,8 +108,33 @@ def compare(argv: Sequence[str]) -> str:
     sizes = [{task: len(sets) for task, sets in run.items()} for run in (left, right)]
     if left and sizes[0] == sizes[1]:
         differences.append(compare_glue(left, right, **options))
+    return differences
+
+
+def describe(folders: Sequence[Path], differences: list[Difference], resamples: int) -> str:
+    """Format a comparison as text."""
     return (
         f"first: {folders[0]}\nsecond: {folders[1]}\n\n{describe_differences(differences)}\n\n"
         f"Difference of the second to the first on the same validation rows, with interval and p "
-        f"of a paired bootstrap ({arguments.resamples:,} resamples). It does not cover other seeds."
+        f"of a paired bootstrap ({resamples:,} resamples). It does not cover other seeds."
     )
+
+
+def differing_settings(
+    first: Mapping[str, Any], second: Mapping[str, Any]
+) -> list[tuple[str, Any, Any]]:
+    """List the settings with different values that can affect results, keys with dots."""
+    left, right = (_flatten(one) for one in (first, second))
+    return [
+        (key, left.get(key), right.get(key))
+        for key in dict.fromkeys((*left, *right))
+        if key.partition(".")[0] not in FREE_SETTINGS and left.get(key) != right.get(key)
+    ]
+
+
+def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        name = f"{prefix}{key}"
+        flat |= _flatten(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return flat

@@ -1,7 +1,7 @@
 """Run many recipes with several seeds, and put their results into one table.
 
     minbert experiments [FILE] [--flag value ...]
-    minbert experiments compare FIRST_RUN SECOND_RUN
+    minbert experiments compare FIRST_RUN SECOND_RUN [--html PAGE]
 
 FILE is a YAML file or the name of a packaged one, such as report/table; the default is a small
 example. Flags are the fields of `ExperimentArguments`; any other flag is a field of the recipes, as

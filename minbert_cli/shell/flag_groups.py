@@ -84,6 +84,6 @@ GROUPS = {
             ("output_dir", "overwrite_output_dir", "keep_checkpoints"),
         ),
         Group("before a campaign", ("dry_run", "estimate", "smoke_test")),
-        Group("compare", ("resamples", "seed")),
+        Group("compare", ("resamples", "seed", "html")),
     ),
 }

@@ -11,7 +11,7 @@ USAGES = {
     "finetune": "minbert finetune [RECIPE] [--flag value ...]",
     "pretrain": "minbert pretrain [RECIPE] [--flag value ...]",
     "experiments": """minbert experiments [FILE] [--flag value ...]
-       minbert experiments compare FIRST_RUN SECOND_RUN""",
+       minbert experiments compare FIRST_RUN SECOND_RUN [--html PAGE]""",
 }
 DESCRIPTIONS = {
     "finetune": """

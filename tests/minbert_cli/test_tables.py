@@ -7,12 +7,13 @@ import os
 import numpy as np
 import pytest
 from matplotlib.image import imread
+from scipy import stats
 
 from minbert_cli.experiments import tables
 from minbert_cli.experiments.campaign import Failure
 from minbert_cli.experiments.experiment_arguments import ExperimentArguments
 from minbert_cli.experiments.planning import plan_rows
-from minbert_cli.experiments.table_plot import Summary, plot_table
+from minbert_cli.experiments.table_plot import Summary, find_span, plot_table
 from minbert_cli.experiments.tables import ExperimentTable
 
 KINDS = {"sst": "classification", "sts": "similarity"}
@@ -216,6 +217,40 @@ def test_the_picture_is_light_and_has_something_on_it(make, tmp_path):
     image = imread(tmp_path / "table.png")[..., :3]
     assert image[0, 0].tolist() == [1, 1, 1]
     assert 0.005 < (image.min(axis=-1) < 0.5).mean() < 0.5
+
+
+def test_a_difference_has_the_interval_of_welch():
+    baseline, row = Summary({1: 0.50, 2: 0.52, 3: 0.51}), Summary({1: 0.53, 2: 0.55})
+
+    text = row.describe_change(baseline)
+
+    # standard error sqrt(0.01^2 / 3 + 0.0141421^2 / 2), 1.67 degrees of freedom
+    low, high = map(float, text.partition("[")[2].rstrip("]").split(","))
+    degrees = (1e-4 / 3 + 2e-4 / 2) ** 2 / ((1e-4 / 3) ** 2 / 2 + (2e-4 / 2) ** 2 / 1)
+    half = stats.t.ppf(0.975, degrees) * (1e-4 / 3 + 2e-4 / 2) ** 0.5
+    assert text.startswith("n=2  +0.0300 [")
+    assert (low, high) == pytest.approx((0.03 - half, 0.03 + half), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("row", "baseline", "text"),
+    [
+        ({1: 0.5}, {1: 0.4, 2: 0.4}, "n=1  +0.1000"),
+        ({1: 0.5, 2: 0.5}, {1: 0.4}, "n=2  +0.1000"),
+        ({1: 0.5, 2: 0.5}, {}, "n=2"),
+        ({}, {1: 0.4}, ""),
+    ],
+)
+def test_one_seed_has_no_interval(row, baseline, text):
+    assert Summary(row).describe_change(Summary(baseline)) == text
+
+
+def test_all_axes_are_as_long_as_the_widest_values_need():
+    narrow, wide = Summary({1: 0.5, 2: 0.5001}), Summary({1: 0.3, 2: 0.4}, reference=0.8)
+
+    assert find_span([{"sst": narrow}]) == pytest.approx(1.2 * 0.02)
+    # the lower end of mean ± standard deviation to the reference
+    assert find_span([{"sst": narrow, "sts": wide}]) == pytest.approx(1.2 * (0.45 + 0.05 * 2**0.5))
 
 
 @pytest.mark.parametrize("name", ["$5 a row", "a $x_{ and } $", "$\\no_formula$", "50 % _x_ ^2"])

@@ -168,3 +168,43 @@ def test_a_strip_reaches_to_a_negative_correlation():
     # never beyond 1
     assert strip["marks"]["train"].high == 290
     assert place_strip({"dev": (float("nan"), 0.1)})["marks"] == {}
+
+
+def test_a_strip_is_magnified_but_not_without_end():
+    close = place_strip({"train": (0.95, 0.01), "dev": (0.94, 0.01)})
+    apart = place_strip({"train": (0.95, 0.01), "dev": (0.35, 0.01)})
+
+    shown = [[float(text) for _, text in strip["ticks"]] for strip in (close, apart)]
+    assert shown[0][0] == 0.75
+    assert shown[1][0] == 0.2
+    assert shown[0][-1] <= 1
+    assert close["marks"]["dev"].x > 200
+    assert apart["marks"]["dev"].x < 70
+
+
+@pytest.mark.parametrize(("lower_is_better", "step"), [(True, 3), (False, 2)])
+def test_the_best_evaluation_is_marked(lower_is_better, step):
+    training = {"name": "training", "points": [(1, 0.1), (4, 9.0)]}
+    held_out = {"name": "held out", "points": [(1, 0.5), (2, 0.9), (3, 0.2), (4, 0.3)]}
+
+    plot = plot_curves([training, held_out], kept=None, lower_is_better=lower_is_better)
+
+    assert (plot.best.name, plot.best.step) == ("held-out loss", step)
+    mark = plot.series[1].marks[step - 1]
+    assert (plot.best.x, plot.best.y) == (mark.x, mark.y)
+
+
+def test_a_single_evaluation_is_not_the_best_of_any():
+    training = {"name": "training", "points": [(1, 0.1), (4, 0.2)]}
+    held_out = {"name": "held out", "points": [(4, 0.3)]}
+
+    assert plot_curves([training], kept=None).best is None
+    assert plot_curves([training, held_out], kept=None).best is None
+
+
+def test_a_plot_of_metrics_knows_its_direction():
+    history = [{"step": 3} | {f"eval_near_{n}": 0.5 for n in ("loss", "accuracy", "alignment")}]
+
+    plots = task_curves(history, PROBLEMS["contrastive"]("near"))
+
+    assert [plot["lower_is_better"] for plot in plots] == [True, False, True]

@@ -1,10 +1,10 @@
-"""The table, the plot and the model card of a run."""
+"""The table and the model card of a run."""
 
 import pytest
 from huggingface_hub import ModelCard
 
 from trainers import make_problems
-from trainers.reports.model_card import plot_history, write_model_card
+from trainers.reports.model_card import write_model_card
 from trainers.reports.results import Results
 
 PROBLEMS = make_problems({"moods": "classification", "my_scores": "similarity"})
@@ -16,14 +16,6 @@ METRICS = {
     "mean": 0.2,
     "leaderboard": 0.47,
 }
-HISTORY = [
-    {"step": 1, "loss": 1.0, "loss_moods": 1.2},
-    {"step": 2, "loss": 0.8, "loss_moods": 1.0, "loss_my_scores": 0.6},
-    {"step": 2, "eval_moods_accuracy": 0.5, "eval_moods_loss": 1.0},
-    {"step": 2, "eval_my_scores_pearson": 0.1},
-    {"step": 2, "eval_mean": 0.3, "eval_leaderboard": 0.5},
-    {"step": 2, "train_loss": 0.9},
-]
 TEMPLATE = """---
 {{ card_data }}
 ---
@@ -46,21 +38,6 @@ def test_the_table_is_markdown_with_the_primary_metric_first():
         "| all       | mean        |  0.2000 |                |       |",
         "| all       | leaderboard |  0.4700 |                |       |",
     ]
-
-
-def test_the_plot_is_a_png(tmp_path):
-    path = tmp_path / "plots" / "history.png"
-
-    plot_history(HISTORY, PROBLEMS, path)
-
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert [entry.name for entry in path.parent.iterdir()] == ["history.png"]
-
-
-def test_an_empty_history_is_not_plotted(tmp_path):
-    plot_history([{"step": 2, "train_loss": 0.9}], PROBLEMS, tmp_path / "history.png")
-
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_card_reads_back_with_its_numbers(tmp_path):

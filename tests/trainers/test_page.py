@@ -27,6 +27,7 @@ from trainers.data.task_sampling import Annealed
 from trainers.problems.problem import MAX_QUOTED_CHARACTERS
 from trainers.reports.escaping import printable
 from trainers.reports.evidence import write_evidence
+from trainers.reports.wording import count
 
 NASTY = (
     "</style><script>alert('a')</script>\"' onload=\"b\" & \U0001f600 שלום \u202e abc \x00\x07\x85"
@@ -318,6 +319,7 @@ def test_the_step_whose_weights_were_kept_is_marked_if_it_is_not_the_last(write)
 
     assert text.count("The vertical line marks step 1, whose weights were evaluated.") == 3
     assert "Evaluated at step 1, whose weights were the best." in text
+    assert re.search(r"the best\. That was after [\d.]+ of [\d.]+ epochs?\.", text)
 
 
 @pytest.mark.parametrize(
@@ -390,6 +392,80 @@ def test_the_page_can_be_made_again_of_the_folder_alone(write):
     assert write_report(folder) == folder / "report.html"
 
     assert (folder / "report.html").read_bytes() == before
+
+
+def test_one_task_has_no_mean_of_its_metric(write):
+    folder = write()
+    assert "all tasks" in [text.strip() for text in read(folder).texts["bdi"]]
+    for name in ("metrics.json", "report.json"):
+        content = json.loads((folder / name).read_text())
+        for part in ("problem_types", "tasks", "curves"):
+            if part in content:
+                content[part] = {"moods": content[part]["moods"]}
+        (folder / name).write_text(json.dumps(content))
+
+    write_report(folder)
+
+    rows = [" ".join(row.split()) for row in read(folder).texts["tr"]]
+    assert any(row.startswith("moodsaccuracy") for row in rows)
+    assert "all tasks" not in [text.strip() for text in read(folder).texts["bdi"]]
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(1, "1 row"), (1.0, "1 row"), (0, "0 rows"), (2.5, "2.5 rows"), (1e4, "1")]
+)
+def test_one_is_singular(number, text):
+    assert count(number, "row").startswith(text)
+    assert count(number, "row").endswith("row" if number == 1 else "rows")
+
+
+def test_the_header_counts_epochs(write):
+    folder = write()
+    content = json.loads((folder / "metrics.json").read_text())
+    for steps, epochs, expected in ((1, 1.0, "1 optimizer step, 1 epoch,"), (9, 3, "9 optimizer")):
+        content |= {"steps": steps, "epochs": epochs}
+        (folder / "metrics.json").write_text(json.dumps(content))
+        write_report(folder)
+        assert any(text.startswith(expected) for text in read(folder).texts["p"])
+
+
+def test_errors_are_rows_of_a_table_and_most_are_folded(write):
+    folder = write(examples=7)
+
+    text = (folder / "report.html").read_text()
+
+    errors = json.loads((folder / "report.json").read_text())["analyses"]["scores"]["errors"]
+    section = text[text.index('id="task-3"') :]
+    shown, folded = re.findall(r'<table class="errors">.*?</table>', section, re.DOTALL)
+    assert len(errors) == 7
+    assert shown.count('<td class="quoted">') == 5
+    assert folded.count('<td class="quoted">') == 2
+    assert all(error["id"] in shown for error in errors[:5])
+    assert "<summary>2 more</summary>" in section
+
+
+def test_the_best_evaluation_is_named_with_its_epoch(write, found):
+    found[0].state.log_history = [
+        {"step": step, "eval_moods_accuracy": value, "eval_moods_loss": 1 - value}
+        for step, value in ((1, 0.25), (2, 0.75), (3, 0.5))
+    ]
+    folder = write()
+    content = json.loads((folder / "metrics.json").read_text())
+    (folder / "metrics.json").write_text(json.dumps(content | {"steps": 3, "epochs": 1.5}))
+
+    text = write_report(folder).read_text()
+
+    assert "Ringed: the best accuracy, 0.75 at step 2, epoch 1." in text
+    assert "Ringed: the best held-out loss, 0.25 at step 2, epoch 1." in text
+    assert text.count('<circle class="ring"') == 2
+
+
+def test_validation_rows_come_before_training_rows(write):
+    (legend, *_) = re.findall(
+        r'<ul class="legend">.*?</ul>', (write() / "report.html").read_text(), re.DOTALL
+    )
+
+    assert legend.index("validation") < legend.index("training") < legend.index("axis ")
 
 
 def test_a_loss_that_is_no_number_is_shown_as_such(write, found):

@@ -17,6 +17,7 @@ from trainers.files import write_text
 from trainers.training.multitask import MultiTaskTrainer
 
 from .curves import task_curves
+from .wording import count
 
 EVIDENCE_FILE = "report.json"
 
@@ -74,7 +75,7 @@ def name_device(device: torch.device) -> str:
     """Return the name of a GPU, or the kind of processor and its threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{device.type} ({platform.machine()}, {torch.get_num_threads()} threads)"
+    return f"{device.type} ({platform.machine()}, {count(torch.get_num_threads(), 'thread')})"
 
 
 def _evaluated_step(trainer: MultiTaskTrainer) -> int:

@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from trainers.training.multitask import MultiTaskTrainer
 
 from .escaping import printable
 from .evidence import EVIDENCE_FILE, write_evidence
+from .palette import DARK, LIGHT
 from .plots import place_strip, plot_calibration, plot_curves, plot_scatter
 from .results import name_run, read_metrics
+from .wording import count
 
 logger = logging.getLogger(__name__)
 
@@ -58,17 +61,11 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
     Raises:
         ValueError: If the folder lacks one of these files, or one of them is not JSON.
     """
-    # a run that only trains saves the memory of this import
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     metrics = printable(read_metrics(folder))
     evidence = printable(read_metrics(folder, EVIDENCE_FILE))
-    environment = Environment(
-        loader=PackageLoader("trainers.reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    environment = page_environment()
+    environment.filters["epoch"] = partial(
+        _find_epoch, steps=metrics["steps"], epochs=metrics["epochs"] or 0
     )
     problems = make_problems(evidence["problem_types"], metrics["tasks"] or {}, metrics["metrics"])
     tasks = [
@@ -81,7 +78,7 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
         metrics=metrics,
         evidence=evidence,
         tasks=tasks,
-        results=_results(metrics, problems),
+        results=list_results(metrics, problems),
         splits={split: _name_split(split) for split in _find_splits(metrics)},
         data_splits=[*usual, *sorted(set(chain(*evidence["splits"].values())) - {*usual})],
         texts=_list_texts(metrics["text"]),
@@ -95,6 +92,28 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
     return path
 
 
+def page_environment() -> Any:
+    """Return the Jinja environment of all pages, which escapes every value."""
+    # a run that only trains saves the memory of this import
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("trainers.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"light": LIGHT, "dark": DARK}
+    environment.filters["counted"] = count
+    return environment
+
+
+def _find_epoch(step: int, steps: int, epochs: float) -> str:
+    """Return the epoch at whose end, or in which, a step was."""
+    return f"{step * epochs / max(1, steps):.3g}"
+
+
 def _find_splits(metrics: Mapping[str, Any]) -> list[str]:
     """List the measured splits, each with its other sets, such as ``validation_hard``."""
     found = [split for split in metrics if split.partition("_")[0] in KINDS]
@@ -106,7 +125,7 @@ def _name_split(split: str) -> str:
     return f"{SPLITS[kind]} ({name})" if name else SPLITS[kind]
 
 
-def _results(
+def list_results(
     metrics: Mapping[str, Any], problems: Mapping[str, Problem[Any]]
 ) -> list[dict[str, Any]]:
     """List every metric, a row each, with its values and standard errors by split."""
@@ -116,7 +135,7 @@ def _results(
         for task, problem in problems.items()
         for metric in problem.reported
     }
-    keys |= {("all tasks", name): (name, False) for name in AGGREGATES}
+    keys |= {("all tasks", name): (name, False) for name in _list_aggregates(problems)}
     rows = []
     for (task, metric), (key, is_headline) in keys.items():
         cells = [
@@ -126,6 +145,11 @@ def _results(
         if any(value is not None for value, _ in cells):
             rows.append({"task": task, "metric": metric, "cells": cells})
     return rows
+
+
+def _list_aggregates(problems: Mapping[str, Problem[Any]]) -> Sequence[str]:
+    """List the aggregates to show; of one task, the mean would only repeat its metric."""
+    return AGGREGATES if len(problems) > 1 else ("glue",)
 
 
 def _describe_task(
@@ -155,7 +179,9 @@ def _describe_task(
         "plots": [
             {
                 "title": curve["title"],
-                "plot": plot_curves(curve["series"], marked),
+                "plot": plot_curves(
+                    curve["series"], marked, lower_is_better=curve["lower_is_better"]
+                ),
                 "thinned": [one for one in curve["series"] if one["logged"] > len(one["points"])],
             }
             for curve in evidence["curves"][task]

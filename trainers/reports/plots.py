@@ -1,6 +1,6 @@
 """Positions of lines, points and ticks of plots, as wide as a phone to be readable there."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import isfinite, sqrt
@@ -10,6 +10,10 @@ WIDTH, HEIGHT = 360.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 50.0, 14.0, 10.0, 38.0
 # A series with more points than this is drawn without marks.
 MOST_MARKS = 40
+HELD_OUT_LOSS = "held-out loss"
+LOSS_STYLES = {"training": "train", "held out": "dev"}
+# An axis of scores is not magnified further, so that a hundredth stays small.
+LEAST_SPAN = 0.2
 
 Pairs = Sequence[Sequence[float]]
 
@@ -51,6 +55,17 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Best:
+    """The best point of a series."""
+
+    name: str
+    step: int
+    value: float
+    x: float  # in units, as ``y``
+    y: float
+
+
+@dataclass(frozen=True)
 class Plot:
     """Axes and what is drawn between them, in units."""
 
@@ -62,10 +77,24 @@ class Plot:
     diagonal: tuple[float, float, float, float] | None = None  # ends of the line x = y
     rule: float | None = None  # x of a vertical line
     points: list[tuple[float, float]] | None = None  # of a scatter
+    best: Best | None = None
 
 
-def plot_curves(series: Sequence[dict[str, Any]], kept: int | None) -> Plot | None:
-    """Plot (step, value) ``points`` of named series; None if none is finite. ``kept`` is marked."""
+@dataclass(frozen=True)
+class Intervals:
+    """Differences with their intervals, each on a line of its own."""
+
+    zero: float  # x of no difference
+    marks: list[Mark | None]
+
+
+def plot_curves(
+    series: Sequence[dict[str, Any]], kept: int | None, *, lower_is_better: bool = True
+) -> Plot | None:
+    """Plot (step, value) ``points`` of named series, some with a ``style``; None if none is finite.
+
+    The step ``kept`` is marked, and so is the best evaluation of the first held-out series.
+    """
     finite = {one["name"]: [p for p in one["points"] if isfinite(p[1])] for one in series}
     points = list(chain(*finite.values()))
     if not points:
@@ -74,13 +103,28 @@ def plot_curves(series: Sequence[dict[str, Any]], kept: int | None) -> Plot | No
     x = _axis([0, *steps, kept or 0], LEFT, WIDTH - RIGHT, tight=True, integer=True)
     y = _axis(values, HEIGHT - BOTTOM, TOP)
     drawn = []
-    for number, (name, found) in enumerate(finite.items()):
-        style = {"training": "train", "held out": "dev"}.get(name) or f"series{number}"
-        marks = [Mark(x[0](step), y[0](value)) for step, value in found]
+    for number, one in enumerate(series):
+        name = one["name"]
+        style = one.get("style") or LOSS_STYLES.get(name, f"series{number}")
+        marks = [Mark(x[0](step), y[0](value)) for step, value in finite[name]]
         shown = marks if len(marks) <= MOST_MARKS else []
-        drawn.append(Series(name, style, _join(marks), shown, _summarize(name, found)))
+        drawn.append(Series(name, style, _join(marks), shown, _summarize(name, finite[name])))
     rule = None if kept is None else x[0](kept)
-    return Plot("optimizer steps", "", x[1], y[1], drawn, rule=rule)
+    best = _find_best(finite, x[0], y[0], lower_is_better=lower_is_better)
+    return Plot("optimizer steps", "", x[1], y[1], drawn, rule=rule, best=best)
+
+
+def _find_best(
+    series: Mapping[str, Pairs], x: Scale, y: Scale, *, lower_is_better: bool
+) -> Best | None:
+    """Find the best of several evaluations of the first series that has any."""
+    choose = min if lower_is_better else max
+    for name, points in series.items():
+        if name != "training" and len(points) > 1:
+            step, value = choose(points, key=lambda point: point[1])
+            shown = HELD_OUT_LOSS if name == "held out" else name
+            return Best(shown, int(step), value, x(step), y(value))
+    return None
 
 
 def plot_calibration(bins: Sequence[dict[str, Any]]) -> Plot:
@@ -108,10 +152,15 @@ def plot_scatter(pairs: Pairs, score_range: Sequence[float]) -> Plot:
 
 
 def place_strip(values: dict[str, tuple[float, float | None]]) -> dict[str, Any]:
-    """Place values with their standard errors, by style, on one line of a drawing 300 wide."""
+    """Place values with their standard errors, by style, on one line of a drawing 300 wide.
+
+    The axis has the part of -1 to 1 that they need, and at least ``LEAST_SPAN`` of it.
+    """
     finite = {style: found for style, found in values.items() if isfinite(found[0])}
-    low = min([0.0, *(value - (error or 0) for value, error in finite.values())])
-    scale, ticks = _axis([low, 1.0], 10.0, 290.0)
+    ends = [value + sign * (error or 0) for value, error in finite.values() for sign in (-1, 1)]
+    low, high = min(ends, default=0.0), min(1.0, max(ends, default=1.0))
+    low = min(low, high - LEAST_SPAN)
+    scale, ticks = _axis([low, high], 10.0, 290.0)
     marks = {
         style: Mark(
             scale(value), 0, scale(value - (error or 0)), scale(min(1, value + (error or 0)))
@@ -119,6 +168,14 @@ def place_strip(values: dict[str, tuple[float, float | None]]) -> dict[str, Any]
         for style, (value, error) in finite.items()
     }
     return {"ticks": ticks, "marks": marks}
+
+
+def place_intervals(ends: Sequence[tuple[float, float, float] | None]) -> Intervals:
+    """Place intervals, each (low, value, high) or None, on one symmetric axis 200 wide."""
+    most = max((abs(end) for found in ends if found for end in found), default=0.0) or 1.0
+    scale = Scale(-most, most, 8.0, 192.0)
+    marks = [found and Mark(scale(found[1]), 0, scale(found[0]), scale(found[2])) for found in ends]
+    return Intervals(scale(0.0), marks)
 
 
 def _axis(

@@ -14,7 +14,8 @@ from trainers.problems.aggregates import AGGREGATES, glue_score
 from trainers.problems.problem import Measured, Problem
 from trainers.training.multitask import MultiTaskTrainer
 
-from .model_card import markdown_table, plot_history
+from .history import plot_history
+from .model_card import markdown_table
 
 # Libraries whose versions can change the numbers.
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets")

@@ -49,8 +49,10 @@ def write_card(
             "path": getattr(trainer, "hub_model_id", None)
             or trainer.args.hub_model_id
             or trainer.args.output_dir,
+            "headlines": _list_headlines(trainer.problems, results["validation"]),
             "results": "\n\n".join(
-                f"{split}:\n\n{found.table(trainer.problems)}" for split, found in results.items()
+                f"{split}:\n\n{found.table(trainer.problems)}"
+                for split, found in sorted(results.items(), key=lambda pair: pair[0] == "train")
             ),
             "rows": {
                 task: {split: len(rows) for split, rows in splits.items()}
@@ -58,6 +60,21 @@ def write_card(
             },
         },
     )
+
+
+def _list_headlines(problems: Mapping[str, Problem[Any]], found: Results) -> list[dict[str, Any]]:
+    """List the headline metric of each task."""
+    return [
+        {
+            "task": task,
+            "metric": problem.headline[0],
+            "value": found.metrics[f"{task}_{problem.headline[0]}"],
+            "error": found.standard_errors.get(task),
+            "rows": found.rows[task],
+        }
+        for task, problem in problems.items()
+        if f"{task}_{problem.headline[0]}" in found.metrics
+    ]
 
 
 def _collect_metadata(
