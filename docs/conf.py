@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
@@ -32,6 +33,6 @@ napoleon_google_docstring = True
 suppress_warnings = ["autosectionlabel.*"]
 
 
-def setup(app):
+def setup(app: Any) -> None:
     """Write the generated tables before the pages are read."""
     app.connect("builder-inited", lambda _: write_tables(ROOT / "docs" / "_generated"))

@@ -44,7 +44,9 @@ def describe_problem_types() -> str:
         for encoding, head, losses in _list_heads(task) if issubclass(task, PooledTask) else ():
             texts = f"pairs, `{encoding}`" if encoding else "one text"
             rows.setdefault((f"`{name}`", texts, code(losses)), []).append(head)
-    lines = ([name, texts, ", ".join(heads), losses] for (name, texts, losses), heads in rows.items())
+    lines = (
+        [name, texts, ", ".join(heads), losses] for (name, texts, losses), heads in rows.items()
+    )
     return table(["problem type", "texts", "head", "losses"], lines)
 
 
@@ -99,7 +101,9 @@ def describe_datasets() -> str:
 
 def describe_metrics() -> str:
     """Tabulate the metrics of the problem types."""
-    rows = ([f"`{name}`", code(m.name for m in problem.metrics)] for name, problem in PROBLEMS.items())
+    rows = (
+        [f"`{name}`", code(m.name for m in problem.metrics)] for name, problem in PROBLEMS.items()
+    )
     return table(["problem type", "metrics"], rows)
 
 

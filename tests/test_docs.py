@@ -18,7 +18,7 @@ from tests.small_hub import add_model
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_" not in path.relative_to(DOCS).parts[0])
-# Pages show nothing else as code. A block that cannot run is preceded by `<!-- not tested: why -->`.
+# Pages show nothing else as code. `<!-- not tested: why -->` precedes a block that cannot run.
 LANGUAGES = {"bash", "python", "text", "yaml", "csv", "json"}
 
 

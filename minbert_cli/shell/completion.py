@@ -1,11 +1,11 @@
 """Complete commands, recipes, flags and their values in bash and zsh.
 
-    minbert completion bash    for ~/.bashrc: eval "$(minbert completion bash)"
-    minbert completion zsh     for ~/.zshrc:  eval "$(minbert completion zsh)", after compinit
-
-Our own: argcomplete and shtab read argparse parsers, which the programs with recipes build only
-after the import of torch.
+minbert completion bash    for ~/.bashrc: eval "$(minbert completion bash)"
+minbert completion zsh     for ~/.zshrc:  eval "$(minbert completion zsh)", after compinit
 """
+
+# Not argcomplete or shtab: they read argparse parsers, which the programs with recipes build only
+# after the import of torch.
 
 import argparse
 import importlib
