@@ -16,7 +16,8 @@ from markdown_it import MarkdownIt
 from minbert_cli.__main__ import main
 from tests.small_hub import add_model
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_" not in path.relative_to(DOCS).parts[0])
 # Pages show nothing else as code. `<!-- not tested: why -->` precedes a block that cannot run.
 LANGUAGES = {"bash", "python", "text", "yaml", "csv", "json"}
@@ -79,6 +80,55 @@ def run_page(path):
             run_shell(block.content)
         elif block.language == "yaml":
             yaml.safe_load(block.content)
+
+
+# Terms that people search for, and a page that must mention them.
+TERMS = {
+    "head": "guides/choosing",
+    "loss": "guides/choosing",
+    "pooling": "guides/choosing",
+    "MNRL": "guides/choosing",
+    "padding": "background/padding",
+    "resume": "guides/reproducing",
+    "DDP": "guides/distributed",
+    "FSDP": "guides/distributed",
+    "SST-5": "reference/recipes",
+    "NER": "guides/tags-and-questions",
+    "ONNX": "tutorials/sharing",
+    "push_to_hub": "tutorials/sharing",
+    "seed": "guides/reproducing",
+    "early stopping": "guides/few-and-imbalanced",
+    "learning rate": "reference/recipes",
+    "class imbalance": "guides/few-and-imbalanced",
+    "max_length": "reference/recipes",
+    "multi-label": "guides/choosing",
+    "embeddings": "tutorials/embeddings",
+    "calibration": "reference/files",
+}
+
+
+@pytest.mark.parametrize(("term", "page"), TERMS.items())
+def test_a_search_finds_the_page_of_a_term(term, page):
+    assert term.lower() in (DOCS / f"{page}.md").read_text(encoding="utf-8").lower()
+
+
+FILES = sorted(
+    {*PAGES, *ROOT.glob("*.md"), *(ROOT / "benchmarks").glob("*.md")} - {ROOT / "model_card.md"}
+)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_to_files_and_sections_resolve(path):
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+        name, _, anchor = target.partition("#")
+        if re.match(r"[a-z]+:", target) or target.startswith("<"):
+            continue
+        linked = (path.parent / name) if name else path
+        assert linked.exists(), f"{path.name} links to {target}"
+        if anchor:
+            titles = re.findall(r"^#+ (.+)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+            slugs = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+            assert anchor in slugs, f"{path.name} links to {target}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(DOCS).as_posix())
