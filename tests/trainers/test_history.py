@@ -75,7 +75,7 @@ def test_the_best_evaluation_is_named_and_ringed():
     assert [*ring.get_xdata(), *ring.get_ydata()] == [2, 0.5]
 
 
-@pytest.mark.parametrize("task", ["$5 a row", "a $x_{ and } $"])
+@pytest.mark.parametrize("task", ["$5 a row", "a $x_{ and } $", "$\\no_formula$"])
 def test_a_name_in_the_picture_is_no_formula(tmp_path, task):
     history = [{"step": 1, f"loss_{task}": 1.0}]
 
