@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 from minbert_cli import finetune
 from tests import small_run
 from trainers.runs import console
-from trainers.runs.console import format_time, quiet_libraries
+from trainers.runs.console import format_time, quiet_libraries, shows_bars
 
 NOISE = ("LOAD REPORT", "Writing model shards", "'loss'", "'eval_", "train_runtime", "it/s")
 
@@ -86,6 +86,26 @@ def test_disable_tqdm_prints_lines_on_a_terminal(tmp_path, capfd, monkeypatch):
 
     assert terminal.file.getvalue() == ""
     assert re.search(r"^step \d+/\d+ ", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_who_wants_plain_lines_has_no_bar(env):
+    usual = {"TERM": "xterm-256color"}
+
+    assert shows_bars(Console(file=io.StringIO(), force_terminal=True, _environ=usual))
+    assert not shows_bars(Console(file=io.StringIO(), force_terminal=True, _environ=usual | env))
+    assert not shows_bars(Console(file=io.StringIO()))
+
+
+def test_the_weights_are_those_without_the_bar(tmp_path, capfd, monkeypatch):
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=80)
+    monkeypatch.setattr(console, "Console", lambda **_: terminal)
+    run(tmp_path, capfd, disable_tqdm=False, output_dir=str(tmp_path / "bar"))
+    run(tmp_path, capfd, verbose=True, output_dir=str(tmp_path / "plain"))
+
+    assert "training" in terminal.file.getvalue()
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("bar", "plain")]
+    assert weights[0] == weights[1]
 
 
 class Interruption(TrainerCallback):

@@ -1,5 +1,7 @@
 """What a run shows: a header, one progress bar, one line per evaluation, and no library noise."""
 
+import logging
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +31,7 @@ NOTEBOOK_CALLBACK = "NotebookProgressCallback"  # its module can be imported in 
 
 @contextmanager
 def quiet_libraries(*, verbose: bool) -> Iterator[None]:
-    """Hide what transformers reports while it loads and saves; errors stay.
+    """Hide what transformers and accelerate report while they load and save; errors stay.
 
     Args:
         verbose: Whether to leave everything as the libraries print it.
@@ -37,13 +39,16 @@ def quiet_libraries(*, verbose: bool) -> Iterator[None]:
     if verbose:
         yield
         return
-    logs = transformers.utils.logging
+    logs, accelerate = transformers.utils.logging, logging.getLogger("accelerate")
     level, had_bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
+    own_level = accelerate.level
     logs.set_verbosity_error()
     logs.disable_progress_bar()
+    accelerate.setLevel(logging.ERROR)
     try:
         yield
     finally:
+        accelerate.setLevel(own_level)
         logs.set_verbosity(level)
         if had_bars:
             logs.enable_progress_bar()
@@ -110,19 +115,10 @@ class RunProgress(TrainerCallback):
         self._began = self._mark = self._clock()
         self._first_step, self._evaluating = state.global_step, []
         console = self._console or Console(file=sys.stdout)
-        has_bar = console.is_jupyter or (console.is_terminal and not console.is_dumb_terminal)
-        if state.is_world_process_zero and has_bar and not args.disable_tqdm:
-            one_line = Column(no_wrap=True, overflow="ellipsis")
-            self._bar = Progress(
-                TextColumn("training"),
-                BarColumn(bar_width=20),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[left]}"),
-                TextColumn("{task.fields[losses]}", style="dim", table_column=one_line),
-                console=console,
-                transient=True,
-            )
-            self._bar.add_task("", total=state.max_steps, left="", losses="")
+        if state.is_world_process_zero and shows_bars(console) and not args.disable_tqdm:
+            self._bar = make_bar(console)
+            done, total = state.global_step, state.max_steps
+            self._bar.add_task("", completed=done, total=total, left="", losses="")
             self._bar.start()
 
     def on_step_end(
@@ -206,7 +202,7 @@ class RunProgress(TrainerCallback):
 
     def _is_best(self, args: TrainingArguments, state: TrainerState, value: float | None) -> bool:
         """Return whether a value is better than all before; the Trainer compares later."""
-        if value is None:
+        if value is None or math.isnan(value) or state.global_step == 0:
             return False
         if state.best_metric is None:
             return True
@@ -225,12 +221,33 @@ class RunProgress(TrainerCallback):
             self._print(line)
 
     def _print(self, line: str) -> None:
-        if self._bar is not None:
-            self._bar.console.print(line, markup=False, highlight=False)
-        elif self._console is not None:
-            self._console.print(line, markup=False, highlight=False)
-        else:
+        console = self._console if self._bar is None else self._bar.console
+        if console is None:
             print(line, flush=True)  # noqa: T201  for the user
+        else:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def shows_bars(console: Console) -> bool:
+    """Return whether a console can show a bar that moves, and its user wants one."""
+    is_plain = console.is_dumb_terminal or console.no_color
+    return console.is_jupyter or (console.is_terminal and not is_plain)
+
+
+def make_bar(console: Console) -> Progress:
+    """Make the bar of a training, which leaves no trace on the screen."""
+    one_line = Column(no_wrap=True, overflow="ellipsis")
+    return Progress(
+        TextColumn("training"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[left]}", markup=False),
+        TextColumn("{task.fields[losses]}", style="dim", markup=False, table_column=one_line),
+        console=console,
+        transient=True,
+        # few frames: a thread draws them, which competes with the training
+        refresh_per_second=4,
+    )
 
 
 def _trim(number: float) -> str:
