@@ -22,6 +22,9 @@ BATCH_SIZES = ((500, 8), (4_000, 16), (math.inf, 32))
 LONG, LONG_BATCH_SIZE = 256, 16  # tokens of rows, and the most rows of a batch of longer ones
 FEWEST_EVALUATIONS, MOST_EVALUATIONS = 2, 10
 EVALUATION_SHARE = 0.1  # of the time of training
+# Rows that all evaluations together may have in any case: with few training rows the best weights
+# come early, and are missed by two evaluations (benchmarks/DEFAULTS.md).
+CHEAP_EVALUATION_ROWS = 5_000
 EVALUATION_COST = 1 / 3  # of a row, compared with that of a training row: the forward pass
 
 
@@ -150,7 +153,8 @@ def _choose_interval(args: ProgramTrainingArguments, size: RunSize) -> Choice:
     batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
     epochs = args.num_train_epochs or 0
     rows = args.max_steps * batch if args.max_steps > 0 else epochs * size.rows * size.tasks
-    affordable = EVALUATION_SHARE * rows / (EVALUATION_COST * max(1, size.evaluation_rows))
-    count = min(MOST_EVALUATIONS, max(FEWEST_EVALUATIONS, math.floor(affordable)))
+    affordable = max(EVALUATION_SHARE * rows / EVALUATION_COST, CHEAP_EVALUATION_ROWS)
+    count = math.floor(affordable / max(1, size.evaluation_rows))
+    count = min(MOST_EVALUATIONS, max(FEWEST_EVALUATIONS, count))
     reason = f"{count} evaluations of {size.evaluation_rows:,} rows"
     return Choice("eval_steps", round(1 / count, 4), reason)

@@ -129,9 +129,13 @@ def test_an_interrupted_run_leaves_the_terminal_as_it_was(tmp_path, capfd, monke
     monkeypatch.setattr("trainers.runs.launch.show_progress", show_and_interrupt)
     before = sys.stdout, transformers.utils.logging.get_verbosity()
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(SystemExit, match="130"):
         run(tmp_path, capfd, disable_tqdm=False)
 
+    assert capfd.readouterr().err.endswith(
+        "minbert finetune: interrupted; --resume_from_checkpoint true continues from the last "
+        "checkpoint\n"
+    )
     assert (sys.stdout, transformers.utils.logging.get_verbosity()) == before
     shown = screen.getvalue()
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1  # the cursor is back

@@ -1,5 +1,6 @@
 """The steps of a training program: parse, check, prepare, train, report."""
 
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -50,6 +51,7 @@ from .smoke_test import describe_skipped, shrink, smoke_folder
 from .time_estimate import TimeEstimate
 from .workload import Workload, measure_workload
 
+INTERRUPTED = "interrupted; --resume_from_checkpoint true continues from the last checkpoint"
 # A command line, [recipe.yaml] [--flag value ...], or the recipe itself.
 Given: TypeAlias = Sequence[str] | Mapping[str, Any]
 
@@ -114,13 +116,16 @@ class Program:
         """Do a run of the command line, ``[recipe.yaml] [--flag value ...]``.
 
         Errors are reported in one line: those of the user as by ``readable_errors``, divergence and
-        files that cannot be written with exit status 1.
+        files that cannot be written with exit status 1, Ctrl-C with 130.
         """
         try:
             return self.run(argv, partial(readable_errors, self.name))
         except (TrainingDivergedError, WriteError) as error:
             print(f"{self.name}: error: {error}", file=sys.stderr)  # noqa: T201  for the user
             raise SystemExit(1) from None
+        except KeyboardInterrupt:
+            print(f"\n{self.name}: {INTERRUPTED}", file=sys.stderr)  # noqa: T201  for the user
+            raise SystemExit(128 + signal.SIGINT) from None
 
     def run(
         self,
