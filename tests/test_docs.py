@@ -60,7 +60,10 @@ def run_shell(content):
         if not words:
             continue
         assert words[0] == "minbert", f"only `minbert` commands can be tested, not {line!r}"
-        main(words[1:])
+        try:
+            main(words[1:])
+        except SystemExit as end:
+            assert not end.code, f"{line!r} ended with status {end.code}"
 
 
 def run_page(path):
@@ -131,7 +134,15 @@ def test_links_to_files_and_sections_resolve(path):
             assert anchor in slugs, f"{path.name} links to {target}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(DOCS).as_posix())
+def list_pages():
+    """List the pages; the whole quickstart takes a minute."""
+    for path in PAGES:
+        name = path.relative_to(DOCS).as_posix()
+        marks = [pytest.mark.slow] if name == "start/quickstart.md" else []
+        yield pytest.param(path, id=name, marks=marks)
+
+
+@pytest.mark.parametrize("page", list_pages())
 def test_every_snippet_of_a_page_runs(page, tmp_path, monkeypatch):
     add_model(Path(HF_HUB_CACHE), "sentence-transformers/all-MiniLM-L6-v2")
     add_model(Path(HF_HUB_CACHE), "google-bert/bert-base-uncased")

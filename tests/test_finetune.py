@@ -173,7 +173,11 @@ def test_the_plot_is_there(run):
 def test_the_report_is_there_and_named(run, metrics):
     text = (run[0] / "report.html").read_text()
 
-    assert run[1].rstrip().endswith(f"report: {run[0] / 'report.html'}")
+    last = [
+        f"report: {run[0]}/report.html",
+        f'next: minbert predict {run[0]} --task moods "a text"',
+    ]
+    assert run[1].splitlines()[-2:] == last
     for value in metrics["validation"]["metrics"].values():
         assert f"{value:.4f}" in text
     # both read a row of the validation file

@@ -90,7 +90,11 @@ def test_the_log_has_both_losses_and_the_plot_is_there(run):
 def test_the_report_shows_both_losses_and_the_text(run, metrics):
     text = (run[0] / "report.html").read_text()
 
-    assert run[1].rstrip().endswith(f"report: {run[0] / 'report.html'}")
+    last = [
+        f"report: {run[0]}/report.html",
+        f"next: minbert finetune RECIPE --model_name_or_path {run[0]}",
+    ]
+    assert run[1].splitlines()[-2:] == last
     for split in ("train", "validation"):
         assert f"{metrics[split]['metrics']['text_mlm_accuracy']:.4f}" in text
         assert f"{metrics['text'][split]['documents']:,}</td>" in text
