@@ -63,7 +63,8 @@ def run_shell(content):
         try:
             main(words[1:])
         except SystemExit as end:
-            assert not end.code, f"{line!r} ended with status {end.code}"
+            if end.code:
+                pytest.fail(f"{line!r} ended with status {end.code}")
 
 
 def run_page(path):
