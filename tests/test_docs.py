@@ -111,7 +111,7 @@ TERMS = {
 }
 
 
-@pytest.mark.parametrize(("term", "page"), TERMS.items())
+@pytest.mark.parametrize(("term", "page"), list(TERMS.items()))
 def test_a_search_finds_the_page_of_a_term(term, page):
     assert term.lower() in (DOCS / f"{page}.md").read_text(encoding="utf-8").lower()
 
@@ -143,7 +143,7 @@ def list_pages():
         yield pytest.param(path, id=name, marks=marks)
 
 
-@pytest.mark.parametrize("page", list_pages())
+@pytest.mark.parametrize("page", list(list_pages()))
 def test_every_snippet_of_a_page_runs(page, tmp_path, monkeypatch):
     add_model(Path(HF_HUB_CACHE), "sentence-transformers/all-MiniLM-L6-v2")
     add_model(Path(HF_HUB_CACHE), "google-bert/bert-base-uncased")
