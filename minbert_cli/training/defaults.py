@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from transformers import TrainingArguments
 
+from minbert_cli.training.recipe_tasks import learns_from_text
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import Choice, FinetuneArguments, ProgramTrainingArguments
 
@@ -25,6 +26,8 @@ EVALUATION_SHARE = 0.1  # of the time of training
 # Rows that all evaluations together may have in any case: with few training rows the best weights
 # come early, and are missed by two evaluations (benchmarks/DEFAULTS.md).
 CHEAP_EVALUATION_ROWS = 5_000
+# With fewer validation rows of a task, the best of several evaluations is mostly chance.
+FEWEST_ROWS_TO_COMPARE = 20
 EVALUATION_COST = 1 / 3  # of a row, compared with that of a training row: the forward pass
 
 
@@ -54,7 +57,7 @@ def choose_for_finetuning(
     size = _measure_finetuning(arguments, model, encoded)
     weights, weight_choices = choose_weights(arguments.tasks, model.config)
     choices = choose_arguments(args, size) + choose_head_rate(arguments, args, size)
-    return weights, choices + weight_choices
+    return weights, choices + weight_choices + choose_kept_weights(arguments, args, encoded)
 
 
 def _measure_finetuning(
@@ -119,6 +122,29 @@ def choose_weights(
     }
     reason = "its gradient is small beside those of other tasks"
     return weights, [Choice(f"tasks.{name}.loss_weight", weights[name], reason) for name in weights]
+
+
+def choose_kept_weights(
+    arguments: FinetuneArguments,
+    args: ProgramTrainingArguments,
+    encoded: Mapping[str, Mapping[str, Any]],
+) -> list[Choice]:
+    """Keep the last weights if a task has too few validation rows to say which are best.
+
+    A recipe that chooses the weights itself, or stops early by a metric, is left alone.
+    """
+    counts = {
+        len(encoded[name]["validation"]): name
+        for name, keys in arguments.tasks.items()
+        if not learns_from_text(keys) and not keys.get("auxiliary")
+    }
+    fewest = min(counts, default=FEWEST_ROWS_TO_COMPARE)
+    is_given = not args.chooses_best or arguments.early_stopping_patience is not None
+    if is_given or not args.load_best_model_at_end or fewest >= FEWEST_ROWS_TO_COMPARE:
+        return []
+    args.keep_last()
+    reason = f"{fewest} validation rows of {counts[fewest]} cannot say which weights are best"
+    return [Choice("load_best_model_at_end", False, reason)]
 
 
 def is_sharded(args: TrainingArguments) -> bool:

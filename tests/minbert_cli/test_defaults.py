@@ -13,12 +13,14 @@ from minbert_cli.training.defaults import (
     RunSize,
     choose_arguments,
     choose_head_rate,
+    choose_kept_weights,
     choose_weights,
 )
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertModel
 from modeling_minbert.task_minbert import Pretrained
 from tests import small_run
 from trainers import FinetuneArguments, ProgramTrainingArguments
+from trainers.runs.run_facts import describe_settings
 
 SIZE = RunSize(width=768, is_new=False, rows=10_000, tasks=1, evaluation_rows=1_000, max_length=128)
 TINY = {
@@ -264,3 +266,43 @@ def test_a_cosine_has_more_weight_beside_other_tasks():
     assert weights == {"cosine": 3.0}
     assert [(choice.key, choice.value) for choice in chosen] == [("tasks.cosine.loss_weight", 3.0)]
     assert choose_weights({"cosine": {}}, config) == ({}, [])
+
+
+def keep(tmp_path, rows, tasks=None, patience=None, **given):
+    """Return the arguments of a run with so many validation rows of each task, and its choices."""
+    args = ProgramTrainingArguments(str(tmp_path), use_cpu=True, **given)
+    tasks = tasks or {name: {} for name in rows}
+    arguments = FinetuneArguments(tasks=tasks, early_stopping_patience=patience)
+    encoded = {name: {"validation": range(count)} for name, count in rows.items()}
+    return args, choose_kept_weights(arguments, args, encoded)
+
+
+def test_the_last_weights_are_kept_if_few_rows_compare_them(tmp_path):
+    args, (choice,) = keep(tmp_path, {"large": 1_000, "small": 19})
+
+    assert choice == (
+        "load_best_model_at_end",
+        False,
+        "19 validation rows of small cannot say which weights are best",
+    )
+    assert args.load_best_model_at_end is False
+    assert args.metric_for_best_model is None
+    assert describe_settings(args, {}) == describe_settings(keep(tmp_path, {"large": 99})[0], {})
+
+
+@pytest.mark.parametrize(
+    ("rows", "options"),
+    [
+        ({"own": 20}, {}),
+        ({"own": 2}, {"load_best_model_at_end": True}),
+        ({"own": 2}, {"metric_for_best_model": "own_accuracy"}),
+        ({"own": 2}, {"patience": 2}),
+        ({"own": 20, "help": 2}, {"tasks": {"own": {}, "help": {"auxiliary": True}}}),
+        ({"own": 20, "text": 2}, {"tasks": {"own": {}, "text": {"problem_type": "masked_lm"}}}),
+    ],
+)
+def test_the_best_weights_are_kept_if_the_recipe_or_the_rows_can_tell(tmp_path, rows, options):
+    args, choices = keep(tmp_path, rows, **options)
+
+    assert choices == []
+    assert args.load_best_model_at_end is True

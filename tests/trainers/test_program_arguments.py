@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainers.runs.program_arguments import PROVISIONAL, ProgramTrainingArguments
+from trainers.runs.program_arguments import BEST, PROVISIONAL, ProgramTrainingArguments
 from trainers.runs.run_facts import describe_settings
 
 
@@ -60,7 +60,7 @@ def test_what_a_recipe_gives_is_decided(tmp_path, name):
 
     assert getattr(args, name) == value
     others = {"save_steps", "eval_steps"} if name.endswith("_steps") else {name}
-    assert args.undecided == PROVISIONAL.keys() - others
+    assert args.undecided == {*PROVISIONAL, *BEST} - others
 
 
 def test_a_number_of_steps_decides_the_epochs(tmp_path):

@@ -16,6 +16,8 @@ PROVISIONAL: dict[str, Any] = {
     "eval_steps": 0.2,
     "save_steps": 0.2,
 }
+# Arguments that say which weights to keep; a run with few validation rows keeps the last.
+BEST = ("load_best_model_at_end", "metric_for_best_model", "greater_is_better")
 BEST_METRIC = "mean"  # of the headline metrics of all tasks
 
 
@@ -77,6 +79,8 @@ class ProgramTrainingArguments(FastTrainingArguments):
         self.chooses_best = chosen == (None, None) and _name(self.save_strategy) != "best"
         if self.load_best_model_at_end is None:
             self.load_best_model_at_end = self._saves_every_evaluation()
+        if self.chooses_best and self.load_best_model_at_end:
+            self.undecided |= set(BEST)
         if self.metric_for_best_model is None and (
             self.load_best_model_at_end or _name(self.save_strategy) == "best"
         ):
@@ -119,8 +123,12 @@ class ProgramTrainingArguments(FastTrainingArguments):
             metrics: Names of the metrics of the run.
         """
         if self.chooses_best and self.metric_for_best_model not in (None, *metrics):
-            self.load_best_model_at_end = False
-            self.metric_for_best_model = self.greater_is_better = None
+            self.keep_last()
+
+    def keep_last(self) -> None:
+        """Keep the last weights instead of those of the best evaluation."""
+        self.load_best_model_at_end = False
+        self.metric_for_best_model = self.greater_is_better = None
 
 
 def _name(strategy: Any) -> str | None:
