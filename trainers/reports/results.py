@@ -31,7 +31,10 @@ class Results:
     types: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by task with entities
 
     def table(self, problems: Mapping[str, Problem[Any]]) -> str:
-        """Format the metrics in Markdown, the headline of each task first, and entity types."""
+        """Format the metrics in Markdown, the headline of each task first, and entity types.
+
+        Means over the tasks appear if there are several.
+        """
         lines = [("task", "metric", "value", "standard error", "rows")]
         for task, problem in problems.items():
             for name in (metric.name for metric in problem.reported):
@@ -43,7 +46,7 @@ class Results:
         lines += [
             ("all", name, f"{self.metrics[name]:.4f}", "", "")
             for name in AGGREGATES
-            if name in self.metrics
+            if name in self.metrics and len(problems) > 1
         ]
         table = markdown_table(lines)
         return f"{table}\n\n{self._type_table()}" if self.types else table

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from trainers.options import option
@@ -71,10 +72,17 @@ class ProgramTrainingArguments(FastTrainingArguments):
     )
 
     def __post_init__(self) -> None:
+        if self.run_name is None and self.output_dir is not None:
+            self.run_name = Path(self.output_dir).name  # trackers would invent one
         self._plan_evaluations()
         missing = {name for name in PROVISIONAL if getattr(self, name) is None}
         self.undecided = {name for name in missing if self._matters(name)}
         self.decide({name: PROVISIONAL[name] for name in missing})
+        self._plan_best()
+        super().__post_init__()
+
+    def _plan_best(self) -> None:
+        """Choose which weights to keep, where the recipe leaves it out."""
         chosen = (self.load_best_model_at_end, self.metric_for_best_model)
         self.chooses_best = chosen == (None, None) and _name(self.save_strategy) != "best"
         if self.load_best_model_at_end is None:
@@ -85,7 +93,6 @@ class ProgramTrainingArguments(FastTrainingArguments):
             self.load_best_model_at_end or _name(self.save_strategy) == "best"
         ):
             self.metric_for_best_model = BEST_METRIC
-        super().__post_init__()
 
     def _plan_evaluations(self) -> None:
         """Let evaluation and saving go together, where only one of them is given."""

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import EvalPrediction
+from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from did_you_mean import unknown
 from trainers.data.task_dataset import Rows, TaskDataset, longest_first
@@ -234,5 +235,22 @@ def predict_in_order(trainer: Any, task: str, rows: Rows) -> NDArray[Any]:
     if not len(rows):
         raise ValueError(f"no rows to predict for task {task!r}")
     ordered, order = longest_first(task, rows, trainer.args.length_column_name)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _without_trackers(trainer):
         return trainer.predict(ordered).predictions[np.argsort(order)]
+
+
+@contextmanager
+def _without_trackers(trainer: Any) -> Iterator[None]:
+    """Leave the services of ``report_to`` out of a prediction.
+
+    They would log its loss as ``test/loss``, without the name of the task, and Trackio, which
+    ends its run with the training, would begin another one.
+    """
+    trackers = tuple(get_reporting_integration_callbacks(trainer.args.report_to))
+    handler = trainer.callback_handler
+    callbacks = handler.callbacks
+    handler.callbacks = [each for each in callbacks if not isinstance(each, trackers)]
+    try:
+        yield
+    finally:
+        handler.callbacks = callbacks
