@@ -73,6 +73,7 @@ def test_a_terminal_has_one_bar_that_goes_away(tmp_path, capfd, monkeypatch):
     assert max(map(len, lines)) <= 80
     assert any(re.search(r"\d+/\d+ .* left loss ", line) for line in bars)
     assert sum(line.startswith("epoch ") for line in lines) == 2
+    assert [line for line in lines if line.startswith("predicting ") and "1/1" in line]
     assert not [line for line in lines if line.startswith("step ")]
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h")  # the cursor is back
 

@@ -101,6 +101,7 @@ class RunProgress(TrainerCallback):
         self._began = self._mark = 0.0  # of training, and of the last step
         self._first_step = 0
         self._evaluating: list[float] = []  # seconds of each evaluation
+        self._is_trained = False
 
     def close(self) -> None:
         """Remove the bar, also after an error."""
@@ -114,11 +115,16 @@ class RunProgress(TrainerCallback):
         self.close()
         self._began = self._mark = self._clock()
         self._first_step, self._evaluating = state.global_step, []
+        self._is_trained = False
+        self._open_bar("training", args, state, state.max_steps, state.global_step)
+
+    def _open_bar(
+        self, title: str, args: TrainingArguments, state: TrainerState, total: int, done: int = 0
+    ) -> None:
         console = self._console or Console(file=sys.stdout)
         if state.is_world_process_zero and shows_bars(console) and not args.disable_tqdm:
             self._bar = make_bar(console)
-            done, total = state.global_step, state.max_steps
-            self._bar.add_task("", completed=done, total=total, left="", losses="")
+            self._bar.add_task(title, completed=done, total=total, left="", losses="")
             self._bar.start()
 
     def on_step_end(
@@ -213,12 +219,35 @@ class RunProgress(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self.close()
+        self._is_trained = True
         if state.is_world_process_zero and state.global_step > self._first_step:
             line = f"trained in {format_time(self._clock() - self._began)}"
             best: Any = state.best_global_step
             if args.load_best_model_at_end and best is not None:
                 line += f", and kept the weights of step {best:,}"
             self._print(line)
+
+    def on_prediction_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Show a bar for each prediction after training; evaluations before are part of its bar."""
+        if not self._is_trained:
+            return
+        if self._bar is None:
+            self._open_bar("predicting", args, state, len(kwargs["eval_dataloader"]))
+        if self._bar is not None:
+            self._bar.advance(self._bar.task_ids[0])
+
+    def on_predict(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, Any],
+        **kwargs: Any,
+    ) -> None:
+        if self._is_trained:
+            self.close()
 
     def _print(self, line: str) -> None:
         console = self._console if self._bar is None else self._bar.console
@@ -235,10 +264,10 @@ def shows_bars(console: Console) -> bool:
 
 
 def make_bar(console: Console) -> Progress:
-    """Make the bar of a training, which leaves no trace on the screen."""
+    """Make a bar, which leaves no trace on the screen."""
     one_line = Column(no_wrap=True, overflow="ellipsis")
     return Progress(
-        TextColumn("training"),
+        TextColumn("{task.description}"),
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TextColumn("{task.fields[left]}", markup=False),
