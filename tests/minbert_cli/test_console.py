@@ -97,6 +97,14 @@ def test_who_wants_plain_lines_has_no_bar(env):
     assert not shows_bars(Console(file=io.StringIO()))
 
 
+def test_a_notebook_without_widgets_has_plain_lines(monkeypatch):
+    notebook = Console(file=io.StringIO(), force_jupyter=True)
+
+    for spec in (None, object()):
+        monkeypatch.setattr(console, "find_spec", lambda _, spec=spec: spec)
+        assert shows_bars(notebook) is (spec is not None)
+
+
 def test_the_weights_are_those_without_the_bar(tmp_path, capfd, monkeypatch):
     terminal = Console(file=io.StringIO(), force_terminal=True, width=80)
     monkeypatch.setattr(console, "Console", lambda **_: terminal)

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import transformers
@@ -231,7 +232,8 @@ class RunProgress(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Show a bar for each prediction after training; evaluations before are part of its bar."""
-        if not self._is_trained:
+        console = self._console or Console(file=sys.stdout)
+        if not self._is_trained or console.is_jupyter:  # a notebook keeps an empty line of each bar
             return
         if self._bar is None:
             self._open_bar("predicting", args, state, len(kwargs["eval_dataloader"]))
@@ -259,8 +261,11 @@ class RunProgress(TrainerCallback):
 
 def shows_bars(console: Console) -> bool:
     """Return whether a console can show a bar that moves, and its user wants one."""
+    if console.is_jupyter:
+        # rich warns at every refresh without it
+        return find_spec("ipywidgets") is not None
     is_plain = console.is_dumb_terminal or console.no_color
-    return console.is_jupyter or (console.is_terminal and not is_plain)
+    return console.is_terminal and not is_plain
 
 
 def make_bar(console: Console) -> Progress:
