@@ -48,7 +48,7 @@ def test_a_mapping_gives_the_files_and_weights_of_the_command(recipe, tmp_path):
     assert {key for key in theirs if mine[key] != theirs[key]} <= set(VARYING)
     assert mine["command"] == "from minbert_cli.finetune import finetune; finetune(recipe)"
     ours, others = (read(each / "run.json")["settings"] for each in (folder, command))
-    assert ours | {"output_dir": str(command)} == others
+    assert ours | {"output_dir": str(command), "run_name": "command"} == others
     texts = {name: (folder / name).read_bytes() for name in files_of(folder)}
     assert not any(b"hf_secret" in text for text in texts.values())
     assert b"max_length: 17" in texts["README.md"]
