@@ -10,11 +10,12 @@ from transformers.utils import logging
 
 from datasets_scripts import TaskData, load_task
 from minbert_cli.checkpoints import load_encoder
+from minbert_cli.embedding_plot import plot_scores
 from sentence_vectors import as_vectors
 from sentence_vectors.senteval import SOURCES, TransferTask, load_transfer_task, missing_files
-from sentence_vectors.tables import MEAN, add_mean, plot, to_csv, to_markdown
+from sentence_vectors.tables import MEAN, add_mean, to_csv, to_markdown
 from sentence_vectors.transfer import Embedder, check_folds, evaluate_similarity, evaluate_transfer
-from trainers import replaced_when_done, write_text
+from trainers import write_text
 from trainers.reports.escaping import plain
 
 PEER = "sentence-transformers"
@@ -113,8 +114,7 @@ def run(args: argparse.Namespace) -> None:
         table = to_markdown({plain(name): row for name, row in rows.items()})
         write_text(args.output_dir / "table.md", table)
         write_text(args.output_dir / "table.csv", to_csv(rows))
-        with replaced_when_done(args.output_dir / "table.png") as path:
-            plot(rows, path)
+        plot_scores(rows, args.output_dir / "table.png")
     print(table, end="")
     print(f"\n{MEAN}: mean accuracy of the transfer tasks")
     print(f"{args.output_dir}: table.md, table.csv, table.png")

@@ -1,10 +1,8 @@
-"""Tables of embedders and tasks: Markdown, CSV and a plot."""
+"""Tables of embedders and tasks: Markdown and CSV."""
 
 import csv
 import io
-import os
 from collections.abc import Mapping
-from pathlib import Path
 
 # Names of columns to percentages.
 Row = Mapping[str, float]
@@ -32,25 +30,3 @@ def to_csv(rows: Mapping[str, Row]) -> str:
     writer.writerow(["vectors", *columns])
     writer.writerows([name, *(row[column] for column in columns)] for name, row in rows.items())
     return file.getvalue()
-
-
-def plot(rows: Mapping[str, Row], path: str | os.PathLike[str]) -> None:
-    """Write a PNG bar chart: a group per column, a bar per row."""
-    # imported here, since it is slow
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    columns = list(next(iter(rows.values())))
-    figure = Figure(figsize=(2 + 1.1 * len(columns), 4), layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    width = 0.8 / len(rows)
-    for number, (name, row) in enumerate(rows.items()):
-        places = [place + width * (number - (len(rows) - 1) / 2) for place in range(len(columns))]
-        axes.bar(places, [row[column] for column in columns], width, label=name)
-    axes.set_xticks(range(len(columns)), columns)
-    axes.set_ylabel("percent")
-    axes.grid(axis="y", color="0.9")
-    axes.set_axisbelow(True)
-    figure.legend(loc="outside lower center", ncols=1, fontsize=8)
-    figure.savefig(Path(path), dpi=150)

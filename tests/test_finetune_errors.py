@@ -237,7 +237,10 @@ def test_a_task_that_is_there_twice(tmp_path, refused):
             {"early_stopping_patience": 2, "eval_strategy": "no"},
             "needs load_best_model_at_end",
         ),
-        ({"model_name_or_path": "gone", "model_config": None}, "'gone' cannot be loaded"),
+        (
+            {"model_name_or_path": "gone", "model_config": None},
+            "'gone' is not a folder and cannot be loaded from the Hub",
+        ),
         (
             {"task_sampling": "weighted", "sampling_weights": {"moods": 1}},
             "sampling_weights names moods; expected one weight for each of",
@@ -531,7 +534,8 @@ def test_no_network_for_a_model(recipe, refused):
 
     line = refused("--model_name_or_path", "user/model")
 
-    assert_matches(line, "model_name_or_path='user/model' cannot be loaded: .*; give the folder or")
+    named = "model_name_or_path='user/model' is not a folder and cannot be loaded from the Hub"
+    assert_matches(line, f"{named}: .*; give the folder or")
 
 
 def test_no_network_for_a_dataset(refused):

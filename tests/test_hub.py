@@ -347,7 +347,7 @@ def test_an_unknown_revision_is_one_line(hub, versions, tmp_path):
     data = run_with(hub, tmp_path, script, path, status=1)
 
     assert versions
-    assert "error: model_name_or_path='user/encoder' cannot be loaded" in model
+    assert "error: model_name_or_path='user/encoder' is not a folder and cannot be loaded" in model
     assert "error: task 'moods': dataset 'user/rows' cannot be " in data
     assert not (tmp_path / "out").exists()
 

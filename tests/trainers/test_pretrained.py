@@ -55,5 +55,15 @@ def test_weights_of_another_shape_are_named(checkpoint):
 def test_a_checkpoint_that_is_not_there_is_named(tmp_path, loader):
     path = str(tmp_path / "gone")
 
-    with pytest.raises(ValueError, match=r"model_name_or_path='.*gone' cannot be loaded: .*; give"):
+    with pytest.raises(
+        ValueError, match=r"'.*gone' cannot be loaded: there is no such folder; give"
+    ):
         load_pretrained(loader, path)
+
+
+def test_a_mistyped_folder_suggests_the_folders_beside_it(checkpoint, monkeypatch):
+    monkeypatch.chdir(checkpoint.parent)
+    name = checkpoint.name
+
+    with pytest.raises(ValueError, match=rf"'{name}s' is not a folder .*; did you mean '{name}'\?"):
+        load_pretrained(MinBertConfig, f"{name}s")

@@ -4,9 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils._validators import validate_repo_id
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import CONFIG_NAME
 
+from did_you_mean import suggest
 from trainers.errors import CHECKPOINT_ERRORS, named_errors
 from trainers.files import read_object
 
@@ -43,14 +46,19 @@ def load_pretrained(
         ValueError: If the checkpoint cannot be read, or weights are missing or mismatched.
     """
     where = f"{flag}={path!r}"
+    failed = (
+        " is not a folder and cannot be loaded from the Hub"
+        if _is_hub_id(path)
+        else (" cannot be loaded")
+    )
     advice = (
         "give the folder or the Hub id of a 'bert' or 'minbert' checkpoint; an id needs the "
-        "network the first time"
+        f"network the first time{_suggest_folders(path)}"
     )
     # the library of fast tokenizers raises Exception itself
     kinds = CHECKPOINT_ERRORS if issubclass(loader, PreTrainedModel) else (Exception,)
-    with named_errors(f"{where} cannot be loaded", advice, kinds):
-        _check_files(loader, Path(path))
+    with named_errors(where + failed, advice, kinds):
+        _check_files(loader, path)
         if not issubclass(loader, PreTrainedModel):
             return loader.from_pretrained(path, **kwargs)
         loaded: Any = loader.from_pretrained(
@@ -61,8 +69,26 @@ def load_pretrained(
     return model
 
 
-def _check_files(loader: type[Any], folder: Path) -> None:
+def _is_hub_id(path: str) -> bool:
+    try:
+        validate_repo_id(path)
+    except HFValidationError:
+        return False
+    return not Path(path).exists()
+
+
+def _suggest_folders(path: str) -> str:
+    """Return the end of a message about a folder that does not exist, if others are beside it."""
+    folder = Path(path)
+    checkpoints = sorted(str(file.parent) for file in folder.parent.glob(f"*/{CONFIG_NAME}"))
+    return suggest(path, checkpoints) if checkpoints and not folder.exists() else ""
+
+
+def _check_files(loader: type[Any], path: str) -> None:
     """Check the JSON files of a folder, if there is one; an id of the Hub has none."""
+    folder = Path(path)
+    if not folder.exists() and not _is_hub_id(path):
+        raise FileNotFoundError("there is no such folder")
     is_model = issubclass(loader, PreTrainedModel | PreTrainedConfig)
     if is_model and folder.is_dir() and not (folder / CONFIG_NAME).is_file():
         raise FileNotFoundError(f"it has no {CONFIG_NAME}")
