@@ -49,7 +49,7 @@ check: $(INSTALLED)  ## format, lint, types, import contracts, conventions of tr
 
 docs: $(INSTALLED)  ## build the documentation; warnings are errors
 	$(BIN)/python -m pip install -q -c $(CONSTRAINTS) -e ".[docs]"
-	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	$(BIN)/sphinx-build -q -W --keep-going -E -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
 format: $(INSTALLED)  ## apply the format and the fixes of ruff
