@@ -1,5 +1,6 @@
 """The formats of ``minbert export``."""
 
+import json
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -126,7 +127,10 @@ def to_space(model: Any, checkpoint: str, folder: Path, task: str | None) -> str
     name = "model" if local else checkpoint
     page = (SPACE / "app.py").read_text(encoding="utf-8")
     page = page.replace('os.environ.get("MODEL", "model")', f'os.environ.get("MODEL", "{name}")')
+    title = json.dumps(Path(checkpoint).resolve().name, ensure_ascii=False)
+    page = page.replace('TITLE = "minBERT"', f"TITLE = {title}")
     header = (SPACE / "README.md").read_text(encoding="utf-8")
+    header = header.replace("title: minBERT", f"title: {title}")
     if not local:
         header = header.replace("pinned: false\n", f"pinned: false\nmodels: [{checkpoint}]\n")
     (folder / "app.py").write_text(page, encoding="utf-8")
@@ -135,7 +139,7 @@ def to_space(model: Any, checkpoint: str, folder: Path, task: str | None) -> str
     if local:
         model.save_pretrained(folder / "model")
         save_tokenizer(model, checkpoint, folder / "model")
-    return "a Space; try it: python app.py"
+    return "a Space; try it: pip install gradio, then python app.py in this folder"
 
 
 FORMATS: dict[str, Callable[[Any, str, Path, str | None], str]] = {

@@ -5,6 +5,7 @@ python app.py
 
 import os
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -12,13 +13,39 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer
 
+TITLE = "minBERT"
+ABOUT = "Choose a tab, write your own text or click on an example."
 # A folder next to this file, or a Hub id.
 MODEL = os.environ.get("MODEL", "model")
-EMBEDDED = ["mean", "cls", "max", "pooler"]
-FIRST, SECOND = "The garden is warm today.", "It is not cold in the garden."
-ABOUT_ADA = "Ada Lovelace lived in London."
-# Outputs are shown below the button.
-Number, Label = (partial(output, render=False) for output in (gr.Number, gr.Label))
+NEXT_TO_THIS_FILE = Path(__file__).resolve().parent / MODEL
+if NEXT_TO_THIS_FILE.is_dir():
+    MODEL = str(NEXT_TO_THIS_FILE)
+# Examples of the forms; the page opens with the result of the first one.
+TEXTS = [
+    ["I loved every minute of this film."],
+    ["The plot makes no sense and the jokes are old."],
+    ["It is a quiet story about a small town."],
+]
+PAIRS = [
+    ["How do I learn to swim?", "What is the best way to learn swimming?"],
+    ["A man is playing a guitar.", "Someone makes music."],
+    ["The garden is warm today.", "The train to Paris was late."],
+]
+NAMES = [["Ada Lovelace lived in London."], ["In 1903 Marie Curie won a prize in Stockholm."]]
+PASSAGE = "Ada Lovelace was born in London in 1815. She wrote the first program for a machine."
+QUESTIONS = [["Where was Ada born?", PASSAGE], ["What did she write?", PASSAGE]]
+# The blue of minBERT's reports and its shades.
+BLUE = gr.themes.Color(
+    "#e6f1f8", "#cfe4f1", "#a3cbe4", "#74b1d6", "#3d93c6", "#0067a5",
+    "#005a91", "#004d7c", "#003f66", "#003150", "#00243b",
+)  # fmt: skip
+THEME = gr.themes.Default(
+    primary_hue=BLUE,
+    secondary_hue=BLUE,
+    neutral_hue=gr.themes.colors.gray,
+    font=["system-ui", "sans-serif"],
+    font_mono=["ui-monospace", "monospace"],
+)
 
 
 def load(auto_class: str) -> Any:
@@ -54,42 +81,65 @@ def to_tags(text: str, found: dict[str, Any]) -> Any:
     return list(zip(found["words"], found["tags"], strict=True))
 
 
-def add_button(action: str, predict: Any, inputs: list[Any], *outputs: Any) -> None:
-    """Show a button, and below it the outputs that it computes."""
-    button = gr.Button(action, variant="primary")
-    button.click(predict, inputs, [output.render() for output in outputs])
+def form(action: str, predict: Any, examples: list[list[str]], output: Any, **boxes: int) -> None:
+    """Show text boxes with examples, and the result beside them; below them on a phone.
 
-
-def pair_boxes() -> list[Any]:
-    """Show two texts."""
-    return [gr.Textbox(FIRST, label="First text"), gr.Textbox(SECOND, label="Second text")]
+    Args:
+        action: Text of the button.
+        predict: Function of the texts.
+        examples: Texts of all boxes, by example.
+        output: Class of the result.
+        **boxes: Lines of each box, by label with underscores.
+    """
+    with gr.Row():
+        with gr.Column():
+            inputs = [
+                gr.Textbox(text, label=label.replace("_", " "), lines=lines)
+                for text, (label, lines) in zip(examples[0], boxes.items(), strict=True)
+            ]
+            button = gr.Button(action, variant="primary")
+        with gr.Column():
+            result = output(value=partial(predict, *examples[0]))
+    gr.Examples(examples, inputs, result, predict, run_on_click=True, cache_examples=False)
+    button.click(predict, inputs, result)
 
 
 def text_form(predict: Any, num_texts: int, output: Any) -> None:
     """Show one or two texts and the prediction for them."""
     if num_texts == 1:
-        add_button("Predict", predict, [gr.Textbox(FIRST, label="Text", lines=3)], output)
+        form("Predict", predict, TEXTS, output, Text=3)
     else:
-        add_button("Compare", predict, pair_boxes(), output)
+        form("Compare", predict, PAIRS, output, First_text=2, Second_text=2)
 
 
 def tag_form(tag: Any) -> None:
     """Show a text with its entities."""
-    text = gr.Textbox(ABOUT_ADA, label="Text", lines=3)
-    add_button("Tag", tag, [text], gr.HighlightedText(label="Entities", render=False))
+    form("Tag", tag, NAMES, partial(gr.HighlightedText, label="Entities"), Text=3)
 
 
 def answer_form(find: Any) -> None:
     """Show a passage, a question and the answer span."""
 
-    def answer(question: str, passage: str) -> tuple[str, float]:
+    def answer(question: str, passage: str) -> dict[str, float]:
         found = find(question, passage)
-        return found["answer"], round(found["score"], 4)
+        return {found["answer"] or "no answer": float(found["score"])}
 
-    question = gr.Textbox("Where did Ada live?", label="Question")
-    passage = gr.Textbox(ABOUT_ADA, label="Passage", lines=5)
-    outputs = (gr.Textbox(label="Answer", render=False), Number(label="Probability"))
-    add_button("Answer", answer, [question, passage], *outputs)
+    form("Answer", answer, QUESTIONS, partial(gr.Label, label="Answer"), Question=1, Passage=5)
+
+
+def describe(task: Any, predict: Any) -> str:
+    """Describe in a sentence what a head predicts."""
+    if task.answers_questions:
+        return "Finds the answer to a question in a passage."
+    if task.is_token_level:
+        return "Tags the words of a text."
+    texts = "a text" if task.num_texts == 1 else "two texts"
+    if task.score_limits is not None:
+        low, high = task.score_limits
+        return f"Scores {texts} from {low:g} to {high:g}."
+    example = TEXTS[0] if task.num_texts == 1 else PAIRS[0]
+    names = sorted(str(row["label"]) for row in predict(*example, top_k=20))
+    return f"Labels {texts}: {', '.join(names)}."
 
 
 def task_tab(model: Any, name: str) -> None:
@@ -105,15 +155,15 @@ def task_tab(model: Any, name: str) -> None:
     def score(*texts: str) -> float:
         return round(predict(*texts)["score"], 4)
 
+    gr.Markdown(describe(task, predict))
     if task.answers_questions:
         answer_form(predict)
     elif task.is_token_level:
         tag_form(lambda text: to_tags(text, predict(text)))
     elif task.score_limits is not None:
-        low, high = task.score_limits
-        text_form(score, task.num_texts, Number(label=f"Score, {low:g} to {high:g}"))
+        text_form(score, task.num_texts, partial(gr.Number, label="Score"))
     else:
-        text_form(label, task.num_texts, Label(label="Probabilities"))
+        text_form(label, task.num_texts, partial(gr.Label, label="Probabilities"))
 
 
 def mask_tab(tokenizer: Any) -> None:
@@ -132,8 +182,9 @@ def mask_tab(tokenizer: Any) -> None:
         tokens = tokenizer.convert_ids_to_tokens(best.indices.tolist())
         return dict(zip(tokens, best.values.tolist(), strict=True))
 
-    text = gr.Textbox(f"The garden is {mask} today.", label=f"Text with one {mask}", lines=3)
-    add_button("Fill", fill, [text], Label(label="Words"))
+    gr.Markdown(f"Predicts the word behind {mask}.")
+    texts = [[f"The garden is {mask} today."], [f"We went to the {mask} by train."]]
+    form("Fill", fill, texts, partial(gr.Label, label="Words"), Text=3)
 
 
 def next_sentence_tab(tokenizer: Any) -> None:
@@ -146,7 +197,7 @@ def next_sentence_tab(tokenizer: Any) -> None:
             scores = model(**inputs).logits[0].softmax(-1).tolist()
         return dict(zip(("follows", "is random"), scores, strict=True))
 
-    text_form(follows, 2, Label(label="The second text"))
+    text_form(follows, 2, partial(gr.Label, label="The second text"))
 
 
 def text_tab(tokenizer: Any, *, num_texts: int) -> None:
@@ -157,7 +208,7 @@ def text_tab(tokenizer: Any, *, num_texts: int) -> None:
     def label(text: str, second: str | None = None) -> dict[str, float]:
         return to_label(pipe({"text": text, "text_pair": second}, top_k=20))
 
-    text_form(label, num_texts, Label(label="Probabilities"))
+    text_form(label, num_texts, partial(gr.Label, label="Probabilities"))
 
 
 def token_tab(tokenizer: Any) -> None:
@@ -181,12 +232,12 @@ def embedding_tab(tokenizer: Any) -> None:
     encoder = load("AutoModel")
     encoder.tokenizer = tokenizer
 
-    def compare(first: str, second: str, pooling: str) -> float:
-        vectors = encoder.encode([first, second], pooling=pooling)
+    def compare(first: str, second: str) -> float:
+        vectors = encoder.encode([first, second])
         return round(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item(), 4)
 
-    inputs = [*pair_boxes(), gr.Radio(EMBEDDED, value=EMBEDDED[0], label="Pooling")]
-    add_button("Compare", compare, inputs, Number(label="Cosine, -1 to 1"))
+    gr.Markdown("Compares two texts by the cosine of their vectors, from -1 to 1.")
+    text_form(compare, 2, partial(gr.Number, label="Cosine"))
 
 
 # Auto class -> its tabs
@@ -225,8 +276,8 @@ def build() -> gr.Blocks:
     config = AutoConfig.from_pretrained(MODEL, trust_remote_code=True)
     tokenizer = AutoTokenizer.from_pretrained(MODEL, trust_remote_code=True)
     tokenizer.model_max_length = config.max_position_embeddings
-    with gr.Blocks(title="minBERT") as page:
-        gr.Markdown(f"# minBERT\nA tab for every head of `{MODEL}`.")
+    with gr.Blocks(title=TITLE) as page:
+        gr.Markdown(f"# {TITLE}\n{ABOUT}")
         for name, fill in find_tabs(config).items():
             with gr.Tab(name):
                 fill(tokenizer)
@@ -234,4 +285,4 @@ def build() -> gr.Blocks:
 
 
 if __name__ == "__main__":
-    build().launch()
+    build().launch(theme=THEME, footer_links=[])
