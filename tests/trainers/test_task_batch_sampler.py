@@ -158,6 +158,9 @@ def test_describe_shows_a_line_per_task():
         "task", "rows", "batch", "steps/epoch", "rows/epoch", "passes/epoch", "share",
     ]  # fmt: skip
     assert lines[2].split() == ["bee", "2,900", "2", "x", "3", "3", "18", "0.006", "50.0%"]
+    lines = sampler.describe({"bee": 1200}).splitlines()
+    assert lines[0].split()[:4] == ["task", "rows", "validation", "batch"]
+    assert [line.split()[2] for line in lines[1:]] == ["0", "1,200"]
 
 
 def test_length_groups_keep_padding_low_and_order_random():

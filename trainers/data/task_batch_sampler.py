@@ -171,13 +171,22 @@ class TaskBatchSampler(Sampler[list[int]]):
         triples = zip(self.sizes, self._streams, counts.tolist(), strict=True)
         return {task: stream.count_rows(0, count) for task, stream, count in triples}
 
-    def describe(self) -> str:
-        """Show the shares of the current epoch as a table, one line per task."""
+    def describe(self, validation: Mapping[str, int] | None = None) -> str:
+        """Show the shares of the current epoch as a table, one line per task.
+
+        Args:
+            validation: Number of validation rows by task, for a column of its own.
+        """
         header = ("task", "rows", "batch", "steps/epoch", "rows/epoch", "passes/epoch", "share")
-        lines = [header]
+        lines: list[tuple[str, ...]] = [header]
         for stream, (task, share) in zip(self._streams, self.shares().items(), strict=True):
             counts = (f"{stream.size:,}", stream.batch, f"{share.steps:,}", f"{share.rows:,}")
             lines.append((task, *counts, f"{share.passes:.3f}", f"{share.share:.1%}"))
+        if validation is not None:
+            held_out = ["validation", *(f"{validation.get(line[0], 0):,}" for line in lines[1:])]
+            lines = [
+                (*line[:2], cell, *line[2:]) for line, cell in zip(lines, held_out, strict=True)
+            ]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         table = [
             "  ".join(

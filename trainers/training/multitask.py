@@ -202,7 +202,10 @@ class MultiTaskTrainer(Trainer):
 
     def describe_training(self) -> str:
         """Show the exact share of each task in an epoch, and tables of the methods."""
-        shares = self.train_sampler.describe() if self.train_sampler is not None else "no training"
+        shares = "no training"
+        if self.train_sampler is not None:
+            held_out: Any = self.eval_dataset or {}
+            shares = self.train_sampler.describe({task: len(held_out[task]) for task in held_out})
         return "\n\n".join(filter(None, (shares, *(each.describe() for each in self.methods))))
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
