@@ -34,13 +34,14 @@ main(sys.argv[2:])
 def torchrun(folder, step, *flags, processes=2, program="finetune", ending=""):
     """Run a program whose last process is killed at a step; return the result."""
     (folder / "program.py").write_text(PROGRAM.format(program=program, folder=ending))
-    # not --standalone, whose rendezvous keeps the addresses of the processes that were killed
-    command = [sys.executable, "-m", "torch.distributed.run", "--master_port", str(free_port())]
-    command += ["--nproc_per_node", str(processes), "--max-restarts", "2", "program.py", str(step)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend", "c10d"]
+    command += ["--rdzv-endpoint", f"localhost:{free_port()}", "--max-restarts", "2"]
+    # else a restarted process may find the addresses of those that were killed (torch 2.13)
+    store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     return subprocess.run(
-        [*command, *flags],
+        [*command, "--nproc_per_node", str(processes), "program.py", str(step), *flags],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env=os.environ | store | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,

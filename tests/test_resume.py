@@ -37,10 +37,9 @@ RUNS = {
     "plain": {},
     "frequent": {"save_total_limit": 1},
     "two processes": {"processes": 2},
-    # the loss falls from the start: the last checkpoint is the best, or the first one
-    "best is late": BEST | {"metric_for_best_model": "scores_loss", "learning_rate": 5e-4},
-    "best is early": BEST
-    | {"metric_for_best_model": "scores_loss", "greater_is_better": True, "learning_rate": 5e-4},
+    # this loss rises from the start: the last checkpoint has the highest one, the first the lowest
+    "best is late": BEST | {"metric_for_best_model": "moods_loss", "greater_is_better": True},
+    "best is early": BEST | {"metric_for_best_model": "moods_loss"},
     "bert, two processes": BEST
     | {"metric_for_best_model": "mean", "model": "bert", "processes": 2, "save_total_limit": 2},
     "bert": {
