@@ -74,7 +74,8 @@ class Workload:
         parts = [f"{most}{_count(self.steps, 'step')} ({epochs}, {_count(rows, 'row')})"]
         parts.append(evaluations)
         if final := sum(self.final_rows.values()):
-            parts.append(f"predictions for {_count(final, 'row')} at the end")
+            kinds = "validation, test and some training rows"
+            parts.append(f"predictions for {_count(final, 'row')} at the end ({kinds})")
         return ", ".join([*parts, f"on {self.hardware}"])
 
 
