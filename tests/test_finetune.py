@@ -217,7 +217,7 @@ def test_the_size_of_the_run_is_printed_before(run):
     # 9 + 9 + 9 rows of dev, 5 + 5 of test and, to show overfitting, 27 of training
     assert (
         "\n\n6 steps (2 epochs, 28 rows), 2 evaluations of 27 rows, predictions for 64 rows at the "
-        "end, on cpu in float32\n"
+        "end (validation, test, train), on cpu in float32\n"
     ) in run[1]
 
 

@@ -28,9 +28,9 @@ FILES = [
     *sorted((ROOT / "recipes").glob("*.yaml")),
     *sorted((ROOT / "recipes/glue").glob("*.yaml")),
 ]
-RECIPES = [path for path in FILES if "accelerate launch" in path.read_text(encoding="utf-8")]
-PRETRAINING = [path for path in RECIPES if "launch pretrain.py" in path.read_text(encoding="utf-8")]
-FINETUNING = [path for path in RECIPES if path not in PRETRAINING]
+PRETRAINING = [path for path in FILES if "\n# minbert pretrain" in path.read_text(encoding="utf-8")]
+FINETUNING = [path for path in FILES if "\n# minbert finetune" in path.read_text(encoding="utf-8")]
+RECIPES = [*PRETRAINING, *FINETUNING]
 DEFAULTS = {finetune.QUICKSTART: "finetune.py", pretrain.QUICKSTART: "pretrain.py"}
 GLUE = [name for name, row in DATASETS.items() if row.submission is not None]
 # The sample stands for the official files, which are not part of the project.
@@ -68,11 +68,12 @@ def test_there_is_a_recipe_for_every_task():
 def test_a_recipe_begins_with_its_purpose_and_its_command(recipe):
     sentence, command = recipe.read_text(encoding="utf-8").splitlines()[:2]
 
-    program = "pretrain.py" if recipe in PRETRAINING else "finetune.py"
-    named = "" if recipe in DEFAULTS else f" {recipe.relative_to(ROOT)}"
+    program = "pretrain" if recipe in PRETRAINING else "finetune"
+    name = recipe.relative_to(ROOT / "recipes").with_suffix("")
+    named = "" if recipe in DEFAULTS else f" {name}"
     assert sentence.startswith("# ")
     assert sentence.endswith(".")
-    assert command.startswith(f"# accelerate launch {program}{named}")
+    assert command.startswith(f"# minbert {program}{named}")
 
 
 @pytest.mark.parametrize("recipe", PRETRAINING, ids=lambda path: path.stem)

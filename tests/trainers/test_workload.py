@@ -120,7 +120,7 @@ def test_it_is_described_in_a_line(tmp_path):
 
     assert measure_workload(trainer, final).describe() == (
         "1,611 steps (76.71 epochs, 6,444 rows), 5 evaluations of 33 rows, predictions for 1,234 "
-        "rows at the end (validation, test and some training rows), on cpu in float32"
+        "rows at the end (validation, test), on cpu in float32"
     )
 
 

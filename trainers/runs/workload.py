@@ -23,6 +23,7 @@ class Workload:
         evaluated_steps: The optimizer steps after which all tasks are evaluated.
         evaluation_rows: Rows of one evaluation, by task.
         final_rows: Rows that are predicted after training, by task.
+        final_splits: The splits of these rows.
         may_stop_early: Whether the training may end before its last step.
         hardware: The devices and the precision, such as ``cpu in float32``.
     """
@@ -33,6 +34,7 @@ class Workload:
     evaluated_steps: tuple[int, ...] = ()
     evaluation_rows: Mapping[str, int] = field(default_factory=dict)
     final_rows: Mapping[str, int] = field(default_factory=dict)
+    final_splits: tuple[str, ...] = ()
     may_stop_early: bool = False
     hardware: str = "cpu in float32"
 
@@ -74,8 +76,8 @@ class Workload:
         parts = [f"{most}{_count(self.steps, 'step')} ({epochs}, {_count(rows, 'row')})"]
         parts.append(evaluations)
         if final := sum(self.final_rows.values()):
-            kinds = "validation, test and some training rows"
-            parts.append(f"predictions for {_count(final, 'row')} at the end ({kinds})")
+            splits = ", ".join(self.final_splits)
+            parts.append(f"predictions for {_count(final, 'row')} at the end ({splits})")
         return ", ".join([*parts, f"on {self.hardware}"])
 
 
@@ -88,7 +90,7 @@ def measure_workload(
         trainer: The trainer.
         final: Rows that are predicted after training, by task and split.
     """
-    args, sampler = trainer.args, trainer.train_sampler
+    args, sampler, final = trainer.args, trainer.train_sampler, final or {}
     epoch_steps = math.ceil(sampler.steps / args.gradient_accumulation_steps)
     steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * epoch_steps)
     callbacks = trainer.callback_handler.callbacks
@@ -99,7 +101,8 @@ def measure_workload(
         steps,
         _list_evaluations(args, steps, sampler.steps, has_last=has_last),
         {task: len(rows) for task, rows in (trainer.eval_dataset or {}).items()},
-        {task: sum(map(len, splits.values())) for task, splits in (final or {}).items()},
+        {task: sum(map(len, splits.values())) for task, splits in final.items()},
+        tuple(dict.fromkeys(split for splits in final.values() for split in splits)),
         any(isinstance(callback, EarlyStoppingCallback) for callback in callbacks),
         _describe_hardware(trainer.model, args),
     )
