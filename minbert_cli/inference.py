@@ -1,6 +1,7 @@
 """The computations of ``minbert predict``."""
 
 import argparse
+import csv
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -177,14 +178,19 @@ def find_clusters(model: Any, args: argparse.Namespace, texts: Sequence[str]) ->
 def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:
     """Write rows one at a time; the first row sets the columns of a table."""
     columns: list[str] = []
+    table = csv.writer(file, lineterminator="\n")
     for row in rows:
         if form == "jsonl":
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
             continue
-        if not columns:
-            columns = list(row)
-            file.write("\t".join(columns) + "\n")
-        file.write("\t".join(to_cell(row.get(column)) for column in columns) + "\n")
+        lines = [] if columns else [list(row)]
+        columns = columns or list(row)
+        lines.append([to_cell(row.get(column)) for column in columns])
+        for line in lines:
+            if form == "csv":
+                table.writerow(line)
+            else:
+                file.write("\t".join(line) + "\n")
 
 
 def split_tags(rows: Iterable[Row]) -> Iterator[Row]:
@@ -226,8 +232,8 @@ def find(model: Any, args: argparse.Namespace) -> Iterator[Row]:
 def write_results(rows: Iterator[Row], args: argparse.Namespace) -> None:
     """Write results to the standard output, or to a file, completely or not at all."""
     suffix = "" if args.output is None else args.output.suffix
-    output_format = args.format or ("jsonl" if suffix == ".jsonl" else "tsv")
-    if output_format == "tsv":
+    output_format = args.format or {".jsonl": "jsonl", ".csv": "csv"}.get(suffix, "tsv")
+    if output_format != "jsonl":
         rows = split_tags(rows)
     if args.output is None:
         with named_writes("/dev/stdout"):

@@ -2,14 +2,15 @@
 
     minbert predict CHECKPOINT --task sst "a text" "another one"
     minbert predict CHECKPOINT --task quora < pairs.tsv                  # two columns
+    minbert predict CHECKPOINT --task sst --file texts.txt --output predictions.csv
     minbert predict CHECKPOINT --embed vectors.npy --file sentences.txt
     minbert predict CHECKPOINT --corpus sentences.txt --query "text to look for"
     minbert predict CHECKPOINT --pairs 10 --file sentences.txt           # the most similar pairs
     minbert predict CHECKPOINT --clusters kmeans --num_clusters 8 --file sentences.txt
 
 Texts come from the command line, a file, or the standard input: one per line; the two texts of a
-pair are separated by a tab. Results are tab-separated columns (for tags one line per entity) or
-JSON lines. CHECKPOINT is a folder or a Hub id of minBERT, BERT or sentence-transformers.
+pair are separated by a tab. Results are tab-separated columns (for tags one line per entity), CSV
+or JSON lines. CHECKPOINT is a folder or a Hub id of minBERT, BERT or sentence-transformers.
 """
 
 import argparse
@@ -76,7 +77,11 @@ def _add_modes(parser: Parser) -> None:
 
 def _add_output(parser: Parser) -> None:
     add = parser.add_argument_group("output").add_argument
-    add("--format", choices=("tsv", "jsonl"), help="output format (default: by --output, else tsv)")
+    add(
+        "--format",
+        choices=("tsv", "csv", "jsonl"),
+        help="output format (default: by --output, else tsv)",
+    )
     add("--output", type=to_path, help="output file (default: standard output)")
 
 
