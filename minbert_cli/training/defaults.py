@@ -25,7 +25,7 @@ FEWEST_EVALUATIONS, MOST_EVALUATIONS = 2, 10
 EVALUATION_SHARE = 0.1  # of the time of training
 # Rows that all evaluations together may have in any case: with few training rows the best weights
 # come early, and are missed by two evaluations (benchmarks/DEFAULTS.md).
-CHEAP_EVALUATION_ROWS = 5_000
+CHEAP_EVALUATION_ROWS = 10_000
 # With fewer validation rows of a task, the best of several evaluations is mostly chance.
 FEWEST_ROWS_TO_COMPARE = 20
 EVALUATION_COST = 1 / 3  # of a row, compared with that of a training row: the forward pass

@@ -45,7 +45,7 @@ def test_defaults_of_bert_base(tmp_path):
         "learning_rate": 5e-5,
         "num_train_epochs": 3.0,
         "per_device_train_batch_size": 32,
-        "eval_steps": 0.1111,
+        "eval_steps": 0.1,
     }
     assert {name: getattr(args, name) for name in chosen} == chosen
     assert args.save_steps == args.eval_steps
@@ -62,7 +62,8 @@ def test_defaults_of_bert_base(tmp_path):
         ({"max_length": 512}, {"per_device_train_batch_size": 16}),
         ({"max_length": 512, "rows": 100}, {"per_device_train_batch_size": 8}),
         ({"evaluation_rows": 10**6}, {"eval_steps": 0.5}),
-        ({"rows": 200, "evaluation_rows": 1_000}, {"eval_steps": 0.2}),
+        ({"rows": 200, "evaluation_rows": 1_000}, {"eval_steps": 0.1}),
+        ({"rows": 200, "evaluation_rows": 3_000}, {"eval_steps": 0.3333}),
         ({"rows": 200, "evaluation_rows": 20}, {"eval_steps": 0.1}),
         ({"tasks": 3, "evaluation_rows": 6_000}, {"eval_steps": 0.25}),
     ],
