@@ -25,7 +25,7 @@ class Contrastive(Problem[NDArray[Any]]):
         Metric("uniformity", lower_is_better=True),
     )
     has_labels = False
-    hub_task = "sentence-similarity"
+    hub_task = pipeline_tag = "sentence-similarity"
 
     def check(self, where: str, rows: Rows) -> None:
         flat = None if isinstance(rows, TextSource) else FlatRows.read(rows)
