@@ -42,9 +42,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Export a checkpoint; errors of the user are one line each."""
     args = parse(sys.argv[1:] if argv is None else argv)
     # imported here, so that --help does not wait for torch
+    from transformers.utils import logging
+
     from minbert_cli.export_formats import export
     from trainers import readable_errors
 
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()
     with readable_errors(PROGRAM):
         summary = export(args.checkpoint, args.format, args.output_dir, args.task)
     print(f"{args.output_dir}: {summary}")

@@ -139,7 +139,7 @@ def to_space(model: Any, checkpoint: str, folder: Path, task: str | None) -> str
     if local:
         model.save_pretrained(folder / "model")
         save_tokenizer(model, checkpoint, folder / "model")
-    return "a Space; try it: pip install gradio, then python app.py in this folder"
+    return "a Space; to try it, pip install gradio and run its app.py"
 
 
 FORMATS: dict[str, Callable[[Any, str, Path, str | None], str]] = {

@@ -1,6 +1,6 @@
 """Models as ONNX files: the padded path in plain operations, for batches of any size and length.
 
-Needs onnx and onnxscript, which come with `pip install -e ".[onnx]"`.
+Needs onnx and onnxscript, minBERT's optional part `onnx`.
 """
 
 import os

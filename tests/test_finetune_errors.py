@@ -572,7 +572,7 @@ def run_alone(folder, recipe, *flags, launch=False, **environment):
     [
         (
             ["--model_name_or_path", "user/model", "--model_config", "{}"],
-            "'user/model' cannot be l",
+            "'user/model' is not a folder and cannot be loaded",
         ),
         (["--tasks", "{sst: {dataset: sst}}"], "task 'sst': dataset 'SetFit/sst5' cannot be "),
         (["--push_to_hub", "--hub_token", "hf_none"], "push_to_hub: .*; check the network, log in"),

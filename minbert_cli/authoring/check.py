@@ -9,27 +9,10 @@ prints what the run would do, and ends with `ok`. It writes nothing.
 
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 PROGRAM = "minbert check"
-# The key of a recipe that only one program has.
-PROGRAMS = {"rows": "experiments", "corpus": "pretrain", "tasks": "finetune"}
 MOST_REASONS = 3  # of skipped rows, for each task
-
-
-def find_program(path: Path) -> str:
-    """Tell by its keys which program a recipe is for."""
-    from trainers.runs.recipe_files import read_recipe
-
-    recipe = read_recipe(path)
-    for key, program in PROGRAMS.items():
-        if key in recipe:
-            return program
-    raise ValueError(
-        f"{path}: no key says which program it is for; give tasks (minbert finetune), corpus "
-        "(minbert pretrain) or rows (minbert experiments)"
-    )
 
 
 def describe_data(run: Any) -> str:
@@ -87,6 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"usage: minbert check RECIPE [--flag value ...]\n\n{__doc__}".rstrip())
         return
     # imported here, so that --help does not wait for torch
+    from minbert_cli.recipe_kinds import find_program
     from minbert_cli.resources import with_recipe
     from trainers import UsageError, readable_errors
 
@@ -94,7 +78,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         if not argv or argv[0].startswith("-"):
             raise UsageError(f"give a recipe; see {PROGRAM} --help")
         argv = with_recipe(argv)
-        program = find_program(Path(argv[0]))
+        program = find_program(argv[0])
+        if program is None:
+            raise ValueError(
+                f"{argv[0]}: no key says which program it is for; give tasks (minbert finetune), "
+                "corpus (minbert pretrain) or rows (minbert experiments)"
+            )
         if program == "experiments":
             check_experiments(argv)
         else:

@@ -34,6 +34,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from minbert_cli.recipe_kinds import check_program
 from minbert_cli.resources import RECIPES, with_recipe
 from minbert_cli.shell.program_help import show_help
 from trainers import readable_errors, sole_writer
@@ -64,7 +65,9 @@ INTERRUPTED = 130  # exit status of a shell after Ctrl-C
 
 def prepare(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], Campaign]:
     """Read and check everything without writing."""
-    arguments, overrides, of_file = parse_experiments(with_recipe(argv), QUICKSTART)
+    argv = with_recipe(argv)
+    check_program(argv, "experiments")
+    arguments, overrides, of_file = parse_experiments(argv, QUICKSTART)
     if arguments.smoke_test:
         arguments = replace(arguments, output_dir=smoke_folder(arguments.output_dir))
         check_smoke_folder(Path(arguments.output_dir))

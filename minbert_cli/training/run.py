@@ -9,6 +9,7 @@ from datasets import Dataset
 from transformers import TrainingArguments
 
 from minbert_cli.checkpoints import find_commit
+from minbert_cli.recipe_kinds import check_program
 from minbert_cli.resources import MODEL_CARD, with_recipe, with_recipe_name
 from trainers import (
     GlueFile,
@@ -65,6 +66,7 @@ def run_program(program: Program, argv: Sequence[str]) -> Done:
     """Run a training program whose recipe is given by path or by name."""
     with readable_errors(program.name):
         argv = with_recipe(argv)
+        check_program(argv, program.name.split()[-1])
     return program.main(argv)
 
 

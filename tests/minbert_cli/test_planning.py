@@ -253,7 +253,7 @@ TEXT = {"base": "text.yaml"}
         ({"a": {"overrides": {"output_dir": "x"}}}, "row 'a': leave out output_dir"),
         ({"a": {"overrides": {"output_dir.x": 1}}}, "row 'a': leave out output_dir.x"),
         ({"a": {"grid": {"resume_from_checkpoint.x": [1]}}}, "leave out resume_from_checkpoint.x"),
-        ({"a": {"overrides": {"tasks.x.loss": 1}}}, "the recipe has no tasks.x; it has sst, sts"),
+        ({"a": {"overrides": {"tasks.x.loss": 1}}}, "the recipe has no tasks.x; known: sst, sts"),
         ({"a": {"reference": {"sts-b": 1}}}, "unknown name 'sts-b'; did you mean 'sts'"),
         ({"a": {"reference": {"sst": "52 %"}}}, "reference: sst='52 %'; expected a number"),
         ({"a": {"reference": {"sst": 52}}}, r"reference: sst=52; expected a number in \[-1, 1\]"),

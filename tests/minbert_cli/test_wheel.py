@@ -24,16 +24,18 @@ import json
 from minbert_cli import finetune, pretrain, resources
 from minbert_cli.experiments.experiment_arguments import parse_experiments
 from minbert_cli.experiments.planning import plan_rows
+from minbert_cli.recipe_kinds import find_program
 from trainers import ProgramTrainingArguments, parse_recipe
 
 runs = 0
 for name in resources.list_recipes():
     argv = [*resources.with_recipe([name]), "--use_cpu", "true"]
     text = resources.find_recipe(name).read_text(encoding="utf-8")
-    if "python experiments.py" in text:
+    kind = find_program(argv[0])
+    if kind == "experiments":
         runs += sum(len(row.runs) for row in plan_rows(*parse_experiments(argv[:1])))
         continue
-    program = (pretrain if "launch pretrain.py" in text else finetune).PROGRAM
+    program = {"finetune": finetune, "pretrain": pretrain}[kind].PROGRAM
     if "--model_name_or_path" in text:
         argv += ["--model_name_or_path", "weights"]
     parse_recipe((program.arguments, ProgramTrainingArguments), argv)

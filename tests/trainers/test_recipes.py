@@ -237,7 +237,7 @@ def test_a_flag_with_dots_names_a_part_that_is_there(tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text("output_dir: x\ntasks:\n  a: {dataset: sst}\n")
 
-    with pytest.raises(ValueError, match=r"tasks\.c\.loss: the recipe has no tasks\.c; it has a"):
+    with pytest.raises(ValueError, match=r"tasks\.c\.loss: the recipe has no tasks\.c; known: a"):
         parse_recipe((FinetuneArguments, TrainingArguments), [str(path), "--tasks.c.loss", "mse"])
 
 

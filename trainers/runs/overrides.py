@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from did_you_mean import suggest
 from trainers.errors import UsageError
 
 from .recipe_files import read_value
@@ -90,13 +91,10 @@ def _descend(
     place = recipe
     for depth, name in enumerate(parents):
         reached = ".".join(parents[: depth + 1])
-        if depth == 0 and place.get(name) is None:
+        if len(parents) == 1 and place.get(name) is None:
             place[name] = {}  # a recipe may omit a mapping such as model_config
         if name not in place:
-            raise ValueError(
-                f"{where}: {path}: the recipe has no {reached}; it has "
-                f"{', '.join(map(str, place)) or 'nothing'} there"
-            )
+            raise ValueError(f"{where}: {path}: the recipe has no {reached}{suggest(name, place)}")
         if not isinstance(place[name], dict):
             raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
                 f"{where}: {path}: {reached} is {place[name]!r}, not a mapping; give {reached} "

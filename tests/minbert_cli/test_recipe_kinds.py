@@ -1,0 +1,36 @@
+"""A recipe that is given to the wrong program."""
+
+import pytest
+
+from minbert_cli import finetune, pretrain
+from minbert_cli.experiments.program import main as experiments
+from minbert_cli.recipe_kinds import check_program
+
+
+@pytest.mark.parametrize(
+    ("main", "recipe", "given", "right"),
+    [
+        (finetune.main, "chain", "finetune", "pretrain"),
+        (finetune.main, "experiments/quickstart", "finetune", "experiments"),
+        (pretrain.main, "quickstart", "pretrain", "finetune"),
+        (experiments, "chain", "experiments", "pretrain"),
+    ],
+)
+def test_the_right_program_is_named(capsys, main, recipe, given, right):
+    with pytest.raises(SystemExit) as stopped:
+        main([recipe])
+
+    message = capsys.readouterr().err
+    assert stopped.value.code == 1
+    assert message.startswith(f"minbert {given}: error: ")
+    assert f"{recipe}.yaml is not a recipe for minbert {given}; use it with minbert {right}\n" in (
+        message
+    )
+
+
+def test_tasks_may_come_from_flags(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("seed: 1")
+
+    check_program([str(path), "--tasks", "{}"], "finetune")
+    check_program(["--tasks", "{}"], "finetune")
