@@ -1,6 +1,7 @@
 """The picture of a table of experiments."""
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -59,7 +60,10 @@ class Summary:
         from scipy.stats import ttest_ind
 
         values = [list(one.values.values()) for one in (self, baseline)]
-        low, high = ttest_ind(*values, equal_var=False).confidence_interval(LEVEL)
+        with warnings.catch_warnings():
+            # seeds with equal scores have no variance, which is right
+            warnings.filterwarnings("ignore", "Precision loss", RuntimeWarning)
+            low, high = ttest_ind(*values, equal_var=False).confidence_interval(LEVEL)
         return shown if math.isnan(low) else f"{shown} [{low:+.4f}, {high:+.4f}]"
 
     def show_reference(self) -> str:

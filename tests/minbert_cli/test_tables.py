@@ -232,6 +232,13 @@ def test_a_difference_has_the_interval_of_welch():
     assert (low, high) == pytest.approx((0.03 - half, 0.03 + half), abs=1e-4)
 
 
+def test_equal_scores_of_all_seeds_are_no_problem():
+    baseline, row = Summary({1: 17 / 30, 2: 17 / 30}), Summary({1: 17 / 30, 2: 17 / 30 + 0.02})
+
+    # standard error sqrt(2e-4 / 2), one degree of freedom, whose 97.5 % quantile is 12.706
+    assert row.describe_change(baseline) == "n=2  +0.0100 [-0.1171, +0.1371]"
+
+
 @pytest.mark.parametrize(
     ("row", "baseline", "text"),
     [
