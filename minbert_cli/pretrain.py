@@ -29,7 +29,7 @@ from minbert_cli.checkpoints import (
 from minbert_cli.resources import RECIPES, with_recipe
 from minbert_cli.shell.program_help import show_help
 from minbert_cli.training import recipe_tasks
-from minbert_cli.training.defaults import RunSize, choose_arguments
+from minbert_cli.training.defaults import RunSize, choose_arguments, choose_loss_as_best
 from minbert_cli.training.run import (
     Run,
     describe_start,
@@ -191,6 +191,8 @@ def prepare_run(
     is_new = arguments.model_name_or_path is None
     width, length = model.config.hidden_size, arguments.max_length
     choices = choose_arguments(args, RunSize(width, is_new, len(train), 1, len(validation), length))
+    if arguments.problem_type != "next_sentence":
+        choices += choose_loss_as_best(args, f"{TASK}_mlm_loss")
     options = {"processing_class": tokenizer, "callbacks": arguments.make_callbacks(args)}
     trainer = make_trainer(arguments, args, model, [task], steps_per_epoch="longest", **options)
     hub_datasets = [data.hub_dataset for data in corpora.values()]

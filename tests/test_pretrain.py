@@ -111,6 +111,17 @@ def test_training_text_need_not_be_measured(folder):
     assert (folder / "sparing" / "report.html").is_file()
 
 
+def test_an_evaluation_shows_what_is_best(run):
+    lines = re.findall(
+        r"^epoch .*mlm_accuracy \d\.\d{3}  mlm_loss (\d\.\d{3})(.*)$", run[1], re.MULTILINE
+    )
+
+    assert lines
+    losses = [float(loss) for loss, _ in lines]
+    marked = ["(best)" in rest for _, rest in lines]
+    assert marked == [losses[place] < min(losses[:place], default=9) for place in range(len(lines))]
+
+
 def test_only_the_best_checkpoint_is_left(run):
     state = json.loads((run[0] / "checkpoint-9" / "trainer_state.json").read_text())
 

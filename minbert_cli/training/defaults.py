@@ -147,6 +147,14 @@ def choose_kept_weights(
     return [Choice("load_best_model_at_end", False, reason)]
 
 
+def choose_loss_as_best(args: ProgramTrainingArguments, name: str) -> list[Choice]:
+    """Keep the weights with the lowest loss of this name, unless the recipe chooses the weights."""
+    if not args.chooses_best or not args.load_best_model_at_end:
+        return []
+    args.metric_for_best_model, args.greater_is_better = name, False
+    return [Choice("metric_for_best_model", name, "the loss falls before the accuracy rises")]
+
+
 def is_sharded(args: TrainingArguments) -> bool:
     """Whether weights will be split over processes, by arguments or by accelerate's environment."""
     names = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")

@@ -14,6 +14,7 @@ from minbert_cli.training.defaults import (
     choose_arguments,
     choose_head_rate,
     choose_kept_weights,
+    choose_loss_as_best,
     choose_weights,
 )
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertModel
@@ -307,3 +308,28 @@ def test_the_best_weights_are_kept_if_the_recipe_or_the_rows_can_tell(tmp_path, 
 
     assert choices == []
     assert args.load_best_model_at_end is True
+
+
+def test_a_pre_training_keeps_the_weights_with_the_lowest_loss(tmp_path):
+    args = ProgramTrainingArguments(str(tmp_path), use_cpu=True)
+
+    (choice,) = choose_loss_as_best(args, "text_mlm_loss")
+
+    assert choice[:2] == ("metric_for_best_model", "text_mlm_loss")
+    assert (args.metric_for_best_model, args.greater_is_better) == ("text_mlm_loss", False)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"metric_for_best_model": "text_mlm_accuracy"},
+        {"load_best_model_at_end": False},
+        {"save_strategy": "no"},
+    ],
+)
+def test_a_recipe_that_chooses_the_weights_is_left_alone(tmp_path, given):
+    args = ProgramTrainingArguments(str(tmp_path), use_cpu=True, **given)
+    before = (args.metric_for_best_model, args.load_best_model_at_end)
+
+    assert choose_loss_as_best(args, "text_mlm_loss") == []
+    assert (args.metric_for_best_model, args.load_best_model_at_end) == before

@@ -195,15 +195,21 @@ class RunProgress(TrainerCallback):
         return f"epoch {'/'.join(epochs)}  {values}{mark}"
 
     def _choose_metrics(self, metrics: Mapping[str, float], best: str) -> dict[str, float]:
-        """Choose what is shown: the only metric by its name, or those of tasks by their names."""
+        """Choose what is shown: one metric of each task, and the one that says what is best.
+
+        With one task the metrics have their own names, else those of the tasks.
+        """
         headlines = {name: problem.headline[0] for name, problem in self._problems.items()}
         is_alone = len(headlines) == 1
         titles = {
             f"eval_{name}_{metric}": metric if is_alone else name
             for name, metric in headlines.items()
         }
-        if not is_alone:
-            extra = best if f"eval_{best}" in metrics.keys() - titles.keys() else "mean"
+        is_extra = f"eval_{best}" in metrics.keys() - titles.keys()
+        if is_alone and is_extra and best != "mean":
+            titles[f"eval_{best}"] = best.removeprefix(f"{next(iter(headlines))}_")
+        elif not is_alone:
+            extra = best if is_extra else "mean"
             titles[f"eval_{extra}"] = extra
         return {title: metrics[key] for key, title in titles.items() if key in metrics}
 
