@@ -75,7 +75,10 @@ def to_onnx(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
     for name in names:
         path = export_onnx(model, folder, task=name)
         lines.append(f"{path.name}: {compare(path, model, name)}")
-    model.config.save_pretrained(folder)
+    # of a plain BERT, since ONNX Runtime and the tokenizer need no code of minBERT
+    config = model.config.to_bert()
+    config.tasks = getattr(model.config, "tasks", None)
+    config.save_pretrained(folder)
     save_tokenizer(model, checkpoint, folder)
     return "\n".join(lines)
 

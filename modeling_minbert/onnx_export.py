@@ -3,8 +3,11 @@
 Needs onnx and onnxscript, minBERT's optional part `onnx`.
 """
 
+import logging
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -95,6 +98,18 @@ def export_onnx(
     return path
 
 
+@contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """Silence the exporter's notes about libraries that a BERT does not need, such as vision."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def _trace(wrapped: _OnnxModel) -> Any:
     """Trace a batch; sizes that are 1, or equal to each other, would be taken as fixed."""
     model, sentences = wrapped.model, wrapped.sentences
@@ -104,7 +119,7 @@ def _trace(wrapped: _OnnxModel) -> Any:
     inputs = (ids, torch.ones_like(ids), torch.zeros_like(ids))
     wrapped(*inputs)  # fills in the names
     axes = {0: "batch", len(shape) - 1: "length"}
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _quiet_exporter():
         warnings.simplefilter("ignore")  # the exporter warns about itself
         return torch.onnx.export(
             wrapped,

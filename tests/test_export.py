@@ -4,6 +4,8 @@ import ast
 import gc
 import importlib.util
 import runpy
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -150,7 +152,32 @@ def test_every_task_is_written_as_onnx_and_compared(checkpoint, tmp_path, capsys
     names = {path.name for path in (tmp_path / "onnx").iterdir()}
     assert {f"{task}.onnx" for task in TASKS} | {"model.onnx", "config.json"} <= names
     assert "tokenizer.json" in names
-    assert capsys.readouterr().out.count("equals the model within") == 5
+    printed = capsys.readouterr()
+    assert printed.out.count("equals the model within") == 5
+    assert printed.err == ""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_ONNX, reason="needs the extra onnx")
+def test_an_onnx_folder_needs_no_code_of_minbert(checkpoint, tmp_path):
+    export.main([str(checkpoint), "--format", "onnx", "--output_dir", str(tmp_path / "onnx")])
+    code = """
+import sys
+sys.modules["modeling_minbert"] = sys.modules["torch"] = None
+import onnxruntime
+from transformers import AutoConfig, AutoTokenizer
+tokens = AutoTokenizer.from_pretrained("onnx")(["a lovely film"], return_tensors="np")
+session = onnxruntime.InferenceSession("onnx/tone.onnx")
+(logits,) = session.run(None, dict(tokens))
+print(logits.shape, AutoConfig.from_pretrained("onnx").tasks["tone"]["labels"])
+"""
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "(1, 2) ['down', 'up']\n"
+    assert "model of type" not in done.stderr
 
 
 def test_an_empty_folder_is_filled_and_stays(checkpoint, tmp_path):
