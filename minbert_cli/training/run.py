@@ -34,6 +34,7 @@ from trainers import (
 )
 from trainers.problems.problem import Problem
 from trainers.reports.results import Results
+from trainers.runs.console import print_text
 from trainers.runs.launch import Done, Given
 from trainers.wrapped_models import find_inner
 
@@ -129,7 +130,7 @@ def report(run: Run) -> None:
     write_tables(folder, trainer.problems, run.tables, outputs, quotes=quotes)
     write_card(MODEL_CARD, trainer, encoded, results, run.facts)
     page = report_run(trainer, encoded, outputs, run.texts, run.quoted_errors)
-    print(f"\n{describe_results(results, trainer.problems)}")
+    print_text(f"\n{describe_results(results, trainer.problems)}")
     print(f"\nmodel: {folder}", *([f"report: {page}"] if page is not None else ()), sep="\n")
     archive = write_submission(folder, run.glue_files, encoded, outputs)
     if archive is not None:

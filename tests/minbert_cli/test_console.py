@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 from minbert_cli import finetune
 from tests import small_run
 from trainers.runs import console
-from trainers.runs.console import format_time, quiet_libraries, shows_bars
+from trainers.runs.console import format_time, print_text, quiet_libraries, shows_bars
 
 NOISE = ("LOAD REPORT", "Writing model shards", "'loss'", "'eval_", "train_runtime", "it/s")
 
@@ -84,7 +84,7 @@ def test_disable_tqdm_prints_lines_on_a_terminal(tmp_path, capfd, monkeypatch):
 
     out, _ = run(tmp_path, capfd, disable_tqdm=True)
 
-    assert terminal.file.getvalue() == ""
+    assert "\x1b[?25l" not in terminal.file.getvalue()  # no bar hid the cursor
     assert re.search(r"^step \d+/\d+ ", out, re.MULTILINE)
 
 
@@ -169,3 +169,25 @@ def test_libraries_are_quiet_only_inside(monkeypatch):
 )
 def test_times_are_short(seconds, shown):
     assert format_time(seconds) == shown
+
+
+TABLE = "a word or two that need more room\n\n| task | f1 |\n| ---- | --: |\n| a\\_b | 0.5 |"
+
+
+def test_a_terminal_draws_tables_and_wraps_between_words():
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=20)
+    print_text(TABLE, terminal)
+
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.file.getvalue())
+    lines = [line.rstrip() for line in shown.splitlines()]
+    assert lines[:3] == ["a word or two that", "need more room", ""]
+    assert lines[3].split() == ["task", "f1"]
+    assert lines[-1].split() == ["a_b", "0.5"]
+    assert "|" not in shown
+
+
+def test_a_log_has_text_as_it_is():
+    log = Console(file=io.StringIO(), width=20)
+    print_text(TABLE, log)
+
+    assert log.file.getvalue() == f"{TABLE}\n"

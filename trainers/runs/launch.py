@@ -22,7 +22,7 @@ from trainers.training.divergence import TrainingDivergedError
 from trainers.training.multitask import MultiTaskTrainer
 from trainers.training.resuming import last_complete_checkpoint
 
-from .console import describe_model, quiet_libraries, show_progress
+from .console import describe_model, print_text, quiet_libraries, show_progress
 from .overrides import format_flags
 from .processes import (
     name_launcher,
@@ -253,7 +253,7 @@ def _announce(run: Run) -> Workload:
         start = describe_model(trainer.model, facts.model_name_or_path)
         training = f"{trainer.describe_training()}\n\n{workload.describe()}"
         shown = (start, facts.describe_choices(), training, facts.describe_notes())
-        print("\n\n".join(filter(None, shown)), end="\n\n")  # noqa: T201  for the user
+        print_text("\n\n".join(filter(None, shown)) + "\n")
     return workload
 
 
