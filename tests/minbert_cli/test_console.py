@@ -191,3 +191,13 @@ def test_a_log_has_text_as_it_is():
     print_text(TABLE, log)
 
     assert log.file.getvalue() == f"{TABLE}\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["| a label", "| a\n| b", "label ':star:' 5 %", "[bold] of a name"]
+)
+def test_a_terminal_shows_text_that_is_no_table_as_it_is(text):
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=80)
+    print_text(text, terminal)
+
+    assert terminal.file.getvalue() == f"{text}\n"

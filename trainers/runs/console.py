@@ -267,7 +267,7 @@ class RunProgress(TrainerCallback):
         if console is None:
             print(line, flush=True)  # noqa: T201  for the user
         else:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            console.print(Text(line), soft_wrap=True)
 
 
 def print_text(text: str, console: Console | None = None) -> None:
@@ -282,11 +282,12 @@ def print_text(text: str, console: Console | None = None) -> None:
     if not shows_bars(console) or console.is_jupyter:
         print(text, file=console.file, flush=True)
         return
-    for is_table, lines in groupby(text.split("\n"), key=lambda line: line.startswith("| ")):
-        if is_table:
-            console.print(_draw_table(list(lines)))
-        else:
-            console.print("\n".join(lines), markup=False, highlight=False)
+    for has_cells, group in groupby(text.split("\n"), key=lambda line: line.startswith("| ")):
+        lines = list(group)
+        if has_cells and len(lines) > 1 and set(lines[1]) <= set("| -:"):
+            console.print(_draw_table(lines))
+        else:  # as Text: rich would turn a label ":star:" into a picture
+            console.print(Text("\n".join(lines)))
 
 
 def _draw_table(lines: list[str]) -> Table:
