@@ -106,14 +106,11 @@ def _warn_once(message: str) -> None:
     logger.warning(message)
 
 
-def describe_precision(precision: str, device: torch.device) -> str:
-    """Describe in one line what `precision` becomes on a device, and why."""
-    chosen = choose_precision(precision, device)
-    if precision != "auto":
-        return chosen
-    if chosen == "float32":
-        return f"float32 (this {device.type} is not faster in bfloat16)"
-    return f"{chosen} (fast on this {device.type})"
+def precision_for(encoder: Any, precision: str | None) -> str | None:
+    """Return the precision that an encoder computes; None for that of its weights."""
+    if precision is None or (precision == "auto" and encoder.is_int8):
+        return None
+    return choose_precision(precision, encoder.device)
 
 
 @contextmanager
@@ -122,7 +119,7 @@ def using_precision(model: Any, precision: str | None) -> Iterator[None]:
     encoder: Any = model.base_model
     before = encoder.precision
     if precision is not None:
-        encoder.precision = choose_precision(precision, encoder.device)
+        encoder.precision = precision_for(encoder, precision)
     try:
         yield
     finally:
