@@ -10,6 +10,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from .attention_minbert import can_attend, make_block_mask
 from .cpu_minbert import is_followed
 from .packing_minbert import MinBertSequences, Read, read_padded
+from .precision_minbert import count_extra, needs_few_shapes
 
 
 @dataclass
@@ -69,10 +70,11 @@ class MinBertPackedMixin(nn.Module):
         """Encode the real tokens; of the last layer, only the states that are read."""
         if inputs[2] is None:
             self.embeddings.check_length(sequences.max_length)
-        hidden = self.embeddings(*sequences.unpad_inputs(*inputs))  # (1, T, D)
+        hidden = self._embed_tokens(inputs, sequences, kwargs)
         select, order = sequences.choose(read, with_first=self.pooler is not None)
         if self._uses_kernels(hidden, kwargs):
             states = self.encoder(hidden[0], None, select, num_layers, sequences=sequences)
+            states = states if select is not None else states[: len(states) - sequences.extra]
         else:
             states = self._encode_masked(hidden, sequences, {**kwargs, "num_layers": num_layers})
             states = states if select is None else states.index_select(0, select)
@@ -89,6 +91,15 @@ class MinBertPackedMixin(nn.Module):
             first, states = states.index_select(0, sequences.first), sequences.pad(states)
         pooled = None if self.pooler is None else self.pooler(first.view(-1, 1, first.shape[-1]))
         return MinBertModelOutput(states, pooled)
+
+    def _embed_tokens(
+        self, inputs: tuple[Any, ...], sequences: MinBertSequences, kwargs: Any
+    ) -> Tensor:
+        """Embed the real tokens, and those that round up their number, (1, T + extra, D)."""
+        like = self.embeddings.LayerNorm.weight
+        if needs_few_shapes(like) and self._uses_kernels(like, kwargs):
+            sequences.extra = count_extra(int(sequences.offsets[-1]))
+        return self.embeddings(*sequences.unpad_inputs(*inputs))
 
     def _encode_masked(self, hidden: Tensor, sequences: MinBertSequences, kwargs: Any) -> Tensor:
         """Encode a packed batch by any attention implementation, (1, T, D) -> (T, D)."""
