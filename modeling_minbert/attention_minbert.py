@@ -52,6 +52,7 @@ class Cells(NamedTuple):
 
     sources: Tensor  # for each cell a row of (T H, d), (C,); paddings repeat the last token
     targets: Tensor  # for each row of (T H, d) its cell, (T H,); C for a token in no bucket
+    # C + 1 cells, of which the last is zero, are needed where a token is in no bucket
 
     def gather(self, values: Tensor) -> Tensor:
         """(T, D) -> (C, d)."""
@@ -83,7 +84,7 @@ def plan_buckets(sequences: MinBertSequences, heads: int, select: Tensor | None 
     if select is not None:
         starts = torch.searchsorted(select, offsets)
     groups = _group(offsets.diff().tolist(), starts.diff().nonzero().flatten().tolist())
-    keys, key_ranges, real = _arrange(offsets, groups, heads)
+    keys, key_ranges, real = _arrange(offsets, groups, heads, sequences.extra)
     queries, query_ranges = keys, key_ranges
     if select is not None:
         queries, query_ranges, _ = _arrange(starts, groups, heads)
@@ -120,9 +121,12 @@ def _group(lengths: Sequence[int], members: list[int]) -> list[list[int]]:
 
 
 def _arrange(
-    starts: Tensor, groups: list[list[int]], heads: int
+    starts: Tensor, groups: list[list[int]], heads: int, extra: int = 0
 ) -> tuple[Cells, list[tuple[int, int]], list[Tensor]]:
-    """Pad groups of sequences: their cells, range of cells, and which tokens are real, (n, L)."""
+    """Pad groups of sequences: their cells, range of cells, and which tokens are real, (n, L).
+
+    `extra` tokens after the last sequence are in no bucket.
+    """
     counts = starts.diff()
     cells, real = [], []
     for group in groups:
@@ -133,7 +137,7 @@ def _arrange(
         real.append(steps < count)
     sources = torch.cat([bucket.flatten() for bucket in cells])
     filled = [x[:, None].expand(y.shape).flatten() for x, y in zip(real, cells, strict=True)]
-    targets = torch.full((int(starts[-1]) * heads,), len(sources))
+    targets = torch.full(((int(starts[-1]) + extra) * heads,), len(sources))
     places = torch.cat(filled).nonzero().squeeze(1)
     targets[sources[places]] = places
     ranges = list(pairwise(accumulate((bucket.numel() for bucket in cells), initial=0)))
@@ -150,7 +154,7 @@ class _BucketAttention(torch.autograd.Function):
         queries = plan.queries.gather(query)
         keys, values = plan.keys.gather(key), plan.keys.gather(value)
         size = queries.shape[1]
-        context = torch.empty_like(queries)
+        context = _new_cells(queries)
         saved = [queries, keys, values]
         for bucket in plan.buckets:
             q, k, v, out = _blocks(bucket, queries, keys, values, context)
@@ -174,12 +178,7 @@ class _BucketAttention(torch.autograd.Function):
         queries, keys, values, *saved = ctx.saved_tensors
         plan, scale = ctx.plan, _scale(ctx.dropout)
         grad = plan.queries.spread(grads[0])
-        d_queries = torch.empty_like(queries)
-        # the last row is for tokens of sequences without a query
-        d_keys, d_values = (
-            cells.new_empty(len(cells) + 1, cells.shape[1]) for cells in (keys, values)
-        )
-        d_keys[-1], d_values[-1] = 0, 0
+        d_queries, d_keys, d_values = map(_new_cells, (queries, keys, values))
         for bucket, probs in zip(plan.buckets, saved, strict=True):
             q, k, v, g = _blocks(bucket, queries, keys, values, grad)
             dq, dk, dv, _ = _blocks(bucket, d_queries, d_keys, d_values, grad)
@@ -194,6 +193,13 @@ class _BucketAttention(torch.autograd.Function):
             dk.baddbmm_(d_scores.mT, q, beta=0, alpha=inner)
         gradients = (plan.keys.collect(cells, ctx.heads) for cells in (d_keys, d_values))
         return plan.queries.collect(d_queries, ctx.heads), *gradients, None, None, None
+
+
+def _new_cells(like: Tensor) -> Tensor:
+    """Allocate cells, and a zero one for tokens in no bucket, (C, d) -> (C + 1, d)."""
+    cells = like.new_empty(len(like) + 1, like.shape[1])
+    cells[-1] = 0
+    return cells
 
 
 def _scale(dropout: float) -> float:
@@ -264,10 +270,16 @@ def _attend_dense(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tenso
 
 
 def _attend_cpu(
-    query: Tensor, key: Tensor, value: Tensor, plan: Plan, heads: int, dropout: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    plan: Plan,
+    heads: int,
+    dropout: float,
+    extra: int,
 ) -> Tensor:
     wants_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
-    if dropout or wants_grad:
+    if dropout or wants_grad or extra:
         dtype = query.dtype
         if dtype in (torch.float16, torch.bfloat16):  # few CPUs compute in them
             query, key, value = query.float(), key.float(), value.float()
@@ -345,7 +357,7 @@ def attend(
             plan = plan_buckets(sequences, heads, select)
         if select is None:
             sequences.plans[heads] = plan
-        return _attend_cpu(query, key, value, plan, heads, dropout)
+        return _attend_cpu(query, key, value, plan, heads, dropout, sequences.extra)
     offsets = query_offsets = sequences.offsets
     if select is not None:
         query_offsets = torch.searchsorted(select, offsets.long(), out_int32=True)
