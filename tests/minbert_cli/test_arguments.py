@@ -11,10 +11,10 @@ from trainers.runs.run_facts import describe_settings
 from trainers.runs.run_folder import check_output_dir, start_run
 
 
-def parse(tmp_path, *flags, program=FINETUNE):
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(f"output_dir: {tmp_path / 'run'}\nuse_cpu: true\n", encoding="utf-8")
-    (args,) = parse_recipe([program.training_arguments], [str(recipe), *flags])
+def parse(tmp_path, *flags, program=FINETUNE, recipe="use_cpu: true"):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"output_dir: {tmp_path / 'run'}\n{recipe}\n", encoding="utf-8")
+    (args,) = parse_recipe([program.training_arguments], [str(path), *flags])
     return args
 
 
@@ -25,6 +25,14 @@ def test_bfloat16_is_on_where_it_is_fast(tmp_path, program):
     assert parse(tmp_path, program=program).bf16 is fast
     assert parse(tmp_path, "--bf16", "true", program=program).bf16 is True
     assert parse(tmp_path, "--bf16", "false", program=program).bf16 is False
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="chooses the accelerator")
+def test_without_an_accelerator_bfloat16_needs_no_other_flag(tmp_path):
+    args = parse(tmp_path, "--bf16", "true", recipe="seed: 1")
+
+    assert args.bf16 is True
+    assert args.device == torch.device("cpu")
 
 
 def test_a_resumed_run_keeps_its_precision(tmp_path):

@@ -80,6 +80,8 @@ class FastTrainingArguments(TrainingArguments):
             known = cuda or self.use_cpu or not torch.accelerator.is_available()
             device = torch.device("cuda" if cuda else "cpu")
             self.bf16 = free and known and self.is_fast_in_bfloat16(device)
+        if self.bf16 and not torch.accelerator.is_available():
+            self.use_cpu = True  # otherwise bfloat16 would be refused
         config = self.accelerator_config
         if cuda and isinstance(config, dict | None):
             self.accelerator_config = {"non_blocking": True, **(config or {})}
