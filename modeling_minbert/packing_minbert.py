@@ -69,6 +69,7 @@ class MinBertSequences:
     shape: tuple[int, int]  # (B, L) of the padded batch, (1, T) of one that came packed
     # Plans of attention on the CPU, by number of heads; made once for all layers.
     plans: dict[int, Any] = field(default_factory=dict)
+    runs: list[tuple[int, int, int]] | None = None  # of equal lengths, if that is how they are read
     # Tokens after the last sequence that belong to none; their states are not read.
     extra: int = 0
     _segments: Tensor | None = None
