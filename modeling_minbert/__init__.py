@@ -22,6 +22,7 @@ from .modeling_minbert import (
 )
 from .modeling_minbert_multitask import MinBertForMultiTask
 from .onnx_export import export_onnx
+from .quantization_minbert import MinBertInt8Config
 from .task_minbert import MinBertTask
 from .tasks_minbert import TASKS
 
@@ -68,6 +69,7 @@ __all__ = [
     "MinBertForQuestionAnswering",
     "MinBertForSequenceClassification",
     "MinBertForTokenClassification",
+    "MinBertInt8Config",
     "MinBertModel",
     "MinBertPreTrainedModel",
     "MinBertTask",
