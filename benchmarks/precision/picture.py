@@ -1,6 +1,7 @@
 """The picture of speed and quality."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ NAMES = {
 }
 MARKS = {"float32": "o", "bfloat16": "s", "int8": "^"}
 FONT = 8
+STEPS = 60  # of a line, for the places of labels
 GAP = 9  # between a point and its label, in points
 
 
@@ -63,29 +65,52 @@ def draw(file: Path, points: Sequence[Point]) -> bool:
     if not points:
         return False
     with new_figure(file, 9, 5) as figure:
-        axes = figure.add_subplot()
-        style_axes(axes, "Speed and quality of embeddings, by precision")
-        axes.grid(axis="x", color=LIGHT["line"], linewidth=0.6)
-        for point in points:
-            axes.plot(
-                point.speed, point.quality, MARKS[point.name.precision], markersize=8,
-                color=_color(point), markeredgecolor=LIGHT["page"],
-            )  # fmt: skip
-        axes.axvline(1, color=LIGHT["quiet"], linewidth=1, zorder=0)
-        axes.set_xlabel(
-            "sentences per second, as a multiple of sentence-transformers in float32",
-            fontsize=FONT, color=LIGHT["quiet"],
-        )  # fmt: skip
-        axes.set_ylabel("Spearman on STS dev, %", fontsize=FONT, color=LIGHT["quiet"])
-        _frame(axes, points)
-        _mark_precisions(axes)
-        figure.canvas.draw()  # the layout decides the pixels
-        _label(axes, points)
+        plot(figure, points)
     return True
 
 
-def _color(point: Point) -> str:
-    return LIGHT[COLORS.get(point.name.peer, "quiet")]
+def plot(figure: Any, points: Sequence[Point]) -> None:
+    """Plot the points into a figure."""
+    axes = figure.add_subplot()
+    style_axes(axes, "Speed and quality of embeddings, by precision")
+    axes.grid(axis="x", color=LIGHT["line"], linewidth=0.6)
+    for peer in _order(points):
+        own = _points_of(peer, points)
+        axes.plot(*_columns(own), color=_color(peer), linewidth=1, alpha=0.5)
+        for point in own:
+            axes.plot(
+                point.speed, point.quality, MARKS[point.name.precision], markersize=8,
+                color=_color(peer), markeredgecolor=LIGHT["page"],
+            )  # fmt: skip
+    axes.axvline(1, color=LIGHT["quiet"], linewidth=1, zorder=0)
+    axes.set_xlabel(
+        "sentences per second, as a multiple of sentence-transformers in float32",
+        fontsize=FONT, color=LIGHT["quiet"],
+    )  # fmt: skip
+    axes.set_ylabel("Spearman on STS dev, %", fontsize=FONT, color=LIGHT["quiet"])
+    _frame(axes, points)
+    _mark_precisions(axes)
+    figure.canvas.draw()  # the layout decides the pixels
+    _label(axes, points)
+
+
+def _order(points: Sequence[Point]) -> list[str]:
+    """Return the peers, minBERT last, so that its points are on top."""
+    return sorted({point.name.peer for point in points}, key=lambda peer: (peer == "minbert", peer))
+
+
+def _points_of(peer: str, points: Sequence[Point]) -> list[Point]:
+    """Return the points of a peer, from float32 to int8."""
+    own = [point for point in points if point.name.peer == peer]
+    return sorted(own, key=lambda point: list(MARKS).index(point.name.precision))
+
+
+def _columns(points: Sequence[Point]) -> tuple[list[float], list[float]]:
+    return [point.speed for point in points], [point.quality for point in points]
+
+
+def _color(peer: str) -> str:
+    return LIGHT[COLORS.get(peer, "quiet")]
 
 
 def _frame(axes: Any, points: Sequence[Point]) -> None:
@@ -104,14 +129,13 @@ def _mark_precisions(axes: Any) -> None:
 
 
 def _label(axes: Any, points: Sequence[Point]) -> None:
-    """Write the names where they hide the least; a thin line leads to those farther off."""
+    """Write the name of a peer beside its fastest point, where it hides the least."""
     renderer = axes.figure.canvas.get_renderer()
     frame = Box(*axes.get_window_extent(renderer).extents)
-    centers = [axes.transData.transform((point.speed, point.quality)) for point in points]
-    taken = [Box(x - 7, y - 7, x + 7, y + 7) for x, y in centers]
+    taken = _marked(axes, points)
     taken.append(Box(*axes.get_legend().get_window_extent(renderer).extents))
-    for point in sorted(points, key=lambda point: (-point.speed, point.quality)):
-        text = _write(axes, point)
+    for peer in _order(points)[::-1]:
+        text = _write(axes, max(_points_of(peer, points), key=lambda point: point.speed))
         choices = [(_place(text, offset, renderer), offset) for offset in _offsets()]
         box, offset = min(
             choices,
@@ -124,11 +148,27 @@ def _label(axes: Any, points: Sequence[Point]) -> None:
         taken.append(box)
 
 
+def _marked(axes: Any, points: Sequence[Point]) -> list[Box]:
+    """Return the places of the points and, in small steps, of the lines between them."""
+    boxes = []
+    for peer in _order(points):
+        corners = axes.transData.transform(
+            [(point.speed, point.quality) for point in _points_of(peer, points)]
+        )
+        boxes += [Box(x - 7, y - 7, x + 7, y + 7) for x, y in corners]
+        for (x, y), (other_x, other_y) in pairwise(corners):
+            for step in range(STEPS):
+                part = step / STEPS
+                place = x + part * (other_x - x), y + part * (other_y - y)
+                boxes.append(Box(place[0] - 1, place[1] - 1, place[0] + 1, place[1] + 1))
+    return boxes
+
+
 def _write(axes: Any, point: Point) -> Any:
     return axes.annotate(
-        f"{NAMES[point.name.peer]} {point.name.precision}",
+        NAMES[point.name.peer],
         (point.speed, point.quality), xytext=(0, 0), textcoords="offset points",
-        fontsize=FONT, color=_color(point), parse_math=False,
+        fontsize=FONT, color=_color(point.name.peer), parse_math=False,
         arrowprops={"arrowstyle": "-", "color": LIGHT["line"], "linewidth": 0.8, "shrinkB": 4},
     )  # fmt: skip
 
@@ -142,8 +182,16 @@ def _offsets() -> list[tuple[int, int]]:
 def _place(text: Any, offset: tuple[int, int], renderer: Any) -> Box:
     """Return the box of a label at an offset, with a small margin."""
     _move(text, offset)
-    left, bottom, right, top = text.get_window_extent(renderer).extents
+    left, bottom, right, top = find_box(text, renderer)
     return Box(left - 2, bottom - 1, right + 2, top + 1)
+
+
+def find_box(text: Any, renderer: Any) -> Box:
+    """Return the box of a label without the line that leads to it."""
+    from matplotlib.text import Text
+
+    text.update_positions(renderer)
+    return Box(*Text.get_window_extent(text, renderer).extents)
 
 
 def _move(text: Any, offset: tuple[int, int]) -> None:

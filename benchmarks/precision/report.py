@@ -150,6 +150,8 @@ the products of all layers with the real tokens of a batch of 32 rows, for train
 the backward pass. What minBERT saves in its last layer counts as computed. Encoding includes
 tokenization.
 
+The picture connects the precisions of a peer.
+
 - minBERT int8 is loaded from a folder that was saved quantized; bfloat16 is `precision="bfloat16"`.
 - ONNX int8: `export_dynamic_quantized_onnx_model` for the best instruction set of the processor.
 - OpenVINO int8: `export_static_quantized_openvino_model`, calibrated on 300 other sentences.
