@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.block import be_quiet  # noqa: E402
 from benchmarks.machine import (  # noqa: E402
     count_cores,
     describe_machine,
@@ -47,6 +48,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--threads", type=int, default=count_cores())
     add("--sentences", type=int, default=1500, help="sentences of a call, up to 9000")
     add("--singles", type=int, default=300, help="sentences that are timed one at a time")
+    add("--epoch_steps", type=int, default=SST_STEPS, help="batches of 32 of an epoch of SST")
     add("--all_epochs", action="store_true", help="accuracy of every trainer; minutes each")
     add("--max_foreign", type=float, default=0.15, help="processors others may use in a block")
     add("--max_steal", type=float, default=0.02, help="processors the host may take in a block")
@@ -61,6 +63,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"unknown parts {', '.join(sorted(unknown))}; known: {', '.join(PARTS)}")
     if args.quick:
         args.rounds, args.seconds, args.sentences, args.singles = 1, 0.2, 100, 20
+        args.epoch_steps = 4
         args.max_foreign = args.max_steal = float("inf")
     return args
 
@@ -68,6 +71,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> Path:
     """Measure, write the report, and return its path."""
     args = parse(argv)
+    be_quiet()
     name = f"minbert-precision-{os.getuid()}-{'quick' if args.quick else 'full'}"
     folder = args.work_dir or Path(tempfile.gettempdir()) / name
     prepare_all(folder, args.data_dir, args.encoder, quick=args.quick)
@@ -80,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> Path:
     log = Log.open(settings.results, resume=args.resume or args.report_only)
     options = Options(
         peer_python=args.peer_python, singles=args.singles, all_epochs=args.all_epochs,
-        epoch_steps=4 if args.quick else SST_STEPS,
+        epoch_steps=args.epoch_steps,
     )  # fmt: skip
     if not args.report_only:
         PrecisionCampaign(settings, races, log, options).run()

@@ -180,7 +180,7 @@ class PrecisionCampaign(Campaign):
         """Run a block, and again if something else ran meanwhile."""
         name = peer.removesuffix(AGAIN)
         for _ in range(TRIES):
-            gated = bool(self._find(race, "gate", peer=name))
+            gated = bool(self._find(race, "gate", peer=name, error=None))
             spec = self._spec(race.workload, peer) | {
                 "sentences": self.settings.sentences,
                 "singles": self.options.singles,

@@ -54,5 +54,5 @@ def _load(kind: Any, folder: Path, precision: str) -> Any:
 
 
 def _options(precision: str) -> dict[str, str]:
-    # the model's own precision is float32
-    return {} if precision == "float32" else {"precision": precision}
+    # the model's own precision is float32, and int8 in a folder that was saved quantized
+    return {"precision": precision} if precision == "bfloat16" else {}
