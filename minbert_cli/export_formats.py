@@ -9,20 +9,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from transformers import AutoTokenizer, PreTrainedConfig
 
 from minbert_cli.checkpoints import load_tokenizer
+from minbert_cli.onnx_files import compare, compare_int8, quantize
 from minbert_cli.resources import SPACE
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, export_onnx
 from modeling_minbert.inference_minbert import check_vocabulary
 from modeling_minbert.modeling_minbert import AUTO_MODELS
 from trainers import load_pretrained, named_writes
-
-TOLERANCE = 1e-4
-# Rows and tokens of the batches on which an ONNX file is compared.
-SHAPES = ((1, 1), (2, 5), (3, 16))
 
 
 def load_model(checkpoint: str) -> Any:
@@ -39,11 +34,12 @@ def load_model(checkpoint: str) -> Any:
     return load_pretrained(classes[f"MinBert{saved}"], checkpoint, flag="checkpoint").eval()
 
 
-def save_tokenizer(model: Any, checkpoint: str, folder: Path) -> None:
-    """Write the tokenizer of a checkpoint, which must fit its model, to the exported folder."""
+def save_tokenizer(model: Any, checkpoint: str, folder: Path) -> Any:
+    """Write the tokenizer of a checkpoint, which must fit its model, and return it."""
     tokenizer = load_pretrained(AutoTokenizer, checkpoint, flag="checkpoint")
     check_vocabulary(tokenizer, model.config.vocab_size, f"checkpoint={checkpoint!r}")
     tokenizer.save_pretrained(folder)
+    return tokenizer
 
 
 def to_bert(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
@@ -66,58 +62,33 @@ def to_sentence_transformers(model: Any, checkpoint: str, folder: Path, task: st
     return "sentence-transformers opens it without trust_remote_code"
 
 
-def to_onnx(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
+def to_onnx(
+    model: Any, checkpoint: str, folder: Path, task: str | None, precision: str = "float32"
+) -> str:
     """Write a model, or one or all of its tasks, as ONNX; compare if ONNX Runtime is installed."""
+    if precision == "int8" and find_spec("onnxruntime") is None:
+        raise ImportError(
+            "onnxruntime is not installed; --precision int8 needs it: pip install onnxruntime"
+        )
+    tokenizer = save_tokenizer(model, checkpoint, folder)
     names: list[str | None] = [task]
     if isinstance(model, MinBertForMultiTask) and task is None:
         names += list(model.config.tasks or {})
     lines = []
     for name in names:
         path = export_onnx(model, folder, task=name)
-        lines.append(f"{path.name}: {compare(path, model, name)}")
+        compared = compare(path, model, name)
+        if precision == "int8":
+            size = path.stat().st_size
+            quantize(path)
+            compared = compare_int8(path, model, name, tokenizer)
+            compared = f"int8, {100 * path.stat().st_size / size:.0f} % of the size; {compared}"
+        lines.append(f"{path.name}: {compared}")
     # of a plain BERT, since ONNX Runtime and the tokenizer need no code of minBERT
     config = model.config.to_bert()
     config.tasks = getattr(model.config, "tasks", None)
     config.save_pretrained(folder)
-    save_tokenizer(model, checkpoint, folder)
     return "\n".join(lines)
-
-
-def compare(path: Path, model: Any, task: str | None) -> str:
-    """Compare an ONNX file with its model on batches of random tokens."""
-    if find_spec("onnxruntime") is None:
-        return "not compared, onnxruntime is not installed"
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    forward, sequences = model, None
-    if task is not None:
-        forward, sequences = partial(model, task=task), model.config.task(task).num_sequences
-    elif isinstance(model, MinBertForMultiTask):
-        forward = model.bert
-    between = () if sequences is None else (sequences,)
-    sizes = [(rows, *between, length) for rows, length in SHAPES]
-    batches = (torch.randint(1, model.config.vocab_size, size) for size in sizes)
-    largest = max(largest_difference(session, forward, ids) for ids in batches)
-    if largest > TOLERANCE:
-        raise ValueError(f"{path.name} differs from the model by {largest:.1e}: nothing is written")
-    return f"equals the model within {largest:.0e} in ONNX Runtime"
-
-
-def largest_difference(session: Any, forward: Callable[..., Any], ids: torch.Tensor) -> float:
-    """Return the largest difference of outputs on a batch."""
-    inputs = {
-        "input_ids": ids,
-        "attention_mask": torch.ones_like(ids),
-        "token_type_ids": torch.zeros_like(ids),
-    }
-    outputs = session.run(None, {name: value.numpy() for name, value in inputs.items()})
-    with torch.no_grad():
-        expected = forward(**inputs)
-    return max(
-        float(np.abs(values - expected[output.name].numpy()).max())
-        for output, values in zip(session.get_outputs(), outputs, strict=True)
-    )
 
 
 def to_space(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
@@ -145,15 +116,20 @@ def to_space(model: Any, checkpoint: str, folder: Path, task: str | None) -> str
     return "a Space; to try it, pip install gradio and run its app.py"
 
 
-FORMATS: dict[str, Callable[[Any, str, Path, str | None], str]] = {
-    "bert": to_bert,
-    "sentence-transformers": to_sentence_transformers,
-    "onnx": to_onnx,
-    "space": to_space,
+Writer = Callable[[Any, str, Path, str | None], str]
+# By format and precision.
+WRITERS: dict[tuple[str, str], Writer] = {
+    ("bert", "float32"): to_bert,
+    ("sentence-transformers", "float32"): to_sentence_transformers,
+    ("onnx", "float32"): to_onnx,
+    ("onnx", "int8"): partial(to_onnx, precision="int8"),
+    ("space", "float32"): to_space,
 }
 
 
-def export(checkpoint: str, export_format: str, folder: Path, task: str | None) -> str:
+def export(
+    checkpoint: str, export_format: str, folder: Path, task: str | None, precision: str = "float32"
+) -> str:
     """Write a checkpoint in another format, completely or not at all; return a line about it."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"--output_dir {folder} is not empty; name a new or an empty folder")
@@ -163,11 +139,11 @@ def export(checkpoint: str, export_format: str, folder: Path, task: str | None) 
         target.parent.mkdir(parents=True, exist_ok=True)
     # an existing folder may be another file system, or the working directory, and stays
     place = target if target.is_dir() else target.parent
-    with named_writes(folder), tempfile.TemporaryDirectory(dir=place) as partial:
-        whole = Path(partial) / "whole"
+    with named_writes(folder), tempfile.TemporaryDirectory(dir=place) as incomplete:
+        whole = Path(incomplete) / "whole"
         whole.mkdir()
         try:
-            summary = FORMATS[export_format](model, checkpoint, whole, task)
+            summary = WRITERS[export_format, precision](model, checkpoint, whole, task)
         except ImportError as error:
             raise ValueError(str(error)) from error
         if target.is_dir():

@@ -237,6 +237,7 @@ class MinBertAnswering(MinBertTokenizing):
         doc_stride: int | None = None,
         max_tokens_per_batch: int | None = None,
         show_progress: bool | None = None,
+        precision: str | None = None,
     ) -> Any:
         """Answer questions about texts of any length, as transformers' pipeline did up to 4.57.
 
@@ -255,6 +256,8 @@ class MinBertAnswering(MinBertTokenizing):
             max_tokens_per_batch: Tokens that are computed together; None for a default of the
                 device.
             show_progress: Whether to show a progress bar.
+            precision: In which to compute: `float32`, `bfloat16`, `int8` or `auto`, as in
+                `set_precision`; None for that of the model.
 
         Returns:
             For one question with a `top_k` of 1 a dictionary: `score`, the probability; `start` and
@@ -283,7 +286,11 @@ class MinBertAnswering(MinBertTokenizing):
             least = options.null_score_diff_threshold or 0.0
             threshold = least if handle_impossible_answer else None
             options = replace(options, null_score_diff_threshold=threshold)
-        progress = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
+        progress = {
+            "max_tokens": max_tokens_per_batch,
+            "show_progress": show_progress,
+            "precision": precision,
+        }
         answers = list(self.answer_rows(rows, name, options, **progress))
         predictions = [best[0] if top_k == 1 else best for best in answers]
         return predictions[0] if is_one else predictions

@@ -57,6 +57,7 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
         normalize: bool | None = None,
         max_tokens_per_batch: int | None = None,
         show_progress: bool | None = None,
+        precision: str | None = None,
         **options: Unpack[EncodeOptions],
     ) -> Any:
         """Embed sentences.
@@ -73,6 +74,8 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
             max_tokens_per_batch: Tokens that are computed together; None for a default of the
                 device.
             show_progress: Whether to show a progress bar; None shows it for long lists.
+            precision: In which to compute: `float32`, `bfloat16`, `int8` or `auto`, as in
+                `set_precision`; None for that of the model.
             **options: Arguments of sentence-transformers, for its evaluators; see `EncodeOptions`.
 
         Returns:
@@ -94,7 +97,11 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
         is_one, prompt = isinstance(sentences, str), options.get("prompt") or ""
         rows = check_request([sentences] if is_one else sentences, "encode", 1)
         rows = [(prompt + text,) for (text,) in rows]
-        batching = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
+        batching = {
+            "max_tokens": max_tokens_per_batch,
+            "show_progress": show_progress,
+            "precision": precision,
+        }
         windows = list(self._encode(rows, plan, **batching))
         vectors = torch.cat(windows) if windows else torch.empty(0, self.config.hidden_size)
         converted = convert(vectors, options)
@@ -109,6 +116,7 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
         normalize: bool | None = None,
         max_tokens_per_batch: int | None = None,
         show_progress: bool | None = None,
+        precision: str | None = None,
     ) -> Iterator[Tensor]:
         """Embed more sentences than fit into memory; see `encode` for the arguments.
 
@@ -119,7 +127,11 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
         """
         plan = self._plan(task, pooling, normalize)
         rows = check_request(sentences, "encode", 1)
-        options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
+        options = {
+            "max_tokens": max_tokens_per_batch,
+            "show_progress": show_progress,
+            "precision": precision,
+        }
         return self._encode(rows, plan, **options)
 
     def save_as_sentence_transformers(

@@ -17,7 +17,7 @@ from .configuration_minbert import MinBertConfig
 class EncodeOptions(TypedDict, total=False):
     """Keyword arguments of `encode` that mean what they mean in sentence-transformers.
 
-    `device` is that of the model; `precision` and `output_value` have one value each.
+    `device` is that of the model; `output_value` has one value.
     """
 
     prompt: str | None  # written before every sentence
@@ -28,12 +28,11 @@ class EncodeOptions(TypedDict, total=False):
     convert_to_numpy: bool | None  # to one array; if false, a list of tensors
     normalize_embeddings: bool  # scale the vectors to length 1, after `truncate_dim`
     truncate_dim: int | None  # the first components of each vector alone
-    precision: str | None
     output_value: str
     device: Any
 
 
-ONLY = {"prompt_name": None, "precision": "float32", "output_value": "sentence_embedding"}
+ONLY = {"prompt_name": None, "output_value": "sentence_embedding"}
 # Similarities that are negated distances, and the order of their norm.
 DISTANCES = {"euclidean": 2.0, "manhattan": 1.0}
 LOWER_LIMITS = ("batch_size", "truncate_dim")

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer
 from transformers.utils import logging
 
+from .precision_minbert import check_precision, using_precision
+
 Row = tuple[str, ...]
 
 # Rows that are tokenized and sorted together: enough for batches of one length, little memory.
@@ -271,15 +273,17 @@ def stream(
     *,
     max_tokens: int | None,
     show_progress: bool | None,
+    precision: str | None,
 ) -> Iterator[Tensor]:
     """Yield (n, K) in float32 on the CPU for windows of rows; `compute` maps a batch to (B, K)."""
     tokens = choose_tokens(model, max_tokens)
+    check_precision(precision)
 
     def run() -> Iterator[Tensor]:
         for window, bar in windows_of(rows, show_progress):
             results: list[tuple[list[int], Tensor]] = []
             encoded = encode(window)
-            with evaluating(model), torch.no_grad():  # no inference_mode: users train on results
+            with predicting(model, precision):
                 for indices, inputs in batches(model, encoded, tokens):
                     results.append((indices, compute(inputs).float()))
                     bar.update(len(indices))
@@ -333,6 +337,14 @@ def batches(
             for name, value in inputs.items()
         }
         yield indices, on_device
+
+
+@contextmanager
+def predicting(model: nn.Module, precision: str | None) -> Iterator[None]:
+    """Switch a model to evaluation without gradients, in a precision; None for its own."""
+    # no inference_mode: users train on results
+    with evaluating(model), torch.no_grad(), using_precision(model, precision):
+        yield
 
 
 @contextmanager

@@ -80,6 +80,7 @@ from .pretraining_minbert import (
     MinBertPreTrainingHeads,
     pretrain,
 )
+from .quantization_minbert import MinBertPrecision
 from .question_answering_minbert import find_answers, read_columns
 from .sentence_transformers_minbert import save_modules
 from .token_classification_minbert import label_tokens, read_tokens
@@ -297,7 +298,7 @@ def _classifier(config: MinBertConfig) -> tuple[MinBertDropout, nn.Linear]:
 # Models
 
 
-class MinBertPreTrainedModel(MinBertSharingMixin, PreTrainedModel):
+class MinBertPreTrainedModel(MinBertPrecision, MinBertSharingMixin, PreTrainedModel):
     """Base class of all minBERT models: loading, saving and initializing.
 
     Any `bert` checkpoint loads as any of them. New weights are normal with `initializer_range`,
@@ -447,9 +448,9 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
         mask = create_bidirectional_mask(
             config=self.config, inputs_embeds=hidden, attention_mask=attention_mask
         )
-        hidden = self.encoder(
-            hidden, mask, position_ids=position_ids, num_layers=num_layers, **kwargs
-        )
+        kwargs |= {"position_ids": position_ids, "num_layers": num_layers}
+        with self.autocast(hidden):
+            hidden = self.encoder(hidden, mask, **kwargs).to(hidden.dtype)
         pooled = self.pooler(hidden) if self.pooler is not None else None
         if isinstance(read, Tensor):
             hidden = hidden[read]

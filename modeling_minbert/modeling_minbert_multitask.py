@@ -341,6 +341,7 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         top_k: int | None = None,
         max_tokens_per_batch: int | None = None,
         show_progress: bool | None = None,
+        precision: str | None = None,
     ) -> list[Any]:
         """Predict a task for sentences or pairs of sentences.
 
@@ -354,6 +355,8 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
             max_tokens_per_batch: Tokens that are computed together; None for a default of the
                 device.
             show_progress: Whether to show a progress bar; None shows it for long lists.
+            precision: In which to compute: `float32`, `bfloat16`, `int8` or `auto`, as in
+                `set_precision`; None for that of the model.
 
         Returns:
             One dictionary per row, in the order given, or with `top_k` a list of them: `label` and
@@ -368,7 +371,11 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
             ValueError: If there is no such task, it is of pre-training, a row has the wrong number
                 of sentences, or `top_k` is below 1.
         """
-        options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
+        options = {
+            "max_tokens": max_tokens_per_batch,
+            "show_progress": show_progress,
+            "precision": precision,
+        }
         return list(self._head(task).predict(self, task, sentences, top_k=top_k, **options))
 
     def predict_stream(
@@ -379,6 +386,7 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         top_k: int | None = None,
         max_tokens_per_batch: int | None = None,
         show_progress: bool | None = None,
+        precision: str | None = None,
     ) -> Iterator[Any]:
         """Predict a task for more rows than fit into memory; see `predict` for the arguments.
 
@@ -387,7 +395,11 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         Yields:
             The prediction of each row, in the order given.
         """
-        options = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
+        options = {
+            "max_tokens": max_tokens_per_batch,
+            "show_progress": show_progress,
+            "precision": precision,
+        }
         return self._head(task).predict(self, task, sentences, top_k=top_k, **options)
 
     def _answering_task(self, task: str | None) -> tuple[str, Any]:

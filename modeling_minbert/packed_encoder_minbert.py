@@ -1,15 +1,20 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """The encoder on the T real tokens of (B, L), in N sequences, M tokens read; D hidden size."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from .attention_minbert import can_attend, make_block_mask
 from .cpu_minbert import is_followed
 from .packing_minbert import MinBertSequences, Read, read_padded
+from .precision_minbert import choose_precision
+from .prepared_encoder_minbert import prepare
+from .quantization_minbert import is_int8
 
 
 @dataclass
@@ -26,6 +31,8 @@ class MinBertPackedMixin(nn.Module):
     embeddings: Any
     encoder: Any
     pooler: Any
+    # In which predictions are computed on the CPU or by autocast; None for that of the weights.
+    precision: str | None = None
 
     def _find_sequences(
         self, inputs: tuple[Any, ...], mask: Tensor | None, read: Read, kwargs: Any
@@ -72,7 +79,7 @@ class MinBertPackedMixin(nn.Module):
         hidden = self.embeddings(*sequences.unpad_inputs(*inputs))  # (1, T, D)
         select, order = sequences.choose(read, with_first=self.pooler is not None)
         if self._uses_kernels(hidden, kwargs):
-            states = self.encoder(hidden[0], None, select, num_layers, sequences=sequences)
+            states = self._encode_tokens(hidden[0], sequences, select, num_layers)
         else:
             states = self._encode_masked(hidden, sequences, {**kwargs, "num_layers": num_layers})
             states = states if select is None else states.index_select(0, select)
@@ -90,6 +97,44 @@ class MinBertPackedMixin(nn.Module):
         pooled = None if self.pooler is None else self.pooler(first.view(-1, 1, first.shape[-1]))
         return MinBertModelOutput(states, pooled)
 
+    def _encode_tokens(
+        self,
+        hidden: Tensor,
+        sequences: MinBertSequences,
+        select: Tensor | None,
+        num_layers: int | None,
+    ) -> Tensor:
+        """Encode a packed batch by `attend`, (T, D) -> (T, D) or (M, D)."""
+        if (precision := self._find_precision(hidden)) is not None:
+            prepared = prepare(self.encoder, precision)
+            if prepared is not None:
+                return prepared(hidden, sequences, select, num_layers)
+        with self.autocast(hidden):
+            states = self.encoder(hidden, None, select, num_layers, sequences=sequences)
+        return states.to(hidden.dtype)
+
+    def _find_precision(self, hidden: Tensor) -> str | None:
+        """Return the precision of prepared layers; None if the layers' own modules compute."""
+        if hidden.device.type != "cpu" or torch.is_grad_enabled() or self.training:
+            return None
+        if torch.is_autocast_enabled("cpu"):
+            return None
+        own = choose_precision("int8", hidden.device) if self.is_int8 else None
+        return self.precision or own
+
+    @property
+    def is_int8(self) -> bool:
+        """Whether the weights are stored in int8."""
+        layers = self.encoder.layer
+        return bool(len(layers)) and is_int8(layers[0].output.dense)
+
+    def autocast(self, hidden: Tensor) -> AbstractContextManager[Any]:
+        """Compute the modules of the layers in `precision`, where no prepared layers can."""
+        wants_grad = torch.is_grad_enabled() or self.training
+        if self.precision != "bfloat16" or wants_grad or is_followed(hidden):
+            return nullcontext()
+        return torch.autocast(hidden.device.type, torch.bfloat16)
+
     def _encode_masked(self, hidden: Tensor, sequences: MinBertSequences, kwargs: Any) -> Tensor:
         """Encode a packed batch by any attention implementation, (1, T, D) -> (T, D)."""
         mask = make_block_mask(self.config, hidden, sequences)
@@ -97,4 +142,5 @@ class MinBertPackedMixin(nn.Module):
         # the flash implementations use these instead of a mask
         kwargs |= {"cu_seq_lens_q": offsets, "cu_seq_lens_k": offsets}
         kwargs |= {"max_length_q": longest, "max_length_k": longest}
-        return self.encoder(hidden, mask, **kwargs)[0]
+        with self.autocast(hidden):
+            return self.encoder(hidden, mask, **kwargs)[0].to(hidden.dtype)

@@ -55,8 +55,8 @@ class MinBertMultiTaskPipeline(Pipeline):
         Args:
             inputs: A row, a list of rows, or a dataset or generator of them.
             *args: Not used.
-            **kwargs: `task`, of all rows that name none, by default `config.default_task`; `top_k`
-                and `max_tokens_per_batch` as in `predict`.
+            **kwargs: `task`, of all rows that name none, by default `config.default_task`; `top_k`,
+                `max_tokens_per_batch` and `precision` as in `predict`.
 
         Returns:
             The prediction of a row; for a list a list of them, for a dataset or generator an
@@ -75,8 +75,13 @@ class MinBertMultiTaskPipeline(Pipeline):
         task: str | None = None,
         top_k: int | None = None,
         max_tokens_per_batch: int | None = None,
+        precision: str | None = None,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        forward = {"top_k": top_k, "max_tokens_per_batch": max_tokens_per_batch}
+        forward = {
+            "top_k": top_k,
+            "max_tokens_per_batch": max_tokens_per_batch,
+            "precision": precision,
+        }
         given = {name: value for name, value in forward.items() if value is not None}
         return {} if task is None else {"task": task}, given, {}
 

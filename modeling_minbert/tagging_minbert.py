@@ -11,14 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, islice
 from typing import Any, NamedTuple
 
-import torch
-
 from .inference_minbert import (
     Encoded,
     batches,
     check_unicode,
     choose_tokens,
-    evaluating,
+    predicting,
     windows_of,
 )
 
@@ -100,6 +98,7 @@ def predict_tags(
     *,
     max_tokens: int | None,
     show_progress: bool | None,
+    precision: str | None,
 ) -> Iterator[dict[str, Any]]:
     """Yield `words`, `tags`, `scores` and, for spans, `entities` of texts or lists of words."""
     spec = model.config.task(task)
@@ -115,7 +114,7 @@ def predict_tags(
             for part in _encode(model, longest, row, text.words)
         ]
         results: list[list[tuple[int, float]]] = [[] for _ in texts]
-        with evaluating(model), torch.no_grad():
+        with predicting(model, precision):
             computed = _compute(model, task, parts, tokens)
         for part, values in zip(parts, computed, strict=True):
             results[part.row] += values

@@ -12,7 +12,9 @@ import torch
 import yaml
 from transformers import AutoModel, AutoTokenizer, BertModel, BertTokenizer
 
-from minbert_cli import export
+from benchmarks import run_onnx
+from minbert_cli import export, onnx_files
+from minbert_cli.export_formats import WRITERS
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMultiTask,
@@ -178,6 +180,100 @@ print(logits.shape, AutoConfig.from_pretrained("onnx").tasks["tone"]["labels"])
 
     assert done.stdout == "(1, 2) ['down', 'up']\n"
     assert "model of type" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
+def test_int8_has_the_same_files_and_is_compared(checkpoint, tmp_path, capsys):
+    flags = ["--format", "onnx", "--output_dir"]
+    export.main([str(checkpoint), *flags, str(tmp_path / "onnx")])
+    capsys.readouterr()
+
+    export.main([str(checkpoint), *flags, str(tmp_path / "int8"), "--precision", "int8"])
+
+    printed = capsys.readouterr()
+    assert printed.out.count(" of the size; differs from the model by ") == 1 + len(TASKS)
+    assert printed.err == ""
+    files = {path.name: path.stat().st_size for path in (tmp_path / "int8").iterdir()}
+    assert files.keys() == {path.name for path in (tmp_path / "onnx").iterdir()}
+    for name in ("model.onnx", *(f"{task}.onnx" for task in TASKS)):
+        assert b"MatMulInteger" in (tmp_path / "int8" / name).read_bytes()
+        assert files[name] < (tmp_path / "onnx" / name).stat().st_size
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
+def test_an_int8_file_that_differs_too_much_is_not_written(
+    checkpoint, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(onnx_files, "INT8_TOLERANCE", 1e-6)
+    flags = ["--format", "onnx", "--task", "tone", "--precision", "int8"]
+
+    with pytest.raises(SystemExit) as stopped:
+        export.main([str(checkpoint), *flags, "--output_dir", str(tmp_path / "out")])
+
+    assert stopped.value.code == 1
+    assert "tone.onnx in int8 differs from the model by" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
+def test_the_benchmark_compares_two_folders(tiny_sizes, checkpoint, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sizes = tiny_sizes | {"max_position_embeddings": 128}  # of the longest row that is timed
+    MinBertModel(MinBertConfig(**sizes)).save_pretrained("encoder")
+    AutoTokenizer.from_pretrained(checkpoint).save_pretrained("encoder")
+    for precision in export.PRECISIONS:
+        flags = ["--format", "onnx", "--precision", precision, "--output_dir", precision]
+        export.main(["encoder", *flags])
+    header = "\tid\tsentence1\tsentence2\tsimilarity\n"
+    rows = [f"{i}\tid{i}\tthe {'garden ' * i}.\tis {'warm ' * i}\t{i}.0\n" for i in range(1, 6)]
+    for split in ("train", "dev"):
+        (tmp_path / f"sts-{split}.csv").write_text(header + "".join(rows))
+    capsys.readouterr()
+
+    run_onnx.main([*export.PRECISIONS, "--data_dir", ".", "--rounds", "2"])
+
+    lines = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
+    assert [line[0] for line in lines[1:]] == ["folder", "float32", "int8"]
+    assert lines[2][3] == "1.000, 1.000"
+    assert 0.9 < float(lines[3][3].split(", ")[0]) <= 1
+    with pytest.raises(SystemExit):
+        run_onnx.main(["encoder", "--data_dir", "."])
+    assert "encoder/model.onnx does not exist; minbert export" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("onnxruntime") is not None, reason="onnxruntime is installed"
+)
+def test_int8_without_onnxruntime_names_it(checkpoint, tmp_path, capsys):
+    flags = ["--format", "onnx", "--precision", "int8", "--output_dir", str(tmp_path / "out")]
+
+    with pytest.raises(SystemExit):
+        export.main([str(checkpoint), *flags])
+
+    assert "onnxruntime is not installed" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", [x for x in export.FORMATS if x != "onnx"])
+def test_a_format_without_int8_names_those_with_it(tmp_path, capsys, name):
+    flags = ["--format", name, "--precision", "int8", "--output_dir", str(tmp_path / "out")]
+
+    with pytest.raises(SystemExit) as stopped:
+        export.main(["folder", *flags])
+
+    assert stopped.value.code == 2
+    expected = f"--precision int8: not for --format {name}, only for onnx; leave it out"
+    assert expected in capsys.readouterr().err
+
+
+def test_every_format_and_precision_of_the_command_line_has_a_function():
+    declared = {(name, x) for name, precisions in export.FORMATS.items() for x in precisions}
+
+    assert WRITERS.keys() == declared
+    assert {x for _, x in declared} == set(export.PRECISIONS)
 
 
 def test_an_empty_folder_is_filled_and_stays(checkpoint, tmp_path):

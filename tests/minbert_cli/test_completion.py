@@ -26,6 +26,7 @@ BASH, ZSH = (str(shutil.which(name) or "") for name in ("bash", "zsh"))
         (["finetune", "--weight_averaging", ""], ["ema", "swa"]),
         (["check", "pretrain_q"], ["pretrain_quickstart"]),
         (["export", "folder", "--format", "on"], ["onnx"]),
+        (["export", "folder", "--precision", "i"], ["int8"]),
         (["predict", "--clus"], ["--clusters"]),
         (["completion", ""], ["bash", "zsh"]),
     ],

@@ -71,7 +71,6 @@ def test_a_batch_has_at_most_the_tokens_of_its_longest_sentences(model):
         ({"batchsize": 3}, TypeError, "no argument 'batchsize'; its options are .*batch_size"),
         ({"batch_size": 0}, ValueError, "batch_size=0 must be 1 or more"),
         ({"truncate_dim": 0}, ValueError, "truncate_dim=0 must be 1 or more"),
-        ({"precision": "int8"}, ValueError, "precision='int8' is not supported"),
         ({"output_value": "token_embeddings"}, ValueError, "is not supported"),
         ({"prompt_name": "query"}, ValueError, "prompt_name='query' is not supported"),
         ({"device": "cuda:0"}, ValueError, "device='cuda:0', but the model is on cpu"),

@@ -1,0 +1,129 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""In which precision predictions are computed, and what this machine can do.
+
+Shapes: T tokens, K inputs and N outputs of a product.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from transformers.utils import logging
+
+from .names_minbert import unknown
+
+logger = logging.get_logger(__name__)
+
+PRECISIONS = ("float32", "bfloat16", "int8", "auto")
+
+
+def check_precision(precision: str | None) -> None:
+    """Refuse a precision that does not exist.
+
+    Raises:
+        ValueError: If it is not None, and not one of `PRECISIONS`.
+    """
+    if precision is not None and precision not in PRECISIONS:
+        raise ValueError(
+            f"{unknown('precision', precision, PRECISIONS)} (the precision of the computation; "
+            "results are float32)"
+        )
+
+
+@cache
+def bfloat16_is_fast(device_type: str) -> bool:
+    """Return whether a CPU or GPU multiplies matrices in bfloat16 faster than in float32."""
+    if device_type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device_type != "cpu":
+        return False
+    found = _capabilities()
+    return any(found.get(name, False) for name in ("amx_bf16", "avx512_bf16", "bf16"))
+
+
+def _capabilities() -> dict[str, Any]:
+    """Return the instruction sets of the CPU by name; empty if torch does not list them."""
+    listed: Any = getattr(torch.cpu, "get_capabilities", dict)
+    return dict(listed())
+
+
+@cache
+def int8_is_exact() -> bool:
+    """Return whether this CPU multiplies bytes fast and without overflow.
+
+    Processors without instructions for it add two products of bytes in 16 bits, which overflow
+    (Intel's VNNI, AMX and later ones do not).
+    """
+    found = _capabilities()
+    if not any(found.get(name, False) for name in ("avx512_vnni", "avx_vnni", "amx_int8")):
+        return False
+    if not torch.backends.mkldnn.is_available():
+        return False
+    # the largest products there are: two of them exceed 16 bits
+    inputs = torch.full((2, 64), 255, dtype=torch.uint8)
+    weight = torch.full((16, 64), 127, dtype=torch.int8)
+    ones, zeros = torch.ones(16), torch.zeros(16, dtype=torch.int64)
+    try:
+        packed = torch.ops.onednn.qlinear_prepack(weight, None)
+        product = torch.ops.onednn.qlinear_pointwise(
+            inputs, 1.0, 0, packed, ones, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+    except (AttributeError, RuntimeError):  # another version of torch
+        return False
+    return bool((product == 64 * 255 * 127).all())
+
+
+def choose_precision(precision: str, device: torch.device) -> str:
+    """Return the precision that a device computes for a requested one.
+
+    `auto` is bfloat16 where the device is fast in it, else float32. It is never int8, which
+    changes predictions more. What the device cannot do becomes float32, with a warning; on a GPU
+    int8 becomes bfloat16 or float32.
+
+    Raises:
+        ValueError: If there is no such precision.
+    """
+    check_precision(precision)
+    reduced = "bfloat16" if bfloat16_is_fast(device.type) else "float32"
+    if precision == "auto":
+        return reduced
+    if precision == "int8" and (device.type != "cpu" or not int8_is_exact()):
+        instead = reduced if device.type == "cuda" else "float32"
+        _warn_once(f"int8 needs a CPU with VNNI or AMX: computed in {instead} instead")
+        return instead
+    if precision == "bfloat16" and device.type == "cuda" and reduced == "float32":
+        _warn_once("this GPU has no bfloat16: computed in float32 instead")
+        return reduced
+    if precision == "bfloat16" and reduced == "float32":
+        _warn_once(f"this {device.type} is slow in bfloat16: float32 is faster and more exact")
+    return precision
+
+
+@cache
+def _warn_once(message: str) -> None:
+    logger.warning(message)
+
+
+def describe_precision(precision: str, device: torch.device) -> str:
+    """Describe in one line what `precision` becomes on a device, and why."""
+    chosen = choose_precision(precision, device)
+    if precision != "auto":
+        return chosen
+    if chosen == "float32":
+        return f"float32 (this {device.type} is not faster in bfloat16)"
+    return f"{chosen} (fast on this {device.type})"
+
+
+@contextmanager
+def using_precision(model: Any, precision: str | None) -> Iterator[None]:
+    """Compute the encoder of a model in a precision; None for that of the model."""
+    encoder: Any = model.base_model
+    before = encoder.precision
+    if precision is not None:
+        encoder.precision = choose_precision(precision, encoder.device)
+    try:
+        yield
+    finally:
+        encoder.precision = before

@@ -1,0 +1,162 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""The layers of the encoder in another precision than its weights, for inference on the CPU.
+
+Weights are converted and arranged once, and again when they have changed.
+
+Shapes: T tokens of all sequences, M tokens whose state is read, D hidden size.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules import module as hooks_of_all
+
+from .attention_minbert import attend
+from .packing_minbert import MinBertSequences
+from .products_minbert import PRODUCTS, Product, Weights
+from .quantization_minbert import is_int8
+
+# Freed memory up to this size stays with the process: see `keep_freed_memory`.
+KEPT_BYTES = 31 * 2**20
+
+
+class Norm(NamedTuple):
+    """A layer norm."""
+
+    weight: Tensor
+    bias: Tensor
+    eps: float
+
+    @classmethod
+    def of(cls, module: Any, dtype: torch.dtype) -> "Norm":
+        """Convert the weights of a module."""
+        return cls(module.weight.detach().to(dtype), module.bias.detach().to(dtype), module.eps)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """(T, D) -> (T, D)."""
+        return F.layer_norm(hidden, hidden.shape[1:], self.weight, self.bias, self.eps)
+
+
+class PreparedLayer:
+    """A layer of the encoder; query, key and value are one product."""
+
+    def __init__(self, layer: Any, precision: str) -> None:
+        product = PRODUCTS[precision]
+        own = layer.attention.self
+        self.heads: int = own.config.num_attention_heads
+        self.projection: Product = product(_join([own.query, own.key, own.value]), None)
+        self.attended: Product = product(weights_of(layer.attention.output.dense), None)
+        activation = layer.intermediate.activation
+        self.inner: Product = product(weights_of(layer.intermediate.dense), activation)
+        self.outer: Product = product(weights_of(layer.output.dense), None)
+        self.norms = [
+            Norm.of(each.LayerNorm, product.dtype)
+            for each in (layer.attention.output, layer.output)
+        ]
+
+    def __call__(
+        self, hidden: Tensor, sequences: MinBertSequences, select: Tensor | None
+    ) -> Tensor:
+        """(T, D) -> (T, D), or (M, D) of the selected tokens."""
+        query, key, value = self.projection(hidden).chunk(3, dim=1)
+        if select is not None:
+            query, hidden = query.index_select(0, select), hidden.index_select(0, select)
+        context = attend(query, key, value, sequences, self.heads, select=select)
+        attended = self.norms[0](self.attended.add(context, hidden))
+        return self.norms[1](self.outer.add(self.inner(attended), attended))
+
+
+class PreparedEncoder:
+    """All layers of an encoder."""
+
+    def __init__(self, encoder: Any, precision: str) -> None:
+        keep_freed_memory()
+        self.layers = [PreparedLayer(layer, precision) for layer in encoder.layer]
+        self.dtype: torch.dtype = PRODUCTS[precision].dtype
+
+    def __call__(
+        self,
+        hidden: Tensor,
+        sequences: MinBertSequences,
+        select: Tensor | None,
+        num_layers: int | None,
+    ) -> Tensor:
+        """(T, D) -> (T, D), or (M, D) of the selected tokens, in the same precision."""
+        states = hidden.to(self.dtype)
+        layers = self.layers[:num_layers]
+        for layer in layers[:-1]:
+            states = layer(states, sequences, None)
+        for layer in layers[-1:]:
+            states = layer(states, sequences, select)
+        if not layers and select is not None:
+            states = states.index_select(0, select)
+        return states.to(hidden.dtype)
+
+
+def weights_of(module: Any) -> Weights:
+    """Return the weights of a dense layer."""
+    if is_int8(module):
+        weights: Weights = module.weights
+        return weights
+    return Weights(module.weight.detach(), None, module.bias.detach())
+
+
+def _join(modules: list[Any]) -> Weights:
+    """Put the outputs of several layers side by side."""
+    weight, scale, bias = zip(*map(weights_of, modules), strict=True)
+    joined = None if scale[0] is None else torch.cat(scale)
+    return Weights(torch.cat(weight), joined, torch.cat(bias))
+
+
+class _Prepared(NamedTuple):
+    state: list[Any]  # of the weights that were prepared
+    encoder: PreparedEncoder
+
+
+# Not attributes of the models: they are neither copied, pickled nor saved.
+_PREPARED: WeakKeyDictionary[nn.Module, dict[str, _Prepared]] = WeakKeyDictionary()
+
+
+def prepare(encoder: nn.Module, precision: str) -> PreparedEncoder | None:
+    """Return the prepared layers; None if other code takes part in them, such as hooks."""
+    if not all(map(_is_plain, encoder.modules())) or hooks_of_all._global_forward_hooks:
+        return None
+    state = list(_describe(encoder))
+    known = _PREPARED.setdefault(encoder, {})
+    if precision not in known or known[precision].state != state:
+        known.pop(precision, None)
+        known[precision] = _Prepared(state, PreparedEncoder(encoder, precision))
+    return known[precision].encoder
+
+
+def _is_plain(module: nn.Module) -> bool:
+    """Return whether a module is what this code computes: adapters replace dense layers."""
+    if module._forward_hooks or module._forward_pre_hooks or module.training:
+        return False
+    own = type(module)
+    if own is nn.Linear:
+        return module.bias is not None
+    is_known = own in (nn.LayerNorm, nn.ModuleList) or own.__name__.startswith("MinBert")
+    return is_known or next(module.parameters(), None) is None
+
+
+def _describe(encoder: nn.Module) -> Iterator[Any]:
+    """Describe weights so that a change shows: where they are, changes, and a value."""
+    for parameter in encoder.parameters():
+        changes = 0 if parameter.is_inference() else parameter._version
+        # some code changes weights without counting it, through `.data`
+        yield parameter.data_ptr(), changes, parameter.view(-1)[-1].item()
+
+
+def keep_freed_memory() -> None:
+    """Let the C library reuse freed memory instead of returning it to the system.
+
+    glibc returns blocks above a threshold, and getting them again costs more than many operations
+    of a layer do. It raises the threshold to the size of a block that is freed (mallopt(3),
+    M_MMAP_THRESHOLD), even of one that was never used.
+    """
+    torch.empty(KEPT_BYTES, dtype=torch.uint8)

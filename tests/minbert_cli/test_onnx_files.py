@@ -1,0 +1,131 @@
+"""Int8 ONNX files: their weights, and a comparison that notices damage."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertTokenizer
+
+from minbert_cli import onnx_files
+from modeling_minbert import MinBertConfig, MinBertModel, export_onnx
+from tests.modeling_minbert.test_onnx import needs_onnx
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "garden", "is", "warm", "."]
+
+
+@pytest.fixture
+def tokenizer():
+    return BertTokenizer(vocab={word: index for index, word in enumerate(WORDS)})
+
+
+@pytest.fixture
+def model(tiny_sizes):
+    """Return an encoder whose weights are far from zero."""
+    torch.manual_seed(0)
+    return MinBertModel(MinBertConfig(**tiny_sizes, initializer_range=0.2)).eval()
+
+
+@pytest.fixture
+def path(model, tmp_path):
+    """Return the int8 file of the encoder."""
+    path = export_onnx(model, tmp_path)
+    onnx_files.quantize(path)
+    return path
+
+
+def read_graph(path):
+    """Return the nodes and the constants of an ONNX file."""
+    import onnx
+
+    graph = onnx.load(path).graph
+    constants = {x.name: onnx.numpy_helper.to_array(x) for x in graph.initializer}
+    return list(graph.node), constants
+
+
+@needs_onnx
+@pytest.mark.slow
+def test_linear_layers_and_embeddings_are_int8_with_a_scale_for_each_output(path, tiny_sizes):
+    nodes, constants = read_graph(path)
+
+    products = [node for node in nodes if node.op_type == "MatMulInteger"]
+    # six of each layer, and the pooler
+    assert len(products) == 6 * tiny_sizes["num_hidden_layers"] + 1
+    for node in products:
+        weights = constants[node.input[1]]
+        scale = constants[node.input[1].removesuffix("_quantized") + "_scale"]
+        assert weights.dtype == np.int8
+        # two products with an activation of 8 bits fit into 16 bits, as on processors without VNNI
+        assert 2 * 255 * np.abs(weights.astype(int)).max() < 2**15
+        assert scale.shape == weights.shape[1:]
+    tables = [constants.get(node.input[0]) for node in nodes if node.op_type == "Gather"]
+    assert [x.itemsize for x in tables if x is not None and x.ndim == 2] == [1, 1, 1]
+
+
+@needs_onnx
+@pytest.mark.slow
+def test_attention_stays_float(path, tiny_sizes):
+    nodes, constants = read_graph(path)
+
+    floats = [node for node in nodes if node.op_type in ("MatMul", "Gemm")]
+    assert len(floats) == 2 * tiny_sizes["num_hidden_layers"]
+    assert not any(name in constants for node in floats for name in node.input)
+
+
+@needs_onnx
+@pytest.mark.slow
+def test_no_other_file_stays_and_logging_is_as_before(model, tmp_path):
+    root = logging.getLogger()
+    before = (root.level, list(root.handlers))
+    path = export_onnx(model, tmp_path)
+
+    onnx_files.quantize(path)
+
+    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
+    assert (root.level, list(root.handlers)) == before
+
+
+@needs_onnx
+@pytest.mark.slow
+def test_an_int8_file_is_near_its_model_but_not_equal(path, model, tokenizer):
+    rows = onnx_files.make_rows(tokenizer, model.config.vocab_size, (20, 12))
+    outputs = onnx_files.open_both(path, model, None)(rows)
+
+    assert len(outputs) == 2
+    for found, expected in outputs:
+        cosine = (found * expected).sum(-1)
+        cosine /= np.linalg.norm(found, axis=-1) * np.linalg.norm(expected, axis=-1)
+        assert 0.98 < cosine.min() < 0.99999
+    assert "differs from the model by" in onnx_files.compare_int8(path, model, None, tokenizer)
+    with pytest.raises(ValueError, match=r"model\.onnx differs from the model by .*: nothing is"):
+        onnx_files.compare(path, model, None)
+
+
+@needs_onnx
+@pytest.mark.slow
+def test_a_damaged_matrix_is_noticed(path, model, tokenizer):
+    import onnx
+
+    nodes, constants = read_graph(path)
+    products = [node.input[1] for node in nodes if node.op_type == "MatMulInteger"]
+    name = products[-2].removesuffix("_quantized") + "_scale"  # of the last layer
+    whole = onnx.load(path)
+    (scale,) = (x for x in whole.graph.initializer if x.name == name)
+    for factor in (-1, 0, float("nan")):
+        values = constants[name] * np.float32(factor)
+        scale.CopyFrom(onnx.numpy_helper.from_array(values, name))
+        onnx.save(whole, path)
+
+        with pytest.raises(ValueError, match=r"int8 differs from the model by .*nothing is writt"):
+            onnx_files.compare_int8(path, model, None, tokenizer)
+
+
+def test_rows_look_like_texts(tokenizer):
+    rows = onnx_files.make_rows(tokenizer, 31, (3, 2, 40))
+
+    assert rows.shape == (3, 2, 40)
+    assert set(rows[..., 0].flatten().tolist()) == {tokenizer.cls_token_id}
+    assert set(rows[..., -1].flatten().tolist()) == {tokenizer.sep_token_id}
+    words = set(rows[..., 1:-1].flatten().tolist())
+    assert words == set(range(5, 31))
+    assert torch.equal(rows, onnx_files.make_rows(tokenizer, 31, (3, 2, 40)))

@@ -1,0 +1,373 @@
+"""Predictions in bfloat16 and int8, and models whose weights are stored in int8.
+
+The oracle of int8 is transformers' BERT whose dense layers compute the same scheme in float64,
+written here from its definition.
+"""
+
+import copy
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+from transformers import AutoModel, AutoModelForSequenceClassification, BertConfig, BertModel
+
+from modeling_minbert import (
+    MinBertConfig,
+    MinBertForMaskedLM,
+    MinBertForMultiTask,
+    MinBertForSequenceClassification,
+    MinBertModel,
+    precision_minbert,
+)
+from modeling_minbert.precision_minbert import choose_precision, int8_is_exact
+from modeling_minbert.products_minbert import Int8Product, Weights
+from modeling_minbert.quantization_minbert import MinBertInt8Config
+
+CPU = torch.device("cpu")
+# A sum in another order can round a byte of int8, or a value of bfloat16, the other way.
+ROUNDING = {"atol": 2e-3, "rtol": 0.0}
+REDUCED = ["bfloat16", "int8"]
+TEXTS = ["a cat sat on the mat", "the bird sang", "not a dog", "the very far tree was in a mat"]
+
+every_reduced = pytest.mark.parametrize("precision", REDUCED)
+needs_int8 = pytest.mark.skipif(not int8_is_exact(), reason="needs a CPU with VNNI or AMX")
+
+
+@pytest.fixture(autouse=True)
+def forget_warnings():
+    """Let every test warn anew."""
+    precision_minbert._warn_once.cache_clear()
+
+
+@pytest.fixture
+def model(tiny_sizes, tokenizer):
+    """Return an encoder with a tokenizer, in evaluation mode."""
+    torch.manual_seed(0)
+    own = MinBertModel(MinBertConfig(**tiny_sizes, initializer_range=0.2)).eval()
+    own.tokenizer = tokenizer
+    return own
+
+
+def simulate_rows(rows):
+    """Round each row to 256 values from its least to its greatest one, in float64."""
+    least, most = rows.aminmax(dim=-1, keepdim=True)
+    scale = (most - least) / 255
+    return least + scale * torch.round((rows - least) / scale)
+
+
+def simulate_weight(weight):
+    """Round each output's weights to multiples of a 127th of the largest, in float64."""
+    scale = weight.abs().amax(dim=1, keepdim=True) / 127
+    return scale * torch.round(weight / scale)
+
+
+class SimulatedLinear(nn.Module):
+    """A dense layer in int8, computed in float64."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.weight, self.bias = simulate_weight(linear.weight.detach()), linear.bias.detach()
+
+    def forward(self, hidden):
+        return simulate_rows(hidden) @ self.weight.T + self.bias
+
+
+@needs_int8
+@pytest.mark.parametrize(("inputs", "outputs"), [(33, 29), (32, 48), (384, 7)])
+def test_a_product_in_int8_equals_its_simulation(inputs, outputs):
+    torch.manual_seed(1)
+    linear = nn.Linear(inputs, outputs)
+    hidden = torch.randn(50, inputs) * torch.rand(50, 1) * 10
+    residual = torch.randn(50, outputs)
+    product = Int8Product(Weights(linear.weight.detach(), None, linear.bias.detach()), None)
+
+    expected = SimulatedLinear(linear.double())(hidden.double()).float()
+    # bytes at the middle between two may be rounded either way
+    near = {"atol": 1e-3 * float(expected.abs().max()), "rtol": 0.0}
+    assert_close(product(hidden), expected, **near)
+    assert_close(product.add(hidden, residual), expected + residual, **near)
+    assert not torch.allclose(product(hidden), linear(hidden.double()).float(), **near)
+
+
+@needs_int8
+def test_the_encoder_in_int8_equals_transformers_bert_with_simulated_layers(model, tiny_sizes):
+    bert = BertModel(BertConfig(**tiny_sizes), add_pooling_layer=False)
+    bert.load_state_dict(model.state_dict(), strict=False)
+    bert = bert.double().eval()
+    exact = copy.deepcopy(bert)
+    for layer in bert.encoder.layer:
+        own = layer.attention.self
+        own.query, own.key, own.value = map(SimulatedLinear, (own.query, own.key, own.value))
+        for part in (layer.attention.output, layer.intermediate, layer.output):
+            part.dense = SimulatedLinear(part.dense)
+
+    for text in TEXTS:
+        ids = model.tokenizer(text, return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            expected, plain = (each(ids).last_hidden_state.mean(dim=1)[0] for each in (bert, exact))
+        own = model.encode(text, precision="int8", pooling="mean").double()
+        error, loss = (own - expected).norm(), (plain - expected).norm()
+        assert error < 0.3 * loss, (error, loss)
+        assert error < 5e-3 * expected.norm()
+
+
+def test_bfloat16_is_near_float32_and_is_not_float32(model):
+    plain, reduced = model.encode(TEXTS), model.encode(TEXTS, precision="bfloat16")
+
+    assert reduced.dtype == torch.float32
+    assert not torch.equal(plain, reduced)
+    assert_close(plain, reduced, atol=0.05, rtol=0.05)
+
+
+def test_float32_is_what_no_precision_is(model):
+    assert torch.equal(model.encode(TEXTS), model.encode(TEXTS, precision="float32"))
+
+
+@pytest.mark.parametrize("precision", ["float32", *REDUCED])
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_no_sentence_sees_another(model, precision, pooling):
+    first = model.encode([TEXTS[0], "the bird"], precision=precision, pooling=pooling)
+    second = model.encode([TEXTS[0], "very far"], precision=precision, pooling=pooling)
+
+    assert_close(first[0], second[0], **ROUNDING)
+    assert not torch.equal(first[1], second[1])
+
+
+@every_reduced
+def test_changed_weights_are_used(model, precision):
+    before = model.encode(TEXTS, precision=precision)
+    dense = model.encoder.layer[0].output.dense
+    with torch.no_grad():
+        dense.weight.mul_(2)
+    counted = model.encode(TEXTS, precision=precision)
+    dense.weight.data.mul_(2)  # torch does not count this change
+    hidden = model.encode(TEXTS, precision=precision)
+
+    assert not torch.allclose(before, counted, atol=1e-2)
+    assert not torch.allclose(counted, hidden, atol=1e-2)
+    again = copy.deepcopy(model).encode(TEXTS, precision=precision)
+    assert_close(hidden, again, **ROUNDING)
+
+
+@every_reduced
+def test_hooks_of_layers_run(model, precision):
+    calls = []
+    model.encoder.layer[1].output.dense.register_forward_hook(lambda *_: calls.append(1))
+
+    vectors = model.encode(TEXTS, precision=precision)
+    assert calls
+    assert_close(vectors, model.encode(TEXTS), atol=0.05, rtol=0.05)
+
+
+@every_reduced
+def test_training_and_gradients_stay_in_float32(model, precision):
+    batch = model.tokenizer(TEXTS, padding=True, return_tensors="pt")
+    plain = model(**batch).last_hidden_state
+    model.set_precision(precision)
+
+    assert torch.equal(model(**batch).last_hidden_state, plain)
+    with torch.no_grad():
+        assert not torch.equal(model(**batch).last_hidden_state, plain)
+    model.set_precision(None)
+    with torch.no_grad():
+        assert_close(model(**batch).last_hidden_state, plain)
+
+
+def test_a_precision_of_one_call_does_not_stay(model):
+    model.encode(TEXTS, precision="bfloat16")
+    assert model.precision is None
+    model.set_precision("bfloat16")
+    model.encode(TEXTS, precision="float32")
+    assert model.precision == "bfloat16"
+
+
+@every_reduced
+def test_states_of_all_layers_are_near_those_of_float32(model, precision):
+    batch = model.tokenizer(TEXTS, padding=True, return_tensors="pt")
+    model.set_precision(precision)
+    with torch.no_grad():
+        states = model(**batch, output_hidden_states=True).hidden_states
+        model.set_precision(None)
+        plain = model(**batch, output_hidden_states=True).hidden_states
+    for own, expected in zip(states, plain, strict=True):
+        assert_close(own.float(), expected, atol=0.1, rtol=0.1)
+
+
+@pytest.mark.parametrize("precision", ["float16", "int4", "INT8"])
+def test_unknown_precisions_are_refused(model, precision):
+    for use in (model.set_precision, lambda name: model.encode(TEXTS, precision=name)):
+        with pytest.raises(ValueError, match=f"unknown precision '{precision}'.*float32"):
+            use(precision)
+
+
+def test_what_the_cpu_cannot_do_is_float32_with_a_warning(model, monkeypatch, caplog):
+    plain = model.encode(TEXTS)
+    monkeypatch.setattr(precision_minbert, "int8_is_exact", lambda: False)
+
+    assert torch.equal(model.encode(TEXTS, precision="int8"), plain)
+    assert "int8 needs a CPU with VNNI or AMX: computed in float32 instead" in caplog.text
+
+
+def test_auto_is_bfloat16_where_it_is_fast(monkeypatch):
+    monkeypatch.setattr(precision_minbert, "bfloat16_is_fast", lambda _: True)
+    assert choose_precision("auto", CPU) == "bfloat16"
+    monkeypatch.setattr(precision_minbert, "bfloat16_is_fast", lambda _: False)
+    assert choose_precision("auto", CPU) == "float32"
+
+
+@pytest.mark.skipif(not int8_is_exact(), reason="there is nothing to take away")
+def test_products_that_overflow_are_noticed():
+    code = "from modeling_minbert.precision_minbert import int8_is_exact; print(int8_is_exact())"
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}  # 16 bits for two products of bytes
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"
+
+
+@needs_int8
+def test_a_folder_in_int8_gives_the_same_vectors_and_is_small(tiny_sizes, tokenizer, tmp_path):
+    sizes = {**tiny_sizes, "hidden_size": 66, "intermediate_size": 264}
+    torch.manual_seed(0)
+    model = MinBertModel(MinBertConfig(**sizes)).eval()
+    model.tokenizer = tokenizer
+    plain = model.encode(TEXTS)
+    model.save_pretrained(tmp_path / "plain")
+    tokenizer.save_pretrained(tmp_path / "int8")
+    model.quantize()
+    vectors = model.encode(TEXTS)
+    model.save_pretrained(tmp_path / "int8")
+
+    for loaded in (
+        AutoModel.from_pretrained(tmp_path / "int8"),
+        MinBertModel.from_pretrained(tmp_path / "int8"),
+    ):
+        assert_close(loaded.eval().encode(TEXTS), vectors, **ROUNDING)
+        assert loaded.is_quantized
+        assert loaded.is_int8
+    fresh = MinBertModel.from_pretrained(
+        tmp_path / "plain", quantization_config=MinBertInt8Config()
+    ).eval()
+    fresh.tokenizer = tokenizer
+    assert_close(fresh.encode(TEXTS), vectors, **ROUNDING)
+    assert not torch.equal(vectors, plain)
+    assert_close(vectors, plain, atol=0.05, rtol=0.05)
+    small, large = (
+        (tmp_path / name / "model.safetensors").stat().st_size for name in ("int8", "plain")
+    )
+    assert small < 0.4 * large  # pooler, norms and biases stay in float32
+
+
+@needs_int8
+def test_int8_becomes_float32_again(model):
+    plain, names = model.encode(TEXTS), set(model.state_dict())
+    model.quantize()
+    stored = model.encode(TEXTS, precision="float32")
+    model.dequantize()
+
+    assert set(model.state_dict()) == names
+    assert not model.is_int8
+    assert_close(model.encode(TEXTS), stored, atol=1e-5, rtol=1e-4)
+    assert_close(model.encode(TEXTS), plain, atol=0.05, rtol=0.05)
+
+
+def test_int8_weights_on_a_cpu_without_int8_are_computed_in_float32(model, monkeypatch, caplog):
+    model.quantize()
+    monkeypatch.setattr(precision_minbert, "int8_is_exact", lambda: False)
+    vectors = model.encode(TEXTS)
+
+    assert "computed in float32" in caplog.text
+    model.dequantize()
+    assert_close(vectors, model.encode(TEXTS), atol=1e-5, rtol=1e-4)
+
+
+def test_quantizing_twice_is_refused(model):
+    model.quantize()
+    with pytest.raises(ValueError, match="quantized already"):
+        model.quantize()
+
+
+def test_word_embeddings_tied_to_an_output_stay_in_float32(tiny_sizes, tmp_path):
+    torch.manual_seed(0)
+    model = MinBertForMaskedLM(MinBertConfig(**tiny_sizes)).eval()
+    model.quantize()
+    model.save_pretrained(tmp_path)
+    loaded = MinBertForMaskedLM.from_pretrained(tmp_path).eval()
+    ids = torch.tensor([[2, 7, 8, 3]])
+
+    assert loaded.bert.embeddings.word_embeddings.weight.dtype == torch.float32
+    assert loaded.cls.predictions.decoder.weight is loaded.bert.embeddings.word_embeddings.weight
+    with torch.no_grad():
+        assert_close(loaded(ids).logits, model(ids).logits, **ROUNDING)
+
+
+def test_a_tied_output_is_not_loaded_from_word_embeddings_in_int8(model, tmp_path):
+    model.quantize()
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="MinBertForMaskedLM ties its output layer"):
+        MinBertForMaskedLM.from_pretrained(tmp_path)
+
+
+@every_reduced
+def test_every_task_is_predicted_in_every_precision(build_multitask, tokenizer, tasks, precision):
+    tasks = {**tasks, "tags": {"problem_type": "token_classification", "labels": ["O", "B-X"]}}
+    tasks["ask"] = {"problem_type": "question_answering", "max_question_length": 6}
+    model = build_multitask(tasks)
+    model.tokenizer = tokenizer
+    pairs = list(zip(TEXTS, reversed(TEXTS), strict=True))
+    for task in tasks:
+        rows = TEXTS if task in ("tone", "tags") else pairs
+        plain = model.predict(task, rows)
+        own = model.predict(task, rows, precision=precision)
+        assert [row.keys() for row in own] == [row.keys() for row in plain]
+        assert own != plain
+        near = {"atol": 0.3, "rtol": 0.1}  # large weights: not what a trained model would lose
+        for first, second in zip(own, plain, strict=True):
+            key = "scores" if task == "tags" else "score"
+            if task in ("tone", "ask"):  # the chosen one may differ
+                continue
+            assert_close(torch.tensor(first[key]), torch.tensor(second[key]), **near)
+    answer = model.answer(TEXTS[0], TEXTS[3], precision=precision)
+    assert answer.keys() == {"score", "start", "end", "answer"}
+
+
+@needs_int8
+def test_a_multi_task_model_in_int8_keeps_its_heads(build_multitask, tokenizer, tasks, tmp_path):
+    model = build_multitask(tasks)
+    model.tokenizer = tokenizer
+    model.quantize()
+    tokenizer.save_pretrained(tmp_path)
+    model.save_pretrained(tmp_path)
+    expected = model.predict("tone", TEXTS)
+
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    assert type(loaded) is MinBertForMultiTask
+    assert [row["label"] for row in loaded.predict("tone", TEXTS)] == [
+        row["label"] for row in expected
+    ]
+    assert loaded.heads.get("tone").out.weight.dtype == torch.float32
+    encoder = AutoModel.from_pretrained(tmp_path).eval()
+    assert_close(encoder.encode(TEXTS), model.encode(TEXTS), **ROUNDING)
+
+
+@every_reduced
+def test_pipelines_of_transformers_follow_the_precision_of_the_model(
+    tiny_sizes, tokenizer, precision
+):
+    from transformers import pipeline
+
+    torch.manual_seed(0)
+    config = MinBertConfig(**tiny_sizes, num_labels=3, initializer_range=0.2)
+    model = MinBertForSequenceClassification(config).eval()
+    classify = pipeline("text-classification", model=model, tokenizer=tokenizer)
+    plain = classify(TEXTS, batch_size=2)
+    model.set_precision(precision)
+    own = classify(TEXTS, batch_size=2)
+
+    assert own != plain
+    scores = [torch.tensor([row["score"] for row in rows]) for rows in (own, plain)]
+    assert_close(*scores, atol=0.1, rtol=0.1)
