@@ -41,6 +41,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--data_dir", type=Path, help="folder with real texts; without it there is no quality")
     add("--encoder", type=Path, help="folder of a bert encoder; random weights otherwise")
+    add("--encoder_name", help="its name in the report; default: that of the folder")
     add("--peer_python", help="interpreter with ONNX and OpenVINO; without it they are left out")
     add("--parts", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
     add("--rounds", type=int, default=3)
@@ -95,7 +96,8 @@ def main(argv: Sequence[str] | None = None) -> Path:
         "date": datetime.now(UTC).date().isoformat(),
         "machine": describe_machine(),
         "instructions": ", ".join(find_instruction_sets()),
-        "encoder": args.encoder.resolve().name if args.encoder else "random weights",
+        "encoder": args.encoder_name
+        or (args.encoder.resolve().name if args.encoder else "random weights"),
     }
     write_report(output, log, races, settings, facts)
     print(f"wrote {output}")
