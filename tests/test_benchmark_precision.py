@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from benchmarks import run_precision
 from benchmarks.peers import Job
 from benchmarks.precision import block, picture, products, quality
-from benchmarks.precision.campaign import Options, PrecisionCampaign, plan
+from benchmarks.precision.campaign import Options, PrecisionCampaign, judge_half, plan
 from benchmarks.precision.contenders import AGAIN, CONTENDERS, REFERENCE, Contender
 from benchmarks.precision.epoch import to_bert
 from benchmarks.precision.prepare import prepare_all
@@ -214,6 +214,20 @@ def test_minbert_and_transformers_compute_the_same_vectors(folder):
         assert record["items"] == 40
         assert record["p50"] <= record["p99"]
         assert record["flops"] > 0
+
+
+@pytest.mark.parametrize(
+    ("gradients", "losses", "reason"),
+    [
+        (1.1, 1.4, None),
+        (1.3, 1.4, "bf16 gradients: 1.30 times the error of transformers"),
+        (1.1, float("nan"), "bf16 losses: nan times the error of transformers"),
+    ],
+)
+def test_training_in_bfloat16_has_limits(gradients, losses, reason):
+    record = {"errors": {"bf16 gradients": gradients, "bf16 losses": losses}, "reason": "x"}
+    assert judge_half(record)["reason"] == reason
+    assert judge_half({"error": "out of memory"}) == {"error": "out of memory"}
 
 
 def test_weights_that_were_not_trained_are_refused(folder):
