@@ -1,7 +1,7 @@
 """The rate of matrix products with the shapes of a model, measured where a block ran."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from statistics import median
 
 import torch
@@ -53,12 +53,17 @@ def measure_products(
                 gradient @ weight
                 gradient.T @ inputs
 
+    products = 3 if backward else 1
+    operations = sum(2 * products * tokens * weight.numel() for weight in weights)
+    return operations / _time(run, seconds)
+
+
+def _time(run: Callable[[], None], seconds: float) -> float:
+    """Return the median time of a function after a first call."""
     run()
     times: list[float] = []
     while len(times) < PASSES or sum(times) < seconds:
         start = time.perf_counter()
         run()
         times.append(time.perf_counter() - start)
-    products = 3 if backward else 1
-    operations = sum(2 * products * tokens * weight.numel() for weight in weights)
-    return operations / median(times)
+    return median(times)
