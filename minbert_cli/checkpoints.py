@@ -1,6 +1,7 @@
 """Tokenizers, encoders and configurations of checkpoints."""
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -88,6 +89,15 @@ def load_encoder(path: str, device: str | None) -> MinBertModel | MinBertForMult
         raise ValueError(f"device={device!r} cannot be used: {reason}; try --device cpu") from None
 
 
+def set_precision(model: Any, precision: str) -> None:
+    """Set the precision of predictions; of one that was chosen, inform the user."""
+    model.set_precision(precision)
+    chosen = model.base_model.precision
+    if precision == "auto" and chosen not in (None, "float32"):
+        advice = "--precision float32 for exact results"
+        print(f"precision: {chosen}, fast on this {model.device.type} ({advice})", file=sys.stderr)
+
+
 def new_config(sizes: Mapping[str, Any] | None, **changes: Any) -> MinBertConfig:
     """Create the configuration of a new model from ``model_config`` of the recipe and changes."""
     given = {**(sizes or {}), **changes}
@@ -109,7 +119,13 @@ def load_config(arguments: RunArguments, sizes: Mapping[str, Any] | None) -> Min
     path = arguments.model_name_or_path
     if path is None:
         return new_config(sizes)
-    return load_pretrained(MinBertConfig, path, **at_revision(arguments.revision))
+    config: MinBertConfig = load_pretrained(MinBertConfig, path, **at_revision(arguments.revision))
+    if getattr(config, "quantization_config", None) is not None:
+        raise ValueError(
+            f"model_name_or_path={path!r} has quantized weights, which cannot be trained: give the "
+            "checkpoint that it was made from"
+        )
+    return config
 
 
 def describe_pretrained(

@@ -9,6 +9,13 @@ from typing import Any, NoReturn
 
 from did_you_mean import suggest
 
+# The flag of programs that predict.
+PRECISION: dict[str, Any] = {
+    "choices": ("auto", "float32", "bfloat16", "int8"),
+    "default": "auto",
+    "help": "of the computation; auto: bfloat16 where the machine is fast in it, else float32",
+}
+
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, as those of the programs with recipes."""

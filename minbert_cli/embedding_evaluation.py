@@ -9,7 +9,7 @@ from typing import Any
 from transformers.utils import logging
 
 from datasets_scripts import TaskData, load_task
-from minbert_cli.checkpoints import load_encoder
+from minbert_cli.checkpoints import load_encoder, set_precision
 from minbert_cli.embedding_plot import plot_scores
 from sentence_vectors import as_vectors
 from sentence_vectors.senteval import SOURCES, TransferTask, load_transfer_task, missing_files
@@ -74,6 +74,7 @@ def load_embedders(args: argparse.Namespace) -> dict[str, Embedder]:
     embedders: dict[str, Embedder] = {}
     for path in args.checkpoints:
         model: Any = load_encoder(path, args.device)
+        set_precision(model, args.precision)
         embedders[path] = lambda texts, model=model: model.encode(  # type: ignore[misc]
             texts, task=args.task, pooling=args.pooling, show_progress=False
         )

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from minbert_cli.command_line import Parser, to_count, to_location, to_path
+from minbert_cli.command_line import PRECISION, Parser, to_count, to_location, to_path
 
 PROGRAM = "minbert embeddings"
 
@@ -40,6 +40,7 @@ def make_parser() -> Parser:
     add("--output_dir", type=to_path, default=Path("embeddings"), help="folder (embeddings)")
     add("--jobs", type=int, default=-1, help="parallel processes (default: all cores)")
     add("--device", help="cpu or cuda (default: cuda if available)")
+    add("--precision", **PRECISION)
     return parser
 
 

@@ -1,7 +1,8 @@
-"""Export a checkpoint: a plain BERT, a sentence encoder, ONNX, or a Space.
+"""Export a checkpoint: a plain BERT, a sentence encoder, ONNX, int8 weights, or a Space.
 
     minbert export runs/reviews --format onnx --output_dir onnx
     minbert export runs/reviews --format onnx --precision int8 --output_dir onnx_int8
+    minbert export runs/reviews --format minbert --precision int8 --output_dir small
     minbert export runs/reviews --format space --output_dir demo
     minbert export runs/sts --format sentence-transformers --task sts --output_dir encoder
 
@@ -21,6 +22,7 @@ FORMATS = {
     "sentence-transformers": ("float32",),
     "onnx": ("float32", "int8"),
     "space": ("float32",),
+    "minbert": ("float32", "int8"),
 }
 PRECISIONS = ("float32", "int8")
 

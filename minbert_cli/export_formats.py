@@ -31,7 +31,10 @@ def load_model(checkpoint: str) -> Any:
             f"checkpoint={checkpoint!r} is a {config.architectures[0]}; known: "
             f"{', '.join(sorted(classes))} and the same of BERT"
         )
-    return load_pretrained(classes[f"MinBert{saved}"], checkpoint, flag="checkpoint").eval()
+    model: Any = load_pretrained(classes[f"MinBert{saved}"], checkpoint, flag="checkpoint")
+    if getattr(model, "is_quantized", False):
+        model.dequantize()
+    return model.eval()
 
 
 def save_tokenizer(model: Any, checkpoint: str, folder: Path) -> Any:
@@ -116,6 +119,20 @@ def to_space(model: Any, checkpoint: str, folder: Path, task: str | None) -> str
     return "a Space; to try it, pip install gradio and run its app.py"
 
 
+def to_minbert(
+    model: Any, checkpoint: str, folder: Path, task: str | None, precision: str = "float32"
+) -> str:
+    """Write a minBERT checkpoint, with weights in int8 if requested."""
+    if task is not None:
+        raise ValueError(f"--task {task}: a checkpoint has all its tasks; leave it out")
+    if precision == "int8":
+        model.quantize()
+    model.save_pretrained(folder)
+    save_tokenizer(model, checkpoint, folder)
+    size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e6
+    return f"{type(model).__name__} with weights in {precision}, {size:.1f} MB"
+
+
 Writer = Callable[[Any, str, Path, str | None], str]
 # By format and precision.
 WRITERS: dict[tuple[str, str], Writer] = {
@@ -124,6 +141,8 @@ WRITERS: dict[tuple[str, str], Writer] = {
     ("onnx", "float32"): to_onnx,
     ("onnx", "int8"): partial(to_onnx, precision="int8"),
     ("space", "float32"): to_space,
+    ("minbert", "float32"): to_minbert,
+    ("minbert", "int8"): partial(to_minbert, precision="int8"),
 }
 
 

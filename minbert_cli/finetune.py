@@ -29,6 +29,7 @@ from minbert_cli.checkpoints import (
 )
 from minbert_cli.resources import RECIPES, find_recipe
 from minbert_cli.shell.program_help import show_help
+from minbert_cli.training.arguments import DeviceTrainingArguments
 from minbert_cli.training.data_notes import describe_data
 from minbert_cli.training.defaults import choose_for_finetuning
 from minbert_cli.training.recipe_tasks import (
@@ -283,7 +284,14 @@ def list_commits(data: RecipeData, texts: dict[str, Text]) -> dict[str, str | No
     }
 
 
-PROGRAM = Program("minbert finetune", FinetuneArguments, QUICKSTART, prepare_run, report)
+PROGRAM = Program(
+    "minbert finetune",
+    FinetuneArguments,
+    QUICKSTART,
+    prepare_run,
+    report,
+    DeviceTrainingArguments,
+)
 
 
 def finetune(recipe: Mapping[str, Any] | str | os.PathLike[str]) -> MultiTaskTrainer:

@@ -15,7 +15,7 @@ from transformers.utils import logging
 
 from datasets_scripts.files.characters import is_blank
 from datasets_scripts.files.lines import read_lines
-from minbert_cli.checkpoints import load_encoder
+from minbert_cli.checkpoints import load_encoder, set_precision
 from modeling_minbert import MinBertForMultiTask
 from sentence_vectors import (
     agglomerative_clusters,
@@ -249,6 +249,7 @@ def run(args: argparse.Namespace) -> None:
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
     model: Any = load_encoder(args.checkpoint, args.device)
+    set_precision(model, args.precision)
     if args.embed is None:
         write_results(find(model, args), args)
     else:

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from minbert_cli.command_line import Parser, to_count, to_location, to_number, to_path
+from minbert_cli.command_line import PRECISION, Parser, to_count, to_location, to_number, to_path
 
 PROGRAM = "minbert predict"
 CLUSTERINGS = ("communities", "kmeans", "agglomerative")
@@ -53,6 +53,7 @@ def _add_input(parser: Parser) -> None:
     add("--task", help="task to predict or whose embeddings to use (default: the model's)")
     add("--pooling", choices=("cls", "mean", "max"), help="pooling of the embeddings")
     add("--device", help="cpu or cuda (default: cuda if available)")
+    add("--precision", **PRECISION)
 
 
 def _add_modes(parser: Parser) -> None:

@@ -29,6 +29,7 @@ from minbert_cli.checkpoints import (
 from minbert_cli.resources import RECIPES, with_recipe
 from minbert_cli.shell.program_help import show_help
 from minbert_cli.training import recipe_tasks
+from minbert_cli.training.arguments import DeviceTrainingArguments
 from minbert_cli.training.defaults import RunSize, choose_arguments, choose_loss_as_best
 from minbert_cli.training.run import (
     Run,
@@ -211,7 +212,14 @@ def prepare_run(
     return Run(trainer, {TASK: rows}, facts, arguments.evaluate_train)
 
 
-PROGRAM = Program("minbert pretrain", PretrainArguments, QUICKSTART, prepare_run, report)
+PROGRAM = Program(
+    "minbert pretrain",
+    PretrainArguments,
+    QUICKSTART,
+    prepare_run,
+    report,
+    DeviceTrainingArguments,
+)
 
 
 def finetuning_argv(arguments: PretrainArguments, args: TrainingArguments) -> list[str]:
@@ -244,7 +252,7 @@ def check_finetuning(
         raise ValueError("finetune: leave hub_token out; it has the hub_token of the pre-training")
     argv = finetuning_argv(arguments, args)
     with named_errors("finetune", "see the key finetune", (ValueError,)):
-        parsed, own_args = parse_recipe((FinetuneArguments, ProgramTrainingArguments), argv)
+        parsed, own_args = parse_recipe((FinetuneArguments, DeviceTrainingArguments), argv)
         recipe_tasks.check_recipe(parsed, own_args, start)
 
 

@@ -37,6 +37,10 @@ SHORT_KEYS = 96
 SAFE_SUMS = (1e-30, 1e30)
 
 
+# First token, end, and number of adjacent sequences of equal length.
+Run = tuple[int, int, int]
+
+
 class Bucket(NamedTuple):
     """n sequences that are computed together."""
 
@@ -44,7 +48,6 @@ class Bucket(NamedTuple):
     keys: tuple[int, int]  # range of its key and value cells, n H Lk of them
     heads: int  # n H
     mask: Tensor | None  # minus infinity at padded keys, (n H, 1, Lk); None without padding
-    span: tuple[int, int] | None  # range of its tokens, if adjacent and without padding
 
 
 class Cells(NamedTuple):
@@ -52,6 +55,7 @@ class Cells(NamedTuple):
 
     sources: Tensor  # for each cell a row of (T H, d), (C,); paddings repeat the last token
     targets: Tensor  # for each row of (T H, d) its cell, (T H,); C for a token in no bucket
+    # C + 1 cells, of which the last is zero, are needed where a token is in no bucket
 
     def gather(self, values: Tensor) -> Tensor:
         """(T, D) -> (C, d)."""
@@ -83,31 +87,34 @@ def plan_buckets(sequences: MinBertSequences, heads: int, select: Tensor | None 
     if select is not None:
         starts = torch.searchsorted(select, offsets)
     groups = _group(offsets.diff().tolist(), starts.diff().nonzero().flatten().tolist())
-    keys, key_ranges, real = _arrange(offsets, groups, heads)
+    keys, key_ranges, real = _arrange(offsets, groups, heads, sequences.extra)
     queries, query_ranges = keys, key_ranges
     if select is not None:
         queries, query_ranges, _ = _arrange(starts, groups, heads)
     buckets = []
     for group, q, k, is_real in zip(groups, query_ranges, key_ranges, real, strict=True):
-        mask = span = None
+        mask = None
         if not is_real.all():
             mask = torch.zeros(is_real.shape).masked_fill_(~is_real, -torch.inf)
             mask = mask.repeat_interleave(heads, dim=0).unsqueeze(1)
-        elif select is None and group == list(range(group[0], group[-1] + 1)):
-            span = int(offsets[group[0]]), int(offsets[group[-1] + 1])
-        buckets.append(Bucket(q, k, len(group) * heads, mask, span))
+        buckets.append(Bucket(q, k, len(group) * heads, mask))
     return Plan(queries, keys, buckets)
 
 
-def _group(lengths: Sequence[int], members: list[int]) -> list[list[int]]:
-    """Group sequences of similar length, or adjacent ones of equal length if there are many."""
+def find_runs(lengths: Sequence[int], members: Sequence[int]) -> list[list[int]] | None:
+    """List runs of adjacent sequences of equal length; None if most are too short."""
     runs: list[list[int]] = []
     for index in members:
         if runs and runs[-1][-1] == index - 1 and lengths[runs[-1][0]] == lengths[index]:
             runs[-1].append(index)
         else:
             runs.append([index])
-    if len(runs) * RUN_SEQUENCES <= len(members) or len(runs) == 1:
+    return runs if len(runs) * RUN_SEQUENCES <= len(members) or len(runs) == 1 else None
+
+
+def _group(lengths: Sequence[int], members: list[int]) -> list[list[int]]:
+    """Group sequences of similar length, or adjacent ones of equal length if there are many."""
+    if (runs := find_runs(lengths, members)) is not None:
         return runs
     groups: list[list[int]] = []
     for index in sorted(members, key=lambda index: -lengths[index]):
@@ -119,10 +126,23 @@ def _group(lengths: Sequence[int], members: list[int]) -> list[list[int]]:
     return groups
 
 
+def _find_runs(sequences: MinBertSequences) -> list[Run] | None:
+    """List the runs of a whole batch, without the arrangement that gradients need."""
+    if sequences.runs is None:
+        starts = sequences.offsets.tolist()
+        lengths = [end - start for start, end in pairwise(starts)]
+        found = find_runs(lengths, range(len(lengths))) or []
+        sequences.runs = [(starts[run[0]], starts[run[-1] + 1], len(run)) for run in found]
+    return sequences.runs or None
+
+
 def _arrange(
-    starts: Tensor, groups: list[list[int]], heads: int
+    starts: Tensor, groups: list[list[int]], heads: int, extra: int = 0
 ) -> tuple[Cells, list[tuple[int, int]], list[Tensor]]:
-    """Pad groups of sequences: their cells, range of cells, and which tokens are real, (n, L)."""
+    """Pad groups of sequences: their cells, range of cells, and which tokens are real, (n, L).
+
+    `extra` tokens after the last sequence are in no bucket.
+    """
     counts = starts.diff()
     cells, real = [], []
     for group in groups:
@@ -133,7 +153,7 @@ def _arrange(
         real.append(steps < count)
     sources = torch.cat([bucket.flatten() for bucket in cells])
     filled = [x[:, None].expand(y.shape).flatten() for x, y in zip(real, cells, strict=True)]
-    targets = torch.full((int(starts[-1]) * heads,), len(sources))
+    targets = torch.full(((int(starts[-1]) + extra) * heads,), len(sources))
     places = torch.cat(filled).nonzero().squeeze(1)
     targets[sources[places]] = places
     ranges = list(pairwise(accumulate((bucket.numel() for bucket in cells), initial=0)))
@@ -150,7 +170,7 @@ class _BucketAttention(torch.autograd.Function):
         queries = plan.queries.gather(query)
         keys, values = plan.keys.gather(key), plan.keys.gather(value)
         size = queries.shape[1]
-        context = torch.empty_like(queries)
+        context = _new_cells(queries)
         saved = [queries, keys, values]
         for bucket in plan.buckets:
             q, k, v, out = _blocks(bucket, queries, keys, values, context)
@@ -174,12 +194,7 @@ class _BucketAttention(torch.autograd.Function):
         queries, keys, values, *saved = ctx.saved_tensors
         plan, scale = ctx.plan, _scale(ctx.dropout)
         grad = plan.queries.spread(grads[0])
-        d_queries = torch.empty_like(queries)
-        # the last row is for tokens of sequences without a query
-        d_keys, d_values = (
-            cells.new_empty(len(cells) + 1, cells.shape[1]) for cells in (keys, values)
-        )
-        d_keys[-1], d_values[-1] = 0, 0
+        d_queries, d_keys, d_values = map(_new_cells, (queries, keys, values))
         for bucket, probs in zip(plan.buckets, saved, strict=True):
             q, k, v, g = _blocks(bucket, queries, keys, values, grad)
             dq, dk, dv, _ = _blocks(bucket, d_queries, d_keys, d_values, grad)
@@ -194,6 +209,13 @@ class _BucketAttention(torch.autograd.Function):
             dk.baddbmm_(d_scores.mT, q, beta=0, alpha=inner)
         gradients = (plan.keys.collect(cells, ctx.heads) for cells in (d_keys, d_values))
         return plan.queries.collect(d_queries, ctx.heads), *gradients, None, None, None
+
+
+def _new_cells(like: Tensor) -> Tensor:
+    """Allocate cells, and a zero one for tokens in no bucket, (C, d) -> (C + 1, d)."""
+    cells = like.new_empty(len(like) + 1, like.shape[1])
+    cells[-1] = 0
+    return cells
 
 
 def _scale(dropout: float) -> float:
@@ -211,12 +233,13 @@ def _blocks(
     return tuple(states[cells].view(shape) for states, cells in views)
 
 
-def _attend_spans(query: Tensor, key: Tensor, value: Tensor, plan: Plan, heads: int) -> Tensor:
-    """Attend without gradients; every bucket is a view of its tokens."""
+def _attend_runs(
+    query: Tensor, key: Tensor, value: Tensor, runs: Sequence[Run], heads: int
+) -> Tensor:
+    """Attend without gradients; every run is a view of its tokens."""
     context = query.new_empty(query.shape)
-    for bucket in plan.buckets:
-        start, end = bucket.span or (0, 0)
-        shape = (bucket.heads // heads, -1, heads, query.shape[1] // heads)
+    for start, end, count in runs:
+        shape = (count, -1, heads, query.shape[1] // heads)
         states = (states[start:end].view(shape) for states in (query, key, value, context))
         q, k, v, out = (x.transpose(1, 2) for x in states)
         out.copy_(_attend_dense(q, k, v, None))
@@ -264,18 +287,30 @@ def _attend_dense(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tenso
 
 
 def _attend_cpu(
-    query: Tensor, key: Tensor, value: Tensor, plan: Plan, heads: int, dropout: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sequences: MinBertSequences,
+    heads: int,
+    select: Tensor | None,
+    dropout: float,
 ) -> Tensor:
     wants_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
-    if dropout or wants_grad:
+    needs_cells = bool(dropout or wants_grad or sequences.extra)
+    if select is None and not needs_cells and (runs := _find_runs(sequences)) is not None:
+        return _attend_runs(query, key, value, runs, heads)
+    plan = sequences.plans.get(heads) if select is None else None
+    if plan is None:
+        plan = plan_buckets(sequences, heads, select)
+    if select is None:
+        sequences.plans[heads] = plan
+    if needs_cells:
         dtype = query.dtype
         if dtype in (torch.float16, torch.bfloat16):  # few CPUs compute in them
             query, key, value = query.float(), key.float(), value.float()
         with torch.autocast("cpu", enabled=False):
             context: Any = _BucketAttention.apply(query, key, value, plan, heads, dropout)
         return context.to(dtype)
-    if all(bucket.span for bucket in plan.buckets):
-        return _attend_spans(query, key, value, plan, heads)
     return _attend_buckets(query, key, value, plan, heads)
 
 
@@ -340,12 +375,7 @@ def attend(
         # in the graph, as with queries: every rank of DDP needs a gradient, if only of zeros
         return query + 0 * (key.sum() + value.sum())
     if query.device.type == "cpu":
-        plan = sequences.plans.get(heads) if select is None else None
-        if plan is None:
-            plan = plan_buckets(sequences, heads, select)
-        if select is None:
-            sequences.plans[heads] = plan
-        return _attend_cpu(query, key, value, plan, heads, dropout)
+        return _attend_cpu(query, key, value, sequences, heads, select, dropout)
     offsets = query_offsets = sequences.offsets
     if select is not None:
         query_offsets = torch.searchsorted(select, offsets.long(), out_int32=True)

@@ -209,6 +209,7 @@ class MinBertConfig(PreTrainedConfig):
         """Return the configuration of a stock BERT of the same sizes and labels."""
         own = {"tasks", "default_task", "sentence_embedding", "sparse_prediction", "auto_map"}
         own |= {"custom_pipelines", "model_type", "architectures", "transformers_version"}
+        own.add("quantization_config")
         return BertConfig(**{key: val for key, val in self.to_dict().items() if key not in own})
 
     def task(self, name: str) -> MinBertTask:

@@ -8,6 +8,7 @@ scores of the vocabulary. `reuse_gradient` keeps both in buffers.
 Shapes: T tokens, M labeled tokens, V vocabulary, D hidden size.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -43,7 +44,8 @@ class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, p: float) -> Tensor:
         lanes, threshold = draw(values.shape, p)
-        keep = lanes > threshold
+        # an integer: comparing with a float would convert the lanes
+        keep = lanes >= min(math.ceil(threshold), VALUES // 2 - 1)
         ctx.save_for_backward(keep)
         ctx.scale = 1 / (1 - p)
         return _factors(keep, ctx.scale, values.dtype).mul_(values)

@@ -15,6 +15,7 @@ from huggingface_hub import HfApi, ModelCard, ModelCardData
 from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
 
 from .names_minbert import unknown
+from .quantization_minbert import float_state
 
 # Auto class -> name of its task on the Hub: https://huggingface.co/tasks
 HUB_TASKS = {
@@ -101,7 +102,7 @@ class MinBertSharingMixin:
         bert = getattr(transformers, model._auto_class).from_config(config, dtype=model.dtype)
         if getattr(model, "pooler", True) is None:
             bert.pooler = None
-        state = model.state_dict()
+        state = float_state(model)
         if num_layers is not None:
             state = {name: state[name] for name in bert.state_dict()}
         bert.load_state_dict(state)

@@ -296,11 +296,13 @@ def stream(
 
 def input_device(model: nn.Module) -> torch.device:
     """Return where inputs of a model go: to its weights, or where hooks of accelerate take them."""
-    for module in model.modules():
-        device = getattr(getattr(module, "_hf_hook", None), "execution_device", None)
-        if device is not None:
-            return torch.device(device)
-    return next(model.parameters()).device
+    device = next(model.parameters()).device
+    if device.type == "meta":  # its weights are elsewhere until they are needed
+        for module in model.modules():
+            place = getattr(getattr(module, "_hf_hook", None), "execution_device", None)
+            if place is not None:
+                return torch.device(place)
+    return device
 
 
 def choose_tokens(model: nn.Module, max_tokens: int | None) -> int:
@@ -351,7 +353,8 @@ def predicting(model: nn.Module, precision: str | None) -> Iterator[None]:
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Switch a model to evaluation mode, and afterwards every module back to its own mode."""
     training = [module for module in model.modules() if module.training]
-    model.eval()
+    if training:
+        model.eval()
     try:
         yield
     finally:

@@ -12,7 +12,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from .attention_minbert import can_attend, make_block_mask
 from .cpu_minbert import is_followed
 from .packing_minbert import MinBertSequences, Read, read_padded
-from .precision_minbert import choose_precision
+from .precision_minbert import choose_precision, count_extra, needs_few_shapes
 from .prepared_encoder_minbert import prepare
 from .quantization_minbert import is_int8
 
@@ -76,7 +76,7 @@ class MinBertPackedMixin(nn.Module):
         """Encode the real tokens; of the last layer, only the states that are read."""
         if inputs[2] is None:
             self.embeddings.check_length(sequences.max_length)
-        hidden = self.embeddings(*sequences.unpad_inputs(*inputs))  # (1, T, D)
+        hidden = self._embed_tokens(inputs, sequences, kwargs)
         select, order = sequences.choose(read, with_first=self.pooler is not None)
         if self._uses_kernels(hidden, kwargs):
             states = self._encode_tokens(hidden[0], sequences, select, num_layers)
@@ -97,6 +97,15 @@ class MinBertPackedMixin(nn.Module):
         pooled = None if self.pooler is None else self.pooler(first.view(-1, 1, first.shape[-1]))
         return MinBertModelOutput(states, pooled)
 
+    def _embed_tokens(
+        self, inputs: tuple[Any, ...], sequences: MinBertSequences, kwargs: Any
+    ) -> Tensor:
+        """Embed the real tokens, and those that round up their number, (1, T + extra, D)."""
+        like = self.embeddings.LayerNorm.weight
+        if needs_few_shapes(like) and self._uses_kernels(like, kwargs):
+            sequences.extra = count_extra(int(sequences.offsets[-1]))
+        return self.embeddings(*sequences.unpad_inputs(*inputs))
+
     def _encode_tokens(
         self,
         hidden: Tensor,
@@ -111,6 +120,7 @@ class MinBertPackedMixin(nn.Module):
                 return prepared(hidden, sequences, select, num_layers)
         with self.autocast(hidden):
             states = self.encoder(hidden, None, select, num_layers, sequences=sequences)
+        states = states if select is not None else states[: len(states) - sequences.extra]
         return states.to(hidden.dtype)
 
     def _find_precision(self, hidden: Tensor) -> str | None:

@@ -4,7 +4,8 @@
 Shapes: T tokens, K inputs and N outputs of a product.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -17,6 +18,8 @@ from .names_minbert import unknown
 logger = logging.get_logger(__name__)
 
 PRECISIONS = ("float32", "bfloat16", "int8", "auto")
+# Batches are rounded up to a multiple of this many tokens, or of more if they are large.
+LEAST_STEP = 32
 
 
 def check_precision(precision: str | None) -> None:
@@ -32,21 +35,50 @@ def check_precision(precision: str | None) -> None:
         )
 
 
-@cache
-def bfloat16_is_fast(device_type: str) -> bool:
-    """Return whether a CPU or GPU multiplies matrices in bfloat16 faster than in float32."""
-    if device_type == "cuda":
+def bfloat16_is_fast(device: torch.device) -> bool:
+    """Return whether products in bfloat16 are clearly faster than in float32."""
+    if device.type == "cuda":
+        # emulated bfloat16 would be slower than float32
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device_type != "cpu":
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return False
-    found = _capabilities()
-    return any(found.get(name, False) for name in ("amx_bf16", "avx512_bf16", "bf16"))
+    features = _capabilities()
+    if features.get("bf16"):  # ARM
+        return True
+    # a user may keep oneDNN from instructions
+    allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
+    if features.get("amx_bf16") and (allowed in ("ALL", "DEFAULT") or "AMX" in allowed):
+        return True
+    # Processors with AVX512-FP16 have AMX. Where that is hidden, their AVX512-BF16 takes longer
+    # than float32; that of others takes half the time.
+    return bool(features.get("avx512_bf16")) and not features.get("avx512_fp16")
 
 
-def _capabilities() -> dict[str, Any]:
+@cache
+def _capabilities() -> Mapping[str, Any]:
     """Return the instruction sets of the CPU by name; empty if torch does not list them."""
     listed: Any = getattr(torch.cpu, "get_capabilities", dict)
-    return dict(listed())
+    found: Mapping[str, Any] = listed()
+    return found
+
+
+def count_extra(tokens: int) -> int:
+    """Return how many tokens to add to a batch, so that few numbers of tokens occur.
+
+    oneDNN compiles a product for each shape, which takes longer than the product. There are at
+    most 16 numbers between two powers of two.
+    """
+    step = max(LEAST_STEP, 2 ** (tokens.bit_length() - 5))
+    return -tokens % step
+
+
+def needs_few_shapes(weight: torch.Tensor) -> bool:
+    """Return whether a model trains in bfloat16 on the CPU, where oneDNN computes the products."""
+    if weight.device.type != "cpu" or not torch.is_grad_enabled():
+        return False
+    autocast = torch.is_autocast_enabled("cpu")
+    dtype = torch.get_autocast_dtype("cpu") if autocast else weight.dtype
+    return dtype == torch.bfloat16
 
 
 @cache
@@ -86,7 +118,7 @@ def choose_precision(precision: str, device: torch.device) -> str:
         ValueError: If there is no such precision.
     """
     check_precision(precision)
-    reduced = "bfloat16" if bfloat16_is_fast(device.type) else "float32"
+    reduced = "bfloat16" if bfloat16_is_fast(device) else "float32"
     if precision == "auto":
         return reduced
     if precision == "int8" and (device.type != "cpu" or not int8_is_exact()):
@@ -106,14 +138,11 @@ def _warn_once(message: str) -> None:
     logger.warning(message)
 
 
-def describe_precision(precision: str, device: torch.device) -> str:
-    """Describe in one line what `precision` becomes on a device, and why."""
-    chosen = choose_precision(precision, device)
-    if precision != "auto":
-        return chosen
-    if chosen == "float32":
-        return f"float32 (this {device.type} is not faster in bfloat16)"
-    return f"{chosen} (fast on this {device.type})"
+def precision_for(encoder: Any, precision: str | None) -> str | None:
+    """Return the precision that an encoder computes; None for that of its weights."""
+    if precision is None or (precision == "auto" and encoder.is_int8):
+        return None
+    return choose_precision(precision, encoder.device)
 
 
 @contextmanager
@@ -122,7 +151,7 @@ def using_precision(model: Any, precision: str | None) -> Iterator[None]:
     encoder: Any = model.base_model
     before = encoder.precision
     if precision is not None:
-        encoder.precision = choose_precision(precision, encoder.device)
+        encoder.precision = precision_for(encoder, precision)
     try:
         yield
     finally:

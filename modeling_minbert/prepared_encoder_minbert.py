@@ -17,6 +17,7 @@ from torch.nn.modules import module as hooks_of_all
 
 from .attention_minbert import attend
 from .packing_minbert import MinBertSequences
+from .precision_minbert import count_extra
 from .products_minbert import PRODUCTS, Product, Weights
 from .quantization_minbert import is_int8
 
@@ -41,6 +42,12 @@ class Norm(NamedTuple):
         return F.layer_norm(hidden, hidden.shape[1:], self.weight, self.bias, self.eps)
 
 
+def round_up(hidden: Tensor) -> Tensor:
+    """Add rows of zeros, so that few numbers of rows occur: see `count_extra`."""
+    extra = count_extra(len(hidden)) if len(hidden) else 0
+    return F.pad(hidden, (0, 0, 0, extra)) if extra else hidden
+
+
 class PreparedLayer:
     """A layer of the encoder; query, key and value are one product."""
 
@@ -62,10 +69,11 @@ class PreparedLayer:
         self, hidden: Tensor, sequences: MinBertSequences, select: Tensor | None
     ) -> Tensor:
         """(T, D) -> (T, D), or (M, D) of the selected tokens."""
-        query, key, value = self.projection(hidden).chunk(3, dim=1)
+        tokens = int(sequences.offsets[-1])  # the rows after them are padding
+        query, key, value = self.projection(hidden)[:tokens].chunk(3, dim=1)
         if select is not None:
-            query, hidden = query.index_select(0, select), hidden.index_select(0, select)
-        context = attend(query, key, value, sequences, self.heads, select=select)
+            query, hidden = query.index_select(0, select), round_up(hidden.index_select(0, select))
+        context = round_up(attend(query, key, value, sequences, self.heads, select=select))
         attended = self.norms[0](self.attended.add(context, hidden))
         return self.norms[1](self.outer.add(self.inner(attended), attended))
 
@@ -86,7 +94,8 @@ class PreparedEncoder:
         num_layers: int | None,
     ) -> Tensor:
         """(T, D) -> (T, D), or (M, D) of the selected tokens, in the same precision."""
-        states = hidden.to(self.dtype)
+        count = len(hidden) if select is None else len(select)
+        states = round_up(hidden.to(self.dtype))
         layers = self.layers[:num_layers]
         for layer in layers[:-1]:
             states = layer(states, sequences, None)
@@ -94,7 +103,7 @@ class PreparedEncoder:
             states = layer(states, sequences, select)
         if not layers and select is not None:
             states = states.index_select(0, select)
-        return states.to(hidden.dtype)
+        return states[:count].to(hidden.dtype)
 
 
 def weights_of(module: Any) -> Weights:

@@ -19,7 +19,7 @@ from transformers.quantizers.auto import (
 from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from .precision_minbert import choose_precision
+from .precision_minbert import precision_for
 from .products_minbert import Weights, dequantize_weight, quantize_weight
 
 METHOD = "minbert_int8"
@@ -181,6 +181,15 @@ class MinBertInt8Quantizer(HfQuantizer):
         return model
 
 
+def float_state(model: nn.Module) -> dict[str, Tensor]:
+    """Return the state of a model with float weights, under the names of BERT."""
+    state = dict(model.state_dict())
+    for name in [name for name in state if name.endswith(".weight_scale")]:
+        weight, scale = name.removesuffix("_scale"), state.pop(name)
+        state[weight] = state[weight].float() * scale.unsqueeze(1)
+    return state
+
+
 class MinBertPrecision:
     """Mixin of models: the precision of their predictions, and of their weights."""
 
@@ -196,15 +205,14 @@ class MinBertPrecision:
 
         Args:
             precision: `float32`; `bfloat16`, whose results differ by about 0.1 %; `int8`, by about
-                1 % (see `MinBertInt8Config` for weights that are stored so); `auto` for bfloat16
-                where the device is fast in it, else float32; None for that of the weights.
+                1 % (see `quantize` for weights that are stored so); `auto` for bfloat16 where the
+                device is fast in it, else that of the weights; None for that of the weights.
 
         Raises:
             ValueError: If there is no such precision.
         """
-        chosen = None if precision is None else choose_precision(precision, self.device)
         encoder: Any = self.base_model
-        encoder.precision = chosen
+        encoder.precision = precision_for(encoder, precision)
 
     def quantize(self) -> None:
         """Convert the weights of the encoder to int8, for inference; see `MinBertInt8Config`.

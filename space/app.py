@@ -51,7 +51,9 @@ THEME = gr.themes.Default(
 def load(auto_class: str) -> Any:
     """Load the checkpoint with an Auto class, in evaluation mode."""
     kind = getattr(transformers, auto_class)
-    return kind.from_pretrained(MODEL, trust_remote_code=True).eval()
+    model = kind.from_pretrained(MODEL, trust_remote_code=True).eval()
+    model.set_precision("auto")
+    return model
 
 
 def find_class(config: Any) -> str:

@@ -257,7 +257,35 @@ def test_int8_without_onnxruntime_names_it(checkpoint, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", [x for x in export.FORMATS if x != "onnx"])
+def test_a_checkpoint_in_int8_is_small_and_has_its_heads(checkpoint, tmp_path, capsys):
+    flags = ["--format", "minbert", "--precision", "int8", "--output_dir", str(tmp_path / "int8")]
+    export.main([str(checkpoint), *flags])
+
+    printed = capsys.readouterr()
+    assert "MinBertForMultiTask with weights in int8, 0.0 MB" in printed.out
+    assert printed.err == ""
+    loaded = MinBertForMultiTask.from_pretrained(tmp_path / "int8")
+    plain = MinBertForMultiTask.from_pretrained(checkpoint)
+    assert loaded.bert.is_int8
+    assert torch.equal(loaded.heads.get("tone").out.weight, plain.heads.get("tone").out.weight)
+    assert AutoTokenizer.from_pretrained(tmp_path / "int8").vocab_size == 10
+
+
+@pytest.mark.parametrize("name", ["bert", "sentence-transformers"])
+def test_a_checkpoint_in_int8_is_exported_in_float32(checkpoint, tmp_path, name):
+    small, out = tmp_path / "int8", tmp_path / "out"
+    flags = ["--format", "minbert", "--precision", "int8", "--output_dir", str(small)]
+    export.main([str(checkpoint), *flags])
+    export.main([str(small), "--format", name, "--output_dir", str(out)])
+
+    bert, int8 = BertModel.from_pretrained(out), MinBertModel.from_pretrained(small)
+    int8.dequantize()
+    expected = int8.state_dict()
+    for key, value in bert.state_dict().items():
+        assert torch.equal(value, expected[key]), key
+
+
+@pytest.mark.parametrize("name", [x for x in export.FORMATS if x not in ("onnx", "minbert")])
 def test_a_format_without_int8_names_those_with_it(tmp_path, capsys, name):
     flags = ["--format", name, "--precision", "int8", "--output_dir", str(tmp_path / "out")]
 
@@ -265,7 +293,7 @@ def test_a_format_without_int8_names_those_with_it(tmp_path, capsys, name):
         export.main(["folder", *flags])
 
     assert stopped.value.code == 2
-    expected = f"--precision int8: not for --format {name}, only for onnx; leave it out"
+    expected = f"--precision int8: not for --format {name}, only for onnx, minbert; leave it out"
     assert expected in capsys.readouterr().err
 
 

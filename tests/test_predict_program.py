@@ -65,7 +65,8 @@ def run(checkpoint, capsys, monkeypatch):
 
     def run(*argv, stdin=b""):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        predict.main([str(checkpoint), *map(str, argv), "--device", "cpu"])
+        flags = ["--device", "cpu", "--precision", "float32"]
+        predict.main([str(checkpoint), *map(str, argv), *flags])
         return capsys.readouterr().out.split("\n")[:-1]
 
     return run
@@ -108,6 +109,20 @@ def test_pairs_come_as_columns_or_one_after_the_other(run, model, task):
     ]
     expected = model.predict(task, [("the cat", "a dog"), ("a tree", "the bird")])
     assert [row["score"] for row in rows] == pytest.approx([row["score"] for row in expected])
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8", None])
+def test_vectors_are_computed_in_a_precision(checkpoint, model, tmp_path, capsys, precision):
+    file = tmp_path / "vectors.npy"
+    flags = [] if precision is None else ["--precision", precision]
+    predict.main([str(checkpoint), *TEXTS, "--embed", str(file), "--device", "cpu", *flags])
+
+    expected = model.encode(TEXTS, precision=precision or "auto")
+    assert_close(torch.tensor(np.load(file)), expected, atol=2e-3, rtol=0)
+    model.set_precision("auto")
+    chosen = precision is None and model.base_model.precision == "bfloat16"
+    line = "precision: bfloat16, fast on this cpu (--precision float32 for exact results)\n"
+    assert capsys.readouterr().err == line * chosen
 
 
 @pytest.mark.parametrize("name", ["vectors.npy", "vectors.jsonl"])
@@ -249,7 +264,9 @@ def test_an_encoder_without_tasks_names_its_modes(model, capsys, tmp_path):
     with pytest.raises(SystemExit):
         predict.main([str(tmp_path), "a cat", "--device", "cpu"])
     assert "has no tasks to predict; it has vectors: give --embed" in capsys.readouterr().err
-    predict.main([str(tmp_path), "a cat", "--embed", str(tmp_path / "v.npy"), "--device", "cpu"])
+    predict.main(
+        [str(tmp_path), "a cat", "--embed", str(tmp_path / "v.npy"), "--precision", "float32"]
+    )
     assert_close(torch.tensor(np.load(tmp_path / "v.npy")), model.encode(["a cat"]))
 
 
@@ -258,7 +275,9 @@ def test_an_encoder_of_a_multi_task_checkpoint_embeds(checkpoint, model, tmp_pat
     encoder.save_pretrained(tmp_path)
     model.tokenizer.save_pretrained(tmp_path)
 
-    predict.main([str(tmp_path), "a cat", "--embed", str(tmp_path / "v.npy"), "--device", "cpu"])
+    predict.main(
+        [str(tmp_path), "a cat", "--embed", str(tmp_path / "v.npy"), "--precision", "float32"]
+    )
 
     assert_close(torch.tensor(np.load(tmp_path / "v.npy")), model.bert.encode(["a cat"]))
 

@@ -12,7 +12,6 @@ from minbert_cli.training import recipe_tasks
 from trainers import (
     INPUT_ERRORS,
     PretrainArguments,
-    ProgramTrainingArguments,
     describe_settings,
     fill_arguments,
     fingerprint_start,
@@ -41,7 +40,8 @@ def check_runs(runs: Sequence[PlannedRun], processes: int) -> list[dict[str, Any
 
 
 def _check_recipe(run: PlannedRun) -> dict[str, Any]:
-    kinds = (PROGRAMS[run.program].arguments, ProgramTrainingArguments)
+    program = PROGRAMS[run.program]
+    kinds = (program.arguments, program.training_arguments)
     arguments, args = fill_arguments(kinds, run.recipe, where=run.name)
     if pushed := [name for name in ("push_to_hub", "hub_model_id") if getattr(args, name)]:
         raise ValueError(

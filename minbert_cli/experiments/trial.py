@@ -16,7 +16,6 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl
 
 from trainers import (
-    ProgramTrainingArguments,
     TimeEstimate,
     fill_arguments,
     measure_workload,
@@ -51,7 +50,7 @@ def try_run(program: str, recipe: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 
     ``seconds_left`` in the estimate are those of all that the trial leaves out.
     """
-    kinds = (PROGRAMS[program].arguments, ProgramTrainingArguments)
+    kinds = (PROGRAMS[program].arguments, PROGRAMS[program].training_arguments)
     arguments, args = fill_arguments(kinds, recipe, where="recipe")
     speak_once(args)
     use_all_cores(args)

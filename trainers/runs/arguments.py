@@ -27,9 +27,9 @@ CARD_KEYS = ("language", "license", "datasets", "tags")
 class FastTrainingArguments(TrainingArguments):
     """``TrainingArguments`` with defaults for the device; explicit values win.
 
-    - ``bf16`` is on if CUDA supports it: about twice as fast as float32, and weights and optimizer
-      stay in float32. It is off with ``fp16``, and with ``accelerate launch --mixed_precision
-      fp16`` or ``fp8``.
+    - ``bf16`` is on if CUDA supports it, and in the programs also on processors that are fast in
+      it: about twice as fast as float32, and weights and optimizer stay in float32. It is off with
+      ``fp16``, and with ``accelerate launch --mixed_precision fp16`` or ``fp8``.
     - ``logging_nan_inf_filter`` is off: the filter synchronizes with the device at every step, and
       a NaN loss should be visible.
     - ``logging_steps`` is 5 % of the steps, so that runs of any length have curves.
@@ -38,7 +38,7 @@ class FastTrainingArguments(TrainingArguments):
     """
 
     bf16: bool | None = option(  # type: ignore[assignment]  # __post_init__ makes it a bool
-        None, "Mixed precision in bfloat16; by default on if CUDA supports it."
+        None, "Mixed precision in bfloat16; by default on if the device is fast in it."
     )
     logging_steps: float | None = option(  # type: ignore[assignment]  # as for bf16
         None, "Steps between two logs, or below 1 their share of all steps; by default 0.05."
@@ -65,13 +65,23 @@ class FastTrainingArguments(TrainingArguments):
             self.logging_steps = LOGGED_SHARE
         check_schedules(self)
 
+    def is_fast_in_bfloat16(self, device: torch.device) -> bool:
+        """Return whether ``bf16`` is on by default."""
+        # emulated bfloat16 would be slower than float32
+        cuda = device.type == "cuda"
+        return cuda and torch.cuda.is_bf16_supported(including_emulation=False)
+
     def _set_defaults_of_device(self) -> None:
         cuda = torch.cuda.is_available() and not self.use_cpu
         if self.bf16 is None:
             launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
             free = not self.fp16 and launched in ("no", "bf16")
-            # emulated bfloat16 would be slower than float32
-            self.bf16 = cuda and free and torch.cuda.is_bf16_supported(including_emulation=False)
+            # of other accelerators nothing is known
+            known = cuda or self.use_cpu or not torch.accelerator.is_available()
+            device = torch.device("cuda" if cuda else "cpu")
+            self.bf16 = free and known and self.is_fast_in_bfloat16(device)
+        if self.bf16 and not torch.accelerator.is_available():
+            self.use_cpu = True  # otherwise bfloat16 would be refused
         config = self.accelerator_config
         if cuda and isinstance(config, dict | None):
             self.accelerator_config = {"non_blocking": True, **(config or {})}

@@ -104,6 +104,7 @@ class Program:
             of the program and of the Trainer, the command line or the recipe, and the checkpoint to
             resume.
         report: Evaluates the trained model and writes the results.
+        training_arguments: Dataclass of the Trainer's flags.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Program:
     recipe: Path
     prepare: Callable[[Any, ProgramTrainingArguments, Given, str | None], Any]
     report: Callable[[Any], None]
+    training_arguments: type[ProgramTrainingArguments] = ProgramTrainingArguments
 
     def main(self, argv: Sequence[str]) -> Done:
         """Do a run of the command line, ``[recipe.yaml] [--flag value ...]``.
@@ -211,7 +213,7 @@ class Program:
         return self._fill(given, {**shrunk, **changes})
 
     def _fill(self, given: Given, changes: Mapping[str, Any]) -> tuple[Any, Any]:
-        kinds = (self.arguments, ProgramTrainingArguments)
+        kinds = (self.arguments, self.training_arguments)
         if isinstance(given, Mapping):
             return fill_arguments(kinds, as_recipe(given) | dict(changes), where="recipe")
         argv = [*given, *format_flags(changes)]
