@@ -124,7 +124,7 @@ def _gate_table(log: Log) -> str:
     lines = []
     for gate in log.find(kind="gate"):
         errors = gate.get("errors") or {}
-        shown = ", ".join(f"{name} {value:.0e}" for name, value in errors.items())
+        shown = ", ".join(f"{name} {value:.2g}" for name, value in errors.items())
         problem = gate.get("error") or gate.get("reason")
         outcome = f"void: {problem}" if problem else "pass"
         lines.append((gate["workload"], gate["peer"], shown, outcome))
