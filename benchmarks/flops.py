@@ -1,11 +1,12 @@
 """Operations of a training step, and the throughput of the GPU."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .tasks import TASKS
@@ -28,16 +29,24 @@ def flops_per_token(rows: Rows, task: str, size: str) -> float:
         task: Its name.
         size: Name of the model.
     """
-    shape = SIZES[size]
-    layers, width = shape["num_hidden_layers"], shape["hidden_size"]
-    lengths = np.diff(rows.starts).astype(float)
-    attended = (lengths**2).sum() / lengths.sum()
-    encoder = 6 * layers * (4 * width**2 + 8 * width**2)
-    attention = 12 * layers * width * attended
+    width = SIZES[size]["hidden_size"]
+    encoder = 3 * forward_flops(np.diff(rows.starts), SIZES[size])
     if TASKS[task].kind != "mlm":
-        return float(encoder + attention)
+        return encoder
     masked = (rows.labels >= 0).mean()
-    return float(encoder + attention + 6 * masked * (width**2 + width * VOCABULARY))
+    return float(encoder + 6 * masked * (width**2 + width * VOCABULARY))
+
+
+def forward_flops(lengths: NDArray[np.int64], shape: Mapping[str, int]) -> float:
+    """Count the operations of the encoder's matrix products per token of a forward pass.
+
+    Args:
+        lengths: Tokens of each sequence, (S,).
+        shape: ``hidden_size`` and ``num_hidden_layers``.
+    """
+    layers, width = shape["num_hidden_layers"], shape["hidden_size"]
+    attended = (lengths.astype(float) ** 2).sum() / lengths.sum()
+    return float(2 * layers * (4 * width**2 + 8 * width**2) + 4 * layers * width * attended)
 
 
 class Ceilings(NamedTuple):

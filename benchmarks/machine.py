@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("torch", "transformers", "accelerate", "datasets", "sentence-transformers", "numpy")
+# instruction sets that matter for matrix products, as Linux names them
+INSTRUCTIONS = (
+    "avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16",
+    "amx_int8", "asimddp", "i8mm", "bf16", "sve",
+)  # fmt: skip
 STEAL = 7  # column of the cpu line of /proc/stat
 IDLE = (3, 4)  # idle and waiting for input
 
@@ -95,6 +100,13 @@ class Memory:
 def count_cores() -> int:
     """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def find_instruction_sets() -> list[str]:
+    """Return those of ``INSTRUCTIONS`` that the processor has; none without /proc."""
+    info = Path("/proc/cpuinfo")
+    flags = set(info.read_text().split()) if info.exists() else set()
+    return [name for name in INSTRUCTIONS if name in flags]
 
 
 def describe_machine() -> dict[str, Any]:

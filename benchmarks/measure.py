@@ -26,7 +26,8 @@ def run_block(spec: Record, folder: Path) -> Record:
     """Run a block in a fresh process.
 
     Args:
-        spec: See ``block.run_spec``.
+        spec: See ``block.run_spec``; ``module`` and ``python`` name another program and
+            interpreter.
         folder: For the files that are passed to and fro.
 
     Returns:
@@ -39,8 +40,9 @@ def run_block(spec: Record, folder: Path) -> Record:
     before = Snapshot.take()
     environment = {**os.environ, "OMP_NUM_THREADS": str(spec["threads"])}
     environment |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    program = spec.get("module", "benchmarks.block")
     done = subprocess.run(  # noqa: S603  (our own module)
-        [sys.executable, "-m", "benchmarks.block", str(file)],
+        [spec.get("python", sys.executable), "-m", program, str(file)],
         cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     after = Snapshot.take()

@@ -38,7 +38,7 @@ def write_report(
     plot = file.with_suffix(".png")
     parts = [
         "# Speed and memory results",
-        _describe(facts, settings, log),
+        describe(facts, settings, log),
         "## Speed and memory compared with the peers",
         _speed_table(rows, targets),
         _notes(),
@@ -57,7 +57,14 @@ def write_report(
     file.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
-def _describe(facts: Mapping[str, Any], settings: Settings, log: Log) -> str:
+def describe(facts: Mapping[str, Any], settings: Settings, log: Log) -> str:
+    """Describe command, machine, versions and rules.
+
+    Args:
+        facts: ``command``, ``date`` and ``machine``.
+        settings: How it was measured.
+        log: The blocks.
+    """
     machine = facts["machine"]
     versions = ", ".join(f"{name} {value}" for name, value in machine["versions"].items())
     blocks = log.find(kind="block")

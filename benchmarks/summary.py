@@ -56,7 +56,7 @@ class Row(NamedTuple):
 def summarize(log: Log, races: Sequence[Race], settings: Settings) -> list[Row]:
     """Compute the ratios of all races: minBERT to all, compiled ones to peers of others."""
     return [
-        _summarize_pair(log, race, ours, peer, settings)
+        summarize_pair(log, race, ours, peer, settings)
         for race in races
         for ours in race.peers
         for peer in race.peers
@@ -64,14 +64,23 @@ def summarize(log: Log, races: Sequence[Race], settings: Settings) -> list[Row]:
     ]
 
 
-def _summarize_pair(log: Log, race: Race, own: str, peer: str, settings: Settings) -> Row:
+def summarize_pair(log: Log, race: Race, own: str, peer: str, settings: Settings) -> Row:
+    """Compare two peers of a race.
+
+    Args:
+        log: The blocks.
+        race: The race.
+        own: The peer whose ratio it is.
+        peer: The other peer.
+        settings: Which rounds count.
+    """
     rounds = list(valid_rounds(log, race, settings))
-    reason = _find_reason(log, race, (peer, own), rounds)
+    reason = find_reason(log, race, (peer, own), rounds)
     if reason is not None:
         return Row(race, own, peer, reason, rounds=len(rounds))
     ours = [found[own] for found in rounds]
     theirs = [found[peer] for found in rounds]
-    ratios = [_rate(a) / _rate(b) for a, b in zip(ours, theirs, strict=True)]
+    ratios = [rate_of(a) / rate_of(b) for a, b in zip(ours, theirs, strict=True)]
     kinds = ("peak_mib", "step_mib")
     peak = [max(block[kind] for block in theirs) for kind in kinds]
     our_peak = [max(block[kind] for block in ours) for kind in kinds]
@@ -82,7 +91,7 @@ def _summarize_pair(log: Log, race: Race, own: str, peer: str, settings: Setting
         peer,
         None,
         Spread.of(ratios),
-        median(map(_rate, theirs)),
+        median(map(rate_of, theirs)),
         median(ms for block in theirs for ms in block["ms"]),
         (memory[0], memory[1]),
         (peak[0], peak[1]),
@@ -90,11 +99,12 @@ def _summarize_pair(log: Log, race: Race, own: str, peer: str, settings: Setting
     )
 
 
-def _rate(block: Record) -> float:
+def rate_of(block: Record) -> float:
+    """Return the items per second of a block."""
     return block["items"] / block["seconds"]
 
 
-def _find_reason(
+def find_reason(
     log: Log, race: Race, names: Sequence[str], rounds: Sequence[Mapping[str, Record]]
 ) -> str | None:
     """Return why a ratio is void: a failed gate, an error, or no quiet round."""

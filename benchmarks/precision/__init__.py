@@ -1,0 +1,1 @@
+"""Benchmark of precisions: speed, latency, share of the matrix rate, memory and quality."""
