@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer
 from transformers.utils import logging
 
+from .modules_minbert import walk
 from .precision_minbert import check_precision, using_precision
 
 Row = tuple[str, ...]
@@ -352,7 +353,7 @@ def predicting(model: nn.Module, precision: str | None) -> Iterator[None]:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Switch a model to evaluation mode, and afterwards every module back to its own mode."""
-    training = [module for module in model.modules() if module.training]
+    training = [module for module in walk(model) if module.training]
     if training:
         model.eval()
     try:

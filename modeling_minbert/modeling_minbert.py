@@ -72,6 +72,7 @@ from .cpu_minbert import MinBertDropout, look_up, reuse_gradient
 from .embedding_minbert import MinBertEmbeddingMixin
 from .hub_minbert import MinBertSharingMixin
 from .memory_minbert import check_memory
+from .modules_minbert import walk_parameters
 from .packed_encoder_minbert import MinBertModelOutput, MinBertPackedMixin
 from .packing_minbert import MinBertSequences, Read
 from .pretraining_minbert import (
@@ -372,7 +373,7 @@ class MinBertPreTrainedModel(MinBertPrecision, MinBertSharingMixin, PreTrainedMo
 
         A model on several devices, or offloaded from them, takes padded batches only.
         """
-        devices = {value.device for value in self.parameters()} if device is None else {device}
+        devices = {device} if device else {value.device for value in walk_parameters(self)}
         return len(devices) == 1 and can_attend(self.config, self.dtype, devices.pop())
 
     def reuse_gradients(self, *, enabled: bool = True) -> None:

@@ -6,7 +6,6 @@ Weights are converted and arranged once, and again when they have changed.
 Shapes: T tokens of all sequences, M tokens whose state is read, D hidden size.
 """
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -16,6 +15,7 @@ from torch.nn import functional as F
 from torch.nn.modules import module as hooks_of_all
 
 from .attention_minbert import attend
+from .modules_minbert import walk, walk_parameters
 from .packing_minbert import MinBertSequences
 from .precision_minbert import count_extra
 from .products_minbert import PRODUCTS, Product, Weights
@@ -132,9 +132,9 @@ _PREPARED: WeakKeyDictionary[nn.Module, dict[str, _Prepared]] = WeakKeyDictionar
 
 def prepare(encoder: nn.Module, precision: str) -> PreparedEncoder | None:
     """Return the prepared layers; None if other code takes part in them, such as hooks."""
-    if not all(map(_is_plain, encoder.modules())) or hooks_of_all._global_forward_hooks:
+    if hooks_of_all._global_forward_hooks or not all(map(_is_plain, walk(encoder))):
         return None
-    state = list(_describe(encoder))
+    state = list(map(_describe, walk_parameters(encoder)))
     known = _PREPARED.setdefault(encoder, {})
     if precision not in known or known[precision].state != state:
         known.pop(precision, None)
@@ -153,12 +153,12 @@ def _is_plain(module: nn.Module) -> bool:
     return is_known or next(module.parameters(), None) is None
 
 
-def _describe(encoder: nn.Module) -> Iterator[Any]:
-    """Describe weights so that a change shows: where they are, changes, and a value."""
-    for parameter in encoder.parameters():
-        changes = 0 if parameter.is_inference() else parameter._version
-        # some code changes weights without counting it, through `.data`
-        yield parameter.data_ptr(), changes, parameter.view(-1)[-1].item()
+def _describe(parameter: nn.Parameter) -> tuple[Any, ...]:
+    """Describe weights so that a change shows: where they are, counted changes, and a value."""
+    changes = 0 if parameter.is_inference() else parameter._version
+    # some code changes weights without counting it, through `.data`
+    value = parameter[-1, -1].item() if parameter.dim() == 2 else 0
+    return parameter.data_ptr(), changes, value
 
 
 def keep_freed_memory() -> None:

@@ -1,0 +1,28 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""Walking through the modules of a model, often and fast."""
+
+from collections.abc import Iterator
+
+from torch import nn
+
+
+def walk(root: nn.Module) -> Iterator[nn.Module]:
+    """Yield a module and all in it, a shared one each time.
+
+    `modules()` also builds their names and compares them: for one sentence that takes a tenth of
+    the time of the model.
+    """
+    stack: list[nn.Module | None] = [root]
+    while stack:
+        module = stack.pop()
+        if module is not None:
+            yield module
+            stack.extend(module._modules.values())
+
+
+def walk_parameters(root: nn.Module) -> Iterator[nn.Parameter]:
+    """Yield all parameters of a module, a shared one each time."""
+    for module in walk(root):
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                yield parameter
