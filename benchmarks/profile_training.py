@@ -1,6 +1,6 @@
 """Where a training step on the CPU goes, and how near it comes to the rate of matrix products.
 
-    python benchmarks/profile_training.py --data_dir <folder>            # one thread; 6 minutes
+    python benchmarks/profile_training.py --data_dir <folder>            # one thread; 10 minutes
     ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 python benchmarks/profile_training.py ...   # without AMX
 
 Everything runs in one process: blocks of minBERT and of transformers' Trainer in turn, in the
