@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from .attention_minbert import can_attend, make_block_mask
@@ -100,11 +101,12 @@ class MinBertPackedMixin(nn.Module):
     def _embed_tokens(
         self, inputs: tuple[Any, ...], sequences: MinBertSequences, kwargs: Any
     ) -> Tensor:
-        """Embed the real tokens, and those that round up their number, (1, T + extra, D)."""
-        like = self.embeddings.LayerNorm.weight
-        if needs_few_shapes(like) and self._uses_kernels(like, kwargs):
-            sequences.extra = count_extra(int(sequences.offsets[-1]))
-        return self.embeddings(*sequences.unpad_inputs(*inputs))
+        """Embed the real tokens, and add zeros that round up their number, (1, T + extra, D)."""
+        hidden: Tensor = self.embeddings(*sequences.unpad_inputs(*inputs))
+        if not needs_few_shapes(hidden) or not self._uses_kernels(hidden, kwargs):
+            return hidden
+        sequences.extra = count_extra(hidden.shape[1])
+        return F.pad(hidden, (0, 0, 0, sequences.extra))
 
     def _encode_tokens(
         self,

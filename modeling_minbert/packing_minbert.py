@@ -14,11 +14,6 @@ from .cpu_minbert import is_followed
 Read = Tensor | Literal["first", "tokens", "padded"] | None
 
 
-def _extend(rows: Tensor, extra: int) -> Tensor:
-    """Append zeros, (1, T, ...) -> (1, T + extra, ...)."""
-    return torch.cat([rows, rows.new_zeros(1, extra, *rows.shape[2:])], dim=1)
-
-
 def read_padded(read: Read, mask: Any, shape: tuple[int, int]) -> bool:
     """Return whether states of paddings are read, or the mask is not a padding mask."""
     if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape != shape:
@@ -158,8 +153,6 @@ class MinBertSequences:
         if position_ids is None:
             columns = self.positions() if self.rows is None else self.rows % self.shape[1]
             batch[2] = columns.unsqueeze(0)
-        if self.extra:
-            batch = [None if rows is None else _extend(rows, self.extra) for rows in batch]
         return tuple(batch)
 
     def choose(self, read: Read, *, with_first: bool) -> tuple[Tensor | None, Tensor | None]:

@@ -52,6 +52,25 @@ def no_network(monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", guarded)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def same_precision():
+    """Train in float32 on every processor, so that tests expect the same numbers everywhere."""
+    from minbert_cli.training.arguments import DeviceTrainingArguments
+
+    chosen = DeviceTrainingArguments.is_fast_in_bfloat16
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DeviceTrainingArguments, "is_fast_in_bfloat16", lambda *_: False)
+        yield chosen
+
+
+@pytest.fixture
+def default_precision(same_precision, monkeypatch):
+    """Let the programs choose the precision of training by the processor, as outside of tests."""
+    from minbert_cli.training.arguments import DeviceTrainingArguments
+
+    monkeypatch.setattr(DeviceTrainingArguments, "is_fast_in_bfloat16", same_precision)
+
+
 @pytest.fixture
 def tiny_sizes():
     """Return sizes of a tiny model, by config field: all differ, so no swapped dimension passes.

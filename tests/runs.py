@@ -109,6 +109,7 @@ def write_recipe(folder, *, processes=1, dropout=0.1, model=None, **settings):
         "tasks": tasks,
         "max_length": SIZES["max_position_embeddings"],
         "use_cpu": True,
+        "bf16": False,  # the same numbers on every processor
         "disable_tqdm": True,
         "seed": 7,
         "steps_per_epoch": 6,
@@ -150,6 +151,7 @@ def write_pretraining(folder, *, processes=1, dropout=0.1, model=None, **setting
         "objective": "mlm_nsp",
         "max_length": SIZES["max_position_embeddings"],
         "use_cpu": True,
+        "bf16": False,  # the same numbers on every processor
         "disable_tqdm": True,
         "report_to": "none",
         "seed": 7,

@@ -10,6 +10,8 @@ from trainers import parse_recipe, read_settings
 from trainers.runs.run_facts import describe_settings
 from trainers.runs.run_folder import check_output_dir, start_run
 
+pytestmark = pytest.mark.usefixtures("default_precision")
+
 
 def parse(tmp_path, *flags, program=FINETUNE, recipe="use_cpu: true"):
     path = tmp_path / "recipe.yaml"

@@ -178,6 +178,9 @@ def test_the_search_is_not_rounded_away_by_mixed_precision(
     model: MinBertForMultiTask, task: str
 ) -> None:
     """A change of 1e-5 is none in bfloat16; accelerate puts the forward into autocast."""
+    for module in model.modules():  # a batch in bfloat16 draws other masks
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
     inputs, smart = make_inputs(task), Smart(SmartConfig(noise=1e-5))
     torch.manual_seed(1)
     exact = run(model, inputs, smart).facts
