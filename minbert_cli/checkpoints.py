@@ -90,12 +90,18 @@ def load_encoder(path: str, device: str | None) -> MinBertModel | MinBertForMult
 
 
 def set_precision(model: Any, precision: str) -> None:
-    """Set the precision of predictions; of one that was chosen, inform the user."""
+    """Set the precision of predictions; if it is chosen here, print which one and why."""
     model.set_precision(precision)
-    chosen = model.base_model.precision
-    if precision == "auto" and chosen not in (None, "float32"):
-        advice = "--precision float32 for exact results"
-        print(f"precision: {chosen}, fast on this {model.device.type} ({advice})", file=sys.stderr)
+    if precision != "auto":
+        return
+    encoder, device = model.base_model, model.device.type
+    if encoder.is_int8:
+        line = "int8, as the weights"
+    elif encoder.precision == "float32":
+        line = f"float32, as this {device} is not faster in bfloat16"
+    else:
+        line = f"{encoder.precision}, fast on this {device} (--precision float32 for exact results)"
+    print(f"precision: {line}", file=sys.stderr)
 
 
 def new_config(sizes: Mapping[str, Any] | None, **changes: Any) -> MinBertConfig:

@@ -75,7 +75,8 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
                 device.
             show_progress: Whether to show a progress bar; None shows it for long lists.
             precision: In which to compute: `float32`, `bfloat16`, `int8` or `auto`, as in
-                `set_precision`; None for that of the model.
+                `set_precision`; None for that of the model. The vectors are float32 in any case,
+                unlike with the `precision` of sentence-transformers, which is that of its vectors.
             **options: Arguments of sentence-transformers, for its evaluators; see `EncodeOptions`.
 
         Returns:

@@ -131,8 +131,10 @@ class MinBertPackedMixin(nn.Module):
             return None
         if torch.is_autocast_enabled("cpu"):
             return None
-        own = choose_precision("int8", hidden.device) if self.is_int8 else None
-        return self.precision or own
+        if self.is_int8:
+            return self.precision or choose_precision("int8", hidden.device)
+        is_own = self.precision == "float32" and hidden.dtype == torch.float32
+        return None if is_own else self.precision
 
     @property
     def is_int8(self) -> bool:
