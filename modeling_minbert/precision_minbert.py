@@ -121,15 +121,14 @@ def choose_precision(precision: str, device: torch.device) -> str:
     reduced = "bfloat16" if bfloat16_is_fast(device) else "float32"
     if precision == "auto":
         return reduced
+    is_cuda = device.type == "cuda"
     if precision == "int8" and (device.type != "cpu" or not int8_is_exact()):
-        instead = reduced if device.type == "cuda" else "float32"
+        instead = reduced if is_cuda else "float32"
         _warn_once(f"int8 needs a CPU with VNNI or AMX: computed in {instead} instead")
         return instead
-    if precision == "bfloat16" and device.type == "cuda" and reduced == "float32":
-        _warn_once("this GPU has no bfloat16: computed in float32 instead")
-        return reduced
     if precision == "bfloat16" and reduced == "float32":
-        _warn_once(f"this {device.type} is slow in bfloat16: float32 is faster and more exact")
+        _warn_once(f"this {device.type} is not fast in bfloat16; float32 is more exact")
+        return reduced if is_cuda else precision
     return precision
 
 

@@ -74,17 +74,19 @@ class FastTrainingArguments(TrainingArguments):
     def _set_defaults_of_device(self) -> None:
         cuda = torch.cuda.is_available() and not self.use_cpu
         if self.bf16 is None:
-            launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-            free = not self.fp16 and launched in ("no", "bf16")
-            # of other accelerators nothing is known
-            known = cuda or self.use_cpu or not torch.accelerator.is_available()
-            device = torch.device("cuda" if cuda else "cpu")
-            self.bf16 = free and known and self.is_fast_in_bfloat16(device)
+            self.bf16 = self._chooses_bfloat16(torch.device("cuda" if cuda else "cpu"))
         if self.bf16 and not torch.accelerator.is_available():
             self.use_cpu = True  # otherwise bfloat16 would be refused
         config = self.accelerator_config
         if cuda and isinstance(config, dict | None):
             self.accelerator_config = {"non_blocking": True, **(config or {})}
+
+    def _chooses_bfloat16(self, device: torch.device) -> bool:
+        launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+        if self.fp16 or launched not in ("no", "bf16"):
+            return False
+        is_known = device.type == "cuda" or self.use_cpu or not torch.accelerator.is_available()
+        return is_known and self.is_fast_in_bfloat16(device)  # of others nothing is known
 
 
 @dataclass(kw_only=True)
