@@ -33,6 +33,12 @@ ROUNDING = {"atol": 2e-3, "rtol": 0.0}
 REDUCED = ["bfloat16", "int8"]
 TEXTS = ["a cat sat on the mat", "the bird sang", "not a dog", "the very far tree was in a mat"]
 
+
+def is_reduced(precision):
+    """Return whether this processor computes a precision, and not float32 instead."""
+    return choose_precision(precision, CPU) == precision
+
+
 every_reduced = pytest.mark.parametrize("precision", REDUCED)
 needs_int8 = pytest.mark.skipif(not int8_is_exact(), reason="needs a CPU with VNNI or AMX")
 
@@ -171,7 +177,8 @@ def test_training_and_gradients_stay_in_float32(model, precision):
 
     assert torch.equal(model(**batch).last_hidden_state, plain)
     with torch.no_grad():
-        assert not torch.equal(model(**batch).last_hidden_state, plain)
+        reduced = model(**batch).last_hidden_state
+    assert not torch.equal(reduced, plain) or not is_reduced(precision)
     model.set_precision(None)
     with torch.no_grad():
         assert_close(model(**batch).last_hidden_state, plain)
@@ -324,7 +331,7 @@ def test_every_task_is_predicted_in_every_precision(build_multitask, tokenizer, 
         plain = model.predict(task, rows)
         own = model.predict(task, rows, precision=precision)
         assert [row.keys() for row in own] == [row.keys() for row in plain]
-        assert own != plain
+        assert own != plain or not is_reduced(precision)
         near = {"atol": 0.3, "rtol": 0.1}  # large weights: not what a trained model would lose
         for first, second in zip(own, plain, strict=True):
             key = "scores" if task == "tags" else "score"
@@ -368,6 +375,6 @@ def test_pipelines_of_transformers_follow_the_precision_of_the_model(
     model.set_precision(precision)
     own = classify(TEXTS, batch_size=2)
 
-    assert own != plain
+    assert own != plain or not is_reduced(precision)
     scores = [torch.tensor([row["score"] for row in rows]) for rows in (own, plain)]
     assert_close(*scores, atol=0.1, rtol=0.1)
