@@ -127,7 +127,9 @@ def choose_precision(precision: str, device: torch.device) -> str:
         _warn_once(f"int8 needs a CPU with VNNI or AMX: computed in {instead} instead")
         return instead
     if precision == "bfloat16" and reduced == "float32":
-        _warn_once(f"this {device.type} is not fast in bfloat16; float32 is more exact")
+        _warn_once(
+            f"this {device.type} is not fast in bfloat16: float32 is not slower, and more exact"
+        )
         return reduced if is_cuda else precision
     return precision
 

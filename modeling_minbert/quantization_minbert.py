@@ -23,6 +23,8 @@ from .precision_minbert import precision_for
 from .products_minbert import Weights, dequantize_weight, quantize_weight
 
 METHOD = "minbert_int8"
+# Dense layers of a layer of the encoder.
+PER_LAYER = 6
 
 
 class MinBertInt8Linear(nn.Module):
@@ -71,17 +73,25 @@ class MinBertInt8Linear(nn.Module):
 class MinBertInt8Embedding(nn.Module):
     """Word embeddings in int8, each with its own scale."""
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None) -> None:
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         super().__init__()
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = padding_idx
         self.weight = _constant(torch.zeros(num_embeddings, embedding_dim, dtype=torch.int8))
-        self.weight_scale = _constant(torch.ones(num_embeddings))
+        # in the precision of the other embeddings, since it is that of the output
+        self.weight_scale = _constant(torch.ones(num_embeddings, dtype=dtype))
 
     @classmethod
     def like(cls, embedding: nn.Embedding) -> "MinBertInt8Embedding":
         """Return an embedding of the same sizes, for weights to load."""
-        return cls(embedding.num_embeddings, embedding.embedding_dim, embedding.padding_idx)
+        sizes = (embedding.num_embeddings, embedding.embedding_dim)
+        return cls(*sizes, embedding.padding_idx, embedding.weight.dtype)
 
     @classmethod
     def of(cls, embedding: nn.Embedding) -> "MinBertInt8Embedding":
@@ -89,7 +99,8 @@ class MinBertInt8Embedding(nn.Module):
         with torch.device("meta"):
             own = cls.like(embedding)
         weight, scale = quantize_weight(embedding.weight.detach())
-        own.weight, own.weight_scale = _constant(weight), _constant(scale)
+        own.weight = _constant(weight)
+        own.weight_scale = _constant(scale.to(embedding.weight.dtype))
         return own
 
     def to_float(self, dtype: torch.dtype | None = None) -> nn.Embedding:
@@ -100,7 +111,7 @@ class MinBertInt8Embedding(nn.Module):
         )
 
     def forward(self, ids: Tensor) -> Tensor:
-        """(...) -> (..., D) in float32."""
+        """(...) -> (..., D)."""
         scale = self.weight_scale[ids].unsqueeze(-1)
         return F.embedding(ids, self.weight) * scale
 
@@ -124,8 +135,8 @@ class MinBertInt8Config(QuantizationConfigMixin):
         word_embeddings: Whether the word embeddings are in int8; None decides by the model.
     """
 
-    def __init__(self, word_embeddings: bool | None = None, **_: Any) -> None:
-        self.quant_method: Any = METHOD
+    def __init__(self, word_embeddings: bool | None = None, quant_method: Any = METHOD) -> None:
+        self.quant_method = quant_method
         self.word_embeddings = word_embeddings
 
 
@@ -225,8 +236,10 @@ class MinBertPrecision:
         """
         if getattr(self, "is_quantized", False):
             raise ValueError("the weights are quantized already")
-        quantizer = MinBertInt8Quantizer(MinBertInt8Config(), pre_quantized=False)
         model: Any = self
+        if len(_dense_layers(model)) < PER_LAYER * len(model.base_model.encoder.layer):
+            raise ValueError("an adapter wraps layers of the encoder; merge or unload it first")
+        quantizer = MinBertInt8Quantizer(MinBertInt8Config(), pre_quantized=False)
         quantizer.preprocess_model(model)
         quantizer.postprocess_model(model)
         model.hf_quantizer = quantizer

@@ -71,3 +71,22 @@ def test_wrapped_heads_predict(build_multitask, tasks, tokenizer):
 
     assert wrapped.predict("tone", ["the cat sat"]) == expected
     assert_close(wrapped.encode(["the cat sat"], task="near"), vectors)
+
+
+def test_wrapped_layers_are_not_quantized_and_predict_in_any_precision(tiny_sizes, tokenizer):
+    torch.manual_seed(0)
+    model = MinBertModel(MinBertConfig(**tiny_sizes, initializer_range=0.2)).eval()
+    model.tokenizer = tokenizer
+    before = model.encode(["a cat sat"], precision="bfloat16")
+    config = peft.LoraConfig(r=4, init_lora_weights=False, target_modules=["query", "value"])
+    wrapped = peft.get_peft_model(model, config).eval()
+
+    with pytest.raises(ValueError, match="an adapter wraps layers of the encoder; merge"):
+        model.quantize()
+    assert not getattr(model, "is_quantized", False)
+    with_adapter = model.encode(["a cat sat"], precision="bfloat16")
+    assert_close(with_adapter, model.encode(["a cat sat"]), atol=0.05, rtol=0.05)
+    assert not torch.allclose(with_adapter, before, atol=0.05)
+    merged = wrapped.merge_and_unload()  # changes weights in place
+    again = merged.encode(["a cat sat"], precision="bfloat16")
+    assert_close(again, with_adapter, atol=0.05, rtol=0.05)

@@ -292,6 +292,26 @@ def test_int8_weights_on_a_cpu_without_int8_are_computed_in_float32(model, monke
     assert_close(vectors, model.encode(TEXTS), atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("while_loading", [False, True])
+def test_a_model_in_bfloat16_is_quantized(model, tmp_path, while_loading):
+    plain = model.encode(TEXTS)
+    model.save_pretrained(tmp_path)
+    options = {"quantization_config": MinBertInt8Config()} if while_loading else {}
+    half = MinBertModel.from_pretrained(tmp_path, dtype=torch.bfloat16, **options).eval()
+    half.tokenizer = model.tokenizer
+    if not while_loading:
+        half.quantize()
+
+    assert half.dtype == torch.bfloat16
+    assert half.is_int8
+    assert_close(half.encode(TEXTS), plain, atol=0.1, rtol=0.1)
+
+
+def test_a_misspelled_setting_of_int8_is_refused():
+    with pytest.raises(TypeError, match="word_embedding"):
+        MinBertInt8Config(word_embedding=False)
+
+
 def test_quantizing_twice_is_refused(model):
     model.quantize()
     with pytest.raises(ValueError, match="quantized already"):
