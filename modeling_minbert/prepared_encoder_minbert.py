@@ -146,6 +146,8 @@ def _is_plain(module: nn.Module) -> bool:
     """Return whether a module is what this code computes: adapters replace dense layers."""
     if module._forward_hooks or module._forward_pre_hooks or module.training:
         return False
+    if "forward" in vars(module):  # as accelerate replaces it
+        return False
     own = type(module)
     if own is nn.Linear:
         return module.bias is not None

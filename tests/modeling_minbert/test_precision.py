@@ -170,6 +170,20 @@ def test_hooks_of_layers_run(model, precision):
 
 
 @every_reduced
+def test_a_replaced_forward_of_a_layer_runs(model, precision):
+    dense = model.encoder.layer[1].output.dense
+    original = dense.forward
+    dense.forward = lambda hidden: 2 * original(hidden)  # as accelerate does
+
+    vectors = model.encode(TEXTS, precision=precision)
+
+    expected = model.encode(TEXTS)
+    dense.forward = original
+    assert_close(vectors, expected, atol=0.05, rtol=0.05)
+    assert not torch.allclose(vectors, model.encode(TEXTS), atol=0.05, rtol=0.05)
+
+
+@every_reduced
 def test_training_and_gradients_stay_in_float32(model, precision):
     batch = model.tokenizer(TEXTS, padding=True, return_tensors="pt")
     plain = model(**batch).last_hidden_state
