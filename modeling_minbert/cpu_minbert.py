@@ -18,6 +18,8 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn import functional as F
 from transformers.utils.import_utils import is_tracing
 
+from .modules_minbert import runs_other_code
+
 
 def is_followed(tensor: Any) -> bool:
     """Return whether torch traces or transforms the program, so that no value may be read."""
@@ -139,15 +141,11 @@ class _Lookup(torch.autograd.Function):
 
 def look_up(ids: Tensor, embedding: nn.Embedding) -> Tensor:
     """Look up word pieces, (...) -> (..., D)."""
-    buffers = _buffers(embedding.weight) if _is_plain(embedding, nn.Embedding) else None
+    plain = type(embedding) is nn.Embedding and not runs_other_code(embedding)
+    buffers = _buffers(embedding.weight) if plain else None
     if buffers is None or not torch.is_grad_enabled() or is_followed(ids):
         return embedding(ids)
     return _Lookup.apply(ids, embedding.weight, embedding.padding_idx, buffers)
-
-
-def _is_plain(module: nn.Module, kind: type) -> bool:
-    """Return whether calling the module runs no hooks and no overridden forward."""
-    return type(module) is kind and not module._forward_hooks and not module._forward_pre_hooks
 
 
 class _VocabularyLoss(torch.autograd.Function):
@@ -204,7 +202,8 @@ def vocabulary_loss(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> Tenso
     """Sum the cross-entropy of word pieces, hidden (M, D); `decoder` scores the vocabulary."""
     single = hidden.dtype in (torch.float32, torch.float64) and hidden.device.type == "cpu"
     bias: Tensor | None = decoder.bias
-    plain = _is_plain(decoder, nn.Linear) and bias is not None and single
+    plain = type(decoder) is nn.Linear and not runs_other_code(decoder)
+    plain = plain and bias is not None and single
     if not plain or is_followed(hidden) or torch.is_autocast_enabled("cpu"):
         return summed_loss(decoder(hidden), labels)
     real = labels != -100

@@ -4,6 +4,7 @@
 from collections.abc import Iterator
 
 from torch import nn
+from torch.nn.modules import module as hooks_of_all
 
 
 def walk(root: nn.Module) -> Iterator[nn.Module]:
@@ -26,3 +27,11 @@ def walk_parameters(root: nn.Module) -> Iterator[nn.Parameter]:
         for parameter in module._parameters.values():
             if parameter is not None:
                 yield parameter
+
+
+def runs_other_code(module: nn.Module) -> bool:
+    """Return whether a call of a module runs more or something else than its class's `forward`."""
+    own = module._forward_hooks or module._forward_pre_hooks
+    of_all = hooks_of_all._global_forward_hooks or hooks_of_all._global_forward_pre_hooks
+    # accelerate replaces the method of single modules
+    return bool(own or of_all) or "forward" in vars(module)

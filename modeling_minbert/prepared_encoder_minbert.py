@@ -12,10 +12,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules import module as hooks_of_all
 
 from .attention_minbert import attend
-from .modules_minbert import walk, walk_parameters
+from .modules_minbert import runs_other_code, walk, walk_parameters
 from .packing_minbert import MinBertSequences
 from .precision_minbert import count_extra
 from .products_minbert import PRODUCTS, Product, Weights
@@ -132,7 +131,7 @@ _PREPARED: WeakKeyDictionary[nn.Module, dict[str, _Prepared]] = WeakKeyDictionar
 
 def prepare(encoder: nn.Module, precision: str) -> PreparedEncoder | None:
     """Return the prepared layers; None if other code takes part in them, such as hooks."""
-    if hooks_of_all._global_forward_hooks or not all(map(_is_plain, walk(encoder))):
+    if not all(map(_is_plain, walk(encoder))):
         return None
     state = list(map(_describe, walk_parameters(encoder)))
     known = _PREPARED.setdefault(encoder, {})
@@ -144,9 +143,7 @@ def prepare(encoder: nn.Module, precision: str) -> PreparedEncoder | None:
 
 def _is_plain(module: nn.Module) -> bool:
     """Return whether a module is what this code computes: adapters replace dense layers."""
-    if module._forward_hooks or module._forward_pre_hooks or module.training:
-        return False
-    if "forward" in vars(module):  # as accelerate replaces it
+    if module.training or runs_other_code(module):
         return False
     own = type(module)
     if own is nn.Linear:

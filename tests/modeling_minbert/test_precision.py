@@ -12,6 +12,7 @@ import sys
 import pytest
 import torch
 from torch import nn
+from torch.nn.modules import module as hooks_of_all
 from torch.testing import assert_close
 from transformers import AutoModel, AutoModelForSequenceClassification, BertConfig, BertModel
 
@@ -167,6 +168,22 @@ def test_hooks_of_layers_run(model, precision):
     vectors = model.encode(TEXTS, precision=precision)
     assert calls
     assert_close(vectors, model.encode(TEXTS), atol=0.05, rtol=0.05)
+
+
+@every_reduced
+@pytest.mark.parametrize("kind", ["forward", "forward_pre"])
+def test_hooks_of_all_modules_run(model, precision, kind):
+    calls = []
+    register = getattr(hooks_of_all, f"register_module_{kind}_hook")
+    dense = model.encoder.layer[1].output.dense
+    hook = register(lambda module, *_: calls.append(1) if module is dense else None)
+
+    try:
+        model.encode(TEXTS, precision=precision)
+    finally:
+        hook.remove()
+
+    assert calls
 
 
 @every_reduced

@@ -494,6 +494,18 @@ def test_hooks_run_though_gradients_are_reused(build, kind):
     assert kind in seen
 
 
+@pytest.mark.parametrize("part", ["embedding", "decoder"])
+def test_a_replaced_forward_runs_though_gradients_are_reused(build, part):
+    model = reused(build())
+    own = model.get_input_embeddings() if part == "embedding" else model.get_output_embeddings()
+    original, seen = own.forward, []
+    own.forward = lambda values: seen.append(part) or original(values)  # as accelerate does
+
+    model(**make_batch(0)).loss.backward()
+
+    assert seen == [part]
+
+
 class Adapter(nn.Module):
     """A decoder with something beside it, as adapters wrap linear layers."""
 
