@@ -65,7 +65,7 @@ def test_a_field_that_no_recipe_has_is_refused_before_any_run(recipe, overrides,
 
 def test_a_grid_is_checked_as_a_whole(recipe):
     with pytest.raises(ValueError, match="a, learning_rate=b, seed 42: learning_rate='b'"):
-        check({"a": {"grid": {"learning_rate": [1e-3, "b"]}}}, recipe)
+        check({"a": {"search": {"fields": {"learning_rate": [1e-3, "b"]}}}}, recipe)
 
 
 def test_an_unselected_run_may_be_invalid(recipe):

@@ -50,10 +50,10 @@ def check_experiments(argv: Sequence[str]) -> None:
     from minbert_cli.experiments.checks import list_labeled
     from minbert_cli.experiments.program import prepare
 
-    _, _, campaign = prepare(argv)
-    print(campaign.describe())
+    prepared = prepare(argv)
+    print(prepared.describe())
     loaded: dict[str, str] = {}
-    for run in campaign.runs:
+    for run in prepared.checked:
         settings = {"data_dir": None, **run.recipe}
         for name, task in list_labeled(settings).items():
             if repr(task.data) not in loaded:

@@ -153,7 +153,8 @@ class Campaign:
         """Run the program to its end."""
         recipe, log = (run.folder.with_name(f"{run.folder.name}.{end}") for end in ("yaml", "log"))
         write_text(recipe, f"# {run.name}\n{format_recipe(run.recipe)}")
-        command = [*self.programs[run.program], str(recipe), "--disable_tqdm", "true"]
+        program = self.programs[run.program] if run.trial is None else self.programs["trial"]
+        command = [*program, *(run.trial or ()), str(recipe), "--disable_tqdm", "true"]
         if self.states[run.folder] == "unfinished":
             command += ["--resume_from_checkpoint", "true"]
         elif self.overwrite:

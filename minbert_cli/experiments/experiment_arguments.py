@@ -83,8 +83,7 @@ class RowKeys:
     # Keys of a pre-training. Rows and seeds with equal keys share one run, so only fine-tuning
     # varies over the seeds.
     pretrain: dict[str, Any] | None = None
-    grid: dict[str, Any] | None = None  # field, or ``pretrain.<path>``, to list of values
-    random: dict[str, Any] | None = None  # ``RandomSearch``, instead of a grid
+    search: dict[str, Any] | None = None  # keys of a ``Search``
     reference: dict[str, Any] | None = None  # published numbers for tasks and aggregates
 
 

@@ -3,8 +3,8 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from trainers.runs.recipes import check_types, split_keys
 from trainers.runs.run_folder import LOCK_FILE, is_finished
 
 from .experiment_arguments import EXAMPLE, ExperimentArguments, PretrainKeys, RowKeys, check_seeds
-from .search import RandomSearch, grid_points
+from .search.points import Point, Search
 
 PRETRAIN = "pretrain."
 # Names in the output folder that are not folders of rows.
@@ -42,6 +42,7 @@ class PlannedRun:
     recipe: dict[str, Any]
     after: "PlannedRun | None" = None  # pre-training whose weights it starts from
     chosen: bool = True  # runs that were not selected are in the table if they are finished
+    trial: tuple[str, str] | None = None  # study and number of the trial that may be pruned
 
 
 @dataclass(frozen=True)
@@ -54,21 +55,93 @@ class Row:
     runs: dict[int, PlannedRun]  # by seed
 
 
+@dataclass(frozen=True)
+class RowPlan:
+    """A row of a file: every point of its search makes a row of the table."""
+
+    name: str
+    keys: RowKeys
+    root: Path
+    base: str | None
+    step: PretrainKeys | None
+    general: dict[str, Any]  # overrides of all rows
+    own: dict[str, Any]  # overrides of the row
+    seeds: Sequence[int]  # selected ones
+    search: Search | None
+
+    @property
+    def where(self) -> str:
+        """The row, for messages."""
+        return f"row {self.name!r}"
+
+    @property
+    def slug(self) -> str:
+        """Name of a file or a folder of the row."""
+        return _slug(self.name)
+
+    @property
+    def uses_study(self) -> bool:
+        """Whether the points are not known before the runs."""
+        return self.search is not None and self.search.uses_study
+
+    def at(self, point: Point) -> Row:
+        """Plan the row of a point."""
+        shown = [f"{path}={_show(value)}" for path, value in point.items()]
+        full_name = ", ".join([self.name, *shown])
+        folder = self.root / _slug(full_name)
+        if folder.name in RESERVED:
+            raise ValueError(
+                f"{self.where}: the folder {str(folder)!r} is reserved; rename the row"
+            )
+        changes = self.own | point
+        recipe, after = _make_recipes(
+            self.where, self.base, self.step, self.general, changes, self.root
+        )
+        runs = _plan_runs(folder, full_name, recipe, after, self.seeds)
+        reference = _check_reference(self.where, self.keys.reference, recipe)
+        return Row(full_name, changes, reference, runs)
+
+    def rows(self) -> list[Row]:
+        """Plan the rows of all points; those of a study are not known."""
+        if self.search is None:
+            return [self.at({})]
+        if self.uses_study:
+            return []
+        with _named(f"{self.where}: search"):
+            points = self.search.points()
+        return [self.at(point) for point in points]
+
+
 def plan_rows(
     arguments: ExperimentArguments,
     flags: Mapping[str, Any] | None = None,
     of_file: Mapping[str, Any] | None = None,
 ) -> list[Row]:
-    """Expand rows of a file to rows of the table with their runs; ``flags`` win over overrides."""
-    # Finished runs that were not selected are included, so that a partial run keeps the table.
-    flags = flags or {}
+    """Expand rows of a file to rows of the table with their runs; ``flags`` win over overrides.
+
+    Rows with a study are missing; see `plan_studies`.
+    """
     rows: list[Row] = []
     for name, keys in {**(of_file or {}), **arguments.rows}.items():
-        is_chosen = name in arguments.rows
         # an invalid row matters only if it was selected
-        with nullcontext() if is_chosen else suppress(*INPUT_ERRORS):
-            planned = _plan_row(arguments, flags, name, keys, chosen=is_chosen)
-            rows += [row for row in planned if row.runs]
+        with nullcontext() if name in arguments.rows else suppress(*INPUT_ERRORS):
+            rows += plan_row(arguments, flags or {}, name, keys).rows()
+    # Finished runs that were not selected are included, so that a partial run keeps the table.
+    rows = [row for row in rows if row.runs]
+    check_folders(rows)
+    return rows
+
+
+def plan_studies(
+    arguments: ExperimentArguments, flags: Mapping[str, Any] | None = None
+) -> list[RowPlan]:
+    """List the selected rows whose points a study chooses."""
+    plans = [plan_row(arguments, flags or {}, name, keys) for name, keys in arguments.rows.items()]
+    return [plan for plan in plans if plan.uses_study]
+
+
+def check_folders(rows: Iterable[Row]) -> None:
+    """Raise ValueError if two rows would write to the same folder."""
     folders: dict[Path, str] = {}
     for row in rows:
         folder = next(iter(row.runs.values())).folder.parent
@@ -78,34 +151,34 @@ def plan_rows(
                 "rename one"
             )
         folders[folder] = row.name
-    return rows
 
 
-def _plan_row(
-    arguments: ExperimentArguments, flags: Mapping[str, Any], name: str, keys: Any, *, chosen: bool
-) -> list[Row]:
+def plan_row(
+    arguments: ExperimentArguments, flags: Mapping[str, Any], name: str, keys: Any
+) -> RowPlan:
+    """Read the keys of a row."""
     where = f"row {name!r}"
     row: RowKeys = _fill(where, RowKeys, {} if keys is None else keys)
     seeds = arguments.seeds if row.seeds is None else row.seeds
     check_seeds(f"{where}: seeds", seeds)
     step, own = _read_pretrain(where, row)
-    points = _find_points(where, row)
-    check_disjoint(where, own, points[0], "in the overrides and in the search")
-    check_disjoint(where, flags, own | points[0], "on the command line and in the row")
+    search = None if row.search is None else _fill(f"{where}: search", Search, row.search)
+    fields = {} if search is None else search.fields
+    check_disjoint(where, own, fields, "in the overrides and in the search")
+    check_disjoint(where, flags, own | fields, "on the command line and in the row")
     general = {**(arguments.overrides or {}), **flags}
     root, base = Path(arguments.output_dir), row.base or arguments.base
-    planned = []
-    for point in points:
-        shown = [f"{path}={_show(value)}" for path, value in point.items()]
-        full_name = ", ".join([name, *shown])
-        folder = root / _slug(full_name)
-        if folder.name in RESERVED:
-            raise ValueError(f"{where}: the folder {str(folder)!r} is reserved; rename the row")
-        recipe, after = _make_recipes(where, base, step, general, own | point, root)
-        runs = _plan_runs(folder, full_name, recipe, after, seeds if chosen else ())
-        reference = _check_reference(where, row.reference, recipe)
-        planned.append(Row(full_name, own | point, reference, runs))
-    return planned
+    chosen = seeds if name in arguments.rows else ()
+    return RowPlan(name, row, root, base, step, general, own, chosen, search)
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    """Put the place before the message of a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
 
 
 def _read_pretrain(where: str, row: RowKeys) -> tuple[PretrainKeys | None, dict[str, Any]]:
@@ -126,18 +199,6 @@ def _fill(where: str, kind: type, keys: Any) -> Any:
         return kind(**given)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{where}: {error}") from None
-
-
-def _find_points(where: str, row: RowKeys) -> list[dict[str, Any]]:
-    """Return the points of a row's search; one empty point without a search."""
-    if row.grid is not None and row.random is not None:
-        raise ValueError(f"{where}: give either grid or random, or make two rows")
-    if row.grid is not None:
-        return grid_points(where, row.grid)
-    if row.random is None:
-        return [{}]
-    search: RandomSearch = _fill(f"{where}: random", RandomSearch, row.random)
-    return search.points(f"{where}: random")
 
 
 def _make_recipes(

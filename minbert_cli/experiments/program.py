@@ -15,9 +15,9 @@ rest.
 times a few steps of every different one, outside the output folder, to estimate rows, steps and
 time. `--dry_run --estimate false` stops after the list.
 
-A search is a plain grid or random draws rather than the Trainer's `hyperparameter_search`, which
-can change only `TrainingArguments` (no keys of tasks, no pre-training), trains in one process,
-needs another library to draw values, and cannot resume.
+A row can search over the fields of its recipe: by a grid, random draws, or optuna's TPE, whose
+trials depend on earlier ones. Unlike the Trainer's `hyperparameter_search`, it may change every key
+(also of tasks and of pre-training), runs each trial in its own process or processes, and resumes.
 """
 
 import signal
@@ -25,8 +25,9 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -54,16 +55,36 @@ from .checks import PROGRAMS, check_runs, read_fingerprints
 from .compare_command import compare
 from .estimates import Estimate, describe_estimates, group_runs, try_groups
 from .experiment_arguments import ExperimentArguments, parse_experiments
-from .planning import PlannedRun, Row, plan_rows
+from .planning import PlannedRun, Row, RowPlan, plan_rows, plan_studies
+from .search.plot import write_trials
+from .search.study import import_optuna
+from .searching import SearchedRow, describe, expect_rows, sample_rows
 from .smoke_test import check_smoke_folder, clear_smoke_folder, shrink_rows
 from .tables import ExperimentTable
 
 PROGRAM = "minbert experiments"
 QUICKSTART = RECIPES / "experiments" / "quickstart.yaml"
+# Further programs of a campaign, by name.
+MODULES = {"trial": "experiments.search.run"}
 INTERRUPTED = 130  # exit status of a shell after Ctrl-C
 
 
-def prepare(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], Campaign]:
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that was planned and checked."""
+
+    arguments: ExperimentArguments
+    rows: list[Row]
+    campaign: Campaign
+    studies: list[RowPlan]  # rows whose runs are not known yet
+    checked: list[PlannedRun]  # the runs of the campaign, and examples of the others
+
+    def describe(self) -> str:
+        """Return the list of runs with their states, and of searches."""
+        return "\n".join(filter(None, [self.campaign.describe(), *map(describe, self.studies)]))
+
+
+def prepare(argv: Sequence[str]) -> Prepared:
     """Read and check everything without writing."""
     argv = with_recipe(argv)
     check_program(argv, "experiments")
@@ -71,13 +92,15 @@ def prepare(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], Campai
     if arguments.smoke_test:
         arguments = replace(arguments, output_dir=smoke_folder(arguments.output_dir))
         check_smoke_folder(Path(arguments.output_dir))
-    rows = plan_rows(arguments, overrides, of_file)
+    rows, studies = plan_rows(arguments, overrides, of_file), plan_studies(arguments, overrides)
+    samples = list(chain(*map(sample_rows, studies)))
+    if studies:
+        import_optuna(f"{studies[0].where}: search")
     if arguments.smoke_test:
-        rows = shrink_rows(rows)
+        rows, studies, samples = shrink_rows([*rows, *samples]), [], []
     runs = order_runs(rows)
-    # in a separate process: reading the arguments of a run allocates GPU memory
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        settings = pool.submit(check_runs, runs, arguments.processes).result()
+    checked = [*runs, *order_runs(samples)]
+    settings = check_in_process(checked, arguments.processes)[: len(runs)]
     overwrite = arguments.overwrite_output_dir
     if arguments.smoke_test:  # every time from the beginning
         states: dict[Path, State] = {run.folder: "new" for run in runs}
@@ -87,12 +110,35 @@ def prepare(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], Campai
     campaign = Campaign(
         drop_needless([run for run in runs if run.chosen], states),
         states,
-        {name: program_command(f"minbert_cli.{name}", arguments.processes) for name in PROGRAMS},
+        {
+            name: program_command(f"minbert_cli.{module}", arguments.processes)
+            for name, module in (MODULES | dict(zip(PROGRAMS, PROGRAMS, strict=True))).items()
+        },
         overwrite=overwrite,
         keep_checkpoints=arguments.keep_checkpoints,
         left_out=left_out,
     )
-    return arguments, rows, campaign
+    return Prepared(arguments, rows, campaign, studies, checked)
+
+
+def check_in_process(runs: Sequence[PlannedRun], processes: int) -> list[dict[str, Any]]:
+    """Check runs in a separate process: reading their arguments allocates GPU memory."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(check_runs, runs, processes).result()
+
+
+def open_studies(prepared: Prepared) -> list[SearchedRow]:
+    """Open the studies of all rows, which creates their files."""
+    arguments = prepared.arguments
+
+    def find(runs: Sequence[PlannedRun]) -> dict[Path, State]:
+        settings = check_in_process(runs, arguments.processes)
+        return find_states(runs, settings, overwrite=arguments.overwrite_output_dir)
+
+    return [
+        SearchedRow.open(plan, find, overwrite=arguments.overwrite_output_dir)
+        for plan in prepared.studies
+    ]
 
 
 def find_states(
@@ -114,31 +160,56 @@ def find_states(
     return states
 
 
-def run_campaign(rows: Sequence[Row], campaign: Campaign, output_dir: Path) -> bool:
-    """Do all runs and write the table after each; the plot is slow and comes at the end."""
+def run_campaign(
+    rows: Sequence[Row],
+    campaign: Campaign,
+    output_dir: Path,
+    searches: Sequence[SearchedRow] = (),
+) -> bool:
+    """Do all runs and write the table after each; plots are slow and come at the end."""
     waiting = {run.folder for run in campaign.runs if campaign.states[run.folder] != "done"}
     failures: dict[Path, Failure] = {}
-    make_table = partial(ExperimentTable, rows, failures, left_out=campaign.left_out)
-    total = len(campaign.runs)
-    with tqdm(total=total, initial=total - len(waiting), unit="run") as bar:
-        for run, failure in campaign.do(lambda run: bar.set_description(run.name)):
+
+    def make_table() -> ExperimentTable:
+        shown = [*rows, *chain(*(search.rows for search in searches))]
+        notes = [search.describe() for search in searches]
+        return ExperimentTable(shown, failures, waiting, campaign.left_out, notes)
+
+    done = len(campaign.runs) - len(waiting)
+    total = len(campaign.runs) + sum(search.left for search in searches)
+    with tqdm(total=total, initial=done, unit="run") as bar:
+
+        def announce(run: PlannedRun) -> None:
+            bar.set_description(run.name)
+
+        parts = (search.do(campaign, announce) for search in searches)
+        for run, failure in chain(campaign.do(announce), *parts):
             if failure is not None:
                 failures[run.folder] = failure
                 bar.write(f"{run.name} {failure.describe()}", file=sys.stderr)
-            if run.folder in waiting:
-                waiting.remove(run.folder)
-                make_table(waiting).write(output_dir, picture=False)
+            if run.folder in waiting or run.folder not in campaign.states:
+                waiting.discard(run.folder)
+                make_table().write(output_dir, picture=False)
                 bar.update()
     table = make_table()
     table.write(output_dir)
     print(f"\n{table.markdown()}")
-    drawn = " table.png," if (output_dir / "table.png").is_file() else ""
-    print(f"{output_dir}: table.md, table.csv,{drawn} and runs.csv with every run")
+    pictures = [path.name for path in (output_dir / "table.png",) if path.is_file()]
+    for search in searches:
+        write_trials(search.study, output_dir, search.plan.slug)
+        pictures += [f"{search.plan.slug}.trials.{end}" for end in ("csv", "png")]
+    listed = "".join(f" {name}," for name in pictures)
+    print(f"{output_dir}: table.md, table.csv,{listed} and runs.csv with every run")
     return not failures
 
 
-def print_estimates(rows: Sequence[Row], campaign: Campaign, arguments: ExperimentArguments) -> int:
+def print_estimates(prepared: Prepared) -> int:
     """Print the expected size and time of the remaining runs, if wanted; return the exit status."""
+    arguments, rows, campaign = prepared.arguments, prepared.rows, prepared.campaign
+    expected = list(chain(*map(expect_rows, prepared.studies)))
+    rows, runs = [*rows, *expected], order_runs(expected)
+    states: dict[Path, State] = {run.folder: "new" for run in runs}
+    campaign = replace(campaign, runs=[*campaign.runs, *runs], states={**states, **campaign.states})
     groups = group_runs(campaign) if arguments.estimate else []
     if not groups:
         return 0
@@ -164,18 +235,20 @@ def run(argv: Sequence[str]) -> int:
             if argv[:1] == ["compare"]:
                 print(compare(argv[1:]))
                 return 0
-            arguments, rows, campaign = prepare(argv)
-            print(campaign.describe())
+            prepared = prepare(argv)
+            arguments, campaign = prepared.arguments, prepared.campaign
+            print(prepared.describe())
             output_dir = Path(arguments.output_dir)
             if not arguments.dry_run:
                 stack.enter_context(sole_writer(output_dir))
                 if arguments.smoke_test:
                     clear_smoke_folder(output_dir)
+            searches = [] if arguments.dry_run else open_studies(prepared)
         try:
             with readable_errors(PROGRAM, (OSError,)):
                 if arguments.dry_run:
-                    return print_estimates(rows, campaign, arguments)
-                is_complete = run_campaign(rows, campaign, output_dir)
+                    return print_estimates(prepared)
+                is_complete = run_campaign(prepared.rows, campaign, output_dir, searches)
         except KeyboardInterrupt:
             print("interrupted; repeat the command to resume", file=sys.stderr)
             return INTERRUPTED

@@ -33,7 +33,10 @@ ROUNDING = 0.001
 
 
 class ExperimentTable:
-    """Results of an experiments file; the finished runs ``left_out`` no longer match its rows."""
+    """Results of an experiments file.
+
+    The finished runs ``left_out`` no longer match its rows; ``searches`` are notes about trials.
+    """
 
     def __init__(
         self,
@@ -41,10 +44,12 @@ class ExperimentTable:
         failures: Mapping[Path, Failure],
         waiting: Collection[Path] = (),
         left_out: Sequence[PlannedRun] = (),
+        searches: Sequence[str] = (),
     ) -> None:
         self.rows = rows
         self.failures = failures
         self.left_out = left_out
+        self.searches = searches
         unfinished = {*waiting, *failures}
         self.found = {
             run.folder: read_metrics(run.folder)
@@ -101,6 +106,7 @@ class ExperimentTable:
 
     def _notes(self) -> Iterator[str]:
         yield NOTE
+        yield from self.searches
         if len(self.rows) > MOST_DRAWN:
             yield f"{len(self.rows)} rows are too many for a picture; table.csv has the numbers."
         yield from self._doubt_aggregates()

@@ -72,7 +72,10 @@ def names(groups):
 
 @pytest.mark.usefixtures("folder")
 def test_seeds_and_rates_share_a_trial_and_finished_runs_have_none():
-    rows = {"a": {"grid": {"learning_rate": [0.1, 0.2]}}, "b": {"overrides": {"max_steps": 5}}}
+    rows = {
+        "a": {"search": {"fields": {"learning_rate": [0.1, 0.2]}}},
+        "b": {"overrides": {"max_steps": 5}},
+    }
 
     _, campaign = plan(rows, done=["a, learning_rate=0.1, seed 1", "b, seed 2"])
 

@@ -88,7 +88,7 @@ def finish(*folders):
 def test_finished_runs_stay_in_the_table_of_a_selection(plan):
     finish("out/a/seed-1", "out/a/seed-4", "out/g-learning_rate=1/seed-2", "out/b/seed-x")
     Path("out/c/seed-5").mkdir(parents=True)  # begun
-    listed = {"a": {}, "b": {}, "c": {}, "g": {"grid": {"learning_rate": [1, 2]}}}
+    listed = {"a": {}, "b": {}, "c": {}, "g": {"search": {"fields": {"learning_rate": [1, 2]}}}}
 
     rows = plan(listed, "--rows", "b", "--seeds", "3")
 
@@ -126,7 +126,8 @@ def test_rows_of_the_command_line_replace_the_file(plan):
 
 
 def test_a_grid_makes_rows_named_by_their_values(plan):
-    rows = plan({"g": {"grid": {"learning_rate": [1e-5, 0.1], "tasks.sts.loss": ["mse", None]}}})
+    fields = {"learning_rate": [1e-5, 0.1], "tasks.sts.loss": ["mse", None]}
+    rows = plan({"g": {"search": {"fields": fields}}})
 
     assert [row.name for row in rows] == [
         "g, learning_rate=1e-05, tasks.sts.loss=mse",
@@ -140,7 +141,8 @@ def test_a_grid_makes_rows_named_by_their_values(plan):
 
 
 def test_long_names_have_short_distinct_folders(plan):
-    rows = plan({"g": {"grid": {"metric_for_best_model": ["x" * 300, "x" * 299 + "y"]}}})
+    fields = {"metric_for_best_model": ["x" * 300, "x" * 299 + "y"]}
+    rows = plan({"g": {"search": {"fields": fields}}})
 
     names = {run.folder.parent.name for row in rows for run in row.runs.values()}
     assert len(names) == 2
@@ -148,8 +150,9 @@ def test_long_names_have_short_distinct_folders(plan):
 
 
 def test_random_draws_make_rows(plan):
-    search = {"draws": 3, "seed": 1, "fields": {"learning_rate": {"loguniform": [1e-5, 1e-3]}}}
-    rows = plan({"r": {"random": search}})
+    fields = {"learning_rate": {"loguniform": [1e-5, 1e-3]}}
+    search = {"method": "random", "trials": 3, "seed": 1, "fields": fields}
+    rows = plan({"r": {"search": search}})
 
     rates = [recipe["learning_rate"] for recipe in recipes(rows)]
     assert len(set(rates)) == 3
@@ -203,7 +206,8 @@ def test_pre_training_shares_start_and_data(plan):
 
 def test_a_grid_reaches_the_pre_training(plan):
     step = {"base": "text.yaml"}
-    rows = plan({"g": {"pretrain": step, "grid": {"pretrain.mlm_probability": [0.1, 0.2]}}})
+    search = {"fields": {"pretrain.mlm_probability": [0.1, 0.2]}}
+    rows = plan({"g": {"pretrain": step, "search": search}})
 
     found = [run.after.recipe["mlm_probability"] for row in rows for run in row.runs.values()]
     assert found == [0.1, 0.2]
@@ -233,17 +237,19 @@ TEXT = {"base": "text.yaml"}
         ({}, "rows is empty; name at least one"),
         ({"a": {"bse": "x"}}, "row 'a': unknown key 'bse'; did you mean 'base'?"),
         ({"a": 3}, "row 'a': expected keys and values"),
-        ({"a": {"grid": []}}, r"row 'a': grid=\[\]; expected dict"),
-        ({"a": {"grid": {}}}, "row 'a': grid is empty"),
-        ({"a": {"random": {"draws": 1.5}}}, "row 'a': random: draws=1.5; expected int"),
-        ({"a": {"random": {"draw": 2}}}, "row 'a': random: unknown key 'draw'; did you mean 'draw"),
-        ({"a": {"random": {"draws": 2}}}, "row 'a': random: fields is empty"),
+        ({"a": {"search": []}}, r"row 'a': search=\[\]; expected dict"),
+        ({"a": {"search": {"fields": {}}}}, "row 'a': search: fields is empty"),
+        ({"a": {"search": {"trials": 1.5}}}, "row 'a': search: trials=1.5; expected int"),
+        ({"a": {"search": {"trial": 2}}}, "row 'a': search: unknown key 'trial'; did you mean 't"),
+        ({"a": {"search": {"method": "x"}}}, "row 'a': search: method='x'; expected"),
         (
-            {"a": {"random": {"draws": 2, "fields": {"x": {"choice": [1]}}}}},
-            "row 'a': random: draws=2, but only 1",
+            {"a": {"search": {"method": "random", "trials": 2, "fields": {"x": {"choice": [1]}}}}},
+            "row 'a': search: trials=2, but only 1",
         ),
-        ({"a": {"grid": {"x": [1]}, "random": {"draws": 2}}}, "give either grid or random"),
-        ({"a": {"overrides": {"x": 1}, "grid": {"x": [2]}}}, "x is set in the overrides and in"),
+        (
+            {"a": {"overrides": {"x": 1}, "search": {"fields": {"x": [2]}}}},
+            "x is set in the overrides and in",
+        ),
         ({"a": {"seeds": []}}, r"row 'a': seeds=\[\]; expected integers"),
         ({"a": {"seeds": [1, 1]}}, "give each seed once"),
         ({"a": {"seeds": [-1]}}, "expected integers from 0"),
@@ -252,7 +258,10 @@ TEXT = {"base": "text.yaml"}
         ({"a": {"overrides": {"seed.x": 1}}}, "row 'a': leave out seed; give seeds"),
         ({"a": {"overrides": {"output_dir": "x"}}}, "row 'a': leave out output_dir"),
         ({"a": {"overrides": {"output_dir.x": 1}}}, "row 'a': leave out output_dir.x"),
-        ({"a": {"grid": {"resume_from_checkpoint.x": [1]}}}, "leave out resume_from_checkpoint.x"),
+        (
+            {"a": {"search": {"fields": {"resume_from_checkpoint.x": [1]}}}},
+            "leave out resume_from_checkpoint.x",
+        ),
         ({"a": {"overrides": {"tasks.x.loss": 1}}}, "the recipe has no tasks.x; known: sst, sts"),
         ({"a": {"reference": {"sts-b": 1}}}, "unknown name 'sts-b'; did you mean 'sts'"),
         ({"a": {"reference": {"sst": "52 %"}}}, "reference: sst='52 %'; expected a number"),

@@ -3,11 +3,11 @@
 import pytest
 from scipy import stats
 
-from minbert_cli.experiments.search import RandomSearch, grid_points
+from minbert_cli.experiments.search.points import Search
 
 
 def test_a_grid_has_every_combination_once_and_the_last_field_varies_fastest():
-    points = grid_points("row", {"a": [1, 2], "tasks.sts.loss": ["mse", None]})
+    points = Search(fields={"a": [1, 2], "tasks.sts.loss": {"choice": ["mse", None]}}).points()
 
     assert points == [
         {"a": 1, "tasks.sts.loss": "mse"},
@@ -17,23 +17,20 @@ def test_a_grid_has_every_combination_once_and_the_last_field_varies_fastest():
     ]
 
 
-@pytest.mark.parametrize(
-    ("grid", "message"),
-    [
-        ({}, "row: grid is empty"),
-        ({"a": []}, r"row: grid: a=\[\]; expected a list of values"),
-        ({"a": 3}, "row: grid: a=3; expected a list"),
-        ({"a": [1, 2, 1]}, "row: grid: a has 1 twice"),
-    ],
-)
-def test_a_grid_without_values_is_refused(grid, message):
-    with pytest.raises(ValueError, match=message):
-        grid_points("row", grid)
+def test_extremes_have_every_choice_and_both_ends():
+    fields = {"a": [1, 2, 3], "b": {"uniform": [0, 9]}}
+
+    points = Search(fields=fields, method="tpe", trials=1).extremes()
+
+    assert points == [{"a": 1, "b": 0}, {"a": 2, "b": 9}, {"a": 3, "b": 0}]
 
 
 def draw(distribution, draws=400, seed=0):
-    search = RandomSearch(draws=draws, seed=seed, fields={"x": distribution})
-    return [point["x"] for point in search.points("row")]
+    return [point["x"] for point in draw_all({"x": distribution}, draws, seed)]
+
+
+def draw_all(fields, draws, seed=0):
+    return Search(method="random", trials=draws, seed=seed, fields=fields).points()
 
 
 # Oracle: the Kolmogorov-Smirnov test of scipy against its own distributions.
@@ -49,18 +46,16 @@ def test_draws_follow_their_distribution(distribution, expected):
 
 
 def test_choices_are_equally_likely():
-    search = RandomSearch(
-        draws=400, fields={"x": {"choice": ["a", "b", "c"]}, "y": {"uniform": [0, 1]}}
-    )
+    fields = {"x": ["a", "b", "c"], "y": {"uniform": [0, 1]}}
 
-    drawn = [point["x"] for point in search.points("row")]
+    drawn = [point["x"] for point in draw_all(fields, 400)]
 
     assert stats.chisquare([drawn.count(value) for value in "abc"]).pvalue > 0.01
 
 
 def test_fields_are_drawn_independently():
     fields = {"x": {"uniform": [0, 1]}, "y": {"uniform": [0, 1]}}
-    points = RandomSearch(draws=300, fields=fields).points("row")
+    points = draw_all(fields, 300)
 
     found = stats.spearmanr([p["x"] for p in points], [p["y"] for p in points])
 
@@ -72,7 +67,7 @@ def test_draws_depend_on_the_seed_and_not_on_more_draws_or_fields():
 
     assert draw(wide, 5) == draw(wide, 5) == draw(wide, 9)[:5]
     assert draw(wide, 5) != draw(wide, 5, seed=1)
-    both = RandomSearch(draws=5, fields={"y": wide, "x": wide}).points("row")
+    both = draw_all({"y": wide, "x": wide}, 5)
     assert [point["x"] for point in both] == draw(wide, 5)
 
 
@@ -87,24 +82,33 @@ def test_points_differ():
     values = draw({"choice": [1, 2, 3]}, draws=3)
 
     assert sorted(values) == [1, 2, 3]
-    with pytest.raises(ValueError, match="draws=4, but only 3 distinct points were found"):
+    with pytest.raises(ValueError, match="trials=4, but only 3 distinct points were found"):
         draw({"choice": [1, 2, 3]}, draws=4)
+
+
+RANGE = {"fields": {"x": {"uniform": [0, 1]}}}
 
 
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"fields": {"x": {"uniform": [0, 1]}}}, "draws=0; expected an integer from 1 to 10,000"),
-        ({"draws": 2}, "fields is empty"),
-        ({"draws": 2, "fields": {"x": [0, 1]}}, r"x=\[0, 1\]; expected {choice:"),
-        ({"draws": 2, "fields": {"x": {"normal": [0, 1]}}}, "'normal'.*; expected {choice:"),
-        ({"draws": 2, "fields": {"x": {"choice": []}}}, r"choice=\[\]; expected a list"),
-        ({"draws": 2, "fields": {"x": {"uniform": [1, 0]}}}, "the lower one first"),
-        ({"draws": 2, "fields": {"x": {"uniform": [0]}}}, "two numbers, the lower"),
-        ({"draws": 2, "fields": {"x": {"uniform": ["a", "b"]}}}, "two numbers"),
-        ({"draws": 2, "fields": {"x": {"loguniform": [0, 1]}}}, "two numbers above 0"),
+        ({"fields": {}}, "fields is empty"),
+        ({"fields": {"a": []}}, r"fields: a=\[\]; expected a list of values"),
+        ({"fields": {"a": 3}}, "fields: a=3; expected a list"),
+        ({"fields": {"a": [1, 2, 1]}}, "fields: a has 1 twice"),
+        ({"fields": {"a": [1, 2]}, "trials": 3}, "trials=3, but a grid tries all combinations"),
+        ({"fields": {str(n): [1, 2] for n in range(14)}}, "grid has 16,384 points; expected at"),
+        (RANGE, "is a range, but a grid needs lists of values; use method: random or tpe"),
+        ({"method": "random", **RANGE}, "trials=None; expected an integer from 1 to 10,000"),
+        ({"method": "tpe", "trials": 0, **RANGE}, "trials=0; expected an integer from 1"),
+        ({"fields": {"x": {"normal": [0, 1]}}}, "'normal'.*; expected a list of values, {uniform"),
+        ({"fields": {"x": {"choice": []}}}, r"x=\[\]; expected a list"),
+        ({"fields": {"x": {"uniform": [1, 0]}}}, "the lower one first"),
+        ({"fields": {"x": {"uniform": [0]}}}, "two numbers, the lower"),
+        ({"fields": {"x": {"uniform": ["a", "b"]}}}, "two numbers"),
+        ({"fields": {"x": {"loguniform": [0, 1]}}}, "two numbers above 0"),
     ],
 )
 def test_an_invalid_search_is_refused(keys, message):
     with pytest.raises(ValueError, match=message):
-        RandomSearch(**keys)
+        Search(**keys)

@@ -1,0 +1,159 @@
+"""Rows of the table whose points a study chooses, one after the other."""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from did_you_mean import unknown
+from trainers.reports.results import read_metrics
+
+from .campaign import Campaign, Failure, State, order_runs
+from .planning import PlannedRun, Row, RowPlan, check_folders
+from .search.points import Search
+from .search.study import Study, Trial
+
+# Returns the state of runs whose folders exist, by folder.
+FindStates = Callable[[Sequence[PlannedRun]], Mapping[Path, State]]
+Done = tuple[PlannedRun, Failure | None]
+
+
+def sample_rows(plan: RowPlan) -> list[Row]:
+    """Plan rows that together have every choice and both ends of every range, to check them."""
+    return [plan.at(point) for point in _search(plan).extremes()]
+
+
+def expect_rows(plan: RowPlan) -> list[Row]:
+    """Plan random rows in place of the trials to do, to estimate their time."""
+    points = _search(plan).points()
+    return [plan.at(point) for point in points[len(ended_trials(plan)) :]]
+
+
+def ended_trials(plan: RowPlan) -> list[Trial]:
+    """Return the trials of a row that were done before, without writing anything."""
+    path = study_file(plan)
+    trials = Study(path, _search(plan), None).trials if path.is_file() else []
+    return [trial for trial in trials if trial.state != "running"]
+
+
+def describe(plan: RowPlan) -> str:
+    """Describe the trials to do of a row in a line."""
+    search, ended = _search(plan), len(ended_trials(plan))
+    total = search.trials or len(search.points())
+    how = ", chosen by the results of earlier ones" if search.method == "tpe" else ""
+    how += ", stopped early below their median" if search.prune else ""
+    seeds = f", {len(plan.seeds)} seeds each" if len(plan.seeds) > 1 else ""
+    return f"to do    {plan.name}: {total - ended} of {total} trials{seeds}{how}"
+
+
+def study_file(plan: RowPlan) -> Path:
+    """Return the path of the study of a row."""
+    return plan.root / f"{plan.slug}.study.jsonl"
+
+
+def _search(plan: RowPlan) -> Search:
+    if plan.search is None:
+        raise ValueError(f"{plan.where} has no search")
+    return plan.search
+
+
+@dataclass
+class SearchedRow:
+    """A row with a study.
+
+    Args:
+        plan: The row.
+        study: Its trials.
+        find_states: Looks up the runs whose folders exist.
+        rows: Rows of the complete trials.
+    """
+
+    plan: RowPlan
+    study: Study
+    find_states: FindStates
+    rows: list[Row] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, plan: RowPlan, find_states: FindStates, *, overwrite: bool) -> "SearchedRow":
+        """Open or create the study; ValueError as for `Study`."""
+        sample = plan.at(_search(plan).extremes()[0])
+        (first, *_) = sample.runs.values()
+        searched = [name.partition(".")[0] for name in _search(plan).fields]
+        changed = ("output_dir", "seed", *searched)
+        settings = {key: value for key, value in first.recipe.items() if key not in changed}
+        settings |= {"changes": plan.own, "general": plan.general, "seeds": list(plan.seeds)}
+        study = Study(study_file(plan), _search(plan), settings, overwrite=overwrite)
+        known = [plan.at(trial.point) for trial in study.trials if trial.state == "complete"]
+        return cls(plan, study, find_states, known)
+
+    @property
+    def left(self) -> int:
+        """Number of runs to do, if no trial is pruned."""
+        ended = [trial for trial in self.study.trials if trial.state != "running"]
+        return (self.study.size - len(ended)) * len(self.plan.seeds)
+
+    def do(self, campaign: Campaign, announce: Callable[[PlannedRun], None]) -> Iterator[Done]:
+        """Do the trials; the next command resumes those that failed."""
+        failed: set[int] = set()
+        while (trial := self.study.ask(failed)) is not None:
+            row = self.plan.at(trial.point)
+            check_folders([row])
+            runs = self._watch(order_runs([row]), trial)
+            part = replace(campaign, runs=runs, states=self._states(runs))
+            self.rows.append(row)
+            for run, failure in part.do(announce):
+                if failure is not None and self.study.is_pruned(trial):
+                    for checkpoint in run.folder.glob("checkpoint-*"):
+                        shutil.rmtree(checkpoint)
+                    self.rows.remove(row)
+                    yield run, None
+                    break
+                if failure is not None:
+                    failed.add(trial.number)
+                yield run, failure
+            if trial.number not in failed and not self.study.is_pruned(trial):
+                self.study.complete(trial, self._measure(row))
+
+    def _watch(self, runs: Sequence[PlannedRun], trial: Trial) -> list[PlannedRun]:
+        """Let the run of the first seed be pruned."""
+        first = self.plan.seeds[0]
+        given = (str(self.study.path), str(trial.number))
+        is_watched = self.study.search.prune
+        return [
+            replace(run, trial=given) if is_watched and run.recipe.get("seed") == first else run
+            for run in runs
+        ]
+
+    def _states(self, runs: Sequence[PlannedRun]) -> dict[Path, State]:
+        used = [run for run in runs if run.folder.exists()]
+        states: dict[Path, State] = {run.folder: "new" for run in runs}
+        return states | dict(self.find_states(used) if used else {})
+
+    def _measure(self, row: Row) -> float:
+        """Average the objective over the seeds."""
+        name, values = self.study.search.objective, []
+        for run in row.runs.values():
+            metrics: dict[str, Any] = read_metrics(run.folder)["validation"]["metrics"]
+            if name not in metrics:
+                raise ValueError(
+                    f"{self.plan.where}: search: {unknown('objective', name, metrics)}"
+                )
+            values.append(float(metrics[name]))
+        return mean(values)
+
+    def describe(self) -> str:
+        """Describe the trials in a line below the table."""
+        trials, best = self.study.trials, self.study.best
+        pruned = sum(trial.state == "pruned" for trial in trials)
+        done = sum(trial.state == "complete" for trial in trials)
+        line = f"Search {self.plan.name}: {done} trials"
+        line += f", {pruned} more stopped early" if pruned else ""
+        if best is None:
+            return f"{line}."
+        point = ", ".join(f"{name}={value}" for name, value in best.point.items())
+        return (
+            f"{line}; the best {self.study.search.objective} is {best.value:.4f}, with {point}. "
+            "It was chosen by these numbers, so repeat it with other seeds."
+        )
