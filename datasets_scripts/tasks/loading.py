@@ -19,6 +19,7 @@ from datasets_scripts.problems.sentences import UNDECIDED
 from datasets_scripts.samples.task_rows import generate_rows
 
 from .building import build_rows
+from .class_pairs import HELD_OUT_PAIRS, pair_rows
 from .held_out import hold_out
 from .invalid_rows import InvalidRow, check_invalid_fraction, log_invalid_rows
 from .repeated_rows import count_repeated
@@ -157,6 +158,8 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
             rows, or a class has no rows although its size determines the others'.
         OSError: If a file is missing or the Hub cannot be reached.
     """
+    if data.class_rows is not None:
+        return _load_pairs(data, load_task(data.class_rows, cache_dir))
     row_format = make_format(data)
     sources, commit = _find_sources(data, row_format, cache_dir)
     row_format = row_format.resolve(data.where, sources)
@@ -179,6 +182,33 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
     for split, count in count_repeated(data.where, row_format, splits).items():
         facts[split]["training_rows"] = count
     return LoadedTask(data.name, row_format, splits, invalid, facts, _fingerprint(splits), commit)
+
+
+def _load_pairs(data: TaskData, loaded: LoadedTask) -> LoadedTask:
+    """Pair the rows of a classification by their classes."""
+    counts = {"train": int(data.class_pairs or 0), "validation": HELD_OUT_PAIRS}
+    splits = {
+        split: pair_rows(loaded.splits[split], count, f"{data.sample_seed} {split}")
+        for split, count in counts.items()
+    }
+    row_format = make_format(data)
+    facts: dict[str, Facts] = {
+        split: {**describe_rows(rows, len(rows), row_format.class_names, 0, 0)}
+        for split, rows in splits.items()
+    }
+    for split, rows in splits.items():
+        if len(set(rows["label"][:])) < 2:
+            raise ValueError(
+                f"{data.where}: class_pairs: the {len(loaded.splits[split])} {split} rows make no "
+                "pairs of both kinds; use more rows of each class"
+            )
+    return replace(
+        loaded,
+        row_format=row_format,
+        splits=splits,
+        facts=facts,
+        fingerprint=_fingerprint(splits),
+    )
 
 
 def make_format(data: TaskData) -> RowFormat:

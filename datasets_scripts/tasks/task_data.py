@@ -15,6 +15,8 @@ from datasets_scripts.problems import ROW_FORMATS, RowFormat
 from datasets_scripts.problems.tag_schemes import SCHEMES
 from did_you_mean import unknown
 
+from .class_pairs import describe_pairs, split_pair_keys
+
 FILE_KEYS = tuple(f"{split}_file" for split in MAIN_SPLITS)
 EXTRA_SPLIT = re.compile(r"(validation|test)_\w+")
 CLASS_SAMPLING_KEYS = ("max_train_samples_per_class", "max_eval_samples_per_class")
@@ -39,6 +41,7 @@ CONVERTERS: dict[str, values.Converter] = {
     "score_range": values.to_range,
     "metrics": values.to_columns,
     "extra_files": values.to_paths,
+    "class_pairs": values.to_count,
     "max_invalid_fraction": values.to_fraction,
     "validation_share": values.to_share,
     **SAMPLING_CONVERTERS,
@@ -95,12 +98,16 @@ class TaskData:
             the GLUE score; default those of the dataset or of the problem type.
         sample_seed: Seed of these draws, and of the held-out rows. It is not the seed of the run,
             so that runs with different seeds learn from the same rows and are measured on the same.
+        class_pairs: Makes a ``paraphrase`` task of the rows of a classification of single texts:
+            for each row so many pairs with a row of the same class (label 1), and so many with one
+            of another class (label 0). Held-out rows have one of each.
         scheme: Tagging scheme: ``iob1``, ``iob2``, ``iob`` for both, or ``plain`` for tags of
             single words; None detects it.
         document_column: Column with the number of the document of a sentence of JSON lines, Parquet
             or the Hub; in CoNLL columns ``-DOCSTART-`` lines separate documents.
         document_context: Whether to encode a sentence with tags together with its neighbors in the
             document, as far as there is room.
+        class_rows: The rows that ``class_pairs`` pairs.
         options: Keys that only formats of some problem types have; see ``RowFormat.options``.
     """
 
@@ -131,13 +138,15 @@ class TaskData:
     scheme: str | None = None
     document_column: str | None = None
     document_context: bool = False
+    class_pairs: int | None = None
+    class_rows: "TaskData | None" = None
     options: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def recipe_fields(cls) -> tuple[str, ...]:
         """List the keys of a recipe."""
-        own = (field.name for field in fields(cls) if field.name not in ("name", "options"))
-        return (*own, *OPTIONS)
+        inner = ("name", "options", "class_rows")
+        return (*(field.name for field in fields(cls) if field.name not in inner), *OPTIONS)
 
     @classmethod
     def from_recipe(
@@ -158,6 +167,10 @@ class TaskData:
             if key not in known:
                 raise ValueError(f"task {name!r}: {unknown('data key', key, known)}")
         given = values.convert_keys(f"task {name!r}", mapping, CONVERTERS | OPTIONS)
+        if "class_pairs" in given:
+            rows = cls.from_recipe(name, split_pair_keys(f"task {name!r}", mapping), data_dir)
+            pairs: TaskData = describe_pairs(rows, given["class_pairs"], given.get("metrics"))
+            return pairs
         options = {key: value for key, value in given.items() if key in OPTIONS}
         data = cls(name, **{key: given[key] for key in given.keys() - options}, options=options)
         _check_one_source(data)
@@ -194,7 +207,7 @@ class TaskData:
     @property
     def submission(self) -> Submission | None:
         """How the GLUE server expects predictions; None for other tasks."""
-        return self.built_in.submission
+        return None if self.class_rows else self.built_in.submission
 
 
 def _check_one_source(data: TaskData) -> None:
