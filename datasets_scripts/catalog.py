@@ -34,6 +34,7 @@ class DatasetRow:
     """A built-in dataset; without ``files`` it is a sample that this package generates."""
 
     problem_type: str
+    other_types: tuple[str, ...] = ()  # problem types that a recipe may choose instead
     labels: tuple[str, ...] | None = None  # in the order of their numbers in the files
     score_range: tuple[float, float] | None = None  # of a similarity task
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # first existing one is read
@@ -46,6 +47,7 @@ class DatasetRow:
     submission: Submission | None = None  # to the GLUE server
     undecided: tuple[str, ...] = ()  # labels of skipped rows, without agreement of the annotators
     scheme: str | None = None  # of tags
+    options: Mapping[str, Any] = field(default_factory=dict)  # keys that its problem type alone has
     is_of_course: bool = False  # of Stanford CS 224N, whose project has a format of predictions
 
     @property
@@ -117,6 +119,7 @@ DATASETS: dict[str, DatasetRow] = {
         "ids-sst",
         "classification",
         Columns(("sentence",), "sentiment", "id"),
+        other_types=("ordinal",),
         labels=SENTIMENTS,
         hub_id="SetFit/sst5",
         hub_columns=Columns(("text",), "label"),
@@ -222,7 +225,16 @@ DATASETS: dict[str, DatasetRow] = {
     ),
     "squad": _squad("v1.1", "rajpurkar/squad"),
     "squad_v2": _squad("v2.0", "rajpurkar/squad_v2"),
-    "sample_sst": DatasetRow(problem_type="classification", labels=SENTIMENTS),
+    # Zellers et al. 2018; the labels of test.csv are secret
+    "swag": DatasetRow(
+        problem_type="multiple_choice",
+        files=_files("{}.csv", "train", "val", "test"),
+        columns=Columns(("sent1", "sent2"), "label"),
+        hub_id="allenai/swag:regular",
+        hub_columns=Columns(("sent1", "sent2"), "label"),
+        options={"choice_columns": tuple(f"ending{number}" for number in range(4))},
+    ),
+    "sample_sst": DatasetRow("classification", other_types=("ordinal",), labels=SENTIMENTS),
     "sample_quora": DatasetRow(problem_type="paraphrase"),
     "sample_sts": DatasetRow(problem_type="similarity", score_range=(0.0, 5.0)),
 }

@@ -66,18 +66,20 @@ def find_commit(path: str | None, revision: str | None) -> str | None:
     return Path(file).parent.name if isinstance(file, str) else None
 
 
-def load_encoder(path: str, device: str | None) -> MinBertModel | MinBertForMultiTask:
+def load_encoder(
+    path: str, device: str | None, flag: str = "checkpoint"
+) -> MinBertModel | MinBertForMultiTask:
     """Load an encoder with its task heads, if any; the default device is CUDA if available."""
-    config = load_pretrained(MinBertConfig, path, flag="checkpoint")
+    config = load_pretrained(MinBertConfig, path, flag=flag)
     # The configuration of an encoder that was saved alone still lists the tasks.
     saved = (config.architectures or [MinBertForMultiTask.__name__])[0]
     has_heads = bool(config.tasks) and saved == MinBertForMultiTask.__name__
     kind = MinBertForMultiTask if has_heads else MinBertModel
     # Many plain encoders come without a pooler, which embedding does not need.
     replaceable = () if has_heads else ("pooler.",)
-    model: Any = load_pretrained(kind, path, flag="checkpoint", replaceable=replaceable)
-    model.tokenizer = load_tokenizer(path, "checkpoint")
-    check_vocabulary(model.tokenizer, model.config.vocab_size, f"checkpoint={path!r}")
+    model: Any = load_pretrained(kind, path, flag=flag, replaceable=replaceable)
+    model.tokenizer = load_tokenizer(path, flag)
+    check_vocabulary(model.tokenizer, model.config.vocab_size, f"{flag}={path!r}")
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:

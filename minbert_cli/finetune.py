@@ -48,6 +48,8 @@ from minbert_cli.training.run import (
     report,
     run_program,
 )
+from minbert_cli.training.teacher_outputs import find_taught
+from minbert_cli.training.teachers import Teaching, find_teaching, make_distillation
 from minbert_cli.training.texts import Text, load_text
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import (
@@ -139,44 +141,58 @@ def prepare_run(
     """Load everything a run needs, without writing to its folder."""
     start = load_config(arguments, arguments.model_config)
     tasks, text_tasks = check_recipe(arguments, args, start)
+    teaching = find_teaching(arguments, {name: task.teachers for name, task in tasks.items()})
     set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
-    with args.main_process_first(desc="load the data"):
-        loaded = {name: load_task(task.data) for name, task in tasks.items()}
-    pretrained = describe_pretrained(arguments.model_name_or_path, arguments.revision, start)
-    tasks, head_choices = choose_heads(tasks, loaded, pretrained)
-    data = RecipeData(tasks, text_tasks, loaded)
+    data, head_choices = load_data(arguments, args, tasks, text_tasks, start)
     tokenizer = share(args, lambda: find_tokenizer(arguments, data, checkpoint))
     length = arguments.max_length
     model = load_model(arguments, data.describe_heads(length), tokenizer)
+    lessons = teaching.find_lessons(model.config)
     with args.main_process_first(desc="encode the data"):
         encoded, notes = encode_rows(data, model, tokenizer, length)
         texts = load_texts(text_tasks, tokenizer, args, length)
     encoded |= {name: text.splits for name, text in texts.items()}
+    taught = find_taught(lessons, data.loaded, encoded, tokenizer, model.config.hidden_size, args)
     weights, choices = choose_for_finetuning(arguments, args, model, encoded)
     trainer = make_trainer(
         arguments,
         args,
         model,
         make_tasks(arguments, model, data, encoded, texts, weights),
-        methods=arguments.make_methods(),
+        methods=[*make_distillation(arguments, taught), *arguments.make_methods()],
         sampling=arguments.make_sampling(),
         steps_per_epoch=arguments.parse_steps_per_epoch(),
         processing_class=tokenizer,
         callbacks=arguments.make_callbacks(args),
     )
     choices = head_choices + choices
-    facts = describe_run(arguments, args, given, data, texts, notes, choices)
-    validation = {name: task.splits["validation"] for name, task in loaded.items()}
+    facts = describe_run(arguments, args, given, data, texts, notes, choices, teaching)
+    validation = {name: task.splits["validation"] for name, task in data.loaded.items()}
     return Run(
         trainer,
         encoded,
         facts,
         arguments.evaluate_train,
         validation,
-        find_tables(tasks, loaded),
+        find_tables(data.tasks, data.loaded),
         arguments.count_examples(args),
-        find_glue_files(tasks, loaded),
+        find_glue_files(data.tasks, data.loaded),
     )
+
+
+def load_data(
+    arguments: FinetuneArguments,
+    args: TrainingArguments,
+    tasks: dict[str, RecipeTask],
+    texts: dict[str, RecipeText],
+    start: MinBertConfig,
+) -> tuple[RecipeData, list[Choice]]:
+    """Load the rows of labeled tasks, and choose the heads that the recipe leaves open."""
+    with args.main_process_first(desc="load the data"):
+        loaded = {name: load_task(task.data) for name, task in tasks.items()}
+    pretrained = describe_pretrained(arguments.model_name_or_path, arguments.revision, start)
+    tasks, choices = choose_heads(tasks, loaded, pretrained)
+    return RecipeData(tasks, texts, loaded), choices
 
 
 def encode_rows(
@@ -190,7 +206,10 @@ def encode_rows(
     for name, rows in data.loaded.items():
         task, options = data.tasks[name], model.config.task(name).encoding_options(max_length)
         # before the rows are encoded, which sets the truncation of the tokenizer
-        notes[name] = describe_data(rows, task.data, task.head, tokenizer, options)
+        repeats = task.training.oversample is not None
+        notes[name] = describe_data(
+            rows, task.data, task.head, tokenizer, options, is_oversampled=repeats
+        )
         encoded[name] = rows.encode(tokenizer, **options)
     return encoded, notes
 
@@ -245,10 +264,11 @@ def describe_run(
     texts: dict[str, Text],
     notes: dict[str, list[str]],
     choices: list[Choice],
+    teaching: Teaching,
 ) -> RunFacts:
     """Describe the data and the start of a run."""
     hub_datasets = list(chain(*(task.hub_datasets for task in data.all_tasks.values())))
-    commits = list_commits(data, texts)
+    commits = list_commits(data, texts) | teaching.commits
     quotes = arguments.count_examples(args) > 0  # the results may be published
     return RunFacts(
         **describe_start(PROGRAM, arguments, given, hub_datasets, args.hub_token, commits),
@@ -259,7 +279,8 @@ def describe_run(
         notes=notes | {name: text.notes for name, text in texts.items()},
         choices=choices,
         fingerprints={name: task.fingerprint for name, task in data.loaded.items()}
-        | {name: text.fingerprint for name, text in texts.items()},
+        | {name: text.fingerprint for name, text in texts.items()}
+        | teaching.fingerprints,
     )
 
 

@@ -15,6 +15,7 @@ from transformers.utils import logging
 
 from datasets_scripts.files.characters import is_blank
 from datasets_scripts.files.lines import read_lines
+from minbert_cli import several_tasks
 from minbert_cli.checkpoints import load_encoder, set_precision
 from modeling_minbert import MinBertForMultiTask
 from sentence_vectors import (
@@ -73,21 +74,23 @@ def check_texts(texts: Sequence[str]) -> Sequence[str]:
     return texts
 
 
-def make_rows(texts: Iterator[str], given: int, *, pairs: bool) -> Iterator[Any]:
-    """Yield texts, or pairs: a line with a tab, or two texts if any were ``given`` as arguments."""
-    if not pairs:
+def make_rows(texts: Iterator[str], given: int, task: Any) -> Iterator[Any]:
+    """Yield texts, or the texts of a line with tabs as a row of a task.
+
+    If any texts were ``given`` as arguments, some of them, or for a task with choices all, are a
+    row.
+    """
+    if task.num_texts == 1:
         yield from texts
         return
     for number, text in enumerate(texts, start=1):
         columns = text.split("\t")
         if len(columns) == 1 and given:
-            columns += list(islice(texts, 1))
-        if len(columns) != 2 or not all(map(str.strip, columns)):
-            raise ValueError(
-                f"row {number} has {len(columns)} text(s), but the task takes a pair: two columns "
-                "separated by a tab, or two texts on the command line"
-            )
-        yield tuple(columns)
+            columns += list(islice(texts, None if task.offers_choices else 1))
+        try:
+            yield task.make_row(columns)
+        except ValueError as error:
+            raise ValueError(f"row {number} has {error}") from None
 
 
 def predict(model: Any, args: argparse.Namespace, texts: Iterator[str]) -> Iterator[Row]:
@@ -97,13 +100,43 @@ def predict(model: Any, args: argparse.Namespace, texts: Iterator[str]) -> Itera
             f"checkpoint={args.checkpoint!r} has no tasks to predict; it has vectors: give "
             "--embed, --corpus, --pairs or --clusters"
         )
+    names = several_tasks.parse_names(args.task, model.config.tasks or {})
+    if names is not None:
+        yield from predict_several(model, args, texts, names)
+        return
     task = args.task or str(model.config.default_task)
-    pairs = model.config.task(task).num_texts == 2
-    rows, shown = tee(make_rows(texts, len(args.texts), pairs=pairs))
+    rows, shown = tee(make_rows(texts, len(args.texts), model.config.task(task)))
     found = model.predict_stream(task, rows, show_progress=show_progress(args))
-    for prediction, row in zip(found, shown, strict=True):
-        columns = {"text1": row[0], "text2": row[1]} if pairs else {"text": row}
+    for prediction, columns in zip(found, map(name_texts, shown), strict=True):
         yield (prediction if isinstance(prediction, dict) else {"labels": prediction}) | columns
+
+
+def name_texts(row: Any) -> Row:
+    """Name the texts of a row, and its choices if it has any."""
+    if isinstance(row, str):
+        return {"text": row}
+    return {
+        f"text{number}" if isinstance(part, str) else "choices": part
+        for number, part in enumerate(row, start=1)
+    }
+
+
+def predict_several(
+    model: Any, args: argparse.Namespace, texts: Iterator[str], names: Sequence[str]
+) -> Iterator[Row]:
+    """Predict several tasks, row by row; without names all that take the texts."""
+    known = {name: model.config.task(name) for name in names or model.choose_tasks([])}
+    first = next(texts)
+    reader = several_tasks.choose_reader([*known.values()], first)
+    given, shown = tee(make_rows(chain([first], texts), len(args.texts), reader))
+    row = next(given)
+    chosen = model.choose_tasks([row], names or None)
+    if not names:
+        several_tasks.announce(several_tasks.describe_choice(chosen, known))
+    progress = show_progress(args)
+    found = model.predict_all_stream(chain([row], given), chosen, show_progress=progress)
+    columns = map(name_texts, shown)
+    yield from several_tasks.join(found, columns, nested=choose_format(args) == "jsonl")
 
 
 def show_progress(args: argparse.Namespace) -> bool | None:
@@ -114,7 +147,7 @@ def show_progress(args: argparse.Namespace) -> bool | None:
 
 def embed(model: Any, args: argparse.Namespace, texts: Sequence[str]) -> Tensor:
     """Return the embeddings of all texts, (n, D)."""
-    options = {"task": args.task, "pooling": args.pooling}
+    options = {"task": args.task, "pooling": args.pooling, "truncation": args.truncation}
     return model.encode(texts, **options, show_progress=show_progress(args))
 
 
@@ -183,14 +216,29 @@ def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:
         if form == "jsonl":
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
             continue
-        lines = [] if columns else [list(row)]
-        columns = columns or list(row)
-        lines.append([to_cell(row.get(column)) for column in columns])
+        cells = spread_scores(row)
+        lines = [] if columns else [list(cells)]
+        columns = columns or list(cells)
+        lines.append([to_cell(cells.get(column)) for column in columns])
         for line in lines:
             if form == "csv":
                 table.writerow(line)
             else:
                 file.write("\t".join(line) + "\n")
+
+
+def spread_scores(row: Row) -> Row:
+    """Return a row whose scores by name, if it has any, are columns."""
+    rest = {name: value for name, value in row.items() if name != "scores"}
+    scores = row.get("scores")
+    if not isinstance(scores, dict):
+        return row
+    if shared := sorted(scores.keys() & rest.keys()):
+        raise ValueError(
+            f"the target {shared[0]!r} has the name of another column of the table; give --format "
+            "jsonl"
+        )
+    return {**scores, **rest}
 
 
 def split_tags(rows: Iterable[Row]) -> Iterator[Row]:
@@ -210,7 +258,7 @@ def to_cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.0f}"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
@@ -229,10 +277,15 @@ def find(model: Any, args: argparse.Namespace) -> Iterator[Row]:
     return predict(model, args, texts)
 
 
+def choose_format(args: argparse.Namespace) -> str:
+    """Return the format of the results: as requested, or by the name of the output file."""
+    suffix = "" if args.output is None else args.output.suffix
+    return args.format or {".jsonl": "jsonl", ".csv": "csv"}.get(suffix, "tsv")
+
+
 def write_results(rows: Iterator[Row], args: argparse.Namespace) -> None:
     """Write results to the standard output, or to a file, completely or not at all."""
-    suffix = "" if args.output is None else args.output.suffix
-    output_format = args.format or {".jsonl": "jsonl", ".csv": "csv"}.get(suffix, "tsv")
+    output_format = choose_format(args)
     if output_format != "jsonl":
         rows = split_tags(rows)
     if args.output is None:

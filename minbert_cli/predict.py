@@ -2,15 +2,18 @@
 
     minbert predict CHECKPOINT --task sst "a text" "another one"
     minbert predict CHECKPOINT --task quora < pairs.tsv                  # two columns
+    minbert predict CHECKPOINT --task swag "a context" "a choice" "another choice"
     minbert predict CHECKPOINT --task sst --file texts.txt --output predictions.csv
+    minbert predict CHECKPOINT --task all --file texts.txt               # or --task sst,topics
     minbert predict CHECKPOINT --embed vectors.npy --file sentences.txt
     minbert predict CHECKPOINT --corpus sentences.txt --query "text to look for"
     minbert predict CHECKPOINT --pairs 10 --file sentences.txt           # the most similar pairs
     minbert predict CHECKPOINT --clusters kmeans --num_clusters 8 --file sentences.txt
 
 Texts come from the command line, a file, or the standard input: one per line; the two texts of a
-pair are separated by a tab. Results are tab-separated columns (for tags one line per entity), CSV
-or JSON lines. CHECKPOINT is a folder or a Hub id of minBERT, BERT or sentence-transformers.
+pair, or a context and its choices, are separated by tabs. Results are tab-separated columns (for
+tags one line per entity), CSV or JSON lines; of several tasks one line per text or pair. CHECKPOINT
+is a folder or a Hub id of minBERT, BERT or sentence-transformers.
 """
 
 import argparse
@@ -22,6 +25,7 @@ from typing import Any
 from minbert_cli.command_line import PRECISION, Parser, to_count, to_location, to_number, to_path
 
 PROGRAM = "minbert predict"
+TRUNCATIONS = ("head", "tail", "head_tail", "windows")
 CLUSTERINGS = ("communities", "kmeans", "agglomerative")
 
 
@@ -48,10 +52,18 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 def _add_input(parser: Parser) -> None:
     add = parser.add_argument_group("model and texts").add_argument
     add("checkpoint", type=to_location, help="folder or Hub id")
-    add("texts", nargs="*", help="texts; for a task on pairs, first and second texts alternate")
+    help_texts = (
+        "texts; for a task on pairs, first and second texts alternate; for one on choices, "
+    )
+    add("texts", nargs="*", help=f"{help_texts}a context and its choices")
     add("--file", type=to_path, help="file with a text or a pair on each line")
-    add("--task", help="task to predict or whose embeddings to use (default: the model's)")
+    add(
+        "--task",
+        help="task to predict or whose embeddings to use (default: the model's); several tasks to "
+        "predict, separated by commas, or all that take the texts",
+    )
     add("--pooling", choices=("cls", "mean", "max"), help="pooling of the embeddings")
+    add("--truncation", choices=TRUNCATIONS, help="what embeddings keep of a text that is too long")
     add("--device", help="cpu or cuda (default: cuda if available)")
     add("--precision", **PRECISION)
 
@@ -89,10 +101,14 @@ def _add_output(parser: Parser) -> None:
 def list_mistakes(args: argparse.Namespace) -> dict[str, Any]:
     """List what can be wrong with a combination of flags, and whether it is."""
     has_texts = bool(args.texts or args.file)
+    has_vectors = args.embed or args.corpus or args.pairs or args.clusters
     return {
         f"texts are given, and --file {args.file}; leave one out": args.texts and args.file,
         f"--embed {args.embed}: name a file that ends in .npy or .jsonl": (
             args.embed is not None and args.embed.suffix not in (".npy", ".jsonl")
+        ),
+        f"--truncation {args.truncation} is for embeddings; a task keeps what its recipe says": (
+            args.truncation and not has_vectors
         ),
         "--query needs --corpus, the file to search": args.query and args.corpus is None,
         "--query replaces the texts; leave out texts and --file": args.query and has_texts,

@@ -11,6 +11,7 @@ from .configuration_minbert import MinBertConfig
 from .modeling_minbert import (
     AUTO_MODELS,
     MinBertForMaskedLM,
+    MinBertForMultipleChoice,
     MinBertForNextSentencePrediction,
     MinBertForNSP,
     MinBertForPreTraining,
@@ -63,6 +64,7 @@ __all__ = [
     "MinBertConfig",
     "MinBertForMaskedLM",
     "MinBertForMultiTask",
+    "MinBertForMultipleChoice",
     "MinBertForNSP",
     "MinBertForNextSentencePrediction",
     "MinBertForPreTraining",

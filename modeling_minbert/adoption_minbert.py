@@ -79,10 +79,19 @@ def choose_task(config: Any, task: str | None, model_class: str) -> str | None:
         name, kind = task, config.task(task).problem_type  # refuses unknown tasks
         if task not in names:
             raise ValueError(f"task {task!r} is a {kind} task, but this model is a {model_class}")
-    layer = tasks[name].pooling_layer
+    _check_adopted(name, tasks[name], config, model_class)
+    return name
+
+
+def _check_adopted(name: str, task: Any, config: Any, model_class: str) -> None:
+    """Raise ValueError if a model with one head cannot do all of what a task does."""
+    layer = task.pooling_layer
     if layer not in (-1, config.num_hidden_layers):
         raise ValueError(
             f"task {name!r} uses layer {layer} (pooling_layer), but a model with one head the "
             "last one: load it as MinBertForMultiTask"
         )
-    return name
+    if (problem := task.adoption_problem) is not None:
+        raise ValueError(
+            f"task {name!r} {problem} as {model_class}: load it as MinBertForMultiTask"
+        )

@@ -9,7 +9,8 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor
 from torch.nn import functional as F
 
-from .head_minbert import INPUTS, TaskBatch, mark_rows
+from .distillation_minbert import match_vectors
+from .head_minbert import TaskBatch, mark_rows
 from .losses_minbert import Target
 from .pooled_minbert import CosineTask, PairEncoding, PooledHead, describe_scores
 from .task_minbert import DATA
@@ -34,6 +35,7 @@ class ContrastiveTask(CosineTask):
     default_pair_encoding: ClassVar[PairEncoding] = "separate"
     default_head: ClassVar[str] = "cosine"
     normalizes_vectors: ClassVar[bool] = True
+    allows_windows: ClassVar[bool] = False
     score_limits: ClassVar[tuple[float, float]] = (-1, 1)
 
     @classmethod
@@ -76,15 +78,23 @@ class ContrastiveHead(PooledHead):
     def score(self, vectors: Tensor) -> Tensor:
         return F.normalize(vectors.float(), dim=-1)
 
+    def distillation(
+        self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
+    ) -> Tensor:
+        if self.task.num_sentences == 1:  # encoded twice in training
+            teacher = teacher.expand(-1, -1, logits.shape[1], -1)
+        return super().distillation(logits, teacher, temperature)
+
+    def match(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        return match_vectors(logits, teacher)
+
     def decode(self, logits: Tensor) -> Tensor:
         pair = logits[:, :2]
         return (pair[:, 0] * pair[:, -1]).sum(dim=-1)
 
-    def predict_batch(self, model: Any, name: str, batch: dict[str, Any]) -> Tensor:
-        """Compute the cosines of pairs, whatever the number of texts in training, (B, 1)."""
-        inputs = tuple(batch.pop(key, None) for key in INPUTS)
-        outputs = model.compute(TaskBatch(name, inputs, batch, num_sequences=2))
-        return self.decode(outputs.logits).unsqueeze(-1)
+    def summarize(self, logits: Tensor) -> Tensor:
+        """Return the cosines of pairs, (B, 1)."""
+        return self.decode(logits).unsqueeze(-1)
 
     def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
         return describe_scores(logits.squeeze(-1), top_k)

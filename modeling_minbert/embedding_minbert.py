@@ -15,8 +15,10 @@ from torch.nn import functional as F
 from transformers.utils import logging
 
 from .configuration_minbert import MinBertConfig
+from .documents_minbert import WindowPlan, stream_documents
 from .evaluators_minbert import EncodeOptions, MinBertComparing, check_options, convert
 from .inference_minbert import (
+    HEAD_SHARES,
     MinBertTokenizing,
     Row,
     check_request,
@@ -27,6 +29,7 @@ from .inference_minbert import (
 )
 from .packing_minbert import pool_outputs, reads
 from .sentence_transformers_minbert import POOLINGS, parse_embedding, write_modules
+from .windows_minbert import MinBertWindowPooling, window_defaults
 
 logger = logging.get_logger(__name__)
 
@@ -40,6 +43,7 @@ class _Plan(NamedTuple):
     max_length: int
     truncation: str
     project: Callable[[Tensor], Tensor] | None  # maps a pooled state to the vector
+    windows: WindowPlan | None = None  # for truncation "windows"
 
 
 class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
@@ -54,6 +58,7 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
         *,
         task: str | None = None,
         pooling: str | None = None,
+        truncation: str | None = None,
         normalize: bool | None = None,
         max_tokens_per_batch: int | None = None,
         show_progress: bool | None = None,
@@ -70,6 +75,11 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
             task: Name of a task, to use its pooling, layer, truncation and permanent projection;
                 vectors of a contrastive task have length 1.
             pooling: `cls`, `pooler`, `mean` or `max`, instead of both.
+            truncation: What remains of a sentence that is too long: its `head`, its `tail`, or
+                `head_tail`, a quarter of the tokens from the start and the rest from the end; or
+                `windows`, which keeps all of it: the vector is the mean of those of windows, which
+                share 64 tokens each, weighted by their tokens. None for that of the task, or
+                `head`.
             normalize: Whether to scale the vectors to length 1; None for the checkpoint's choice.
             max_tokens_per_batch: Tokens that are computed together; None for a default of the
                 device.
@@ -89,7 +99,7 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
                 minBERT does not have, a row is not a sentence, or an option is not supported.
         """
         check_options(options, input_device(self.base_model))
-        plan = self._plan(task, pooling, normalize)
+        plan = self._plan(task, pooling, normalize, truncation)
         if options.get("batch_size") is not None:
             largest = choose_tokens(self.base_model, max_tokens_per_batch)
             max_tokens_per_batch = min(largest, options["batch_size"] * plan.max_length)
@@ -114,6 +124,7 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
         *,
         task: str | None = None,
         pooling: str | None = None,
+        truncation: str | None = None,
         normalize: bool | None = None,
         max_tokens_per_batch: int | None = None,
         show_progress: bool | None = None,
@@ -126,7 +137,7 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
         Yields:
             Float32 vectors on the CPU, (n, D) for some thousand sentences, in the order given.
         """
-        plan = self._plan(task, pooling, normalize)
+        plan = self._plan(task, pooling, normalize, truncation)
         rows = check_request(sentences, "encode", 1)
         options = {
             "max_tokens": max_tokens_per_batch,
@@ -187,10 +198,21 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
         tokenizer.save_pretrained(folder)
         write_modules(folder, embedding, self.config.hidden_size)
 
-    def _plan(self, task: str | None, pooling: str | None, normalize: bool | None) -> _Plan:
+    def _plan(
+        self,
+        task: str | None,
+        pooling: str | None,
+        normalize: bool | None,
+        truncation: str | None = None,
+    ) -> _Plan:
         """Decide how vectors are made."""
         if task is None:
             plan = self._plan_without_task(pooling, normalize)
+            plan = self._truncate(plan, truncation) if truncation else plan
+        elif truncation is not None:
+            raise ValueError(
+                f"task {task!r} determines what remains of long texts: leave truncation out"
+            )
         elif pooling is not None:
             raise ValueError(
                 f"task {task!r} determines how its vectors are pooled: leave pooling out"
@@ -219,7 +241,30 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
             own = parse_embedding(self.config.sentence_embedding)
             normalize = own.normalize or spec.normalizes_vectors
         length = spec.limit_length(self.config.max_position_embeddings)
-        return _Plan(spec.pooling, layers, normalize, length, spec.truncation, project)
+        windows = None
+        if spec.has_windows:
+            if heads is None:
+                raise ValueError(
+                    f"task {task!r} pools windows, which its head does: load the checkpoint with "
+                    "MinBertForMultiTask"
+                )
+            windows = heads.get(task).plan(self.config)
+        return _Plan(spec.pooling, layers, normalize, length, spec.truncation, project, windows)
+
+    def _truncate(self, plan: _Plan, truncation: str) -> _Plan:
+        """Return the plan with another treatment of long sentences."""
+        if truncation not in (*HEAD_SHARES, "windows"):
+            raise ValueError(
+                f"truncation={truncation!r} must be one of {', '.join(HEAD_SHARES)}, windows"
+            )
+        windows = None
+        if truncation == "windows":
+            overlap = window_defaults(plan.max_length)["window_overlap"]
+            pool = MinBertWindowPooling(self.config.hidden_size, "mean")
+            windows = WindowPlan(
+                plan.max_length, overlap, None, plan.pooling, plan.num_layers, pool
+            )
+        return plan._replace(truncation=truncation, windows=windows)
 
     def _plan_without_task(self, pooling: str | None, normalize: bool | None) -> _Plan:
         own = self.config.embedding
@@ -237,13 +282,18 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
     def _encode(self, rows: Iterable[Row], plan: _Plan, **options: Any) -> Iterator[Tensor]:
         encoder: Any = self.base_model
 
+        def finish(vectors: Tensor) -> Tensor:
+            vectors = vectors if plan.project is None else plan.project(vectors)
+            return F.normalize(vectors.float(), dim=-1) if plan.normalize else vectors
+
+        if plan.windows is not None:
+            return stream_documents(self, rows, plan.windows, finish, **options)
+
         def compute(batch: dict[str, Any]) -> Tensor:
             outputs = encoder(
                 **batch, return_dict=True, read=reads(plan.pooling), num_layers=plan.num_layers
             )
-            vectors = pool_outputs(outputs, batch.get("attention_mask"), plan.pooling)
-            vectors = vectors if plan.project is None else plan.project(vectors)
-            return F.normalize(vectors.float(), dim=-1) if plan.normalize else vectors
+            return finish(pool_outputs(outputs, batch.get("attention_mask"), plan.pooling))
 
         model: Any = self
         cut: dict[str, Any] = {"max_length": plan.max_length, "truncation": plan.truncation}

@@ -16,12 +16,12 @@ from transformers.utils.generic import ModelOutput
 
 from .cpu_minbert import MinBertDropout
 from .packing_minbert import MinBertSequences, Read
+from .prediction_minbert import Predictor, predict_rows
 
 # The increment and the factors of splitmix64, as signed numbers (Steele et al. 2014).
 GAMMA, FIRST, SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 # The first arguments of the encoder.
 Inputs = tuple[Tensor | None, ...]
-INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
 
 
 @dataclass
@@ -35,6 +35,9 @@ class TaskBatch:
     labels: Tensor | None = None
     targets: dict[str, Tensor | None] = field(default_factory=dict)  # others, by argument
     keys: Tensor | None = None  # hashes of the texts, (B, S), for losses that compare rows
+    num_windows: Tensor | None = None  # sequences of each text, (B,) or (B, S); None for one
+    has_window_axis: bool = False  # of a padded batch, (B, W, L) or (B, S, W, L)
+    windows: Any = None  # `Windows`, if texts are split into windows
     read: Read = None  # which states were read
     is_repeated: bool = False  # whether the batch contains all sequences twice
 
@@ -53,13 +56,14 @@ def check_inputs(batch: TaskBatch) -> None:
     """Check the number of sequences of a row."""
     name, count, offsets = batch.name, batch.num_sequences, batch.offsets
     if offsets is not None:
-        total = len(offsets) - 1
+        total = len(offsets) - 1 if batch.num_windows is None else batch.num_windows.numel()
         if total % (count or 1):
             raise ValueError(f"task {name!r} takes {count} sequences per row, got {total} in all")
         return
     ids = ids_of(batch.inputs)
     wanted = () if count is None else (count,)
-    if ids is not None and (ids.dim() != 2 + len(wanted) or ids.shape[1:-1] != wanted):
+    last = -2 if batch.has_window_axis else -1
+    if ids is not None and (ids.dim() != 1 + len(wanted) - last or ids.shape[1:last] != wanted):
         expected = ", ".join(map(str, ("batch", *wanted, "length")))
         raise ValueError(f"task {name!r} takes input of shape ({expected}), got {tuple(ids.shape)}")
 
@@ -157,6 +161,12 @@ class MinBertHead(nn.Module):
         """The label smoothing of this pass: evaluation has the plain loss."""
         return self.label_smoothing if self.training else 0.0
 
+    def init_weights(self) -> None:
+        """Initialize what is not a linear layer, by functions of `transformers.initialization`.
+
+        These leave loaded weights alone.
+        """
+
     def prepare(self, batch: TaskBatch) -> None:
         """Check the targets of a batch and complete them in place."""
 
@@ -180,11 +190,29 @@ class MinBertHead(nn.Module):
         """Compare two predictions of the same rows; see `MinBertForMultiTask.divergence`."""
         raise NotImplementedError
 
+    def distillation(
+        self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
+    ) -> Tensor:
+        """Compare logits with those of teachers; see `MinBertForMultiTask.distillation`."""
+        raise NotImplementedError
+
+    def to_targets(self, logits: Tensor) -> Tensor:
+        """Convert logits of a teacher to what students of its task learn from."""
+        return logits
+
     def predict(
         self, model: Any, name: str, rows: Iterable[Any], *, top_k: int | None, **options: Any
     ) -> Iterator[Any]:
         """Predict rows, with the options of `stream`; see `MinBertForMultiTask.predict`."""
-        raise NotImplementedError
+        predictor = self.predictor(model, name, top_k)
+        if predictor is None:
+            raise NotImplementedError
+        return (found for (found,) in predict_rows(model, [predictor], rows, **options))
+
+    def predictor(self, model: Any, name: str, top_k: int | None) -> Predictor | None:
+        """Return what predicts rows together with other tasks; None if only `predict` does."""
+        del model, name, top_k
+        return None
 
 
 class MinBertHeads(nn.Module):

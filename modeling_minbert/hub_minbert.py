@@ -26,6 +26,7 @@ HUB_TASKS = {
     "AutoModelForSequenceClassification": "text-classification",
     "AutoModelForTokenClassification": "token-classification",
     "AutoModelForQuestionAnswering": "question-answering",
+    "AutoModelForMultipleChoice": "multiple-choice",
 }
 CARD_KEYS = ("language", "license", "tags", "datasets", "base_model", "pipeline_tag")
 # Errors of an upload: of files, of the Hub, and of its HTTP client.

@@ -141,21 +141,29 @@ def check_weights(model: Any, where: Any) -> None:
             )
 
 
-def check_rows(sentences: Iterable[Any], task: str, wanted: int) -> Iterator[Row]:
-    """Make each row a tuple of `wanted` sentences; `task` names them in messages."""
+def check_rows(sentences: Iterable[Any], task: str, wanted: int, first: int = 0) -> Iterator[Row]:
+    """Make each row a tuple of `wanted` sentences; `task` names them in messages.
+
+    `first` is the number of the first row.
+    """
     if isinstance(sentences, str):
         raise TypeError(f"{task}: pass a list of sentences, not one string")
-    return (_check_row(row, index, task, wanted) for index, row in enumerate(sentences))
+    return (_check_row(row, index, task, wanted) for index, row in enumerate(sentences, first))
 
 
 def check_request(
     rows: Iterable[Any], task: str, wanted: int, top_k: int | None = None
 ) -> Iterable[Row]:
     """Check `top_k` and, in a sequence, all rows before any is computed; see `check_rows`."""
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k={top_k} must be 1 or more")
+    check_top_k(top_k)
     checked = check_rows(rows, task, wanted)
     return list(checked) if isinstance(rows, Sequence) else checked
+
+
+def check_top_k(top_k: int | None) -> None:
+    """Refuse a number of predictions that is none."""
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k={top_k} must be 1 or more")
 
 
 def _check_row(given: Any, index: int, task: str, wanted: int) -> Row:
@@ -282,17 +290,32 @@ def stream(
 
     def run() -> Iterator[Tensor]:
         for window, bar in windows_of(rows, show_progress):
-            results: list[tuple[list[int], Tensor]] = []
             encoded = encode(window)
             with predicting(model, precision):
-                for indices, inputs in batches(model, encoded, tokens):
-                    results.append((indices, compute(inputs).float()))
-                    bar.update(len(indices))
-            order = torch.tensor([index for indices, _ in results for index in indices])
-            values = torch.cat([values for _, values in results]).cpu()
-            yield torch.empty_like(values).index_copy_(0, order, values)
+                values = compute_in_order(
+                    model, encoded, tokens, lambda batch: compute(batch).float(), bar
+                )
+            yield values.cpu()
 
     return run()
+
+
+def compute_in_order(
+    model: nn.Module,
+    encoded: Sequence[Encoded],
+    tokens: int,
+    compute: Callable[[dict[str, Any]], Tensor],
+    bar: Any = None,
+) -> Tensor:
+    """Compute rows in batches of at most so many tokens; returns them in their order, (n, K)."""
+    results: list[tuple[list[int], Tensor]] = []
+    for indices, inputs in batches(model, encoded, tokens):
+        results.append((indices, compute(inputs)))
+        if bar is not None:
+            bar.update(len(indices))
+    values = torch.cat([values for _, values in results])
+    order = torch.tensor([index for indices, _ in results for index in indices])
+    return torch.empty_like(values).index_copy_(0, order.to(values.device), values)
 
 
 def input_device(model: nn.Module) -> torch.device:
@@ -315,16 +338,19 @@ def choose_tokens(model: nn.Module, max_tokens: int | None) -> int:
     return max_tokens
 
 
-def windows_of(rows: Iterable[Any], show_progress: bool | None) -> Iterator[tuple[list[Any], Any]]:
-    """Read rows some thousand at a time, each with the progress bar that counts them."""
+def windows_of(
+    rows: Iterable[Any], show_progress: bool | None, size: int | None = None
+) -> Iterator[tuple[list[Any], Any]]:
+    """Read `size` rows at a time, or some thousand, each with the progress bar that counts them."""
+    size = size or WINDOW
     total = len(rows) if isinstance(rows, Sequence) else None
     source = iter(rows)
-    window = list(islice(source, WINDOW))
+    window = list(islice(source, size))
     hide = len(window) <= QUIET_ROWS if show_progress is None else not show_progress
     with logging.tqdm(total=total, disable=hide, unit="row") as bar:
         while window:
             yield window, bar
-            window = list(islice(source, WINDOW))
+            window = list(islice(source, size))
 
 
 def batches(

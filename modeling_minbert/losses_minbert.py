@@ -13,6 +13,12 @@ import torch
 from torch import Tensor, distributed
 from torch.nn import functional as F
 
+from .focal_minbert import binary_losses, sum_class_losses
+from .ordinal_losses_minbert import (
+    conditional_log_probabilities,
+    cumulative_log_probabilities,
+)
+
 
 def multiple_negatives_ranking(
     anchors: Tensor,
@@ -108,8 +114,9 @@ def symmetric_kl(logits: Tensor, other: Tensor) -> Tensor:
     return ((p.exp() - q.exp()) * (p - q)).sum(dim=-1)
 
 
-# The label of a row: a class id, 0 or 1, a score within a range, or none.
-Target = Literal["class", "binary", "score", "unlabelled"]
+# The label of a row: a class id, that of an ordered class, 0 or 1, a score within a range, any
+# numbers, or none.
+Target = Literal["class", "ordinal", "binary", "score", "number", "unlabelled"]
 # The output of the head before the loss: of a linear layer, or a cosine.
 Output = Literal["linear", "cosine"]
 
@@ -134,6 +141,7 @@ class MinBertLoss:
         teaches_threshold: Whether training moves pairs to the right side of the decision threshold
             of a cosine; otherwise it is fitted afterwards.
         compares_rows: Whether rows of a batch are compared with each other.
+        weighs_classes: Whether it takes a factor for each class.
         scale: Default factor on cosines.
     """
 
@@ -142,6 +150,7 @@ class MinBertLoss:
     options: ClassVar[tuple[str, ...]] = ()
     teaches_threshold: ClassVar[bool] = True
     compares_rows: ClassVar[bool] = False
+    weighs_classes: ClassVar[bool] = False
     scale: ClassVar[float] = 10.0
 
     def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
@@ -167,6 +176,10 @@ class MinBertLoss:
         """Map logits to scores in [0, 1]."""
         return logits.clamp(0, 1)
 
+    def soft_score(self, logits: Tensor) -> Tensor:
+        """Map logits (B, K) to scores (B, 1) in units of the range; the gradient is never cut."""
+        return logits
+
     def decode_score(self, logits: Tensor, low: float, high: float) -> Tensor:
         """Map logits (B, K) to scores within [low, high], (B,)."""
         return low + self.to_unit(logits.squeeze(-1)) * (high - low)
@@ -177,16 +190,10 @@ class CrossEntropy(MinBertLoss):
 
     fits = (("class", "linear"), ("score", "linear"))
     reads = "logits"
+    weighs_classes = True
 
     def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
-        """Divide the weighted sum by the number of labeled rows, not by their weights."""
-        # These would cancel in a batch of one row, and the loss would depend on the batches.
-        labels = head.class_ids(inputs.labels)
-        # casting the whole model to half precision also casts the class weights
-        weight = None if head.class_weights is None else head.class_weights.float()
-        options: Any = {"weight": weight, "label_smoothing": head.smoothing, "reduction": "sum"}
-        losses = F.cross_entropy(inputs.scores.float(), labels, **options)
-        return losses / (labels != -100).sum().clamp(min=1)
+        return mean_class_loss(head, inputs)
 
     def num_logits(self, num_classes: int) -> int:
         return num_classes
@@ -194,8 +201,68 @@ class CrossEntropy(MinBertLoss):
     def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
         return symmetric_kl(logits, other).mean()
 
+    def soft_score(self, logits: Tensor) -> Tensor:
+        # the expected class
+        classes = torch.linspace(0, 1, logits.shape[-1], device=logits.device)
+        return logits.softmax(dim=-1) @ classes.unsqueeze(-1)
+
     def decode_score(self, logits: Tensor, low: float, high: float) -> Tensor:
         return low + logits.argmax(dim=-1).float()
+
+
+class OrdinalLoss(MinBertLoss):
+    """The negative log-likelihood of ordered classes.
+
+    Attributes:
+        has_thresholds: Whether the head has a score and thresholds instead of K - 1 logits.
+    """
+
+    fits = (("ordinal", "linear"),)
+    has_thresholds: ClassVar[bool] = False
+
+    def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
+        labels = head.class_ids(inputs.labels)
+        losses = F.nll_loss(head.to_logits(inputs.scores), labels, reduction="sum")
+        return losses / self.count_terms(head, labels).clamp(min=1)
+
+    def count_terms(self, head: Any, labels: Tensor) -> Tensor:
+        """Count what the loss is a mean of, by default the labeled rows."""
+        return (labels != -100).sum()
+
+    def log_probabilities(self, scores: Tensor, thresholds: Any) -> Tensor:
+        """Convert the outputs of a head, (B, K - 1) or (B, 1), to log P(y = k), (B, K).
+
+        `thresholds` are the numbers that `order_thresholds` takes, or None.
+        """
+        raise NotImplementedError
+
+    def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
+        return symmetric_kl(logits, other).mean()
+
+
+class Corn(OrdinalLoss):
+    """CORN: does a row that is above class k - 1 lie above class k? (Shi, Cao and Raschka 2021).
+
+    The mean binary cross-entropy of these questions over all rows and all k to which they apply.
+    """
+
+    def num_logits(self, num_classes: int) -> int:
+        return num_classes - 1
+
+    def count_terms(self, head: Any, labels: Tensor) -> Tensor:
+        return (labels + 1).clamp(max=head.task.num_logits).where(labels != -100, 0).sum()
+
+    def log_probabilities(self, scores: Tensor, thresholds: Any) -> Tensor:
+        return conditional_log_probabilities(scores)
+
+
+class CumulativeLink(OrdinalLoss):
+    """Proportional odds: a score lies between two learned thresholds (McCullagh 1980)."""
+
+    has_thresholds = True
+
+    def log_probabilities(self, scores: Tensor, thresholds: Any) -> Tensor:
+        return cumulative_log_probabilities(scores, thresholds)
 
 
 class BinaryCrossEntropy(MinBertLoss):
@@ -203,18 +270,60 @@ class BinaryCrossEntropy(MinBertLoss):
 
     fits = (("binary", "linear"), ("binary", "cosine"), ("score", "linear"), ("score", "cosine"))
     reads = "logits"
+    weighs_classes = True
 
     def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
-        logits = head.to_logits(scores)
-        # smoothing over the two classes
-        target = target * (1 - head.smoothing) + head.smoothing / 2
-        return F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+        target = smooth_binary(head, target)
+        return binary_losses(head.to_logits(scores), target, weights=head.binary_weights)
 
     def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
         return symmetric_kl(logits, other).mean()
 
     def to_unit(self, logits: Tensor) -> Tensor:
         return torch.sigmoid(logits)
+
+    def soft_score(self, logits: Tensor) -> Tensor:
+        return torch.sigmoid(logits)
+
+
+class Focal(MinBertLoss):
+    """The cross-entropies of classes and of single logits, times `(1 - p)^gamma`; Lin et al. 2017.
+
+    It is a mean over the labeled rows, which all count, other than in object detection.
+    """
+
+    fits = (("class", "linear"), ("binary", "linear"))
+    reads = "logits"
+    weighs_classes = True
+
+    def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
+        if head.task.target == "class":
+            return mean_class_loss(head, inputs, gamma=head.gamma)
+        return super().__call__(head, inputs)
+
+    def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
+        target = smooth_binary(head, target)
+        return binary_losses(scores, target, weights=head.binary_weights, gamma=head.gamma)
+
+    def num_logits(self, num_classes: int) -> int:
+        return num_classes
+
+    def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
+        return symmetric_kl(logits, other).mean()
+
+
+def mean_class_loss(head: Any, inputs: LossInputs, gamma: float = 0.0) -> Tensor:
+    """Divide the weighted sum by the number of labeled rows, not by their weights."""
+    # These would cancel in a batch of one row, and the loss would depend on the batches.
+    labels = head.class_ids(inputs.labels)
+    options: Any = {"weight": head.class_weights, "smoothing": head.smoothing, "gamma": gamma}
+    losses = sum_class_losses(inputs.scores.float(), labels, **options)
+    return losses / (labels != -100).sum().clamp(min=1)
+
+
+def smooth_binary(head: Any, target: Tensor) -> Tensor:
+    """Spread a share of targets in [0, 1] over the two classes."""
+    return target * (1 - head.smoothing) + head.smoothing / 2
 
 
 class CosineEmbedding(MinBertLoss):
@@ -230,10 +339,27 @@ class CosineEmbedding(MinBertLoss):
 class MeanSquaredError(MinBertLoss):
     """Squared error of the linear output or the cosine."""
 
-    fits = (("binary", "cosine"), ("score", "linear"), ("score", "cosine"))
+    fits = (
+        ("binary", "cosine"),
+        ("score", "linear"),
+        ("score", "cosine"),
+        ("number", "linear"),
+    )
 
     def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
         return F.mse_loss(scores, target, reduction="none")
+
+
+class Huber(MinBertLoss):
+    """Half the squared error up to one standard deviation, linear beyond (Huber 1964).
+
+    Outliers among the labels pull less than with `mse`.
+    """
+
+    fits = (("number", "linear"),)
+
+    def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
+        return F.huber_loss(scores, target, reduction="none")
 
 
 class InBatchLoss(MinBertLoss):
@@ -245,6 +371,9 @@ class InBatchLoss(MinBertLoss):
 
     def to_unit(self, logits: Tensor) -> Tensor:
         return (logits.clamp(-1, 1) + 1) / 2
+
+    def soft_score(self, logits: Tensor) -> Tensor:
+        return (logits + 1) / 2
 
 
 class CoSENT(InBatchLoss):
@@ -287,8 +416,12 @@ def _candidates(values: Tensor) -> Tensor:
 LOSSES: dict[str, MinBertLoss] = {
     "bce": BinaryCrossEntropy(),
     "cross_entropy": CrossEntropy(),
+    "corn": Corn(),
+    "cumulative_link": CumulativeLink(),
+    "focal": Focal(),
     "cosine_embedding": CosineEmbedding(),
     "mse": MeanSquaredError(),
+    "huber": Huber(),
     "cosent": CoSENT(),
     "multiple_negatives_ranking": MultipleNegativesRanking(),
 }

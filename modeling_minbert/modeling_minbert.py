@@ -20,7 +20,8 @@ Read bottom-up, or begin at the end:
     MinBertForMaskedLM            every token -> the vocabulary
     MinBertForNSP                 does sentence B follow sentence A?
     MinBertForPreTraining         both
-    MinBertForSequenceClassification, ...TokenClassification, ...QuestionAnswering
+    MinBertForSequenceClassification, ...TokenClassification, ...QuestionAnswering,
+    ...MultipleChoice
 
 Packed batches are computed in `packed_encoder_minbert.py`, pre-training heads are in
 `pretraining_minbert.py`, token heads in `token_classification_minbert.py` and
@@ -38,7 +39,7 @@ whose state is read, D hidden size, H attention heads, d size of a head, V vocab
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
@@ -51,6 +52,7 @@ from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
     MaskedLMOutput,
+    MultipleChoiceModelOutput,
     NextSentencePredictorOutput,
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
@@ -73,6 +75,7 @@ from .embedding_minbert import MinBertEmbeddingMixin
 from .hub_minbert import MinBertSharingMixin
 from .memory_minbert import check_memory
 from .modules_minbert import walk_parameters
+from .multiple_choice_minbert import choose, flatten_choices
 from .packed_encoder_minbert import MinBertModelOutput, MinBertPackedMixin
 from .packing_minbert import MinBertSequences, Read
 from .pretraining_minbert import (
@@ -83,6 +86,7 @@ from .pretraining_minbert import (
 )
 from .quantization_minbert import MinBertPrecision
 from .question_answering_minbert import find_answers, read_columns
+from .readings_minbert import Reading, Stop, run_layers, strictest
 from .sentence_transformers_minbert import save_modules
 from .token_classification_minbert import label_tokens, read_tokens
 
@@ -254,7 +258,7 @@ class MinBertLayer(GradientCheckpointingLayer):
 
 
 class MinBertEncoder(nn.Module):
-    """The stack of layers; with `num_layers` only the lowest ones."""
+    """The stack of layers; with `num_layers` only the lowest ones, with `stops` states of each."""
 
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__()
@@ -266,14 +270,14 @@ class MinBertEncoder(nn.Module):
         attention_mask: Tensor | None,
         select: Tensor | None = None,
         num_layers: int | None = None,
+        stops: Sequence[Stop] | None = None,
         **kwargs: Any,
-    ) -> Tensor:
-        layers = self.layer[:num_layers]
-        for layer in layers[:-1]:
-            hidden = layer(hidden, attention_mask, **kwargs)
-        for layer in layers[-1:]:
+    ) -> Any:
+        def run(layer: Any, hidden: Tensor, select: Tensor | None) -> Tensor:
             return layer(hidden, attention_mask, select=select, **kwargs)
-        return hidden if select is None else hidden.index_select(0, select)
+
+        states = run_layers(self.layer, hidden, stops or [Stop(num_layers, select)], run)
+        return states[0] if stops is None else states
 
 
 class MinBertPooler(nn.Module):
@@ -290,10 +294,13 @@ class MinBertPooler(nn.Module):
 # Heads
 
 
-def _classifier(config: MinBertConfig) -> tuple[MinBertDropout, nn.Linear]:
+def _classifier(
+    config: MinBertConfig, num_outputs: int | None = None
+) -> tuple[MinBertDropout, nn.Linear]:
     own = config.classifier_dropout
     dropout = MinBertDropout(config.hidden_dropout_prob if own is None else own)
-    return dropout, nn.Linear(config.hidden_size, len(config.id2label or {}))
+    count = len(config.id2label or {}) if num_outputs is None else num_outputs
+    return dropout, nn.Linear(config.hidden_size, count)
 
 
 # Models
@@ -320,6 +327,8 @@ class MinBertPreTrainedModel(MinBertPrecision, MinBertSharingMixin, PreTrainedMo
     _can_record_outputs = {"hidden_states": MinBertLayer, "attentions": MinBertSelfAttention}
     # name of a task of transformers' `pipeline` -> the pipeline of the model
     _pipelines: ClassVar[dict[str, Any]] = {}
+    # whether inputs are (B, S, L), with a sequence for each choice of a row
+    takes_choices: ClassVar[bool] = False
     # One encoder serves all heads: a checkpoint may have parts that a class does not have.
     _keys_to_ignore_on_load_unexpected = [r"^(bert\.)?(cls|heads|classifier|qa_outputs|pooler)\."]
 
@@ -414,6 +423,7 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
         inputs_embeds: Tensor | None = None,
         read: Read = None,
         num_layers: int | None = None,
+        readings: Sequence[Reading] | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MinBertModelOutput:
         """Encode a batch of sequences.
@@ -429,6 +439,8 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
                 positions in a packed batch, for these, (M, D); `tokens` for the real ones, (T, D),
                 if the output has `sequences`; `padded` for all that BERT computes.
             num_layers: Number of layers to compute, from the bottom; None for all.
+            readings: Several pairs of these two, for one pass; the output has `readings`, an output
+                for each, and itself contains the first one.
             **kwargs: Options of the attention, outputs to record (`output_hidden_states`, ...), and
                 the offsets `cu_seq_lens_q` (N + 1,) and `max_length_q` of a packed batch.
 
@@ -442,16 +454,40 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("pass exactly one of input_ids and inputs_embeds")
         inputs = (input_ids, token_type_ids, position_ids, inputs_embeds)
-        sequences = self._find_sequences(inputs, attention_mask, read, kwargs)
+        wanted = readings or [Reading(read, num_layers)]
+        sequences = self._find_sequences(inputs, attention_mask, strictest(wanted), kwargs)
         if sequences is not None:
-            return self._forward_packed(inputs, sequences, read, num_layers, kwargs)
+            outputs = self._forward_packed(inputs, sequences, wanted, kwargs)
+        else:
+            outputs = self._forward_padded(inputs, attention_mask, wanted, kwargs)
+        if readings is None:
+            return outputs[0]
+        return MinBertModelOutput(**outputs[0], readings=tuple(outputs))
+
+    def _forward_padded(
+        self,
+        inputs: tuple[Tensor | None, ...],
+        attention_mask: Tensor | None,
+        readings: Sequence[Reading],
+        kwargs: Any,
+    ) -> list[MinBertModelOutput]:
+        """Encode all tokens, with any attention implementation."""
         hidden = self.embeddings(*inputs)
         mask = create_bidirectional_mask(
             config=self.config, inputs_embeds=hidden, attention_mask=attention_mask
         )
-        kwargs |= {"position_ids": position_ids, "num_layers": num_layers}
+        stops = [Stop(reading.num_layers, None) for reading in readings]
         with self.autocast(hidden):
-            hidden = self.encoder(hidden, mask, **kwargs).to(hidden.dtype)
+            found = self.run_encoder(hidden, mask, stops, position_ids=inputs[2], **kwargs)
+        return [
+            self._read_padded(states.to(hidden.dtype), attention_mask, reading.read)
+            for states, reading in zip(found, readings, strict=True)
+        ]
+
+    def _read_padded(
+        self, hidden: Tensor, attention_mask: Tensor | None, read: Read
+    ) -> MinBertModelOutput:
+        """Return the states that are read, of all, (B, L, D)."""
         pooled = self.pooler(hidden) if self.pooler is not None else None
         if isinstance(read, Tensor):
             hidden = hidden[read]
@@ -709,6 +745,49 @@ class MinBertForQuestionAnswering(MinBertAnswering, MinBertAdoptedHead, MinBertP
         return find_answers(outputs, self.qa_outputs, start_positions, end_positions)
 
 
+class MinBertForMultipleChoice(MinBertAdoptedHead, MinBertPreTrainedModel):
+    """BERT with a score of each of several choices (Devlin et al. 2019, section 4.4)."""
+
+    _auto_class = "AutoModelForMultipleChoice"
+    _head_layer = "classifier"
+    accepts_loss_kwargs = False
+    takes_choices = True
+
+    def __init__(self, config: MinBertConfig) -> None:
+        super().__init__(config)
+        self.bert = MinBertModel(config)
+        self.dropout, self.classifier = _classifier(config, 1)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_choices: int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> MultipleChoiceModelOutput:
+        """Score the choices of every row.
+
+        Ids and masks are (B, S, L), a sequence for each of S choices. A packed batch has B * S
+        sequences, those of a row adjacent, and S is `num_choices`, or the sequences divided by the
+        labels. `labels` (B,) are the indices of the right choices, -100 for rows that do not count.
+
+        Returns:
+            `logits` (B, S) and, with labels, the mean cross-entropy as `loss`.
+        """
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        offsets: Any = kwargs.get("cu_seq_lens_q")
+        flat, count = flatten_choices(inputs, num_choices, labels, offsets)
+        outputs = self.bert(*flat, return_dict=True, read="first", **kwargs)
+        scores = self.classifier(self.dropout(outputs.pooler_output))
+        return choose(outputs, scores, count, labels)
+
+
 # The classes in `auto_map` of every saved folder.
 AUTO_MODELS = (
     MinBertModel,
@@ -718,10 +797,12 @@ AUTO_MODELS = (
     MinBertForSequenceClassification,
     MinBertForTokenClassification,
     MinBertForQuestionAnswering,
+    MinBertForMultipleChoice,
 )
 
 __all__ = [
     "MinBertForMaskedLM",
+    "MinBertForMultipleChoice",
     "MinBertForNSP",
     "MinBertForNextSentencePrediction",
     "MinBertForPreTraining",

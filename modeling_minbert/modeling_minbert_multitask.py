@@ -31,19 +31,33 @@ from transformers.utils import logging
 from transformers.utils.generic import ModelOutput, TransformersKwargs, can_return_tuple
 
 from .answers_minbert import MinBertAnswering
+from .class_weights_minbert import fill_weights
 from .configuration_minbert import MinBertConfig
 from .embedding_minbert import MinBertEmbeddingMixin
-from .head_minbert import MinBertHead, MinBertHeads, TaskBatch, check_inputs, check_targets
+from .head_minbert import (
+    Inputs,
+    MinBertHead,
+    MinBertHeads,
+    TaskBatch,
+    check_inputs,
+    check_targets,
+)
 from .inference_minbert import HUB_KEYS, input_device
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .pipeline_minbert import MinBertMultiTaskPipeline
 from .pooled_minbert import PooledHead
+from .predict_all_minbert import MinBertPredictingAll
 from .pretraining_minbert import MinBertPreTrainingHeads, SharedHead
+from .readings_minbert import Reading, encode_readings
+from .temperature_minbert import CalibratedTask
+from .windows_minbert import MinBertWindowPooling, check_windows
 
 logger = logging.get_logger(__name__)
 
 
-class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTrainedModel):
+class MinBertForMultiTask(
+    MinBertPredictingAll, MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTrainedModel
+):
     """One encoder with any number of named heads, described in `config.tasks`.
 
     A step computes one task. Sentences of a separate pair come as (B, 2, L), like the choices of a
@@ -140,22 +154,32 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        task: str | None = None,
+        task: str | Sequence[str] | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> ModelOutput:
-        """Compute one task.
+        """Compute one task, or several tasks in one pass of the encoder.
 
         Ids and masks are (B, L), or (B, 2, L) for a `task` with separate pairs (whose hidden states
         are of 2B sequences), (B, S, L) for a contrastive one. A packed batch has B sequences, or
         2B, the two of a pair adjacent. `labels` (B,) are class ids, 0/1 for a paraphrase, or
         similarity scores within their range. `task` defaults to `config.default_task`.
 
+        A regression takes `labels` (B,), or (B, K) for several targets, in the units of the data,
+        in which its `logits` are, too; a missing label is -100.
+
+        With a list of names as `task` there are no labels and no losses, and the result is a
+        dictionary of the outputs by task. A contrastive task takes pairs then, as in `predict`.
+
         A contrastive task takes no labels and always has a `loss`; rows of padding alone (packed:
         that begin with it) fill the batch. In training a single sentence of a row is encoded twice.
         Losses that compare rows recognize equal texts by their ids, and use the rows of this
         process, or of all (see `gather_rows`).
+
+        A task with `truncation` `windows` takes the W windows of a text as sequences, (B, W, L), or
+        (B, 2, W, L) for separate pairs. Windows of padding alone, or beyond `num_windows`, (B,) or
+        (B, 2), do not count. A packed batch needs `num_windows`. Without windows each text is one.
 
         A token_classification task takes one label per token, as `MinBertForTokenClassification`; a
         question_answering task `start_positions` and `end_positions`, as
@@ -165,25 +189,33 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
 
         Returns:
             `logits` (B, K), K = 1 for paraphrase and similarity, and, with labels, the mean `loss`
-            over the rows. Those of a contrastive task are vectors of length 1, (B, S, D); of a
-            token_classification task (B, L, K), (1, T, K) of a packed batch. A question_answering
-            task has `start_logits` and `end_logits`, (B, L) or (N, longest). A task of pre-training
-            has its part of the output of `MinBertForPreTraining`.
+            over the rows. Those of an ordinal task are the log probabilities of its classes; of a
+            contrastive task vectors of length 1, (B, S, D); of a token_classification task (B, L,
+            K), (1, T, K) of a packed batch. A question_answering task has `start_logits` and
+            `end_logits`, (B, L) or (N, longest). A task of pre-training has its part of the output
+            of `MinBertForPreTraining`.
 
         Raises:
             ValueError: If there is no such task, or a shape or a label does not fit it.
         """
-        name = task or str(self.config.default_task)
-        spec = self._tasks.get(name) or self.config.task(name)  # refuses unknown tasks
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         options: dict[str, Any] = {**kwargs}
-        targets = {
+        targets: dict[str, Tensor | None] = {
             # not a named argument: the Trainer would require every one that is called a label
             "next_sentence_label": options.pop("next_sentence_label", None),
             "start_positions": start_positions,
             "end_positions": end_positions,
         }
+        if task is not None and not isinstance(task, str):
+            if any(given is not None for given in (labels, *targets.values())):
+                raise ValueError(f"labels are of one task, but task={task!r} names several")
+            return self.compute_several(task, inputs, options)
+        name = task or str(self.config.default_task)
+        spec = self._tasks.get(name) or self.config.task(name)  # refuses unknown tasks
         batch = TaskBatch(name, inputs, options, spec.num_sequences, labels, targets)
+        # not a named argument, which exporters and pipelines would take for a necessary one
+        batch.num_windows = options.pop("num_windows", None)
+        batch.has_window_axis = check_windows(batch, has_windows=spec.has_windows)
         check_inputs(batch)
         check_targets(batch, spec)
         self._find_head(name).prepare(batch)
@@ -199,6 +231,24 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
             *batch.inputs, return_dict=True, read=batch.read, num_layers=layers, **batch.options
         )
         return head(outputs, batch)
+
+    def compute_several(self, names: Sequence[str], inputs: Inputs, options: dict[str, Any]) -> Any:
+        """Run the encoder once, and the heads of several tasks without targets: outputs by name."""
+        heads = {name: self._find_head(name) for name in names}
+        found: dict[str, tuple[TaskBatch, Reading]] = {}
+        for name, head in heads.items():
+            batch = TaskBatch(name, inputs, {**options}, head.task.num_predicted)
+            check_inputs(batch)
+            batch = head.arrange(batch)
+            batch.read = head.read(batch)
+            layers = head.task.count_layers(self.config.num_hidden_layers)
+            found[name] = batch, Reading(batch.read, layers)
+        readings = list(dict.fromkeys(reading for _, reading in found.values()))
+        first, _ = found[names[0]]
+        outputs = encode_readings(self.bert, first.inputs, readings, first.options)
+        return {
+            name: heads[name](outputs[reading], batch) for name, (batch, reading) in found.items()
+        }
 
     def _find_head(self, name: str) -> Any:
         return self.heads.get(name) or SharedHead(self, self._tasks[name])
@@ -217,9 +267,11 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, PooledHead) and module.class_weights is not None:
-            weights = torch.tensor(module.task.class_weights, dtype=torch.float32)
-            init.copy_(module.class_weights, weights)
+        if isinstance(module, MinBertHead):
+            fill_weights(module)
+            module.init_weights()
+        if isinstance(module, MinBertWindowPooling) and module.weight is not None:
+            init.zeros_(module.weight)
 
     def save_as_bert(
         self, save_directory: str | os.PathLike[str], *, num_layers: int | None = None
@@ -239,7 +291,8 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
 
         Returns:
             (B,), of a token_classification (...): class ids, 0/1 for a paraphrase, scores within
-            the range of the task, or cosines of the first two sentences for a contrastive task.
+            the range of the task, or cosines of the first two sentences for a contrastive task. Of
+            a regression with several targets (B, K).
 
         Raises:
             ValueError: If there is no such task, or it is of pre-training or question answering.
@@ -251,7 +304,8 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
 
         It becomes part of the configuration, and is saved with the model. A ranking loss orders
         cosines but teaches no threshold, so `MultiTaskTrainer` calls this with training rows. Other
-        tasks with decision thresholds choose theirs as their heads document.
+        tasks with decision thresholds choose theirs as their heads document: with `threshold_for`,
+        those that reach a wanted precision or recall.
 
         Args:
             task: Name of a task with a decision threshold, such as a cosine paraphrase task.
@@ -260,7 +314,8 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
             labels: 1 for a paraphrase, 0 for a non-paraphrase, -100 for rows to ignore, (B,).
 
         Returns:
-            The cosine, in [-1, 1].
+            The cosine, in [-1, 1]; of a multi_label_classification and with `threshold_for` the
+            probability of each label, or of a paraphrase.
 
         Raises:
             ValueError: If the task has no such threshold, or no row has a label.
@@ -270,9 +325,45 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         if not spec.has_threshold:
             raise ValueError(
                 f"task {task!r}, a {spec.problem_type} with head {getattr(spec, 'head', None)!r}, "
-                "has no decision threshold to fit: a paraphrase with head 'cosine' has one"
+                "has no decision threshold to fit: a paraphrase with head 'cosine' or with "
+                "threshold_for has one"
             )
         value = head.fit_threshold(torch.as_tensor(logits), torch.as_tensor(labels))
+        self.config.tasks = {**(self.config.tasks or {}), task: asdict(spec)}
+        return value
+
+    def fit_temperature(self, task: str, logits: Tensor, labels: Tensor) -> float | None:
+        """Calibrate the probabilities of a task by one temperature, with held-out rows.
+
+        It becomes part of the configuration, and is saved with the model. From then on, `predict`
+        and pipelines of this class return softmax or sigmoid of `logits / temperature`. Logits,
+        losses and decisions stay: thresholds on probabilities move along.
+
+        Args:
+            task: Name of a task with probabilities, such as a classification.
+            logits: Of labeled rows that were not trained on, in evaluation mode, (n, K), or of a
+                token_classification (..., K). Rows that are not finite do not count.
+            labels: (n,), of a multi_label_classification (n, K), of a token_classification (...);
+                -100 does not count.
+
+        Returns:
+            The temperature, which minimizes the negative log-likelihood; above 1 if the model was
+            too confident. None if there is no such minimum, as when all rows are right; then the
+            probabilities are those without a temperature.
+
+        Raises:
+            ValueError: If the task predicts no probabilities, or no row has a label.
+
+        Source: Guo et al. 2017, section 4.2.
+        """
+        head = self._head(task)
+        spec = head.task
+        if not (isinstance(spec, CalibratedTask) and spec.is_likelihood):
+            raise ValueError(
+                f"task {task!r}, a {spec.problem_type} with loss {getattr(spec, 'loss', None)!r}, "
+                "predicts no probabilities to calibrate"
+            )
+        value = head.fit_temperature(torch.as_tensor(logits), torch.as_tensor(labels))
         self.config.tasks = {**(self.config.tasks or {}), task: asdict(spec)}
         return value
 
@@ -292,7 +383,7 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         The loss of evaluation stays plain. `MultiTaskTrainer` calls it.
 
         Args:
-            task: Name of a task with the loss cross_entropy or bce.
+            task: Name of a task with the loss cross_entropy, bce or focal.
             factor: The share, in [0, 1); 0 for none.
 
         Raises:
@@ -308,8 +399,9 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
     ) -> Tensor:
         """Compute how much two predictions of the same rows differ, for R-Drop and SMART.
 
-        With the losses cross_entropy and bce this is the symmetric Kullback-Leibler divergence,
-        KL(P || Q) + KL(Q || P), in nats, of the classes or of the two outcomes of a single logit.
+        With the losses cross_entropy, bce, corn and cumulative_link this is the symmetric
+        Kullback-Leibler divergence, KL(P || Q) + KL(Q || P), in nats, of the classes or of the two
+        outcomes of a single logit.
         With other losses it is the squared difference of scores, cosines, or the vectors of a
         contrastive task.
 
@@ -332,6 +424,75 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         Source: Wu et al. 2021, section 2.1 (half of this sum); Jiang et al. 2020, section 3.1.
         """
         return self._head(task).divergence(logits, other, labels)
+
+    def distillation(
+        self,
+        task: str,
+        logits: Tensor,
+        teacher: Tensor,
+        temperature: float = 1.0,
+        labels: Tensor | None = None,
+    ) -> Tensor:
+        """Compute how much predictions differ from those of teachers, to learn from them.
+
+        This is `T^2 KL(P || Q)` in nats, where Q is the distribution of the student at the
+        temperature T, and P the mean of those of the teachers: of the classes, of the two outcomes
+        of each single logit (a mean over them), or of the first and the last tokens of answers (a
+        mean of both). For a similarity it is the squared difference from the mean score of the
+        teachers, in units of the range, and for a contrastive task the mean of `1 - cosine`, both
+        without a temperature.
+
+        Args:
+            task: Name of the task.
+            logits: Of the student, (B, K), of a contrastive task (B, S, D), of a
+                token_classification (B, L, K), of a question_answering start and end, (B, L, 2).
+            teacher: What `teach` returns for the same rows, with a dimension of M teachers: (B, M,
+                K), (B, 1, S, D), (B, L, M, K) or (B, L, M, 2). NaN where there is no teacher, as at
+                paddings.
+            temperature: T.
+            labels: Of a token_classification, (B, L): tokens with -100 do not count.
+
+        Returns:
+            The mean over the rows, or tokens, that have a teacher, in float32.
+
+        Raises:
+            ValueError: If there is no such task, it is of pre-training, or the shapes do not fit.
+
+        Source: Hinton et al. 2015, section 2; for vectors Reimers and Gurevych 2020, section 2.
+        """
+        return self._head(task).distillation(logits, teacher, temperature, labels)
+
+    def teach(
+        self,
+        task: str,
+        sentences: Sequence[str] | Sequence[Sequence[str]],
+        *,
+        max_tokens_per_batch: int | None = None,
+        show_progress: bool | None = None,
+    ) -> Tensor:
+        """Compute what a student learns from this model as its teacher; see `distillation`.
+
+        Args:
+            task: Name of a classification, multi_label_classification, paraphrase or similarity.
+            sentences: Sentences, or pairs of them, as for `predict`.
+            max_tokens_per_batch: Tokens that are computed together; None for a default of the
+                device.
+            show_progress: Whether to show a progress bar; None shows it for long lists.
+
+        Returns:
+            Float32 logits on the CPU, (number of rows, K); scores in units of the range for a
+            similarity, (number of rows, 1).
+
+        Raises:
+            ValueError: If there is no such task, or it has another type; else as for `predict`.
+        """
+        head = self._head(task)
+        if not isinstance(head, PooledHead) or head.task.is_unlabelled:
+            raise ValueError(
+                f"task {task!r} is a {head.task.problem_type} task, which does not score texts"
+            )
+        options: Any = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
+        return torch.cat(list(head.teach(self, task, sentences, precision="float32", **options)))
 
     def predict(
         self,
@@ -361,10 +522,11 @@ class MinBertForMultiTask(MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTra
         Returns:
             One dictionary per row, in the order given, or with `top_k` a list of them: `label` and
             `score` (its probability), or only `score`: within the range of the task for a
-            similarity, the cosine for a contrastive task. For a token_classification `words`,
-            `tags`, `scores`, and `entities` with `label`, `text`, `start`, `end` and `score` if the
-            tags mark any. For a question `answer`, empty for none, its `score`, and `start` and
-            `end` in characters of the text; see `answer`.
+            similarity, the cosine for a contrastive task, in the units of the data for a
+            regression, where several targets have `scores` by name. For a token_classification
+            `words`, `tags`, `scores`, and `entities` with `label`, `text`, `start`, `end` and
+            `score` if the tags mark any. For a question `answer`, empty for none, its `score`, and
+            `start` and `end` in characters of the text; see `answer`.
 
         Raises:
             TypeError: If `sentences` is one string.

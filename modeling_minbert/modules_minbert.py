@@ -35,3 +35,8 @@ def runs_other_code(module: nn.Module) -> bool:
     of_all = hooks_of_all._global_forward_hooks or hooks_of_all._global_forward_pre_hooks
     # accelerate replaces the method of single modules
     return bool(own or of_all) or "forward" in vars(module)
+
+
+def changes_output(module: nn.Module) -> bool:
+    """Return whether a hook may change what a module returns."""
+    return bool(module._forward_hooks or hooks_of_all._global_forward_hooks)

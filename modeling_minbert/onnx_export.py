@@ -30,7 +30,9 @@ class _OnnxModel(nn.Module):
         super().__init__()
         self.model: Any = model
         self.task = task
-        self.sentences = None if task is None else model.config.task(task).num_sequences
+        spec = None if task is None else model.config.task(task)
+        self.sentences = None if spec is None else spec.num_sequences
+        self.has_windows = spec is not None and spec.has_windows
         self.output_names: list[str] = []
 
     def forward(
@@ -53,9 +55,12 @@ def export_onnx(
     """Save a model, or one task of it, as an ONNX file.
 
     Inputs are `input_ids`, `attention_mask` and `token_type_ids`, int64: (batch, length), or
-    (batch, sentences, length) for a task with separate pairs, and a contrastive one. Batch and
-    length are dynamic, up to the positions of the model. Outputs are named as the model names them:
-    `logits`, `start_logits` and `end_logits`, `prediction_logits` and `seq_relationship_logits`, or
+    (batch, sentences, length) for a task with separate pairs, and a contrastive one, and (batch,
+    choices, length) for multiple choice; with windows (batch, windows, length) and (batch,
+    sentences, windows, length), where windows without a token in `attention_mask` do not count.
+    Batch, windows and length are dynamic, length up to the positions of the model, and so are the
+    choices of a `MinBertForMultipleChoice`. Outputs are named as the model names them: `logits`,
+    `start_logits` and `end_logits`, `prediction_logits` and `seq_relationship_logits`, or
     `last_hidden_state` and `pooler_output`.
 
     Args:
@@ -114,11 +119,14 @@ def _trace(wrapped: _OnnxModel) -> Any:
     """Trace a batch; sizes that are 1, or equal to each other, would be taken as fixed."""
     model, sentences = wrapped.model, wrapped.sentences
     length = min(7, model.config.max_position_embeddings)
-    shape = (3, length) if sentences is None else (3, sentences, length)
+    inner = [] if sentences is None else [sentences]
+    shape = (3, *inner, *([5] if wrapped.has_windows or model.takes_choices else []), length)
     ids = torch.zeros(shape, dtype=torch.int64, device=model.device)
     inputs = (ids, torch.ones_like(ids), torch.zeros_like(ids))
     wrapped(*inputs)  # fills in the names
     axes = {0: "batch", len(shape) - 1: "length"}
+    axes |= {len(shape) - 2: "windows"} if wrapped.has_windows else {}
+    axes |= {1: "choices"} if model.takes_choices else {}
     with warnings.catch_warnings(), _quiet_exporter():
         warnings.simplefilter("ignore")  # the exporter warns about itself
         return torch.onnx.export(

@@ -1,6 +1,7 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """The encoder on the T real tokens of (B, L), in N sequences, M tokens read; D hidden size."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from .packing_minbert import MinBertSequences, Read, read_padded
 from .precision_minbert import choose_precision, count_extra, needs_few_shapes
 from .prepared_encoder_minbert import prepare
 from .quantization_minbert import is_int8
+from .readings_minbert import Reading, Stop
 
 
 @dataclass
@@ -23,6 +25,7 @@ class MinBertModelOutput(BaseModelOutputWithPooling):
     """States of the encoder; with `sequences`, of the real tokens only, (T, D)."""
 
     sequences: MinBertSequences | None = None
+    readings: tuple[Any, ...] | None = None  # outputs for each of several readings of one pass
 
 
 class MinBertPackedMixin(nn.Module):
@@ -70,20 +73,32 @@ class MinBertPackedMixin(nn.Module):
         self,
         inputs: tuple[Any, ...],
         sequences: MinBertSequences,
-        read: Read,
-        num_layers: int | None,
+        readings: Sequence[Reading],
         kwargs: Any,
-    ) -> MinBertModelOutput:
+    ) -> list[MinBertModelOutput]:
         """Encode the real tokens; of the last layer, only the states that are read."""
         if inputs[2] is None:
             self.embeddings.check_length(sequences.max_length)
         hidden = self._embed_tokens(inputs, sequences, kwargs)
-        select, order = sequences.choose(read, with_first=self.pooler is not None)
+        with_first = self.pooler is not None
+        chosen = [sequences.choose(each.read, with_first=with_first) for each in readings]
+        stops = [
+            Stop(each.num_layers, select)
+            for each, (select, _) in zip(readings, chosen, strict=True)
+        ]
         if self._uses_kernels(hidden, kwargs):
-            states = self._encode_tokens(hidden[0], sequences, select, num_layers)
+            found = self._encode_tokens(hidden[0], sequences, stops)
         else:
-            states = self._encode_masked(hidden, sequences, {**kwargs, "num_layers": num_layers})
-            states = states if select is None else states.index_select(0, select)
+            found = self._encode_masked(hidden, sequences, stops, kwargs)
+        return [
+            self._read_packed(states, sequences, each.read, order)
+            for states, each, (_, order) in zip(found, readings, chosen, strict=True)
+        ]
+
+    def _read_packed(
+        self, states: Tensor, sequences: MinBertSequences, read: Read, order: Tensor | None
+    ) -> MinBertModelOutput:
+        """Return the states that are read, of those that were chosen, (M, D)."""
         if order is not None:
             states = states.index_select(0, order.argsort())
         if isinstance(read, Tensor):
@@ -109,21 +124,30 @@ class MinBertPackedMixin(nn.Module):
         return F.pad(hidden, (0, 0, 0, sequences.extra))
 
     def _encode_tokens(
-        self,
-        hidden: Tensor,
-        sequences: MinBertSequences,
-        select: Tensor | None,
-        num_layers: int | None,
-    ) -> Tensor:
-        """Encode a packed batch by `attend`, (T, D) -> (T, D) or (M, D)."""
+        self, hidden: Tensor, sequences: MinBertSequences, stops: Sequence[Stop]
+    ) -> list[Tensor]:
+        """Encode a packed batch by `attend`, (T, D) -> (T, D) or (M, D) for each stop."""
         if (precision := self._find_precision(hidden)) is not None:
             prepared = prepare(self.encoder, precision)
             if prepared is not None:
-                return prepared(hidden, sequences, select, num_layers)
+                return prepared(hidden, sequences, stops)
         with self.autocast(hidden):
-            states = self.encoder(hidden, None, select, num_layers, sequences=sequences)
-        states = states if select is not None else states[: len(states) - sequences.extra]
-        return states.to(hidden.dtype)
+            found = self.run_encoder(hidden, None, stops, sequences=sequences)
+        real = len(hidden) - sequences.extra
+        return [
+            (states if stop.select is not None else states[:real]).to(hidden.dtype)
+            for states, stop in zip(found, stops, strict=True)
+        ]
+
+    def run_encoder(
+        self, hidden: Tensor, mask: Any, stops: Sequence[Stop], **kwargs: Any
+    ) -> list[Tensor]:
+        """Call the stack of layers once; with one stop it returns a tensor, as hooks expect."""
+        if len(stops) == 1:
+            kwargs |= {"select": stops[0].select, "num_layers": stops[0].num_layers}
+            return [self.encoder(hidden, mask, **kwargs)]
+        found: list[Tensor] = self.encoder(hidden, mask, stops=stops, **kwargs)
+        return found
 
     def _find_precision(self, hidden: Tensor) -> str | None:
         """Return the precision of prepared layers; None if the layers' own modules compute."""
@@ -149,12 +173,21 @@ class MinBertPackedMixin(nn.Module):
             return nullcontext()
         return torch.autocast(hidden.device.type, torch.bfloat16)
 
-    def _encode_masked(self, hidden: Tensor, sequences: MinBertSequences, kwargs: Any) -> Tensor:
-        """Encode a packed batch by any attention implementation, (1, T, D) -> (T, D)."""
+    def _encode_masked(
+        self, hidden: Tensor, sequences: MinBertSequences, stops: Sequence[Stop], kwargs: Any
+    ) -> list[Tensor]:
+        """Encode a packed batch by any attention implementation, (1, T, D) -> (T, D) or (M, D)."""
         mask = make_block_mask(self.config, hidden, sequences)
         offsets, longest = sequences.offsets, sequences.max_length
         # the flash implementations use these instead of a mask
-        kwargs |= {"cu_seq_lens_q": offsets, "cu_seq_lens_k": offsets}
+        kwargs = {**kwargs, "cu_seq_lens_q": offsets, "cu_seq_lens_k": offsets}
         kwargs |= {"max_length_q": longest, "max_length_k": longest}
+        whole = [stop._replace(select=None) for stop in stops]
         with self.autocast(hidden):
-            return self.encoder(hidden, mask, **kwargs)[0].to(hidden.dtype)
+            found = self.run_encoder(hidden, mask, whole, **kwargs)
+        return [
+            (states[0] if stop.select is None else states[0].index_select(0, stop.select)).to(
+                hidden.dtype
+            )
+            for states, stop in zip(found, stops, strict=True)
+        ]

@@ -9,15 +9,21 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor
 from torch.nn import functional as F
 
+from .class_weights_minbert import WeightedTask
+from .distillation_minbert import match_outcomes
 from .losses_minbert import Target
 from .pooled_minbert import CosineTask, PooledHead
 from .task_minbert import DATA, RECIPE, TRAINING, check_labels
+from .temperature_minbert import CalibratedHead, rescale
+from .thresholds_minbert import ThresholdTask, choose_threshold
 
 
 @strict
 @dataclass(kw_only=True)
-class ParaphraseTask(CosineTask):
-    """Whether two texts mean the same: one logit, yes above 0; see also `CosineTask`.
+class ParaphraseTask(WeightedTask, ThresholdTask, CosineTask):
+    """Whether two texts mean the same: one logit, yes above 0.
+
+    See also `WeightedTask`, `ThresholdTask` and `CosineTask`.
 
     Args:
         labels: Names of no and yes.
@@ -26,6 +32,8 @@ class ParaphraseTask(CosineTask):
             that teach no threshold it is None, which means 0.5, until `fit_threshold` chooses it.
         threshold_fitted: Whether `fit_threshold` has chosen it, so that further training may change
             it.
+        probability_threshold: Probability above which a pair counts as a paraphrase, in [0, 1];
+            None means 0.5. Training chooses it on the validation rows if `threshold_for` is given.
     """
 
     problem_type: Literal["paraphrase"] = field(default="paraphrase", metadata=DATA)
@@ -33,6 +41,7 @@ class ParaphraseTask(CosineTask):
     margin: float | int = field(default=0.0, metadata=RECIPE)
     threshold: float | int | None = field(default=None, metadata=RECIPE)
     threshold_fitted: bool = field(default=False, metadata=TRAINING)
+    probability_threshold: float | int | None = field(default=None, metadata=TRAINING)
     cosines: ClassVar[tuple[str, ...]] = ("margin", "threshold")
     target: ClassVar[Target] = "binary"
     default_loss: ClassVar[str] = "bce"
@@ -45,7 +54,7 @@ class ParaphraseTask(CosineTask):
 
     @property
     def has_threshold(self) -> bool:
-        return self.head == "cosine"
+        return self.head == "cosine" or self.threshold_for is not None
 
     @property
     def needs_threshold_fit(self) -> bool:
@@ -58,18 +67,28 @@ class ParaphraseTask(CosineTask):
     def make_head(self, config: Any) -> "ParaphraseHead":
         return ParaphraseHead(config, self)
 
+    def reorder(self, values: Tensor, order: list[int]) -> Tensor:
+        return values if order == [0, 1] else -values  # a logit of the other label
+
     def validate_labels(self) -> None:
         check_labels(self.labels)
         if len(self.labels or []) != 2:
             raise ValueError(f"labels={self.labels}: a paraphrase has two labels, no and yes")
 
+    def validate_probability_threshold(self) -> None:
+        chosen = self.probability_threshold
+        if chosen is not None and not 0 <= chosen <= 1:
+            raise ValueError(f"probability_threshold={chosen} must be in [0, 1]")
 
-class ParaphraseHead(PooledHead):
+
+class ParaphraseHead(CalibratedHead, PooledHead):
     """One logit, or the scaled distance of a cosine from the decision threshold."""
+
+    is_binary = True
 
     @property
     def scales(self) -> bool:
-        return self.task.has_threshold
+        return self.task.head == "cosine"
 
     @property
     def threshold(self) -> float:
@@ -84,6 +103,8 @@ class ParaphraseHead(PooledHead):
         if not is_labelled.any():
             raise ValueError("no labeled pairs to choose a threshold by")
         real = is_labelled & logits.squeeze(-1).isfinite()
+        if self.task.threshold_for is not None:
+            return self._fit_to_goal(logits[real], labels[real] > 0)
         if real.any():  # a model that has diverged has none, and keeps its threshold
             cosines = logits[real].squeeze(-1).double() / self.cosine_scale + self.threshold
             self.task.threshold = best_threshold(cosines, labels[real] > 0)
@@ -93,11 +114,41 @@ class ParaphraseHead(PooledHead):
     def is_positive(self, labels: Tensor) -> Tensor:
         return (labels != -100) & (labels >= 1.0)
 
-    def decode(self, logits: Tensor) -> Tensor:
-        return (logits.squeeze(-1) > 0).long()
+    def match(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        return match_outcomes(logits, teacher, temperature).squeeze(-1)
 
-    def probabilities(self, logits: Tensor) -> Tensor:
+    def _fit_to_goal(self, logits: Tensor, is_above: Tensor) -> float:
+        """Choose the probability that reaches `threshold_for`; without pairs to do so it stays."""
+        values = self.likelihoods(logits.float())[:, 1]
+        found = choose_threshold(values, is_above, self.task.threshold_for)
+        if found is not None:
+            self.task.probability_threshold = rescale(found, 1 / self.temperature)
+        chosen = self.task.probability_threshold
+        return 0.5 if chosen is None else chosen
+
+    @property
+    def binary_weights(self) -> tuple[Tensor, Tensor] | None:
+        if self.class_weights is None:
+            return None
+        weights = self.class_weights.float()
+        return weights[0], weights[1]
+
+    def decode(self, logits: Tensor) -> Tensor:
+        chosen = self.task.probability_threshold
+        if chosen is None:
+            return (logits.squeeze(-1) > 0).long()
+        # float64, so that a threshold lies between two neighboring probabilities; compared without
+        # the temperature, whose rounding could otherwise change a decision
+        values = self.likelihoods(logits.float())[:, 1].double()
+        return (values > rescale(chosen, self.temperature)).long()
+
+    def likelihoods(self, logits: Tensor) -> Tensor:
         return torch.cat([torch.sigmoid(-logits), torch.sigmoid(logits)], dim=-1)
+
+    def move_thresholds(self, factor: float) -> None:
+        chosen = self.task.probability_threshold
+        if chosen is not None:
+            self.task.probability_threshold = rescale(chosen, factor)
 
 
 def best_threshold(values: Tensor, is_above: Tensor) -> float:

@@ -5,6 +5,7 @@ pipe = pipeline("minbert-multi-task", model="user/repo", trust_remote_code=True)
 pipe("A text.")  # the default task
 pipe([{"text": "A first.", "text_pair": "A second."}], task="quora")
 pipe({"question": "Who?", "context": "A text."})  # the first task that answers questions
+pipe({"text": "A context.", "choices": ["One.", "Another."]}, task="swag")
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +18,7 @@ from .names_minbert import unknown
 
 # Rows that are read ahead; rows of one task are computed together.
 WINDOW = 1_024
-KEYS = ("text", "text_pair", "task")
+KEYS = ("text", "text_pair", "choices")
 # keys of transformers' question answering up to 4.57
 QUESTION = ("question", "context")
 
@@ -26,7 +27,8 @@ class MinBertMultiTaskPipeline(Pipeline):
     """Predicts any task of a `MinBertForMultiTask`, as its `predict` does.
 
     A row is a text, a pair of texts as a tuple, or a dictionary `{"text", "text_pair", "task"}`,
-    whose last two keys are optional; or a question and its text, `{"question", "context", "task"}`,
+    whose last two keys are optional; for a multiple_choice task also with a list of `choices`, or a
+    tuple that ends with this list; or a question and its text, `{"question", "context", "task"}`,
     by default for the first question_answering task. A list, a dataset or a generator are many
     rows, whose tasks may differ. `batch_size` and `num_workers` have no effect: rows are sorted by
     length and batched by tokens, without padding.
@@ -89,7 +91,7 @@ class MinBertMultiTaskPipeline(Pipeline):
         """Return the texts of a row and its task."""
         if isinstance(row, dict):
             task = row.get("task") or task
-            names = KEYS[:2]
+            names = KEYS
             if not row.keys().isdisjoint(QUESTION):
                 task, names = self.model._answering_task(task)[0], QUESTION
             for key in row:

@@ -13,7 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_outputs import SequenceClassifierOutput
 
+from .class_weights_minbert import add_weights
 from .cpu_minbert import MinBertDropout
+from .distillation_minbert import check_teacher, match_classes, mean_taught
+from .documents_minbert import WindowPlan, stream_documents
 from .head_minbert import MinBertHead, TaskBatch, check_shapes, repeat, text_keys
 from .inference_minbert import check_request, stream, tokenize
 from .losses_minbert import (
@@ -27,11 +30,21 @@ from .losses_minbert import (
 )
 from .names_minbert import suggest, unknown
 from .packing_minbert import Pooling, Read, pool_outputs, reads
+from .prediction_minbert import PooledPredictor, Predictor
 from .sentence_transformers_minbert import POOLINGS, MinBertEmbedding
 from .task_minbert import RECIPE, HeadTask, Pretrained, Suggestion
+from .windows_minbert import (
+    MinBertWindowPooling,
+    WindowPooling,
+    check_overlap,
+    find_windows,
+    flatten_windows,
+    text_keys_of_windows,
+    window_defaults,
+)
 
 PairEncoding = Literal["joint", "separate"]
-Truncation = Literal["head", "tail", "head_tail"]
+Truncation = Literal["head", "tail", "head_tail", "windows"]
 
 # pair encoding -> heads that fit, the default first; `PooledHead` computes them
 HEADS: dict[PairEncoding | None, tuple[str, ...]] = {
@@ -59,7 +72,13 @@ class PooledTask(HeadTask):
             three together); 0.3, and 0 for a cosine, which dropout would distort.
         truncation: What remains of a text that is too long: its `head`, its `tail`, or `head_tail`,
             a quarter of the tokens from the start (128 of 510) and the rest from the end (Sun et
-            al. 2019, section 5.3.1).
+            al. 2019, section 5.3.1). With `windows` all of it remains: the text is split into
+            sequences of `max_length`, and their vectors are pooled to one.
+        window_overlap: Tokens that a window shares with the one before; 64, or a quarter of a
+            window that is shorter than 256.
+        max_windows: Most windows of a text, evenly spread over a longer one; 16.
+        window_pooling: `mean`, weighted by tokens, `max`, or `attention`, a mean with weights that
+            are learned: the exponential of a linear score of the vector, 0 at first.
     """
 
     pair_encoding: PairEncoding | None = field(default=None, metadata=RECIPE)
@@ -67,10 +86,14 @@ class PooledTask(HeadTask):
     head: str | None = field(default=None, metadata=RECIPE)
     loss: str | None = field(default=None, metadata=RECIPE)
     truncation: Truncation = field(default="head", metadata=RECIPE)
+    window_overlap: int | None = field(default=None, metadata=RECIPE)
+    max_windows: int | None = field(default=None, metadata=RECIPE)
+    window_pooling: WindowPooling | None = field(default=None, metadata=RECIPE)
     target: ClassVar[Target]
     default_loss: ClassVar[str]
     default_pair_encoding: ClassVar[PairEncoding | None] = "joint"
     normalizes_vectors: ClassVar[bool] = False
+    allows_windows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.pair_encoding = self.pair_encoding or self.default_pair_encoding
@@ -79,6 +102,14 @@ class PooledTask(HeadTask):
         self.loss = self.loss or next(iter(self.losses), None)
         if self.dropout is None:
             self.dropout = 0.0 if self.head == "cosine" else 0.3
+        if self.has_windows:
+            self._complete_windows()
+
+    def _complete_windows(self) -> None:
+        """Set the options of windows that are not given."""
+        for name, value in window_defaults(self.max_length).items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
 
     @property
     def default_head(self) -> str:
@@ -120,6 +151,14 @@ class PooledTask(HeadTask):
         return 2 if self.is_separate else None
 
     @property
+    def has_windows(self) -> bool:
+        return self.truncation == "windows"
+
+    @property
+    def num_predicted(self) -> int | None:
+        return 2 if self.is_separate else None
+
+    @property
     def uses_pooler(self) -> bool:
         return self.pooling == "pooler"
 
@@ -129,8 +168,10 @@ class PooledTask(HeadTask):
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-        pair_encoding = "joint" if facts["num_texts"] > 1 else None
-        return super().complete({"pair_encoding": pair_encoding, **given}, facts)
+        defaults: dict[str, Any] = {"pair_encoding": "joint" if facts["num_texts"] > 1 else None}
+        if given.get("truncation") == "windows":  # predictions need windows of the same size
+            defaults["max_length"] = facts["max_length"]
+        return super().complete({**defaults, **given}, facts)
 
     @classmethod
     def suggest(
@@ -152,7 +193,7 @@ class PooledTask(HeadTask):
 
     def describe_embedding(self) -> MinBertEmbedding | None:
         is_plain = self.pooling in POOLINGS and self.pooling_layer == -1
-        if not (self.is_separate and is_plain) or self.keeps_projection:
+        if not (self.is_separate and is_plain) or self.keeps_projection or self.has_windows:
             return None
         pooling: Any = self.pooling
         return MinBertEmbedding(
@@ -160,9 +201,34 @@ class PooledTask(HeadTask):
         )
 
     def encoding_options(self, max_length: int) -> dict[str, Any]:
-        names = ("pair_encoding", "truncation")
+        names = ["pair_encoding", "truncation"]
+        names += ["window_overlap", "max_windows"] if self.has_windows else []
         own = {name: getattr(self, name) for name in names}
         return super().encoding_options(max_length) | own
+
+    def validate_windows(self) -> None:
+        if not self.has_windows:
+            self._refuse_windows()
+            return
+        if self.pair_encoding == "joint" or not self.allows_windows:
+            what = "pair_encoding 'joint'" if self.allows_windows else self.problem_type
+            raise ValueError(
+                f"truncation='windows' does not fit {what}: it is for single texts and, with "
+                "pair_encoding 'separate', for labeled pairs; use head, tail or head_tail"
+            )
+        if (self.max_windows or 0) < 1:
+            raise ValueError(f"max_windows={self.max_windows} must be at least 1")
+        if self.max_length is not None:
+            check_overlap(int(self.window_overlap or 0), self.max_length)
+
+    def _refuse_windows(self) -> None:
+        """Raise ValueError if an option of windows is given."""
+        for name in window_defaults(self.max_length):
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} is only for truncation 'windows', not "
+                    f"{self.truncation!r}: leave it out"
+                )
 
     def validate_head(self) -> None:
         heads = HEADS[self.pair_encoding]
@@ -254,16 +320,26 @@ class PooledHead(MinBertHead):
         self.projection = nn.Linear(width, width) if getattr(task, "projection", None) else None
         self.dense = nn.Linear(width, config.hidden_size) if task.head == "mlp" else None
         self.out = nn.Linear(width, task.num_logits) if task.head != "cosine" else None
-        given = getattr(task, "class_weights", None)
-        weights = None if given is None else torch.tensor(given, dtype=torch.float32)
-        self.register_buffer("class_weights", weights, persistent=False)
+        self.windows = (
+            MinBertWindowPooling(config.hidden_size, str(task.window_pooling))
+            if task.has_windows
+            else None
+        )
+        add_weights(self, task, "class_weights")
 
     def prepare(self, batch: TaskBatch) -> None:
         if batch.labels is not None and self.task.loss_function.reads == "vectors":
-            batch.keys = text_keys(batch)
+            batch.keys = (
+                text_keys(batch)
+                if self.windows is None
+                else text_keys_of_windows(batch, find_windows(batch))
+            )
 
     def arrange(self, batch: TaskBatch) -> TaskBatch:
         """Flatten rows to sequences; in training a single sequence is encoded twice."""
+        if self.windows is not None:
+            batch.windows = find_windows(batch)
+            return flatten_windows(batch)
         if batch.num_sequences is not None and batch.offsets is None:
             batch.inputs = tuple(None if x is None else x.flatten(0, 1) for x in batch.inputs)
         batch.is_repeated = batch.num_sequences == 1 and self.training
@@ -287,6 +363,8 @@ class PooledHead(MinBertHead):
     def pool(self, outputs: Any, batch: TaskBatch) -> Tensor:
         """Pool the sequences: (B, D), or (B, S, D); (B, 2, D) if they were encoded twice."""
         pooled = pool_outputs(outputs, batch.inputs[1], self.task.pooling)
+        if self.windows is not None:
+            pooled = self.windows(pooled, batch.windows)
         if batch.is_repeated:
             return pooled.unflatten(0, (2, -1)).transpose(0, 1)
         count = batch.num_sequences
@@ -321,6 +399,16 @@ class PooledHead(MinBertHead):
     def threshold(self) -> float:
         """The cosine whose logit is 0."""
         return self.task.threshold
+
+    @property
+    def gamma(self) -> float:
+        """Exponent of the focal factor, for the loss `focal`."""
+        return self.task.focal_gamma
+
+    @property
+    def binary_weights(self) -> tuple[Tensor, Tensor] | None:
+        """Factors on the losses of no and of yes, for binary targets; None for equal ones."""
+        return None
 
     def to_logits(self, scores: Tensor) -> Tensor:
         """Scale cosines to logits, unless cosines are the predictions."""
@@ -366,20 +454,68 @@ class PooledHead(MinBertHead):
         check_shapes(logits, other, "rows")
         return self.task.loss_function.divergence(self, logits, other)
 
+    def distillation(
+        self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
+    ) -> Tensor:
+        check_teacher(logits, teacher, 1)
+        return mean_taught(self.match(logits, teacher.nan_to_num(), temperature), teacher)
+
+    def match(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        """Compare logits (B, K) with those of M teachers, (B, M, K): a loss for each row, (B,)."""
+        return match_classes(logits, teacher, temperature)
+
     def predict(
         self, model: Any, name: str, rows: Iterable[Any], *, top_k: int | None, **options: Any
     ) -> Iterator[Any]:
+        if self.windows is None:
+            return super().predict(model, name, rows, top_k=top_k, **options)
         checked = check_request(rows, name, self.task.num_texts, top_k)
+        logits = stream_documents(model, checked, self.plan(model.config), self._score, **options)
+        return chain.from_iterable(self.describe(each, top_k) for each in logits)
+
+    def teach(self, model: Any, name: str, rows: Iterable[Any], **options: Any) -> Iterator[Tensor]:
+        """Compute the targets of students for rows of texts, (n, K), with options of `stream`."""
+
+        def compute(batch: dict[str, Any]) -> Tensor:
+            return self.to_targets(model(**batch, task=name).logits)
+
+        def finish(pooled: Tensor) -> Tensor:
+            return self.to_targets(self._score(pooled))
+
+        checked = check_request(rows, name, self.task.num_texts)
+        if self.windows is not None:
+            return stream_documents(model, checked, self.plan(model.config), finish, **options)
         longest = self.task.limit_length(model.config.max_position_embeddings)
         cut: dict[str, Any] = {"max_length": longest, "truncation": self.task.truncation}
         encode = partial(tokenize, model.tokenizer, separate=self.task.is_separate, **cut)
-        compute = partial(self.predict_batch, model, name)
-        windows = stream(model, checked, encode, compute, **options)
-        return chain.from_iterable(self.describe(logits, top_k) for logits in windows)
+        return stream(model, checked, encode, compute, **options)
 
-    def predict_batch(self, model: Any, name: str, batch: dict[str, Any]) -> Tensor:
-        """Compute the input of `describe`, (B, K)."""
-        return model(**batch, task=name).logits
+    def predictor(self, model: Any, name: str, top_k: int | None) -> Predictor | None:
+        if self.windows is not None:  # the windows of a text are sequences of this task alone
+            return None
+        return PooledPredictor(model, name, self, top_k)
+
+    def plan(self, config: Any) -> WindowPlan:
+        """Return how texts are split and encoded; only of a task with windows."""
+        task = self.task
+        return WindowPlan(
+            task.limit_length(config.max_position_embeddings),
+            task.window_overlap,
+            task.max_windows,
+            task.pooling,
+            task.count_layers(config.num_hidden_layers),
+            self.windows,
+        )
+
+    def _score(self, pooled: Tensor) -> Tensor:
+        """Compute the input of `describe` from the vectors of texts, (P, D) -> (B, K)."""
+        count = self.task.num_sequences
+        pooled = pooled if count is None else pooled.unflatten(0, (-1, count))
+        return self.to_logits(self.score(self.embed(pooled)))
+
+    def summarize(self, logits: Tensor) -> Tensor:
+        """Return the input of `describe`, (B, K)."""
+        return logits
 
     def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
         """Describe logits (n, K): a dictionary per row, or with `top_k` a list of them."""
@@ -397,7 +533,7 @@ class PooledHead(MinBertHead):
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Convert logits (n, K) to probabilities of the labels."""
-        return logits.softmax(dim=-1)
+        raise NotImplementedError
 
 
 def describe_scores(scores: Tensor, top_k: int | None) -> list[Any]:

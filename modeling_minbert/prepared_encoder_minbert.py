@@ -6,6 +6,7 @@ Weights are converted and arranged once, and again when they have changed.
 Shapes: T tokens of all sequences, M tokens whose state is read, D hidden size.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -19,6 +20,7 @@ from .packing_minbert import MinBertSequences
 from .precision_minbert import count_extra
 from .products_minbert import PRODUCTS, Product, Weights
 from .quantization_minbert import is_int8
+from .readings_minbert import Stop, run_layers
 
 # Freed memory up to this size stays with the process: see `keep_freed_memory`.
 KEPT_BYTES = 31 * 2**20
@@ -89,20 +91,18 @@ class PreparedEncoder:
         self,
         hidden: Tensor,
         sequences: MinBertSequences,
-        select: Tensor | None,
-        num_layers: int | None,
-    ) -> Tensor:
-        """(T, D) -> (T, D), or (M, D) of the selected tokens, in the same precision."""
-        count = len(hidden) if select is None else len(select)
-        states = round_up(hidden.to(self.dtype))
-        layers = self.layers[:num_layers]
-        for layer in layers[:-1]:
-            states = layer(states, sequences, None)
-        for layer in layers[-1:]:
-            states = layer(states, sequences, select)
-        if not layers and select is not None:
-            states = states.index_select(0, select)
-        return states[:count].to(hidden.dtype)
+        stops: Sequence[Stop],
+    ) -> list[Tensor]:
+        """(T, D) -> (T, D), or (M, D) of the selected tokens, in the same precision, by stop."""
+
+        def run(layer: PreparedLayer, states: Tensor, select: Tensor | None) -> Tensor:
+            return layer(states, sequences, select)
+
+        found = run_layers(self.layers, round_up(hidden.to(self.dtype)), stops, run)
+        counts = (len(hidden) if stop.select is None else len(stop.select) for stop in stops)
+        return [
+            states[:count].to(hidden.dtype) for states, count in zip(found, counts, strict=True)
+        ]
 
 
 def weights_of(module: Any) -> Weights:

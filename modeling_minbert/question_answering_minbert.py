@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers.loss.loss_utils import ForQuestionAnsweringLoss
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
+from .distillation_minbert import check_teacher, match_positions
 from .head_minbert import TaskBatch, TokenHead
 from .inference_minbert import check_request
 from .packing_minbert import Read
@@ -93,6 +94,14 @@ class QuestionAnsweringHead(TokenHead):
             "there is no divergence for a question_answering task, whose scores are of positions: "
             "train it without r_drop and smart"
         )
+
+    def distillation(
+        self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
+    ) -> Tensor:
+        check_teacher(logits, teacher, 2)
+        is_taught = teacher.isfinite().flatten(2).all(dim=-1).any(dim=-1)
+        each = match_positions(logits, teacher, temperature).masked_fill(~is_taught, 0)
+        return each.sum() / is_taught.sum().clamp(min=1)
 
     def decode(self, logits: Tensor) -> Tensor:
         raise ValueError(

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from huggingface_hub.dataclasses import strict
 from torch import Tensor
 
+from .distillation_minbert import check_teacher, match_scores, mean_taught
 from .losses_minbert import Target
 from .pooled_minbert import HEADS, CosineTask, PooledHead, describe_scores
 from .task_minbert import DATA, RECIPE, Pretrained, Suggestion
@@ -125,6 +126,17 @@ class SimilarityHead(PooledHead):
 
     def is_positive(self, labels: Tensor) -> Tensor:
         return (labels != -100) & (labels >= self.task.positive_score)
+
+    def to_targets(self, logits: Tensor) -> Tensor:
+        """Convert logits (B, K) to scores, (B, 1), in units of the range, with a gradient."""
+        return self.task.loss_function.soft_score(logits.float())
+
+    def distillation(
+        self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
+    ) -> Tensor:
+        scores = self.to_targets(logits)
+        check_teacher(scores, teacher, 1)
+        return mean_taught(match_scores(scores, teacher.nan_to_num()), teacher)
 
     def decode(self, logits: Tensor) -> Tensor:
         return self.task.loss_function.decode_score(logits, *self.score_range)

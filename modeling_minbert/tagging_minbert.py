@@ -7,18 +7,12 @@ word is tagged where its shorter context is longest.
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain, islice
 from typing import Any, NamedTuple
 
-from .inference_minbert import (
-    Encoded,
-    batches,
-    check_unicode,
-    choose_tokens,
-    predicting,
-    windows_of,
-)
+from .inference_minbert import Encoded, check_unicode
+from .prediction_minbert import Predictor
 
 # A word, with its inner periods and hyphens, or a punctuation mark.
 WORDS = re.compile(r"\w+(?:[.'\u2019/&-]\w+)*|[^\w\s]")
@@ -91,36 +85,56 @@ def _context(ends: Sequence[int], word: int, span: tuple[int, int]) -> int:
     return min(ends[word] - ends[span[0]], ends[span[1]] - ends[word + 1])
 
 
-def predict_tags(
-    model: Any,
-    task: str,
-    rows: Iterable[Any],
-    *,
-    max_tokens: int | None,
-    show_progress: bool | None,
-    precision: str | None,
-) -> Iterator[dict[str, Any]]:
-    """Yield `words`, `tags`, `scores` and, for spans, `entities` of texts or lists of words."""
-    spec = model.config.task(task)
-    names, longest = spec.labels, spec.limit_length(model.config.max_position_embeddings)
-    tokens = choose_tokens(model, max_tokens)
-    number = 0
-    for window, bar in windows_of(rows, show_progress):
-        texts = [split_words(row, number + place, task) for place, row in enumerate(window)]
-        number += len(window)
-        parts = [
+class TagPredictor(Predictor):
+    """Predicts `words`, `tags`, `scores` and, for spans, `entities` of texts or lists of words."""
+
+    def __init__(self, model: Any, name: str, head: Any) -> None:
+        task = head.task
+        self.name, self.model, self.head = name, model, head
+        self.encoding = name  # the words of a row are described by the task that split it
+        self.names: Sequence[str] = task.labels
+        self.longest: int = task.limit_length(model.config.max_position_embeddings)
+        self.texts: list[Words] = []
+        self.parts: list[Part] = []
+        self.results: list[list[tuple[int, float]]] = []
+
+    def check(self, rows: Sequence[Any]) -> None:
+        if isinstance(rows, str):
+            raise TypeError(f"{self.name}: pass a list of texts, not one string")
+
+    def encode(self, rows: Sequence[Any], first: int) -> list[Encoded]:
+        self.texts = [split_words(row, number, self.name) for number, row in enumerate(rows, first)]
+        self.parts = [
             part
-            for row, text in enumerate(texts)
-            for part in _encode(model, longest, row, text.words)
+            for row, text in enumerate(self.texts)
+            for part in _encode(self.model, self.longest, row, text.words)
         ]
-        results: list[list[tuple[int, float]]] = [[] for _ in texts]
-        with predicting(model, precision):
-            computed = _compute(model, task, parts, tokens)
-        for part, values in zip(parts, computed, strict=True):
-            results[part.row] += values
-        bar.update(len(window))
-        for text, values in zip(texts, results, strict=True):
-            yield _describe(text, values, names)
+        self.results = [[] for _ in self.parts]
+        return [part.tokens for part in self.parts]
+
+    def keep(self, indices: list[int], inputs: dict[str, Any], output: Any) -> None:
+        """Keep the tag of every word, and its probability."""
+        mask = inputs.get("attention_mask")
+        logits = output.logits[0] if mask is None else output.logits[mask.bool()]
+        starts = accumulate((self.parts[index].tokens.tokens for index in indices), initial=0)
+        places = [
+            start + place
+            for index, start in zip(indices, starts, strict=False)
+            for place in self.parts[index].places
+        ]
+        scores, tags = self.head.probabilities(logits[places].float()).max(dim=-1)
+        values = iter(zip(tags.tolist(), scores.tolist(), strict=True))
+        for index in indices:
+            self.results[index] = list(islice(values, len(self.parts[index].places)))
+
+    def describe(self) -> list[Any]:
+        rows: list[list[tuple[int, float]]] = [[] for _ in self.texts]
+        for part, values in zip(self.parts, self.results, strict=True):
+            rows[part.row] += values
+        return [
+            _describe(text, values, self.names)
+            for text, values in zip(self.texts, rows, strict=True)
+        ]
 
 
 def _encode(model: Any, longest: int, row: int, words: list[str]) -> Iterator[Part]:
@@ -141,28 +155,6 @@ def _encode(model: Any, longest: int, row: int, words: list[str]) -> Iterator[Pa
         tokens = chain.from_iterable(pieces[start:end])
         ids = [tokenizer.cls_token_id, *tokens, tokenizer.sep_token_id]
         yield Part(row, Encoded([ids], [[0] * len(ids)]), places[first - start : last - start])
-
-
-def _compute(
-    model: Any, task: str, parts: Sequence[Part], max_tokens: int
-) -> list[list[tuple[int, float]]]:
-    """Predict the tag of every word, and its probability, in batches."""
-    results: list[list[tuple[int, float]]] = [[] for _ in parts]
-    for indices, inputs in batches(model, [part.tokens for part in parts], max_tokens):
-        logits = model(**inputs, task=task).logits
-        mask = inputs.get("attention_mask")
-        logits = logits[0] if mask is None else logits[mask.bool()]
-        starts = accumulate((parts[index].tokens.tokens for index in indices), initial=0)
-        places = [
-            start + place
-            for index, start in zip(indices, starts, strict=False)
-            for place in parts[index].places
-        ]
-        scores, tags = logits[places].float().softmax(dim=-1).max(dim=-1)
-        values = iter(zip(tags.tolist(), scores.tolist(), strict=True))
-        for index in indices:
-            results[index] = list(islice(values, len(parts[index].places)))
-    return results
 
 
 def _describe(row: Words, values: list[tuple[int, float]], names: Sequence[str]) -> dict[str, Any]:

@@ -1,22 +1,29 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """The interface of all task classes: the description of one task of `MinBertForMultiTask`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from huggingface_hub.dataclasses import strict
-from torch import nn
+from torch import Tensor, nn
 
+from .distillation_minbert import order_labels
 from .sentence_transformers_minbert import MinBertEmbedding
 
+# What rows of `predict` are.
+RowKind = Literal["single texts", "pairs", "contexts with choices"]
 SetBy = Literal["recipe", "data", "training"]
 # The keys of `TASKS`, for type checkers.
 ProblemType = Literal[
     "classification",
     "multi_label_classification",
+    "ordinal",
     "paraphrase",
     "similarity",
+    "regression",
+    "multiple_choice",
     "contrastive",
     "token_classification",
     "question_answering",
@@ -61,6 +68,7 @@ class MinBertTask:
         predicts_masked_tokens: Whether the task needs the masked-language-model head.
         predicts_next_sentence: Whether the task needs the next-sentence head.
         answers_questions: Whether predictions are answers from texts.
+        offers_choices: Whether rows have a list of choices, one of which is predicted.
         extra_targets: Keyword arguments of `forward` that only this type of task takes.
         single_task_model: Name of the model class with this head alone; None if there is none.
     """
@@ -72,8 +80,12 @@ class MinBertTask:
     predicts_masked_tokens: ClassVar[bool] = False
     predicts_next_sentence: ClassVar[bool] = False
     answers_questions: ClassVar[bool] = False
+    offers_choices: ClassVar[bool] = False
     extra_targets: ClassVar[tuple[str, ...]] = ()
     single_task_model: ClassVar[str | None] = None
+
+    def __post_init__(self) -> None:
+        """Fill in what the other fields determine."""
 
     @classmethod
     def fields_set_by(cls, source: SetBy) -> tuple[str, ...]:
@@ -85,7 +97,8 @@ class MinBertTask:
         """Add the fields that follow from the data to the `given` ones of a recipe.
 
         `facts` are `labels`, `score_range`, `num_texts` (texts of a row), `class_counts` (training
-        rows by class, or None), `has_unanswerable`, and `max_length` of the run. A recipe that
+        rows by class or label, words by tag, or None), `num_rows` of training, `has_unanswerable`,
+        `max_length` of the run, and for a regression `targets`, `mean` and `std`. A recipe that
         contradicts them is a ValueError.
         """
         known = {name: facts.get(name) for name in cls.fields_set_by("data")}
@@ -117,6 +130,16 @@ class MinBertTask:
         return None
 
     @property
+    def has_windows(self) -> bool:
+        """Whether texts are split into windows, whose vectors are pooled."""
+        return False
+
+    @property
+    def num_predicted(self) -> int | None:
+        """Sequences of a row in predictions, as `num_sequences`."""
+        return self.num_sequences
+
+    @property
     def uses_pooler(self) -> bool:
         """Whether the task uses BERT's pooler."""
         return False
@@ -132,14 +155,60 @@ class MinBertTask:
         return 1
 
     @property
+    def row_kind(self) -> RowKind:
+        """What rows of `predict` are."""
+        return "single texts" if self.num_texts == 1 else "pairs"
+
+    @property
     def example_row(self) -> str:
         """Source code of an example row for `predict`."""
         return '"A sentence."' if self.num_texts == 1 else '("A first.", "A second.")'
 
     @property
-    def score_limits(self) -> tuple[float, float] | None:
-        """Lowest and highest predicted score; None if predictions are not scores."""
+    def example_texts(self) -> tuple[str, ...]:
+        """Texts of an example row on the command line."""
+        return ("a text",) if self.num_texts == 1 else ("a text", "another text")
+
+    @property
+    def joins_texts(self) -> bool:
+        """Whether a sequence has two segments."""
+        return self.num_texts == 2 and self.num_sequences is None
+
+    @property
+    def adoption_problem(self) -> str | None:
+        """Why `single_task_model` cannot compute this task, as a predicate; None if it can."""
         return None
+
+    def make_row(self, columns: Sequence[str]) -> Any:
+        """Make a row for `predict` of its texts in the columns of a line.
+
+        Raises:
+            ValueError: If their number is wrong, or one is blank.
+        """
+        if len(columns) != self.num_texts or not all(map(str.strip, columns)):
+            raise ValueError(
+                f"{len(columns)} text(s), but the task takes a pair: two columns separated by a "
+                "tab, or two texts on the command line"
+            )
+        return tuple(columns)
+
+    @property
+    def score_limits(self) -> tuple[float, float] | None:
+        """Lowest and highest predicted score; None if predictions are not one score."""
+        return None
+
+    @property
+    def logit_units(self) -> tuple[list[float | int], list[float | int]]:
+        """Usual mean and standard deviation of the logits: what two of them differ by is in these.
+
+        One number each for all logits, or one for each logit.
+        """
+        return [0.0], [1.0]
+
+    @property
+    def predicts_several_scores(self) -> bool:
+        """Whether predictions are `scores` by name."""
+        return False
 
     def count_layers(self, num_hidden_layers: int) -> int | None:
         """Return the number of layers to compute, from the bottom; None for all."""
@@ -163,6 +232,25 @@ class MinBertTask:
     def make_head(self, config: Any) -> nn.Module | None:
         """Make the head; None for a task that shares one."""
         return None
+
+    def align(self, teacher: "MinBertTask") -> Callable[[Tensor], Tensor]:
+        """Return what brings the outputs of a teacher to the order of the labels of this task.
+
+        Raises:
+            ValueError: If the task of the teacher is another one.
+        """
+        mine, others = ((x.problem_type, x.num_texts) for x in (self, teacher))
+        if mine != others:
+            raise ValueError(
+                f"it is a {others[0]} task with {others[1]} text(s) a row, but the task to learn "
+                f"is a {mine[0]} task with {mine[1]}"
+            )
+        own, labels = (getattr(x, "labels", None) for x in (self, teacher))
+        return partial(self.reorder, order=order_labels(own, labels))
+
+    def reorder(self, values: Tensor, order: list[int]) -> Tensor:
+        """Bring the outputs of a teacher, (..., K), to another order of the labels."""
+        return values[..., order] if order else values
 
 
 @strict

@@ -12,10 +12,13 @@ from .classification_minbert import ClassificationTask
 from .contrastive_minbert import ContrastiveTask
 from .head_minbert import MinBertHeads
 from .multi_label_classification_minbert import MultiLabelClassificationTask
+from .multiple_choice_minbert import MultipleChoiceTask
 from .names_minbert import suggest, unknown
+from .ordinal_minbert import OrdinalTask
 from .paraphrase_minbert import ParaphraseTask
 from .pretraining_minbert import MaskedLMTask, NextSentenceTask, PreTrainingTask
 from .question_answering_minbert import QuestionAnsweringTask
+from .regression_minbert import RegressionTask
 from .similarity_minbert import SimilarityTask
 from .task_minbert import MinBertTask
 from .token_classification_minbert import TokenClassificationTask
@@ -23,8 +26,11 @@ from .token_classification_minbert import TokenClassificationTask
 TASKS: dict[str, type[MinBertTask]] = {
     "classification": ClassificationTask,
     "multi_label_classification": MultiLabelClassificationTask,
+    "ordinal": OrdinalTask,
     "paraphrase": ParaphraseTask,
     "similarity": SimilarityTask,
+    "regression": RegressionTask,
+    "multiple_choice": MultipleChoiceTask,
     "contrastive": ContrastiveTask,
     "token_classification": TokenClassificationTask,
     "question_answering": QuestionAnsweringTask,

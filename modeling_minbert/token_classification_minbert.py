@@ -1,38 +1,44 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Token classification: B rows of L tokens, T of a packed batch; D hidden size, K logits."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor
-from torch.nn import functional as F
 from transformers.modeling_outputs import TokenClassifierOutput
 
+from .class_weights_minbert import WeightedTask, add_weights
+from .distillation_minbert import check_teacher, match_classes, mean_taught
+from .focal_minbert import sum_class_losses
 from .head_minbert import TaskBatch, TokenHead, check_shapes, check_token_labels
 from .losses_minbert import symmetric_kl
 from .packing_minbert import Read, any_at_padding
-from .tagging_minbert import predict_tags
-from .task_minbert import DATA, RECIPE, HeadTask, check_labels
+from .tagging_minbert import TagPredictor
+from .task_minbert import DATA, RECIPE, check_labels
+from .temperature_minbert import CalibratedHead, CalibratedTask
 
 
 @strict
 @dataclass(kw_only=True)
-class TokenClassificationTask(HeadTask):
+class TokenClassificationTask(WeightedTask, CalibratedTask):
     """One of `labels` for every token; long texts are split into windows, not truncated.
+
+    See also `CalibratedTask` and `WeightedTask`: the labels that the loss is divided by are those
+    of tokens.
 
     Args:
         labels: Names of the tags, in the order of their ids.
-        loss: `cross_entropy`.
+        loss: `cross_entropy` or `focal`.
     """
 
     problem_type: Literal["token_classification"] = field(
         default="token_classification", metadata=DATA
     )
     labels: list[str] | None = field(default=None, metadata=DATA)
-    loss: Literal["cross_entropy"] = field(default="cross_entropy", metadata=RECIPE)
+    loss: Literal["cross_entropy", "focal"] = field(default="cross_entropy", metadata=RECIPE)
     dropout: float | int = field(default=0.1, metadata=RECIPE)
     is_token_level: ClassVar[bool] = True
     single_task_model: ClassVar[str | None] = "MinBertForTokenClassification"
@@ -47,8 +53,14 @@ class TokenClassificationTask(HeadTask):
         check_labels(self.labels)
 
 
-class TokenClassificationHead(TokenHead):
+class TokenClassificationHead(CalibratedHead, TokenHead):
     """K logits of every token."""
+
+    class_weights: Tensor | None  # (K,); None for equal ones
+
+    def __init__(self, config: Any, task: TokenClassificationTask, num_logits: int) -> None:
+        super().__init__(config, task, num_logits)
+        add_weights(self, task, "class_weights")
 
     def prepare(self, batch: TaskBatch) -> None:
         check_token_labels(batch)
@@ -59,7 +71,9 @@ class TokenClassificationHead(TokenHead):
 
     def forward(self, outputs: Any, batch: TaskBatch) -> TokenClassifierOutput:
         number = batch.options.get("num_items_in_batch")
-        return label_tokens(outputs, self.score, batch.labels, number, self.smoothing)
+        options = {"weight": self.class_weights, "gamma": self.task.focal_gamma or 0.0}
+        options |= {"smoothing": self.smoothing}
+        return label_tokens(outputs, self.score, batch.labels, number, **options)
 
     def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:
         check_shapes(logits, other, "tokens")
@@ -69,20 +83,23 @@ class TokenClassificationHead(TokenHead):
         counted = labels != -100
         return each.masked_fill(~counted, 0).sum() / counted.sum().clamp(min=1)
 
+    def distillation(
+        self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
+    ) -> Tensor:
+        check_teacher(logits, teacher, 2)
+        each = match_classes(logits, teacher.nan_to_num(), temperature)
+        return mean_taught(each, teacher, None if labels is None else labels != -100)
+
     def decode(self, logits: Tensor) -> Tensor:
         return logits.argmax(dim=-1)
 
-    def predict(
-        self, model: Any, name: str, rows: Iterable[Any], *, top_k: int | None, **options: Any
-    ) -> Iterator[Any]:
-        if isinstance(rows, str):
-            raise TypeError(f"{name}: pass a list of texts, not one string")
+    def predictor(self, model: Any, name: str, top_k: int | None) -> TagPredictor:
         if top_k is not None:
             raise ValueError(
                 f"task {name!r} is a token_classification task with one tag per word: leave top_k "
                 "out"
             )
-        return predict_tags(model, name, rows, **options)
+        return TagPredictor(model, name, self)
 
 
 def read_tokens(labels: Tensor | None, mask: Tensor | None) -> Read:
@@ -96,17 +113,18 @@ def label_tokens(
     score: Callable[[Tensor], Tensor],
     labels: Tensor | None,
     number: Any = None,
-    smoothing: float = 0.0,
+    **options: Any,
 ) -> TokenClassifierOutput:
-    """Score tokens, (B, L, K) or (1, T, K); the mean loss is over `number` or all labels."""
+    """Score tokens, (B, L, K) or (1, T, K); the mean loss is over `number` or all labels.
+
+    The `options` are those of `sum_class_losses`.
+    """
     logits = score(outputs.last_hidden_state)
     if outputs.sequences is not None:
         logits = outputs.sequences.pad(logits)
     loss = None
     if labels is not None:
         dtype = torch.promote_types(logits.dtype, torch.float32)
-        reduction = "mean" if number is None else "sum"
-        options: Any = {"label_smoothing": smoothing, "reduction": reduction}
-        loss = F.cross_entropy(logits.flatten(0, -2).to(dtype), labels.flatten(), **options)
-        loss = loss if number is None else loss / number
+        loss = sum_class_losses(logits.flatten(0, -2).to(dtype), labels.flatten(), **options)
+        loss = loss / ((labels != -100).sum() if number is None else number)
     return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)

@@ -3,6 +3,7 @@
 python app.py
 """
 
+import math
 import os
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,10 @@ PAIRS = [
 NAMES = [["Ada Lovelace lived in London."], ["In 1903 Marie Curie won a prize in Stockholm."]]
 PASSAGE = "Ada Lovelace was born in London in 1815. She wrote the first program for a machine."
 QUESTIONS = [["Where was Ada born?", PASSAGE], ["What did she write?", PASSAGE]]
+CHOICES = [
+    ["The bus is late.", "She", "waits at the stop.\nswims to the island.\npaints the ceiling."],
+    ["It began to rain.", "What did he do?", "He opened an umbrella.\nHe watered the lawn."],
+]
 # The blue of minBERT's reports and its shades.
 BLUE = gr.themes.Color(
     "#e6f1f8", "#cfe4f1", "#a3cbe4", "#74b1d6", "#3d93c6", "#0067a5",
@@ -114,6 +119,24 @@ def text_form(predict: Any, num_texts: int, output: Any) -> None:
         form("Compare", predict, PAIRS, output, First_text=2, Second_text=2)
 
 
+def score_form(predict: Any, num_texts: int) -> None:
+    """Show one or two texts and their score."""
+
+    def score(*texts: str) -> float:
+        return round(predict(*texts)["score"], 4)
+
+    text_form(score, num_texts, partial(gr.Number, label="Score"))
+
+
+def scores_form(predict: Any, num_texts: int) -> None:
+    """Show one or two texts and their scores by name."""
+
+    def scores(*texts: str) -> dict[str, float]:
+        return {name: round(value, 4) for name, value in predict(*texts)["scores"].items()}
+
+    text_form(scores, num_texts, partial(gr.JSON, label="Scores"))
+
+
 def tag_form(tag: Any) -> None:
     """Show a text with its entities."""
     form("Tag", tag, NAMES, partial(gr.HighlightedText, label="Entities"), Text=3)
@@ -129,19 +152,43 @@ def answer_form(find: Any) -> None:
     form("Answer", answer, QUESTIONS, partial(gr.Label, label="Answer"), Question=1, Passage=5)
 
 
+def choice_form(choose: Any) -> None:
+    """Show a context, a question or the start of every choice, and choices, one on each line."""
+
+    def choose_line(context: str, start: str, lines: str) -> dict[str, float]:
+        choices = [line.strip() for line in lines.splitlines() if line.strip()]
+        if len(choices) < 2:
+            raise gr.Error("Write at least two choices, one on each line.")
+        return dict(zip(choices, choose(context, start.strip(), choices), strict=True))
+
+    output = partial(gr.Label, label="Probabilities")
+    form("Choose", choose_line, CHOICES, output, Context=3, Question_or_start=1, Choices=4)
+
+
 def describe(task: Any, predict: Any) -> str:
     """Describe in a sentence what a head predicts."""
     if task.answers_questions:
         return "Finds the answer to a question in a passage."
+    if task.offers_choices:
+        return "Chooses one of several choices for a context."
     if task.is_token_level:
         return "Tags the words of a text."
     texts = "a text" if task.num_texts == 1 else "two texts"
+    if task.predicts_several_scores:
+        return f"Predicts {', '.join(task.targets)} of {texts}."
     if task.score_limits is not None:
         low, high = task.score_limits
-        return f"Scores {texts} from {low:g} to {high:g}."
+        return f"Scores {texts}" + (f" from {low:g} to {high:g}." if high < math.inf else ".")
     example = TEXTS[0] if task.num_texts == 1 else PAIRS[0]
     names = sorted(str(row["label"]) for row in predict(*example, top_k=20))
     return f"Labels {texts}: {', '.join(names)}."
+
+
+def choose(model: Any, task: str, context: str, start: str, choices: list[str]) -> list[float]:
+    """Return the probabilities of choices by a task of a multi-task model."""
+    row = (context, start, choices) if start else (context, choices)
+    found = model.predict(task, [row], top_k=len(choices))[0]
+    return [one["score"] for one in sorted(found, key=lambda one: one["index"])]
 
 
 def task_tab(model: Any, name: str) -> None:
@@ -154,16 +201,17 @@ def task_tab(model: Any, name: str) -> None:
     def label(*texts: str) -> dict[str, float]:
         return to_label(predict(*texts, top_k=20))
 
-    def score(*texts: str) -> float:
-        return round(predict(*texts)["score"], 4)
-
     gr.Markdown(describe(task, predict))
     if task.answers_questions:
         answer_form(predict)
+    elif task.offers_choices:
+        choice_form(partial(choose, model, name))
     elif task.is_token_level:
         tag_form(lambda text: to_tags(text, predict(text)))
+    elif task.predicts_several_scores:
+        scores_form(predict, task.num_texts)
     elif task.score_limits is not None:
-        text_form(score, task.num_texts, partial(gr.Number, label="Score"))
+        score_form(predict, task.num_texts)
     else:
         text_form(label, task.num_texts, partial(gr.Label, label="Probabilities"))
 
@@ -229,6 +277,22 @@ def question_tab(tokenizer: Any) -> None:
     answer_form(model.answer)
 
 
+def choice_tab(tokenizer: Any) -> None:
+    """Show a context, choices and their probabilities."""
+    model = load("AutoModelForMultipleChoice")
+
+    def choose(context: str, start: str, choices: list[str]) -> list[float]:
+        texts = [f"{start} {choice}".strip() for choice in choices]
+        with torch.no_grad():
+            inputs = tokenizer(
+                [context] * len(texts), texts, return_tensors="pt", padding=True, truncation=True
+            )
+            logits = model(**{key: value.unsqueeze(0) for key, value in inputs.items()}).logits
+        return logits[0].softmax(-1).tolist()
+
+    choice_form(choose)
+
+
 def embedding_tab(tokenizer: Any) -> None:
     """Show two texts and the cosine of their vectors."""
     encoder = load("AutoModel")
@@ -253,6 +317,7 @@ TABS: dict[str, dict[str, Any]] = {
     },
     "AutoModelForTokenClassification": {"Tokens": token_tab},
     "AutoModelForQuestionAnswering": {"Question": question_tab},
+    "AutoModelForMultipleChoice": {"Choices": choice_tab},
 }
 
 

@@ -104,6 +104,56 @@ def write_labels(folder: Path) -> dict[str, Any]:
     return {"text_columns": ["a"], "label_column": "topics", **files}
 
 
+def write_grades(folder: Path) -> dict[str, Any]:
+    """Write texts with one of three grades: of two adjectives none, one or both are good."""
+    files = {}
+    for split, key in SPLITS.items():
+        rows = [
+            {"id": name, "a": first, "b": second, "grade": good + (good == same)}
+            for name, first, second, same, good in small_run.make_rows(split)
+        ]
+        path = folder / f"grades-{split}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        files[key] = str(path)
+    return {"text_columns": ["a"], "label_column": "grade", **files}
+
+
+def write_numbers(folder: Path) -> dict[str, Any]:
+    """Write texts with two numbers, the second of which is missing in some rows."""
+    files = {}
+    for split, key in SPLITS.items():
+        rows = [
+            {
+                "id": name,
+                "a": text,
+                "price": 900 + 150 * good,
+                "age": 3 + same if place % 4 else None,
+            }
+            for place, (name, text, _, same, good) in enumerate(small_run.make_rows(split))
+        ]
+        path = folder / f"numbers-{split}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        files[key] = str(path)
+    return {"text_columns": ["a"], "label_columns": ["price", "age"], **files}
+
+
+def write_choices(folder: Path) -> dict[str, Any]:
+    """Write beginnings with three ends, or two, one of which is as good as the beginning."""
+    files = {}
+    for split, key in SPLITS.items():
+        rows = []
+        for number, (name, first, *_, good) in enumerate(small_run.make_rows(split)):
+            ends = ["so good", "so bad", "so so"][: 3 - number % 2]
+            right = ends[0 if good else 1]
+            ends = ends[number % len(ends) :] + ends[: number % len(ends)]
+            row = {"id": name, "text": first, "ends": ends, "right": "ABC"[ends.index(right)]}
+            rows.append(json.dumps(row) + "\n")
+        path = folder / f"choices-{split}.jsonl"
+        path.write_text("".join(rows), encoding="utf-8")
+        files[key] = str(path)
+    return {"text_columns": ["text"], "choice_columns": "ends", "label_column": "right", **files}
+
+
 PAIR = [("the river is fine", "this river was dull")]
 LABEL = {"label", "score"}
 EXAMPLES = {
@@ -111,9 +161,16 @@ EXAMPLES = {
         pairs_of(text_columns=["a"], label_column="mood"), ["the river is fine"], LABEL
     ),
     "multi_label_classification": Example(write_labels, ["the river is fine"], LABEL),
+    "ordinal": Example(write_grades, ["the river is fine"], LABEL),
     "paraphrase": Example(pairs_of(text_columns=["a", "b"], label_column="same"), PAIR, LABEL),
     "similarity": Example(
         pairs_of(text_columns=["a", "b"], label_column="same", score_range=[0, 1]), PAIR, {"score"}
+    ),
+    "regression": Example(write_numbers, ["the river is fine"], {"scores"}),
+    "multiple_choice": Example(
+        write_choices,
+        [("the river is fine", ["so good", "so bad"])],
+        {"choice", "index", "score"},
     ),
     "contrastive": Example(pairs_of(text_columns=["a", "b"]), PAIR, {"score"}, is_compared=False),
     "token_classification": Example(

@@ -17,8 +17,11 @@ from trainers.problems.labelled import Predicted
 HEADS = {
     "classification": {"labels": ["bad", "good"], "pooling": "mean"},
     "multi_label_classification": {"labels": ["far", "near"]},
+    "ordinal": {"labels": ["low", "high"]},
     "paraphrase": {},
     "similarity": {"score_range": [0, 5], "pair_encoding": "separate"},
+    "regression": {"targets": ["y"], "mean": [1]},
+    "multiple_choice": {"num_choices": 3},
     "contrastive": {"num_sentences": 2},
     "token_classification": {"labels": ["O", "B-X", "I-X"]},
     "question_answering": {"max_length": 24, "max_question_length": 8, "doc_stride": 4},
@@ -60,8 +63,10 @@ def make_row(kind, first, second):
     if kind == "question_answering":
         answers = {"text": [second[1:3]], "answer_start": [1]}
         return {"question": first, "context": second, "answers": answers}
-    label = {"classification": "bad", "multi_label_classification": ["far"]}.get(kind, 1)
-    return {"a": first, "b": second, "y": label}
+    if kind == "multiple_choice":
+        return {"a": first, "c": [second, "b", f"{second} a"], "y": 1}
+    labels = {"classification": "bad", "multi_label_classification": ["far"], "ordinal": "high"}
+    return {"a": first, "b": second, "y": labels.get(kind, 1)}
 
 
 def describe(folder, kind, rows):
@@ -73,6 +78,7 @@ def describe(folder, kind, rows):
     if kind not in ("token_classification", "question_answering"):
         keys["text_columns"] = ["a", "b"] if kind in PAIRS else ["a"]
         keys |= {} if kind == "contrastive" else {"label_column": "y"}
+        keys |= {"choice_columns": "c"} if kind == "multiple_choice" else {}
     keys |= {name: HEADS[kind][name] for name in ("labels", "score_range") if name in HEADS[kind]}
     return TaskData.from_recipe(kind, keys)
 
@@ -94,6 +100,13 @@ def test_any_text_is_trained_on_or_an_invalid_row(tmp_path, drawn):
     assert loss.isfinite()
 
 
+def make_question(kind, pair):
+    """Make a row for `predict` of two texts."""
+    if kind == "multiple_choice":
+        return pair[0], [pair[1], "b"]
+    return pair if kind in PAIRS else pair[0]
+
+
 def is_unicode(text):
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
@@ -102,7 +115,7 @@ def is_unicode(text):
 def test_any_text_is_predicted_or_an_error_that_names_its_row(tmp_path, drawn):
     del tmp_path
     kind, texts = drawn
-    rows = texts if kind in PAIRS else [first for first, _ in texts]
+    rows = [make_question(kind, pair) for pair in texts]
 
     found, message = attempt(lambda: MODEL.predict(kind, rows), ValueError)
 
@@ -114,7 +127,7 @@ def test_any_text_is_predicted_or_an_error_that_names_its_row(tmp_path, drawn):
         assert "not valid Unicode" in message
         assert not all(is_unicode("".join(row)) for row in rows)
     whole = [row for row in texts if is_unicode("".join(row))]
-    rows = whole if kind in PAIRS else [first for first, _ in whole]
+    rows = [make_question(kind, pair) for pair in whole]
     assert len(MODEL.predict(kind, rows)) == len(whole)
 
 
@@ -126,8 +139,10 @@ def test_any_ids_are_read_again_from_prediction_files(tmp_path, drawn):
     ids, labels = loaded.references("validation")
     values = {
         "similarity": np.linspace(0, 5, len(ids), dtype=np.float32),
+        "regression": np.linspace(-1e6, 1e6, len(ids), dtype=np.float32),
         "classification": np.arange(len(ids)) % 2,
         "multi_label_classification": np.arange(2 * len(ids)).reshape(-1, 2) % 2,
+        "ordinal": np.arange(len(ids)) % 2,
     }
 
     for kind, predictions in values.items():

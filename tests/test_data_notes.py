@@ -24,7 +24,9 @@ def describe(folder, tokenizer, rows, header, keys, head=None, **options):
     files = {"train_file": str(folder / "train.tsv"), "validation_file": str(folder / "dev.tsv")}
     data = TaskData.from_recipe("own", keys | files)
     options = {"pair_encoding": None, "truncation": "head", "max_length": 12} | options
-    return describe_data(load_task(data, folder / "cache"), data, head or {}, tokenizer, options)
+    repeats = options.pop("is_oversampled", False)
+    task = load_task(data, folder / "cache")
+    return describe_data(task, data, head or {}, tokenizer, options, is_oversampled=repeats)
 
 
 def make_rows(sizes):
@@ -48,20 +50,22 @@ def test_shares_of_labels_are_listed_and_rare_ones_reported(
     assert notes[0] == f"labels of the training rows: {shares}"
     expected = (
         "warning: 22 training rows have the label 'a' for every one with 'c'; give class_weights: "
-        "balanced"
+        "balanced or oversample: balanced, and judge by macro_f1"
     )
     assert (expected in notes) is warning
     assert len(notes) == 2 + warning  # also the share of cut tokens
 
 
-def test_types_without_weights_have_another_remedy(tmp_path, tokenizer):
+def test_rare_pairs_are_reported_unless_they_are_repeated(tmp_path, tokenizer):
     rows = [(f"w{n}", "w0", int(n == 0)) for n in range(30)]
     keys = {"pair_encoding": "joint"}
 
     notes = describe(tmp_path, tokenizer, rows, ("a", "b", "label"), PAIRS, **keys)
-
     assert "warning: 29 training rows have the label '0' for" in notes[1]
-    assert notes[1].endswith("judge by macro_f1")
+
+    keys["is_oversampled"] = True
+    notes = describe(tmp_path, tokenizer, rows, ("a", "b", "label"), PAIRS, **keys)
+    assert not any("warning" in note for note in notes)
 
 
 def test_many_labels_are_counted(tmp_path, tokenizer):

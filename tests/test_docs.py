@@ -106,7 +106,9 @@ TERMS = {
     "class imbalance": "guides/few-and-imbalanced",
     "max_length": "reference/recipes",
     "multi-label": "guides/choosing",
+    "ordinal": "guides/choosing",
     "embeddings": "tutorials/embeddings",
+    "distillation": "guides/distillation",
     "calibration": "reference/files",
 }
 

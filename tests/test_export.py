@@ -96,7 +96,10 @@ def test_a_space_brings_the_checkpoint_and_names_it(checkpoint, tmp_path):
         for name in node.names
     }
     needed = (space / "requirements.txt").read_text()
-    assert imported == {"functools", "os", "pathlib", "typing", "gradio", "torch", "transformers"}
+    assert imported == {
+        *("functools", "math", "os", "pathlib", "typing"),
+        *("gradio", "torch", "transformers"),
+    }
     assert all(name in needed for name in ("gradio", "torch", "transformers"))
     loaded = MinBertForMultiTask.from_pretrained(space / "model")
     rows = ["the garden is warm"]

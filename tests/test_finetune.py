@@ -393,6 +393,7 @@ def test_flags_choose_the_sampling_of_tasks(files, recipe, flags, steps):
         "ExponentialDecay",
         "NoisyEmbeddings",
         "ThresholdFitting",
+        "TemperatureScaling",
         "DivergenceCheck",
     ]
     assert f"--task_sampling {trainer.train_sampler.sampling.name}" in " ".join(flags)

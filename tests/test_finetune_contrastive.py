@@ -94,7 +94,11 @@ def test_balanced_weights_equal_scikit_learn(tmp_path):
     ("task", "change", "message"),
     [
         ("near", {"num_sentences": 2}, "num_sentences is the number of text_columns, 3; leave it"),
-        ("near", {"class_weights": "balanced"}, "'class_weights' .it is for classification tasks"),
+        (
+            "near",
+            {"class_weights": "balanced"},
+            "'class_weights' .it is for classification, paraphrase",
+        ),
         ("near", {"label_column": "same"}, "contrastive tasks have no label_column; remove it"),
         ("near", {"pair_encoding": "joint"}, "does not fit pair_encoding 'joint'"),
         ("moods", {"labels": ["bad", "good", "odd"]}, "no training row has the label 'odd'; give"),

@@ -158,8 +158,8 @@ def assert_matches(line, message):
         ("pairs", {"train_file": "gone.tsv"}, "gone.tsv: there is no such file; check the path"),
         (
             "pairs",
-            {"problem_type": "regression"},
-            "task 'pairs': unknown problem_type 'regression'",
+            {"problem_type": "regresion"},
+            "task 'pairs': unknown problem_type 'regresion'",
         ),
         ("pairs", {"dataset": "quora"}, "task 'pairs': give exactly one source of rows"),
     ],

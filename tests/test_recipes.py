@@ -57,7 +57,7 @@ def parse(path, kind=FinetuneArguments, *flags):
 
 def test_there_is_a_recipe_for_every_task():
     named = {"quickstart", "cs224n", "sst", "quora", "sts", "cfimdb", "ner", "squad", "squad_v2"}
-    named |= {"nli", "nli_then_sts", "all", *GLUE}
+    named |= {"swag", "nli", "nli_then_sts", "all", *GLUE}
     assert named <= {path.stem for path in FINETUNING}
     assert {"pretrain_quickstart", "mlm", "nsp", "mlm_nsp", "mlm_task_text", "chain"} <= {
         path.stem for path in PRETRAINING
@@ -125,6 +125,15 @@ def write_questions(folder, dataset):
         (folder / f"{split}-{version}.json").write_text(json.dumps(content), encoding="utf-8")
 
 
+def write_choices(folder):
+    """Write the official files of SWAG with words of our own."""
+    header = ["sent1", "sent2", "ending0", "ending1", "ending2", "ending3", "label"]
+    for name in ("train", "val"):
+        rows = [f"Row {row}.,She,sits.,runs.,sings.,sleeps.,{row % 4}" for row in range(100)]
+        text = "\n".join([",".join(header), *rows]) + "\n"
+        (folder / f"{name}.csv").write_text(text, encoding="utf-8")
+
+
 def write_own(folder, keys):
     """Write the files of a task that has own ones, a column for each text; return their paths."""
     paths = {
@@ -144,6 +153,7 @@ def tasks(recipe, glue_folder, tmp_path):
     arguments, _ = parse(recipe)
     write_snli(tmp_path, rows=120)
     write_tags(tmp_path)
+    write_choices(tmp_path)
     for dataset in QUESTIONS:
         write_questions(tmp_path, dataset)
     found = {}
@@ -152,7 +162,7 @@ def tasks(recipe, glue_folder, tmp_path):
         found[name] = keys | write_own(tmp_path, keys)
         if dataset is not None:
             found[name]["dataset"] = SAMPLES.get(dataset, dataset)
-        if dataset in ("snli", "conll2003", *QUESTIONS):
+        if dataset in ("snli", "conll2003", "swag", *QUESTIONS):
             found[name]["data_dir"] = str(tmp_path)
         elif dataset in GLUE:
             found[name]["data_dir"] = str(glue_folder)

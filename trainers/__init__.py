@@ -23,6 +23,7 @@ from .files import replaced_when_done, write_text
 from .methods.adapters import add_lora, merge_lora
 from .methods.averaging import WeightAveraging
 from .methods.base import Method
+from .methods.distillation import Distillation
 from .methods.gradient_surgery import GradientSurgery
 from .methods.layers import FreezeLayers, GradualUnfreezing
 from .methods.learning_rates import ExponentialDecay, LayerwiseLearningRates
@@ -33,6 +34,7 @@ from .methods.smart_perturbation import SmartConfig
 from .problems import PROBLEMS, ProblemType, make_problems
 from .problems.problem import Metric, Problem
 from .reports.glue import GlueFile, missing_files, write_submission
+from .reports.label_tables import write_label_issues
 from .reports.page import report_run, write_report
 from .reports.results import Choice, RunFacts, evaluate_run, write_results
 from .reports.run_card import write_card
@@ -65,6 +67,7 @@ __all__ = [
     "PROBLEMS",
     "AggregateEarlyStopping",
     "Choice",
+    "Distillation",
     "ExponentialDecay",
     "FastTrainingArguments",
     "FinetuneArguments",
@@ -134,6 +137,7 @@ __all__ = [
     "split_keys",
     "spread",
     "write_card",
+    "write_label_issues",
     "write_report",
     "write_results",
     "write_submission",

@@ -6,6 +6,7 @@ from typing import Any
 
 from trainers.data.given_rows import read_rows
 from trainers.data.masking import Masking
+from trainers.data.oversampling import Oversample, check_oversample
 from trainers.data.task_dataset import Rows
 from trainers.options import MAX_ROWS, MAX_TOKENS, check_count, is_positive
 from trainers.problems import PROBLEMS, ProblemType, make_problems
@@ -28,6 +29,9 @@ class TaskTraining:
             count in aggregates over tasks.
         regularize: Whether ``r_drop`` and ``smart`` apply to this task; without them its steps are
             plain and cost accordingly.
+        oversample: ``balanced`` to repeat rows so that all classes are equally frequent, or the
+            share of each class in a pass over the rows, by its name or number; None leaves the rows
+            as they are. For tasks whose rows have one class each.
 
     Raises:
         ValueError: If a value has the wrong type or is out of range, or both sizes are given.
@@ -38,6 +42,7 @@ class TaskTraining:
     loss_weight: float = 1.0
     auxiliary: bool = False
     regularize: bool = True
+    oversample: Oversample | None = None
 
     def __post_init__(self) -> None:
         for name, most in (("batch_size", MAX_ROWS), ("max_tokens_per_batch", MAX_TOKENS)):
@@ -51,10 +56,20 @@ class TaskTraining:
             flag: Any = getattr(self, name)
             if flag is not True and flag is not False:
                 raise ValueError(f"{name}={flag!r}; expected true or false")
+        check_oversample(self.oversample)
         if not is_positive(self.loss_weight):
             raise ValueError(
                 f"loss_weight={self.loss_weight!r}; expected a number > 0 (to train without a "
                 "task, remove it from the recipe)"
+            )
+
+    def check_type(self, problem_type: str) -> None:
+        """Raise ValueError if a value does not suit tasks of a problem type."""
+        if self.oversample is not None and not PROBLEMS[problem_type].has_classes:
+            types = ", ".join(name for name, kind in PROBLEMS.items() if kind.has_classes)
+            raise ValueError(
+                f"oversample={self.oversample!r} repeats rows by their class, in tasks of the "
+                f"types {types}; leave it out of a {problem_type} task"
             )
 
 
@@ -64,10 +79,15 @@ class Task:
 
     Rows are a ``datasets.Dataset`` with the columns ``input_ids`` and ``token_type_ids`` (lists of
     numbers; for separate sentences a list of such lists), ``labels``, and if they are to be sorted
-    by length ``length``. Other columns are ignored. Which labels there are depends on the type:
+    by length ``length``. If texts are split into windows, these are lists of all windows of a row,
+    and ``num_windows`` lists how many each text has. Other columns are ignored. Which labels there
+    are depends on the type:
 
-    - ``classification``: the number of the class; ``paraphrase``: 0 or 1; ``similarity``: a score;
-      ``multi_label_classification``: a list of 0.0 or 1.0 for each label.
+    - ``classification`` and ``ordinal``: the number of the class; ``paraphrase``: 0 or 1;
+      ``similarity``: a score; ``multi_label_classification``: a list of 0.0 or 1.0 for each label;
+      ``regression``: a float, or a list of them for several targets, -100 for none. Their ``mean``
+      and ``std`` over the training rows belong into the description of the task in
+      ``config.tasks``. ``multiple_choice``: the index of the right one of the lists of a row.
     - ``token_classification``: a number for every token, -100 for none; and ``sentence`` if several
       rows are windows of one sentence.
     - ``question_answering``: the positions of the first and last token of the answer.
@@ -101,6 +121,7 @@ class Task:
 
     def __post_init__(self) -> None:
         self.make_problem()
+        self.training.check_type(self.problem_type)
         if PROBLEMS[self.problem_type].is_masked and self.masking is None:
             raise ValueError(
                 f"task {self.name!r} of problem_type {self.problem_type!r} predicts masked tokens: "

@@ -3,8 +3,11 @@
 from .classification import ClassificationFormat
 from .contrastive import ContrastiveFormat
 from .multi_label_classification import MultiLabelFormat
+from .multiple_choice import ChoiceFormat
+from .ordinal import OrdinalFormat
 from .paraphrase import ParaphraseFormat
 from .question_answering import QuestionFormat
+from .regression import RegressionFormat
 from .row_format import RowFormat
 from .similarity import SimilarityFormat
 from .token_classification import TagFormat
@@ -13,8 +16,11 @@ from .token_classification import TagFormat
 FORMATS: dict[str, type[RowFormat] | None] = {
     "classification": ClassificationFormat,
     "multi_label_classification": MultiLabelFormat,
+    "ordinal": OrdinalFormat,
     "paraphrase": ParaphraseFormat,
     "similarity": SimilarityFormat,
+    "regression": RegressionFormat,
+    "multiple_choice": ChoiceFormat,
     "contrastive": ContrastiveFormat,
     "token_classification": TagFormat,
     "question_answering": QuestionFormat,

@@ -11,12 +11,15 @@ from transformers import PreTrainedTokenizerBase
 from datasets_scripts.files.cache import count_batch, progress_bars
 from did_you_mean import unknown
 
+from .document_windows import DocumentWindows
 from .row_format import make_features
 
 LONG_MAP = 20_000  # rows; fewer are encoded before a progress bar is of use
 # Share of the kept tokens that comes from the start of a text: the paper's 128 of 510, with 382
 # from the end. Source: Sun et al. 2019, How to Fine-Tune BERT for Text Classification?, 5.3.1.
 HEAD_SHARES = {"head": 1.0, "tail": 0.0, "head_tail": 128 / 510}
+
+WINDOWS = "windows"  # the truncation that keeps all of a text
 
 Columns = dict[str, list[Any]]
 
@@ -30,6 +33,8 @@ def encode_rows(
     truncation: str = "head",
     label_type: str | datasets.List = "int64",
     is_contrastive: bool = False,
+    window_overlap: int | None = None,
+    max_windows: int | None = None,
 ) -> datasets.Dataset:
     """Tokenize sentences; padding and masks are left to the collator.
 
@@ -42,41 +47,70 @@ def encode_rows(
         truncation: Part of a long text to keep: its ``head``, its ``tail``, or both, as
             ``head_tail``: a quarter of the tokens from the start, 128 of 510, and the rest from
             the end (Sun et al. 2019, section 5.3.1). The longer text of a joint pair is truncated
-            first.
+            first. Or ``windows``: each text becomes one or more sequences; see `DocumentWindows`.
         label_type: Type of the labels, as the loss needs it.
         is_contrastive: Whether each text, including a single one, is a sequence.
+        window_overlap: Tokens that a window shares with the one before; only for windows.
+        max_windows: Maximum windows of a text; only for windows.
 
     Returns:
         Rows with id, input_ids and token_type_ids (a list for each sequence if they are separate),
-        length (in tokens, of the longest sequence) and labels (if labeled).
+        length (in tokens, of the longest sequence) and labels (if labeled); for windows as
+        `DocumentWindows` returns them.
 
     Raises:
         ValueError: If ``pair_encoding`` does not fit the rows, or ``truncation`` is unknown.
     """
     _check_pair_encoding(rows, pair_encoding, is_contrastive=is_contrastive)
-    is_separate = pair_encoding == "separate"
-    if truncation not in HEAD_SHARES:
-        raise ValueError(unknown("truncation", truncation, HEAD_SHARES))
-    # The first call sets the tokenizer's truncation. Made here, the state of the tokenizer and
-    # with it the name of the cached result are the same in every run.
-    tokenize = partial(_tokenize, tokenizer=tokenizer, max_length=max_length, truncation=truncation)
-    tokenize([[""]])
+    known = (*HEAD_SHARES, WINDOWS)
+    if truncation not in known:
+        raise ValueError(unknown("truncation", truncation, known))
+    if truncation == WINDOWS:
+        if pair_encoding == "joint":
+            raise ValueError("truncation='windows' needs each text of a pair as a sequence")
+        windows = DocumentWindows(max_length, window_overlap or 0, max_windows)
+        encode = partial(windows.encode, tokenizer=tokenizer)
+        encode([[""]])  # see `make_tokenize`
+    else:
+        tokenize = make_tokenize(tokenizer, max_length, truncation)
+        encode = partial(_encode_texts, is_separate=pair_encoding == "separate", tokenize=tokenize)
     with progress_bars(shown=len(rows) > LONG_MAP):
         return rows.map(
             _encode,
             batched=True,
             batch_size=count_batch(rows),
-            fn_kwargs={"is_separate": is_separate, "tokenize": tokenize},
+            fn_kwargs={"encode": encode},
             remove_columns=[name for name in rows.column_names if name != "id"],
             features=make_features(
                 id="string",
-                input_ids=[["int32"]] if is_separate else ["int32"],
-                token_type_ids=[["int8"]] if is_separate else ["int8"],
+                **_token_features(pair_encoding, truncation),
                 length="int32",
                 **({"labels": label_type} if "label" in rows.column_names else {}),
             ),
             desc="encode",
         )
+
+
+def _token_features(pair_encoding: str | None, truncation: str) -> dict[str, list[Any]]:
+    """Return the types of the columns of tokens."""
+    has_windows = truncation == WINDOWS
+    types: dict[str, list[Any]] = {"input_ids": ["int32"], "token_type_ids": ["int8"]}
+    if pair_encoding == "separate" or has_windows:
+        types = {name: [kind] for name, kind in types.items()}
+    return types | ({"num_windows": ["int32"]} if has_windows else {})
+
+
+def make_tokenize(
+    tokenizer: PreTrainedTokenizerBase, max_length: int, truncation: str
+) -> Callable[[list[list[str]]], Columns]:
+    """Return a function that tokenizes a column of texts, or two as pairs; see `encode_rows`."""
+    if truncation not in HEAD_SHARES:
+        raise ValueError(unknown("truncation", truncation, HEAD_SHARES))
+    tokenize = partial(_tokenize, tokenizer=tokenizer, max_length=max_length, truncation=truncation)
+    # The first call sets the tokenizer's truncation. Made here, the state of the tokenizer and
+    # with it the name of the cached result are the same in every run.
+    tokenize([[""]])
+    return tokenize
 
 
 def _check_pair_encoding(
@@ -115,10 +149,15 @@ def choose_tokens(special: Sequence[int], max_length: int, head_share: float) ->
     return [place for place in places if place not in dropped]
 
 
-def _encode(
-    batch: Columns, *, is_separate: bool, tokenize: Callable[[list[list[str]]], Columns]
-) -> Columns:
+def _encode(batch: Columns, *, encode: Callable[[list[list[str]]], Columns]) -> Columns:
     texts = [batch[name] for name in ("sentence1", "sentence2", "sentence3") if name in batch]
+    return encode(texts) | ({"labels": batch["label"]} if "label" in batch else {})
+
+
+def _encode_texts(
+    texts: list[list[str]], *, is_separate: bool, tokenize: Callable[[list[list[str]]], Columns]
+) -> Columns:
+    """Tokenize columns of texts, and measure the rows."""
     if is_separate:
         columns = [tokenize([column]) for column in texts]
         encoded: Columns = {
@@ -129,7 +168,7 @@ def _encode(
     else:
         encoded = tokenize(texts)
         encoded["length"] = [len(ids) for ids in encoded["input_ids"]]
-    return encoded | ({"labels": batch["label"]} if "label" in batch else {})
+    return encoded
 
 
 def _tokenize(

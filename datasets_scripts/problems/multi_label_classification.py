@@ -118,6 +118,13 @@ class MultiLabelFormat(ClassificationFormat):
         rarest = np.where(given, given.sum(axis=0), len(rows) + 1).argmin(axis=1)
         return np.where(given.any(axis=1), rarest, given.shape[1])
 
+    def example_labels(self) -> list[Any]:
+        return np.eye(len(self.labels or ())).tolist()
+
+    def count_labels(self, rows: datasets.Dataset) -> list[int]:
+        labels = np.asarray(rows["label"], np.int64).reshape(len(rows), -1)
+        return labels.sum(axis=0).tolist()
+
     @property
     def _vector_type(self) -> datasets.List:
         return datasets.List(datasets.Value("float32"), length=len(self.labels or ()))

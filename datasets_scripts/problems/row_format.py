@@ -212,17 +212,26 @@ class RowFormat(ABC):
         """Stand in for the labels of a task whose rows have not been read."""
         return self.labels
 
+    def example_labels(self) -> list[Any]:
+        """Stand in for the labels of rows that have not been read: each one occurs."""
+        return list(range(len(self.class_names or ())))
+
+    def count_labels(self, rows: datasets.Dataset) -> list[int] | None:
+        """Count the rows of each class, or how often labels or tags occur; None without any."""
+        if not self.class_names:
+            return None
+        labels = np.asarray(rows[self.label_name], np.int64)
+        return np.bincount(labels, minlength=len(self.class_names)).tolist()
+
     def head_facts(self, train: datasets.Dataset) -> dict[str, Any]:
         """Describe the training rows as far as a head depends on them."""
-        counts = None
-        if self.class_names and self.label_name in train.column_names:
-            labels = np.asarray(train[self.label_name], np.int64)
-            counts = np.bincount(labels, minlength=len(self.class_names)).tolist()
+        has_labels = self.label_name in train.column_names
         return {
             "labels": self.label_names,
             "score_range": self.score_range,
             "num_texts": len(self.text_columns) or 1,
-            "class_counts": counts,
+            "class_counts": self.count_labels(train) if has_labels else None,
+            "num_rows": len(train),
             "has_unanswerable": False,
         }
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 from datasets_scripts.files.readers import FileFormat, Record, read_records, shorten
 from datasets_scripts.files.splits import is_test
 
-from .encoding import encode_rows
+from .document_windows import DocumentWindows
+from .encoding import WINDOWS, encode_rows
 from .row_format import Row, RowFormat, add_id, is_numeral, make_features, normalize_value
 
 UNDECIDED = "undecided"  # the problem of a row on which the annotators did not agree
@@ -69,11 +70,32 @@ class SentenceFormat(RowFormat):
 
     def cut_share(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> float | None:
         texts = rows.select_columns(["id", *self.text_names])
+        if options.get("truncation") == WINDOWS:
+            return self._cut_share_of_windows(texts, tokenizer, **options)
         kept, whole = (
             _count_tokens(self.encode(texts, tokenizer, **options | {"max_length": length}))
             for length in (options["max_length"], UNLIMITED)
         )
         return 1 - kept / whole
+
+    def _cut_share_of_windows(
+        self,
+        texts: datasets.Dataset,
+        tokenizer: Any,
+        *,
+        pair_encoding: str | None,
+        truncation: str,
+        max_length: int,
+        window_overlap: int,
+        max_windows: int,
+    ) -> float:
+        """Return the share of the tokens that are in no window."""
+        own: dict[str, Any] = {"pair_encoding": pair_encoding, "truncation": truncation}
+        whole = self.encode(texts, tokenizer, max_length=UNLIMITED, **own)
+        special = tokenizer.num_special_tokens_to_add(pair=False)
+        windows = DocumentWindows(max_length, window_overlap, max_windows)
+        lengths = [len(ids) for row in whole["input_ids"] for ids in row]
+        return windows.count_cut(lengths, special) / sum(lengths)
 
     def find_label(self, record: Record, split: str) -> tuple[Any, str]:
         """Return the label of a record and an empty text, or None and the problem."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Self
 
 import datasets
@@ -57,7 +58,14 @@ class TagFormat(RowFormat):
         return self.tag_names or self.labels
 
     def expected_labels(self, count: int = 2) -> tuple[str, ...] | None:
-        return self.labels or ("O", "B-X")
+        return self.labels or ("O", *(f"B-X{number or ''}" for number in range(count - 1)))
+
+    def example_labels(self) -> list[Any]:
+        return [[number] for number in range(len(self.label_names or ()))]
+
+    def count_labels(self, rows: datasets.Dataset) -> list[int]:
+        tags = np.fromiter(chain.from_iterable(rows["tags"][:]), np.int64)
+        return np.bincount(tags, minlength=len(self.label_names or ())).tolist()
 
     def read(self, path: str, split: str, file_format: FileFormat) -> Iterator[Record]:
         if find_suffix(path) in RECORD_SUFFIXES:

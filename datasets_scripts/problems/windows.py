@@ -14,13 +14,12 @@ from datasets_scripts.files.cache import progress_bars
 
 from .encoding import tokenize_whole
 from .row_format import make_features
+from .spans import Span, cut_windows
 
 LONG_MAP = 5_000  # questions; fewer are encoded before a progress bar is of use
 BATCH = 200  # questions tokenized together, so that a shared passage is tokenized once
 # weight of the length of a window in the context of its tokens, as in google-research/bert
 LENGTH_WEIGHT = 0.01
-
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -97,13 +96,6 @@ def encode_questions(
             features=_make_features(is_labeled="label" in rows.column_names),
             desc="encode",
         )
-
-
-def cut_windows(length: int, room: int, doc_stride: int) -> list[Span]:
-    """Cut a passage every ``doc_stride`` tokens: first and last (exclusive) of each window."""
-    step = min(room, doc_stride)
-    starts = range(0, max(1, length - room + step), step)
-    return [(first, min(first + room, length)) for first in starts]
 
 
 def share_tokens(windows: Sequence[Span]) -> list[Span]:

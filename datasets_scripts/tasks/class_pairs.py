@@ -12,6 +12,12 @@ import datasets
 import numpy as np
 from numpy.typing import NDArray
 
+from datasets_scripts.problems.classification import ClassificationFormat
+from datasets_scripts.problems.paraphrase import ParaphraseFormat
+
+# Problem types of the rows that are paired, and of their pairs.
+SINGLE_TYPE = ClassificationFormat.problem_type
+PAIR_TYPE = ParaphraseFormat.problem_type
 PAIR_COLUMNS = ("sentence1", "sentence2")
 # Pairs of each kind for a held-out row, which are enough to follow the training.
 HELD_OUT_PAIRS = 1
@@ -23,14 +29,14 @@ def split_pair_keys(where: str, mapping: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: If the task is not of pairs.
     """
-    kind = mapping.get("problem_type", "paraphrase")
-    if kind != "paraphrase":
+    kind = mapping.get("problem_type", PAIR_TYPE)
+    if kind != PAIR_TYPE:
         raise ValueError(
-            f"{where}: class_pairs makes pairs for a paraphrase task, not for problem_type "
+            f"{where}: class_pairs makes pairs for a {PAIR_TYPE} task, not for problem_type "
             f"{kind!r}; leave one of them out"
         )
     is_built_in = "dataset" in mapping and "/" not in str(mapping["dataset"])
-    own = {"problem_type": "classification"} if not is_built_in else {}
+    own = {"problem_type": SINGLE_TYPE} if not is_built_in else {}
     left_out = ("class_pairs", "problem_type", "metrics")
     return {key: value for key, value in mapping.items() if key not in left_out} | own
 
@@ -41,14 +47,14 @@ def describe_pairs(rows: Any, class_pairs: int, metrics: tuple[str, ...] | None)
     Raises:
         ValueError: If these rows have no classes, or more than one text.
     """
-    if rows.problem_type != "classification" or len(rows.text_columns or ()) != 1:
+    if rows.problem_type != SINGLE_TYPE or len(rows.text_columns or ()) != 1:
         raise ValueError(
             f"{rows.where}: class_pairs needs rows with one text and a class each, not pairs or "
             f"{rows.problem_type} rows; remove it"
         )
     return replace(
         rows,
-        problem_type="paraphrase",
+        problem_type=PAIR_TYPE,
         text_columns=PAIR_COLUMNS,
         label_column="label",
         labels=None,

@@ -72,7 +72,7 @@ class LoadedTask:
         """
         row_format = make_format(data)
         row_format = replace(row_format, labels=row_format.expected_labels(num_labels))
-        rows = datasets.Dataset.from_dict({"label": list(range(len(row_format.labels or ())))})
+        rows = datasets.Dataset.from_dict({row_format.label_name: row_format.example_labels()})
         return cls(data.name, row_format, {"train": rows}, [], {}, "")
 
     @property
@@ -95,8 +95,8 @@ class LoadedTask:
 
         Returns:
             ``labels`` and ``score_range`` (or None), ``num_texts`` of a row, ``class_counts``
-            (training rows by class, or None without classes), and ``has_unanswerable``, whether
-            some training questions have no answer.
+            (training rows by class or label, words by tag, or None without classes), ``num_rows``
+            of training, and ``has_unanswerable``, whether some training questions have no answer.
         """
         return self.row_format.head_facts(self.splits["train"])
 

@@ -29,7 +29,8 @@ SAMPLING_CONVERTERS: dict[str, values.Converter] = {
 }
 # Keys that a task with a built-in dataset may have.
 FREE_KEYS = {
-    *("dataset", "data_dir", "revision", "max_invalid_fraction", "metrics", "document_context"),
+    *("dataset", "data_dir", "revision", "problem_type"),
+    *("max_invalid_fraction", "metrics", "document_context"),
     *SAMPLING_CONVERTERS,
 }
 CONVERTERS: dict[str, values.Converter] = {
@@ -64,7 +65,7 @@ class TaskData:
         hub_id: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder with the
             layout of a dataset on the Hub.
         revision: Branch, tag or commit of the dataset on the Hub; None for its default branch.
-        problem_type: A key of ``ROW_FORMATS``.
+        problem_type: A key of ``ROW_FORMATS``; for a built-in dataset None, or one that fits it.
         train_file: Path of the training rows: CSV, TSV, JSON lines or Parquet, by suffix; all but
             Parquet may be compressed, as ``rows.csv.gz`` (gz, bz2, xz or zst). Sentences with tags
             are JSON lines or Parquet with lists, else in CoNLL columns, whatever the suffix.
@@ -78,10 +79,12 @@ class TaskData:
         text_columns: One or two columns with the sentences; of a contrastive task one, two that
             match, or three (anchor, positive, hard negative). For tags the column of the
             words, in CoNLL columns its number from 0; default ``tokens``, or 0. For questions
-            by default ``question`` and ``context``.
+            by default ``question`` and ``context``. For multiple choice the column of the context,
+            and optionally that of a question or of the start of every choice.
         label_column: Column with the class, 0/1 or the score; None for a contrastive task. For tags
             their column, or its number, from -1 backward from the last; default ``tags``, or -1.
-            For questions by default ``answers``.
+            For questions by default ``answers``. For multiple choice the column with the number of
+            the right choice, from 0, its letter, or its name.
         id_column: Column with the row id; default a column ``id``, else the number of the row.
         labels: Names of the classes, or of the tags (spans in IOB2); default those of the training
             rows.
@@ -223,26 +226,21 @@ def _check_one_source(data: TaskData) -> None:
 
 
 def _fill_built_in(data: TaskData, given: Iterable[str], data_dir: str | Path | None) -> TaskData:
+    """Complete and check the keys of a task with a built-in dataset."""
     row = DATASETS[str(data.dataset)]
     where = f"{data.where}: dataset {data.dataset!r}"
-    if fixed := sorted(set(given) - FREE_KEYS):
-        raise ValueError(
-            f"{where} is built in and has its own {', '.join(fixed)}; remove these keys, or "
-            "declare your own files instead of the dataset"
-        )
+    _check_built_in_keys(data, given, row, where)
     filled = replace(
         data,
-        problem_type=row.problem_type,
+        problem_type=data.problem_type or row.problem_type,
         labels=row.labels,
         score_range=row.score_range,
         metrics=data.metrics or row.metrics,
         scheme=row.scheme,
+        options={**row.options},
     )
     if not row.files:
-        if data.data_dir is not None:
-            raise ValueError(f"{where} is generated and reads no files; remove data_dir")
-        columns = Columns(("sentence1",) if row.labels else ("sentence1", "sentence2"), "label")
-        return replace(filled, **vars(columns))
+        return _with_generated_rows(filled, row, where)
     folder = data.data_dir or data_dir
     if folder is not None:
         return _with_official_files(filled, row, Path(folder))
@@ -252,6 +250,29 @@ def _fill_built_in(data: TaskData, given: Iterable[str], data_dir: str | Path | 
             f"{row.files['train'][0]}"
         )
     return replace(filled, hub_id=row.hub_id, **vars(row.hub_columns))
+
+
+def _check_built_in_keys(data: TaskData, given: Iterable[str], row: DatasetRow, where: str) -> None:
+    """Reject keys that a built-in dataset determines, and problem types that it does not fit."""
+    if fixed := sorted(set(given) - FREE_KEYS):
+        raise ValueError(
+            f"{where} is built in and has its own {', '.join(fixed)}; remove these keys, or "
+            "declare your own files instead of the dataset"
+        )
+    kinds = (row.problem_type, *row.other_types)
+    if data.problem_type not in (None, *kinds):
+        raise ValueError(
+            f"{where} has the problem_type {' or '.join(kinds)}, not {data.problem_type!r}; remove "
+            "the key, or declare your own files instead of the dataset"
+        )
+
+
+def _with_generated_rows(data: TaskData, row: DatasetRow, where: str) -> TaskData:
+    """Add the columns of a built-in dataset whose rows are generated."""
+    if data.data_dir is not None:
+        raise ValueError(f"{where} is generated and reads no files; remove data_dir")
+    columns = Columns(("sentence1",) if row.labels else ("sentence1", "sentence2"), "label")
+    return replace(data, **vars(columns))
 
 
 def _with_official_files(data: TaskData, row: DatasetRow, folder: Path) -> TaskData:

@@ -74,19 +74,30 @@ def find_label(table: Table, texts: Sequence[str], guess: Guess) -> str:
     """Find the column of the labels: by its name, else the last one with few values."""
     rest = [name for name in table.columns if name not in texts]
     names = {name.lower(): name for name in rest}
-    for known in LABEL_NAMES:
-        if known in names:
-            guess.reasons.append(f"label_column: {names[known]!r}, by its name")
-            return names[known]
-    few = [name for name in rest if _has_few_values(table.values(name))]
-    if not few:
-        raise ValueError(
-            f"{table.path}: no column looks like labels; {table.describe()}: give --label_column"
+    if known := [names[name] for name in LABEL_NAMES if name in names]:
+        guess.reasons.append(f"label_column: {known[0]!r}, by its name")
+        return known[0]
+    if few := [name for name in rest if _has_few_values(table.values(name))]:
+        guess.reasons.append(f"label_column: {few[-1]!r}, since it has few different values")
+        _doubt_last(few, guess, "few values")
+        return few[-1]
+    if numbers := [name for name in rest if _has_measures(name, table.values(name))]:
+        guess.reasons.append(f"label_column: {numbers[-1]!r}, since it has numbers")
+        advice = (
+            "; to predict several, write label_columns: [first, second] instead of label_column"
         )
-    guess.reasons.append(f"label_column: {few[-1]!r}, since it has few different values")
-    if len(few) > 1:
-        guess.doubts.append(f"other columns with few values: {name_columns(few, few[-1:])}")
-    return few[-1]
+        _doubt_last(numbers, guess, "numbers", advice)
+        return numbers[-1]
+    raise ValueError(
+        f"{table.path}: no column looks like labels; {table.describe()}: give --label_column"
+    )
+
+
+def _doubt_last(columns: Sequence[str], guess: Guess, contents: str, advice: str = "") -> None:
+    """Note that columns before the last one, which was chosen, may have the labels too."""
+    if len(columns) > 1:
+        others = name_columns(columns, columns[-1:])
+        guess.doubts.append(f"other columns with {contents}: {others}{advice}")
 
 
 def _has_few_values(values: Sequence[Any]) -> bool:
@@ -94,9 +105,16 @@ def _has_few_values(values: Sequence[Any]) -> bool:
     return 2 <= len(different) <= min(MOST_CLASSES, max(2, len(values) // 2))
 
 
-def find_texts(table: Table, label: str | None, guess: Guess) -> list[str]:
+def _has_measures(name: str, values: Sequence[Any]) -> bool:
+    """Tell whether a column has numbers, other than those of its rows."""
+    numbers = [to_number(value) for value in values]
+    is_id = name.lower() in ("", "id", "index", "idx", "number") or name.lower().endswith("_id")
+    return len(set(numbers)) > 1 and None not in numbers and not is_id
+
+
+def find_texts(table: Table, others: Sequence[str | None], guess: Guess) -> list[str]:
     """Find the one or two columns of texts: by their names, else by their numbers of words."""
-    columns = [name for name in table.columns if name != label]
+    columns = [name for name in table.columns if name not in others]
     if pair := _find_named_pair(columns):
         guess.reasons.append(f"text_columns: {pair[0]!r} and {pair[1]!r}, by their names")
         return pair

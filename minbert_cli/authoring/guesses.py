@@ -9,6 +9,7 @@ from typing import Any
 from datasets_scripts.files.compression import find_suffix
 from datasets_scripts.files.readers import read_records
 
+from .choices import guess_choices
 from .columns import (
     MOST_CLASSES,
     Guess,
@@ -106,7 +107,7 @@ def _guess_sentences(table: Table, given: Mapping[str, Any]) -> Guess:
     label = given["label_column"]
     if has_labels and label is None:
         label = find_label(table, given["text_columns"] or (), guess)
-    texts = given["text_columns"] or find_texts(table, label, guess)
+    texts = given["text_columns"] or find_texts(table, [label], guess)
     guess.keys["text_columns"] = list(texts)
     if not has_labels:
         return guess
@@ -134,7 +135,11 @@ def _guess_type(table: Table, label: str, values: Sequence[Any], guess: Guess) -
             return "paraphrase", f"pairs of texts, and {label!r} is 0 or 1"
         if _are_scores(label, different):
             return "similarity", f"pairs of texts, and {label!r} has numbers"
-    if len(different) > min(MOST_CLASSES, max(2, len(values) // 2)):
+    has_many = len(different) > min(MOST_CLASSES, max(2, len(values) // 2))
+    if has_many and None not in map(to_number, different):
+        guess.doubts.append("the labels are numbers, whose sizes are learned; are they names?")
+        return "regression", f"{label!r} has {len(different):,} different numbers"
+    if has_many:
         raise ValueError(
             f"{table.path}: {label!r} has {len(different):,} different values in {len(values):,} "
             f"rows, too many for classes; {table.describe()}: give --label_column"
@@ -150,7 +155,10 @@ def _are_scores(label: str, different: Mapping[str, int]) -> bool:
 
 def _describe_classes(label: str, different: Counter[str], guess: Guess) -> str:
     if len(different) > 2 and None not in map(to_number, different):
-        guess.doubts.append("the labels are numbers, which are learned as names without an order")
+        guess.doubts.append(
+            "the labels are numbers, which are learned as names without an order; if they are "
+            "grades, such as stars, write problem_type: ordinal"
+        )
     names = ", ".join(repr(name) for name, _ in different.most_common(SHOWN))
     more = f" and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
     return f"{label!r} has {len(different)} values: {names}{more}"
@@ -175,6 +183,14 @@ def _add_separator(values: Sequence[Any], guess: Guess) -> None:
         guess.keys["label_separator"] = separator
 
 
+def _add_order(values: Sequence[Any], guess: Guess) -> None:
+    """Add the labels of a scale, unless they are numbers, whose order is known."""
+    different = sorted({str(value) for value in values})
+    if None in map(to_number, different):
+        guess.keys["labels"] = different
+        guess.doubts.append("labels: write them in their order, the lowest first")
+
+
 def _add_range(values: Sequence[Any], guess: Guess) -> None:
     """Choose the usual range that contains all scores."""
     numbers = [number for number in map(to_number, values) if number is not None]
@@ -192,11 +208,13 @@ def _add_range(values: Sequence[Any], guess: Guess) -> None:
 WITHOUT_LABELS = ("contrastive",)
 # Types that are recognized by their columns, in this order.
 RECOGNIZERS: dict[str, Callable[[Table, Mapping[str, Any]], Guess | None]] = {
+    "multiple_choice": guess_choices,
     "question_answering": _guess_questions,
     "token_classification": _guess_tags,
 }
 # Further keys of a type, from its labels.
 MORE_KEYS: dict[str, Callable[[Sequence[Any], Guess], None]] = {
     "multi_label_classification": _add_separator,
+    "ordinal": _add_order,
     "similarity": _add_range,
 }

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 PROGRAM = "minbert new"
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 TYPES = (
-    *("classification", "multi_label_classification", "paraphrase", "similarity", "contrastive"),
-    *("token_classification", "question_answering"),
+    *("classification", "multi_label_classification", "ordinal", "paraphrase", "similarity"),
+    *("regression", "multiple_choice", "contrastive", "token_classification"),
+    "question_answering",
 )
 # Lines of a recipe that a problem type needs beside its task: a passage beside its question.
 RUN_KEYS = {"question_answering": ("max_length: 384",)}

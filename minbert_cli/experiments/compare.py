@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainers.problems.aggregates import aggregates, glue_score
+from trainers.problems.problem import Problem
 from trainers.reports.model_card import markdown_table
 
 from .scored_rows import ScoredRows
@@ -75,8 +77,9 @@ def compare_runs(
 
 
 def _check_same_rows(task: str, left: ScoredRows, right: ScoredRows) -> None:
-    types = {one.problem.problem_type for one in (left, right)}
-    if len(types) > 1 or left.ids != right.ids:
+    kinds = type(left.problem), type(right.problem)
+    # a type that refines the other one predicts the same labels
+    if not (issubclass(*kinds) or issubclass(*kinds[::-1])) or left.ids != right.ids:
         raise ValueError(
             f"task {task!r}: the runs were evaluated on different rows ({len(left.ids)} and "
             f"{len(right.ids)}); compare runs with the same validation rows"
@@ -137,19 +140,26 @@ def _compare_aggregates(
         aggregates({task: (rows.problem, rows.metric) for task, rows in run.items()})
         for run in (first, second)
     )
-    # (r + 1) / 2 halves a difference of correlations
-    halves = {
-        task: 0.5 if rows.problem.reported[0].is_rescaled else 1 for task, rows in first.items()
-    }
-    changes = {
-        "mean": np.mean([drawn[task] for task in first], axis=0),
-        "leaderboard": np.mean([halves[task] * drawn[task] for task in first], axis=0),
-    }
+    changes = _change_aggregates({task: rows.problem for task, rows in first.items()}, drawn)
     count = sum(len(rows.ids) for rows in first.values())
     return [
         _judge("all", name, count, left[name], right[name], change)
         for name, change in changes.items()
     ]
+
+
+def _change_aggregates(
+    problems: Mapping[str, Problem[Any]], drawn: Mapping[str, NDArray[np.float64]]
+) -> dict[str, NDArray[np.float64]]:
+    """Return the differences of the aggregates on all resamples, each (resamples,)."""
+    mean, leaderboard = [], []
+    for task, problem in problems.items():
+        metric = problem.reported[0]
+        change = -drawn[task] if metric.lower_is_better else drawn[task]
+        mean.append(change)
+        # (r + 1) / 2 halves a difference of correlations
+        leaderboard.append(0.5 * change if metric.is_rescaled else change)
+    return {"mean": np.mean(mean, axis=0), "leaderboard": np.mean(leaderboard, axis=0)}
 
 
 def compare_glue(

@@ -169,12 +169,8 @@ def run_campaign(
     """Do all runs and write the table after each; plots are slow and come at the end."""
     waiting = {run.folder for run in campaign.runs if campaign.states[run.folder] != "done"}
     failures: dict[Path, Failure] = {}
-
-    def make_table() -> ExperimentTable:
-        shown = [*rows, *chain(*(search.rows for search in searches))]
-        notes = [search.describe() for search in searches]
-        return ExperimentTable(shown, failures, waiting, campaign.left_out, notes)
-
+    # failures and waiting runs change, and each table shows them as they are then
+    make_table = partial(_make_table, rows, searches, failures, waiting, campaign.left_out)
     done = len(campaign.runs) - len(waiting)
     total = len(campaign.runs) + sum(search.left for search in searches)
     with tqdm(total=total, initial=done, unit="run") as bar:
@@ -191,7 +187,27 @@ def run_campaign(
                 waiting.discard(run.folder)
                 make_table().write(output_dir, picture=False)
                 bar.update()
-    table = make_table()
+    _write_results(make_table(), output_dir, searches)
+    return not failures
+
+
+def _make_table(
+    rows: Sequence[Row],
+    searches: Sequence[SearchedRow],
+    failures: dict[Path, Failure],
+    waiting: set[Path],
+    left_out: Sequence[PlannedRun],
+) -> ExperimentTable:
+    """Make the table of the rows, and of the rows that searches have found so far."""
+    shown = [*rows, *chain(*(search.rows for search in searches))]
+    notes = [search.describe() for search in searches]
+    return ExperimentTable(shown, failures, waiting, left_out, notes)
+
+
+def _write_results(
+    table: ExperimentTable, output_dir: Path, searches: Sequence[SearchedRow]
+) -> None:
+    """Write and print the table, draw the plots, and list the files."""
     table.write(output_dir)
     print(f"\n{table.markdown()}")
     pictures = [path.name for path in (output_dir / "table.png",) if path.is_file()]
@@ -200,7 +216,6 @@ def run_campaign(
         pictures += [f"{search.plan.slug}.trials.{end}" for end in ("csv", "png")]
     listed = "".join(f" {name}," for name in pictures)
     print(f"{output_dir}: table.md, table.csv,{listed} and runs.csv with every run")
-    return not failures
 
 
 def print_estimates(prepared: Prepared) -> int:

@@ -13,6 +13,10 @@ COMMANDS = {
         "minbert_cli.authoring.check",
         "check recipe, data and model without training",
     ),
+    "label-issues": (
+        "minbert_cli.label_issues",
+        "list training rows whose label is probably wrong",
+    ),
     "recipes": ("minbert_cli.authoring.recipes", "list, print or copy the packaged recipes"),
     "completion": ("minbert_cli.shell.completion", "complete words in bash or zsh"),
 }

@@ -36,9 +36,9 @@ _minbert() {
 }
 compdef _minbert minbert""",
 }
-WITH_RECIPES = (*ARGUMENTS, "check", "recipes")
+WITH_RECIPES = (*ARGUMENTS, "check", "label-issues", "recipes")
 # Commands with a parser of argparse.
-PARSERS = ("predict", "embeddings", "export", "new", "recipes")
+PARSERS = ("predict", "embeddings", "export", "new", "label-issues", "recipes")
 
 
 def list_words(words: Sequence[str]) -> list[str]:

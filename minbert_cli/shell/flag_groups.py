@@ -50,11 +50,12 @@ GROUPS = {
             "methods",
             (
                 *("freeze_encoder", "lora", "layerwise_lr_decay", "weight_averaging", "r_drop"),
-                *("smart", "gradient_surgery"),
+                *("smart", "gradient_surgery", "teacher"),
             ),
             (
                 *("freeze_layers", "unfreeze_layer_every", "layerwise_lr_decay_embeddings"),
                 *("averaging_decay", "averaging_start", "exponential_lr_gamma"),
+                *("distillation_alpha", "distillation_temperature", "calibrate"),
             ),
         ),
         Group("output", OUTPUT, ("report_examples", "card")),

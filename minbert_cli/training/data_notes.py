@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from datasets_scripts import MOST_HELD_OUT, LoadedTask, TaskData
-from modeling_minbert import TASKS
 
 MOST_LABELS = 10  # in a note; more are counted
 LARGEST_RATIO = 10  # of the numbers of rows of two labels, without a warning
@@ -16,6 +15,8 @@ def describe_data(
     head: Mapping[str, Any],
     tokenizer: Any,
     options: Mapping[str, Any],
+    *,
+    is_oversampled: bool = False,
 ) -> list[str]:
     """List what a reader should know of the rows of a task, a sentence each.
 
@@ -25,16 +26,17 @@ def describe_data(
         head: Its head keys of the recipe.
         tokenizer: The tokenizer of the model.
         options: How its rows are encoded, keyword arguments of `LoadedTask.encode`.
+        is_oversampled: Whether rows of rare labels are repeated.
     """
     cut = task.cut_share(tokenizer, **options)
     return [
         *_describe_held_out(task, data),
-        *_describe_labels(task, head),
-        *([] if cut is None else [_describe_cut(cut, options["max_length"])]),
+        *_describe_labels(task, is_weighed="class_weights" in head or is_oversampled),
+        *([] if cut is None else [_describe_cut(cut, options)]),
     ]
 
 
-def _describe_labels(task: LoadedTask, head: Mapping[str, Any]) -> list[str]:
+def _describe_labels(task: LoadedTask, *, is_weighed: bool) -> list[str]:
     """Describe how many training rows each label has."""
     classes: Any = task.facts["train"].get("classes")
     if not classes:
@@ -44,20 +46,22 @@ def _describe_labels(task: LoadedTask, head: Mapping[str, Any]) -> list[str]:
     more = len(counts) - len(shares)
     notes = [f"labels of the training rows: {', '.join(shares)}" + f", {more} more" * bool(more)]
     (most, largest), (least, smallest) = counts[0], [one for one in counts if one[1]][-1]
-    if largest > LARGEST_RATIO * smallest and "class_weights" not in head:
-        has_weights = "class_weights" in TASKS[task.problem_type].fields_set_by("recipe")
-        remedy = "give class_weights: balanced" if has_weights else "judge by macro_f1"
+    if largest > LARGEST_RATIO * smallest and not is_weighed:
         notes.append(
             f"warning: {largest / smallest:.0f} training rows have the label {most!r} for every "
-            f"one with {least!r}; {remedy}"
+            f"one with {least!r}; give class_weights: balanced or oversample: balanced, and judge "
+            "by macro_f1"
         )
     return notes
 
 
-def _describe_cut(share: float, max_length: int) -> str:
+def _describe_cut(share: float, options: Mapping[str, Any]) -> str:
     """Describe how much of the texts is longer than a row."""
-    note = f"tokens of the training rows cut by max_length={max_length}: {100 * share:.1f} %"
-    return note + ("; raise max_length, or choose truncation" if share >= 0.001 else "")
+    key, remedy = "max_length", "raise max_length, or choose truncation"
+    if "max_windows" in options:
+        key, remedy = "max_windows", "raise max_windows"
+    note = f"tokens of the training rows cut by {key}={options[key]}: {100 * share:.1f} %"
+    return note + (f"; {remedy}" if share >= 0.001 else "")
 
 
 def _describe_held_out(task: LoadedTask, data: TaskData) -> list[str]:

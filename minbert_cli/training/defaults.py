@@ -9,7 +9,8 @@ from transformers import TrainingArguments
 
 from minbert_cli.training.recipe_tasks import learns_from_text
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from trainers import Choice, FinetuneArguments, ProgramTrainingArguments
+from trainers import Choice, FinetuneArguments, ProgramTrainingArguments, Task, TaskTraining
+from trainers.training.batches import find_shares
 
 # Learning rate times the width of the model: of BERT-base 5e-5, as in Devlin et al. 2019, appendix
 # A.3, and 2e-4 from new weights. The best rate of Adam goes with 1 / width (Yang et al. 2022).
@@ -21,6 +22,7 @@ FEWEST_EPOCHS, MOST_EPOCHS = 3, 10
 # The most rows of the largest task, and the rows of its batches.
 BATCH_SIZES = ((500, 8), (4_000, 16), (math.inf, 32))
 LONG, LONG_BATCH_SIZE = 256, 16  # tokens of rows, and the most rows of a batch of longer ones
+WINDOW = 512  # tokens of the longest row that is one sequence
 FEWEST_EVALUATIONS, MOST_EVALUATIONS = 2, 10
 EVALUATION_SHARE = 0.1  # of the time of training
 # Rows that all evaluations together may have in any case: with few training rows the best weights
@@ -41,6 +43,7 @@ class RunSize(NamedTuple):
     evaluation_rows: int  # of all tasks
     max_length: int  # of a row, in tokens
     has_head_weights: bool = True  # whether heads have weights, unlike a cosine
+    named: str = "training rows"  # what the rows of training are, in reasons
 
 
 def choose_for_finetuning(
@@ -65,7 +68,11 @@ def _measure_finetuning(
     model: MinBertForMultiTask,
     encoded: Mapping[str, Mapping[str, Any]],
 ) -> RunSize:
-    counts = [len(splits["train"]) for splits in encoded.values()]
+    counts = [
+        _count_rows(name, arguments.tasks[name], model.config, splits["train"])
+        for name, splits in encoded.items()
+    ]
+    is_repeated = counts != [len(splits["train"]) for splits in encoded.values()]
     # a number of steps stands for about one pass over the largest task
     return RunSize(
         width=model.config.hidden_size,
@@ -73,9 +80,30 @@ def _measure_finetuning(
         rows=min(counts) if arguments.steps_per_epoch == "shortest" else max(counts),
         tasks=len(counts),
         evaluation_rows=sum(len(splits["validation"]) for splits in encoded.values()),
-        max_length=arguments.max_length,
+        max_length=max([arguments.max_length, *_measure_windows(model, encoded)]),
         has_head_weights=bool(list(model.heads.parameters())),
+        named="training rows with repetitions" if is_repeated else "training rows",
     )
+
+
+def _count_rows(name: str, keys: Mapping[str, Any], config: MinBertConfig, rows: Any) -> int:
+    """Count the rows of a pass over a task, some of which may be repeated."""
+    wanted = keys.get("oversample")
+    if wanted is None:
+        return len(rows)
+    head: Any = (config.tasks or {})[name]
+    kind = head["problem_type"]
+    task = Task(name, kind, rows, training=TaskTraining(oversample=wanted))
+    shares = find_shares(task, task.make_problem(head))
+    return len(rows) if shares is None else shares.plan().size
+
+
+def _measure_windows(
+    model: MinBertForMultiTask, encoded: Mapping[str, Mapping[str, Any]]
+) -> list[int]:
+    """Return the most tokens of a row of each task that splits long texts into windows."""
+    names = [name for name in encoded if model.config.task(name).has_windows]
+    return [max(encoded[name]["train"]["length"]) for name in names]
 
 
 def choose_arguments(args: ProgramTrainingArguments, size: RunSize) -> list[Choice]:
@@ -171,15 +199,16 @@ def _choose_rate(size: RunSize) -> Choice:
 
 def _choose_batch_size(size: RunSize) -> Choice:
     count = next(count for most, count in BATCH_SIZES if size.rows <= most)
-    reason = f"{size.rows:,} training rows"
-    if size.max_length > LONG and count > LONG_BATCH_SIZE:
-        count, reason = LONG_BATCH_SIZE, f"rows of up to {size.max_length} tokens"
+    reason = f"{size.rows:,} {size.named}"
+    most = max(1, LONG_BATCH_SIZE * WINDOW // max(size.max_length, WINDOW))
+    if size.max_length > LONG and count > most:
+        count, reason = most, f"rows of up to {size.max_length:,} tokens"
     return Choice("per_device_train_batch_size", count, reason)
 
 
 def _choose_epochs(size: RunSize) -> Choice:
     epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(ROWS_TO_SEE / size.rows)))
-    return Choice("num_train_epochs", float(epochs), f"{size.rows:,} training rows")
+    return Choice("num_train_epochs", float(epochs), f"{size.rows:,} {size.named}")
 
 
 def _choose_interval(args: ProgramTrainingArguments, size: RunSize) -> Choice:

@@ -12,9 +12,12 @@ from transformers import TrainingArguments
 
 from datasets_scripts import DATASETS, CorpusData, LoadedTask, TaskData, check_files
 from minbert_cli.checkpoints import check_rows
+from minbert_cli.training.teachers import Teacher, parse_teachers
 from minbert_cli.training.texts import parse_corpus
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask
+from modeling_minbert.class_weights_minbert import BALANCED, WEIGHTS
 from modeling_minbert.task_minbert import Pretrained
+from modeling_minbert.tasks_minbert import parse_task
 from trainers import (
     PROBLEMS,
     Choice,
@@ -50,6 +53,15 @@ def _name_task(name: str) -> Iterator[None]:
         raise ValueError(f"task {name!r}: {error}") from None
 
 
+def _check_balance(head: Mapping[str, Any], training: TaskTraining) -> None:
+    """Refuse to balance the classes twice."""
+    if training.oversample is not None and head.get("class_weights") == BALANCED:
+        raise ValueError(
+            f"class_weights={BALANCED!r} and oversample={training.oversample!r} would balance the "
+            "classes twice: leave one out, or give class_weights as numbers"
+        )
+
+
 @dataclass(frozen=True)
 class RecipeTask:
     """A labeled task of a recipe, its keys split among data, head and training."""
@@ -57,19 +69,35 @@ class RecipeTask:
     data: TaskData
     head: dict[str, Any]
     training: TaskTraining
+    teachers: tuple[Teacher, ...] | None = None  # None for those of the run
 
     @classmethod
     def from_recipe(cls, name: str, keys: Any, data_dir: str | None) -> "RecipeTask":
         """Check the keys of a task."""
-        readers = (TaskData, HEAD_KEYS, TaskTraining)
-        data, head, training = split_keys(f"task {name!r}", keys, readers)
+        readers = (TaskData, HEAD_KEYS, TaskTraining, {"teacher"})
+        data, head, training, taught = split_keys(f"task {name!r}", keys, readers)
         with _name_task(name):
             task_training = TaskTraining(**training)
         # keys that data and head share come from the data
         own = {key: value for key, value in head.items() if key not in data}
         task_data = TaskData.from_recipe(name, data, data_dir)
-        PROBLEMS[str(task_data.problem_type)](name, metrics=task_data.metrics or ())  # checks them
-        return cls(task_data, own, task_training)
+        kind = str(task_data.problem_type)
+        PROBLEMS[kind](name, metrics=task_data.metrics or ())  # checks them
+        with _name_task(name):
+            task_training.check_type(kind)
+            _check_balance(head, task_training)
+        teachers = parse_teachers(f"task {name!r}", taught["teacher"]) if taught else None
+        return cls(task_data, own, task_training, teachers)
+
+    def with_calibration(self, name: str) -> "RecipeTask":
+        """Return the task with `calibrate: true`, if it has probabilities and does not choose."""
+        known = TASKS[str(self.data.problem_type)].fields_set_by("recipe")
+        if "calibrate" not in known or "calibrate" in self.head:
+            return self
+        described: Any = parse_task(name, self.describe_placeholder() | {"calibrate": False})
+        if not described.is_likelihood:
+            return self
+        return replace(self, head={**self.head, "calibrate": True})
 
     @property
     def source(self) -> str:
@@ -93,11 +121,11 @@ class RecipeTask:
         """Whether the task counts in the GLUE score."""
         return self.data.submission is not None and not self.training.auxiliary
 
-    def describe_placeholder(self) -> dict[str, Any]:
+    def describe_placeholder(self, max_length: int = 384) -> dict[str, Any]:
         """Describe the head before the rows are read, with a placeholder for their facts."""
-        weights = self.head.get("class_weights")
-        count = max(2, len(weights)) if isinstance(weights, list) else 2
-        return self.describe_head(LoadedTask.placeholder(self.data, count))
+        given = [self.head[key] for key in WEIGHTS if isinstance(self.head.get(key), list)]
+        count = max(2, *map(len, given)) if given else 2
+        return self.describe_head(LoadedTask.placeholder(self.data, count), max_length)
 
     def describe_head(self, rows: LoadedTask, max_length: int = 384) -> dict[str, Any]:
         """Describe the head, with the fields that follow from the rows."""
@@ -128,6 +156,7 @@ class RecipeText:
             arguments = TextArguments(**{"corpus": {}, **text})
             arguments.check_unused(kind)
             task_training = TaskTraining(**training)
+            task_training.check_type(kind)
         return cls(kind, parse_corpus(where, arguments.corpus, data_dir), arguments, task_training)
 
     @property
@@ -162,7 +191,19 @@ def parse_tasks(
             f"tasks: {', '.join(texts)} learn from text alone; add a task with labels, or use "
             "minbert pretrain"
         )
-    return tasks, texts
+    return (calibrated(tasks) if arguments.calibrate else tasks), texts
+
+
+def calibrated(tasks: Mapping[str, RecipeTask]) -> dict[str, RecipeTask]:
+    """Return the tasks, those with probabilities with `calibrate: true`."""
+    changed = {name: task.with_calibration(name) for name, task in tasks.items()}
+    if not any(task.head.get("calibrate") for task in changed.values()):
+        raise ValueError(
+            "calibrate: no task predicts probabilities, as classification, "
+            "multi_label_classification, multiple_choice, token_classification, and paraphrase "
+            "with loss bce do; leave it out"
+        )
+    return changed
 
 
 def choose_heads(
@@ -190,7 +231,8 @@ def check_recipe(
     tasks, texts = parse_tasks(arguments)
     for task in tasks.values():
         check_files(task.data)
-    heads = {name: task.describe_placeholder() for name, task in tasks.items()}
+    length = arguments.max_length
+    heads = {name: task.describe_placeholder(length) for name, task in tasks.items()}
     heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
     config = MinBertConfig.from_dict((start or MinBertConfig()).to_dict() | {"tasks": heads})
     kinds = {name: config.task(name).problem_type for name in arguments.tasks}
@@ -222,9 +264,7 @@ def prepare_weights(arguments: FinetuneArguments, model: MinBertForMultiTask) ->
     """Check that the rows fit into a model, and choose the weights to train."""
     length = arguments.max_length
     described = {name: model.config.task(name) for name in arguments.tasks}
-    has_pairs = any(
-        task.num_texts == 2 and task.num_sequences is None for task in described.values()
-    )
+    has_pairs = any(task.joins_texts for task in described.values())
     check_rows(model.config, length, has_pairs=has_pairs)
     for name, task in described.items():
         with _name_task(name):

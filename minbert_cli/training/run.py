@@ -28,6 +28,7 @@ from trainers import (
     report_run,
     split_argv,
     write_card,
+    write_label_issues,
     write_results,
     write_submission,
     write_tables,
@@ -128,9 +129,14 @@ def report(run: Run) -> None:
     quotes = run.quoted_errors > 0
     folder = str(trainer.args.output_dir)
     write_tables(folder, trainer.problems, run.tables, outputs, quotes=quotes)
+    issues = write_label_issues(folder, trainer.problems, run.texts, outputs, quotes=quotes)
     write_card(MODEL_CARD, trainer, encoded, results, run.facts)
     page = report_run(trainer, encoded, outputs, run.texts, run.quoted_errors)
     print_text(f"\n{describe_results(results, trainer.problems)}")
+    if issues:
+        print("\nlabels that may be wrong", *issues, sep="\n")
+    if fitted := describe_fits(trainer.problems):
+        print_text(f"\n{fitted}")
     print(f"\nmodel: {folder}", *([f"report: {page}"] if page is not None else ()), sep="\n")
     archive = write_submission(folder, run.glue_files, encoded, outputs)
     if archive is not None:
@@ -148,11 +154,19 @@ def advise(run: Run) -> str:
         if name not in (model.config.tasks or {}) or model.config.task(name).is_pretraining:
             continue
         if problem.has_labels:
-            is_pair = model.config.task(name).num_texts == 2
-            texts = '"a text" "another text"' if is_pair else '"a text"'
+            texts = " ".join(f'"{text}"' for text in model.config.task(name).example_texts)
             return f"minbert predict {folder} --task {name} {texts}"
         return f"minbert predict {folder} --embed vectors.npy --file TEXTS"
     return f"minbert finetune RECIPE --model_name_or_path {folder}"
+
+
+def describe_fits(problems: Mapping[str, Problem[Any]]) -> str:
+    """Show the temperatures and thresholds that were fitted after training, a line each."""
+    return "\n".join(
+        f"{task}: {what}: {note}"
+        for task, problem in problems.items()
+        for what, note in problem.notes.items()
+    )
 
 
 def describe_results(results: Mapping[str, Results], problems: Mapping[str, Problem[Any]]) -> str:

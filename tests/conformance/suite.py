@@ -14,6 +14,7 @@ from transformers.models.auto import modeling_auto
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMaskedLM,
+    MinBertForMultipleChoice,
     MinBertForMultiTask,
     MinBertForNSP,
     MinBertForPreTraining,
@@ -27,6 +28,7 @@ from modeling_minbert import (
 NAMES = {
     "MODEL_MAPPING_NAMES": MinBertModel,
     "MODEL_FOR_MASKED_LM_MAPPING_NAMES": MinBertForMaskedLM,
+    "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES": MinBertForMultipleChoice,
     "MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES": MinBertForNSP,
     "MODEL_FOR_PRETRAINING_MAPPING_NAMES": MinBertForPreTraining,
     "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES": MinBertForQuestionAnswering,
@@ -50,6 +52,8 @@ LABELS = ["down", "level", "up"]
 TASKS = {
     "classification": {"problem_type": "classification", "labels": LABELS},
     "labels": {"problem_type": "multi_label_classification", "labels": LABELS},
+    "ordinal": {"problem_type": "ordinal", "labels": LABELS},
+    "thresholds": {"problem_type": "ordinal", "labels": LABELS, "loss": "cumulative_link"},
     "mlp": {"problem_type": "classification", "labels": LABELS, "head": "mlp"},
     "joint": {"problem_type": "paraphrase", "pair_encoding": "joint"},
     "concat": {
@@ -64,6 +68,14 @@ TASKS = {
         "pair_encoding": "separate",
         "head": "cosine",
     },
+    "numbers": {"problem_type": "regression", "targets": LABELS, "mean": [0, 5, -9]},
+    "windows": {
+        "problem_type": "classification",
+        "labels": LABELS,
+        "truncation": "windows",
+        "window_pooling": "attention",
+    },
+    "choices": {"problem_type": "multiple_choice", "num_choices": 3},
     "masked_lm": {"problem_type": "masked_lm"},
     "pretraining": {"problem_type": "pretraining"},
 }
@@ -78,12 +90,15 @@ class ModelTester:
     hidden_size = 48  # heads of 16, the least that attention kernels take
     num_hidden_layers = 2
     num_attention_heads = 3
+    num_choices = 4  # of a model for multiple choice
     is_training = True
 
     def __init__(self, tasks=()):
         self.tasks = {name: TASKS[name] for name in tasks}
         task = next(iter(self.tasks.values()), {})
         sentences = (2,) if task.get("pair_encoding") == "separate" else ()
+        sentences = (task["num_choices"],) if "num_choices" in task else sentences
+        sentences += (3,) if "truncation" in task else ()
         self.shape = (self.batch_size, *sentences, self.seq_length)
 
     def get_config(self):
@@ -145,8 +160,9 @@ class MultiTask(ModelTesterMixin):
             rows, length = self.model_tester.batch_size, self.model_tester.seq_length
             kind = TASKS[self.tasks[0]]["problem_type"]
             of_words = kind in ("masked_lm", "pretraining")
-            dtype = torch.long if of_words or kind == "classification" else torch.float
-            beside = [length] * of_words + [len(LABELS)] * (self.tasks[0] == "labels")
+            of_classes = kind in ("classification", "multiple_choice")
+            dtype = torch.long if of_words or of_classes else torch.float
+            beside = [length] * of_words + [len(LABELS)] * (self.tasks[0] in ("labels", "numbers"))
             inputs["labels"] = zeros(rows, *beside, dtype=dtype)
             if kind == "pretraining":
                 inputs["next_sentence_label"] = zeros(rows)
@@ -159,6 +175,14 @@ class TestClassification(MultiTask, unittest.TestCase):
 
 class TestLabels(MultiTask, unittest.TestCase):
     tasks = ("labels",)
+
+
+class TestOrdinal(MultiTask, unittest.TestCase):
+    tasks = ("ordinal",)
+
+
+class TestThresholds(MultiTask, unittest.TestCase):
+    tasks = ("thresholds",)
 
 
 class TestMlp(MultiTask, unittest.TestCase):
@@ -176,6 +200,18 @@ class TestConcat(MultiTask, unittest.TestCase):
 class TestCosine(MultiTask, unittest.TestCase):
     tasks = ("cosine",)
     test_all_params_have_gradient = False  # mean pooling leaves BERT's pooler alone
+
+
+class TestNumbers(MultiTask, unittest.TestCase):
+    tasks = ("numbers",)
+
+
+class TestWindows(MultiTask, unittest.TestCase):
+    tasks = ("windows",)
+
+
+class TestChoices(MultiTask, unittest.TestCase):
+    tasks = ("choices",)
 
 
 class TestMaskedLm(MultiTask, unittest.TestCase):

@@ -13,8 +13,11 @@ from tests.any_input import attempt, check
 KEYS = {
     "classification": {"text_columns": ["a"], "label_column": "y"},
     "multi_label_classification": {"text_columns": ["a"], "label_column": "y"},
+    "ordinal": {"text_columns": ["a"], "label_column": "y"},
     "paraphrase": {"text_columns": ["a", "b"], "label_column": "y"},
     "similarity": {"text_columns": ["a", "b"], "label_column": "y", "score_range": [0, 5]},
+    "regression": {"text_columns": ["a"], "label_columns": ["y", "b"]},
+    "multiple_choice": {"text_columns": ["a"], "choice_columns": ["c"], "label_column": "y"},
     "contrastive": {"text_columns": ["a"]},
     "token_classification": {},
     "question_answering": {},
@@ -36,7 +39,9 @@ VALUES = st.recursive(
     SCALARS,
     lambda inner: (
         st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(["text", "answer_start", "a"]), inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["text", "answer_start", "a", "label"]), inner, max_size=3
+        )
     ),
     max_leaves=8,
 )
@@ -45,6 +50,7 @@ COLUMNS = {
     "a": TEXTS | VALUES,
     "b": TEXTS | VALUES,
     "y": TEXTS | VALUES,
+    "c": st.lists(TEXTS, max_size=3) | VALUES,
     "id": VALUES,
     "tokens": st.lists(TEXTS, max_size=3) | VALUES,
     "tags": st.lists(st.sampled_from(["O", "B-X", "I-X", "S"]), max_size=3) | VALUES,
@@ -60,8 +66,8 @@ ROWS = st.lists(
     | VALUES,
     max_size=4,
 )
-CELLS = st.sampled_from([*"aby", "id"]) | TEXTS
-TABLES = st.lists(st.lists(CELLS, max_size=4), max_size=4)
+CELLS = st.sampled_from([*"abcy", "id"]) | TEXTS
+TABLES = st.lists(st.lists(CELLS, max_size=5), max_size=4)
 CONLL = st.lists(
     st.sampled_from(["", "\n", "-DOCSTART- O\n", "a O\n", "b B-X\n", "c\tI-X\n"]) | TEXTS
 ).map("".join)
@@ -120,7 +126,7 @@ def test_any_text_is_rows_or_an_error(tmp_path, drawn):
 def test_any_table_is_rows_or_an_error(tmp_path, drawn):
     problem_type, delimiter, rows = drawn
     suffix = {",": "csv", "\t": "tsv"}[delimiter]
-    header = ["a", "b", "y", "id"]
+    header = ["a", "b", "y", "id", "c"]
 
     assert_rows_or_error(tmp_path, problem_type, f"rows.{suffix}", write_table(rows, delimiter))
     assert_rows_or_error(

@@ -30,6 +30,8 @@ WRONG_FLAGS = [
     ("experiments", ["compare", "one"]),
     ("experiments", ["compare", "one", "two", "--no_such_flag", "1"]),
     ("check", []),
+    ("label-issues", []),
+    ("label-issues", ["quickstart", "--folds", "1"]),
     ("completion", ["fish"]),
     ("check", ["quickstart", "--no_such_flag", "1"]),
     ("recipes", ["--copy", "mine.yaml"]),
@@ -48,6 +50,8 @@ REFUSED_INPUT = [
     ("experiments", ["--processes", "0"]),
     ("experiments", ["compare", "one", "one"]),
     ("check", ["no_such_recipe"]),
+    ("label-issues", ["no_such_recipe"]),
+    ("label-issues", ["quickstart", "--tasks.sst.no_such_key", "1"]),
     ("recipes", ["no_such_recipe"]),
     ("recipes", ["sst", "--copy", "no/such/folder.yaml"]),
 ]

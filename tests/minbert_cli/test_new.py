@@ -47,6 +47,10 @@ CASES = {
         lines({"text": x, "labels": ["a", "b"][: n % 3]} for n, x in enumerate(TEXTS)),
         {"problem_type": "multi_label_classification", "label_column": "labels"},
     ),
+    "stars.csv": (
+        delimited(("text", "stars"), [(x, 1 + n % 5) for n, x in enumerate(TEXTS)]),
+        {"problem_type": "classification", "label_column": "stars"},
+    ),
     "same.csv": (
         delimited(("question1", "question2", "dup"), [(x, x, n % 2) for n, x in enumerate(TEXTS)]),
         {"problem_type": "paraphrase", "text_columns": ["question1", "question2"]},
@@ -54,6 +58,10 @@ CASES = {
     "sts.tsv": (
         delimited(("a", "b", "score"), [(x, x, n % 11 / 2) for n, x in enumerate(TEXTS)], "\t"),
         {"problem_type": "similarity", "text_columns": ["a", "b"], "score_range": [0, 5]},
+    ),
+    "prices.csv": (
+        delimited(("id", "title", "price"), [(n, x, 9.5 * n) for n, x in enumerate(TEXTS)]),
+        {"problem_type": "regression", "text_columns": ["title"], "label_column": "price"},
     ),
     "nli.jsonl": (
         lines({"premise": x, "hypothesis": x, "gold_label": "abc"[n % 3]}
@@ -73,6 +81,25 @@ CASES = {
             {"id": str(n), "question": f"What is {n}?",
              "answers": [{"text": "blue", "answer_start": 14}]}]} for n in range(40)]}]}),
         {"problem_type": "question_answering"},
+    ),
+    "swag.csv": (
+        delimited(("sent1", "sent2", "ending0", "ending1", "label"),
+                  [(x, "The end", x, x[:9], n % 2) for n, x in enumerate(TEXTS)]),
+        {"problem_type": "multiple_choice", "text_columns": ["sent1", "sent2"],
+         "choice_columns": ["ending0", "ending1"], "label_column": "label"},
+    ),
+    "cosmos.jsonl": (
+        lines({"context": x, "question": "Why?", "answer_a": x, "answer_b": x[:9], "answer": "b"}
+              for x in TEXTS),
+        {"problem_type": "multiple_choice", "text_columns": ["context", "question"],
+         "choice_columns": ["answer_a", "answer_b"], "label_column": "answer"},
+    ),
+    "quiz.jsonl": (
+        lines({"question": x, "answerKey": "AB"[n % 2],
+               "choices": {"label": ["A", "B"], "text": [x, x[:9]]}}
+              for n, x in enumerate(TEXTS)),
+        {"problem_type": "multiple_choice", "text_columns": ["question"],
+         "choice_columns": ["choices"], "label_column": "answerKey"},
     ),
     "questions.jsonl": (
         lines({"question": f"What is {n}?", "context": CONTEXT + "." * n, "answers": ANSWER}
@@ -153,12 +180,29 @@ def test_a_doubt_is_a_comment_of_the_recipe(capsys):
 
 
 @pytest.mark.usefixtures("folder")
+def test_grades_are_learned_in_their_order_if_you_say_so():
+    write("stars.csv")
+    new("stars.csv")
+    assert "write problem_type: ordinal" in Path("stars.yaml").read_text("utf-8")
+
+    new("stars.csv", "--output", "numbers.yaml", "--problem_type", "ordinal")
+    numbers = yaml.safe_load(Path("numbers.yaml").read_text("utf-8"))["tasks"]["stars"]
+    assert (numbers["problem_type"], "labels" in numbers) == ("ordinal", False)
+
+    write("reviews.csv")
+    new("reviews.csv", "--output", "words.yaml", "--problem_type", "ordinal")
+    text = Path("words.yaml").read_text("utf-8")
+    assert yaml.safe_load(text)["tasks"]["reviews"]["labels"] == ["no", "yes"]
+    assert "# Please check: labels: write them in their order, the lowest first" in text
+
+
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("content", "flags", "message"),
     [
         (delimited(("id", "text"), enumerate(TEXTS)), (), "its columns are 'id', 'text'"),
         (delimited(("x", "label"), [(n, n % 2) for n in range(40)]), (), "its columns are 'x', 'l"),
-        (delimited(("text", "label"), zip(TEXTS, range(40), strict=True)), (), "40 different"),
+        (delimited(("text", "label"), [(x, f"name {x}") for x in TEXTS]), (), "40 different"),
         (CASES["reviews.csv"][0], ("--label_column", "lable"), "has no column 'lable'"),
         (CASES["reviews.csv"][0], ("--problem_type", "question_answering"), "no columns fit"),
         (CASES["reviews.csv"][0], ("--output", "rows.csv"), "'rows.csv' exists"),

@@ -55,7 +55,7 @@ def test_tasks_of_tokens_have_the_defaults_of_bert():
     ("fields", "message"),
     [
         ({}, "problem_type is missing"),
-        ({"problem_type": "ranking"}, "unknown problem_type 'ranking'; .*known: classification"),
+        ({"problem_type": "ranking"}, "unknown problem_type 'ranking'; did you mean"),
         (CLASSES | {"lose": "mse"}, "has no key 'lose'; did you mean 'loss'"),
         ({"problem_type": "classification"}, "labels=None"),
         (CLASSES | {"labels": ["up"]}, "at least two different names"),
@@ -78,7 +78,7 @@ def test_tasks_of_tokens_have_the_defaults_of_bert():
         (CLASSES | {"head": "cosine"}, "use one of linear, mlp, or pair_encoding 'separate'"),
         (SAME | {"head": "concat"}, "use one of linear, mlp, or pair_encoding 'separate'"),
         (SAME | SEPARATE | {"head": "mlp"}, "use one of concat, cosine"),
-        (CLASSES | {"loss": "mse"}, "known: cross_entropy"),
+        (CLASSES | {"loss": "mse"}, "known: cross_entropy, focal"),
         (CLASSES | SEPARATE | {"head": "cosine"}, "choose another head"),
         (SAME | {"loss": "cosine_embedding"}, "known: bce"),
         (SCORES | {"loss": "cosine_embedding"}, "known: bce, cross_entropy, mse"),
@@ -101,7 +101,15 @@ def test_tasks_of_tokens_have_the_defaults_of_bert():
         (RANKED | {"positive_score": 6}, "positive_score=6 must be above 0 and at most 5"),
         (SCORES | SEPARATE | {"positive_score": 4}, "positive_score=4 is only for loss"),
         (SAME | SEPARATE | {"projection": "always"}, "projection='always' is only for head cosine"),
-        (SAME | {"class_weights": [1, 2]}, r"\(it is for classification tasks\)"),
+        (SCORES | {"class_weights": [1, 2]}, "it is for classification, paraphrase, token_class"),
+        (SAME | {"class_weights": [1]}, "must be 2 numbers, one for each of the labels"),
+        (SAME | SEPARATE | {"head": "cosine", "loss": "mse", "class_weights": [1, 2]}, "no effect"),
+        (SAME | {"focal_gamma": 2}, "focal_gamma=2 is only for loss focal"),
+        (SAME | SEPARATE | {"head": "cosine", "loss": "focal"}, "'focal' does not fit"),
+        (SCORES | {"loss": "focal"}, "'focal' does not fit"),
+        (SCORES | {"focal_gamma": 2}, "no key 'focal_gamma'"),
+        (CLASSES | {"loss": "focal", "focal_gamma": -1}, r"focal_gamma=-1 must be in \[0, 100\]"),
+        (CLASSES | {"pos_weight": [1, 2]}, r"\(it is for multi_label_classification tasks\)"),
         (CLASSES | {"class_weights": [1.0]}, "must be 2 numbers, one for each of the labels"),
         (CLASSES | {"class_weights": [1.0, 0]}, "must all be numbers above 0"),
         (CLASSES | {"class_weights": "balanced"}, "class_weights"),
@@ -118,7 +126,8 @@ def test_tasks_of_tokens_have_the_defaults_of_bert():
         (TAGS | {"head": "mlp"}, "no key 'head'"),
         (TAGS | {"loss": "bce"}, "loss"),
         (TAGS | {"truncation": "tail"}, "no key 'truncation'"),
-        (TAGS | {"class_weights": [1, 2]}, "no key 'class_weights'"),
+        (TAGS | {"class_weights": [1, 2, 3]}, "must be 2 numbers, one for each of the labels"),
+        (TAGS | {"focal_gamma": 2}, "focal_gamma=2 is only for loss focal"),
         (TAGS | {"dropout": 2}, r"dropout=2 must be in \[0, 1\]"),
         (ANSWERS | SEPARATE, "no key 'pair_encoding'"),
         (ANSWERS | {"labels": ["a", "b"]}, "no key 'labels'"),
@@ -319,7 +328,8 @@ def test_every_field_declares_who_sets_it():
         sources = [task.fields_set_by(source) for source in ("recipe", "data", "training")]
 
         assert sorted(sum(sources, ())) == sorted(field.name for field in fields(task))
-    assert TASKS["paraphrase"].fields_set_by("training") == ("threshold_fitted",)
+    by_training = ("temperature", "threshold_fitted", "probability_threshold")
+    assert TASKS["paraphrase"].fields_set_by("training") == by_training
 
 
 FACTS = {
@@ -327,8 +337,10 @@ FACTS = {
     "score_range": (0, 5),
     "num_texts": 2,
     "class_counts": [1, 3],
+    "num_rows": 6,
     "has_unanswerable": True,
     "max_length": 99,
+    "num_choices": 4,
 }
 
 
@@ -340,8 +352,12 @@ FACTS = {
             {"class_weights": "balanced"},
             {"pair_encoding": "joint", "labels": ["down", "up"], "class_weights": [2, 2 / 3]},
         ),
+        ("paraphrase", {"class_weights": "balanced"}, {"class_weights": [2, 2 / 3]}),
+        ("token_classification", {"class_weights": "balanced"}, {"class_weights": [2, 2 / 3]}),
+        ("multi_label_classification", {"pos_weight": "balanced"}, {"pos_weight": [5, 1]}),
         ("similarity", SEPARATE, SEPARATE | {"score_range": [0, 5]}),
         ("contrastive", {}, SEPARATE | {"num_sentences": 2}),
+        ("multiple_choice", {}, {"num_choices": 4, "has_question": True}),
         ("token_classification", {}, {"labels": ["down", "up"]}),
         ("question_answering", {}, {"max_length": 99, "null_score_diff_threshold": 0.0}),
         ("question_answering", {"max_length": 9}, {"max_length": 9}),
@@ -358,6 +374,8 @@ def test_the_data_complete_the_fields_of_a_recipe(kind, given, expected):
 def test_a_key_that_a_recipe_cannot_set_is_refused():
     with pytest.raises(ValueError, match="num_sentences is the number of text_columns, 2"):
         TASKS["contrastive"].complete({"num_sentences": 3}, FACTS)
+    with pytest.raises(ValueError, match="num_choices follows from the columns of the data"):
+        TASKS["multiple_choice"].complete({"num_choices": 3}, FACTS)
     with pytest.raises(ValueError, match="no training row has the label 'up'"):
         TASKS["classification"].complete(
             {"class_weights": "balanced"}, FACTS | {"class_counts": [4, 0]}

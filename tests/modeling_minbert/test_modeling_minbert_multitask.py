@@ -133,6 +133,15 @@ def reference_in_batch(task, u, v, labels):
     return reference_ranking(F.cosine_similarity(u[:, None], v, dim=-1), labels, threshold)
 
 
+def reference_focal(model, task, vectors, labels):
+    """Return the mean of -(1 - p)^2 log p for the probability p of the label."""
+    logits = reference_logits(model, task, vectors)
+    if logits.shape[1] == 1:
+        logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
+    right = logits.softmax(dim=1).gather(1, labels.long()[:, None])
+    return -((1 - right) ** 2 * right.log()).mean()
+
+
 def reference_loss(model, task, vectors, labels):
     """Return the loss, written with torch's own loss functions."""
     u, v = vectors[::2], vectors[1::2]
@@ -170,7 +179,8 @@ def test_the_loss_is_the_formula(build_multitask, tiny_batch, task, pooling):
     actual = model(**batch, labels=labels).loss
 
     vectors = reference_vectors(model, pooling, batch)
-    assert_close(actual, reference_loss(model, task, vectors, labels), atol=1e-5, rtol=1e-5)
+    reference = reference_focal if task["loss"] == "focal" else reference_loss
+    assert_close(actual, reference(model, task, vectors, labels), atol=1e-5, rtol=1e-5)
 
 
 @every_task

@@ -20,6 +20,7 @@ CLASSES = [
     "MinBertForSequenceClassification",
     "MinBertForTokenClassification",
     "MinBertForQuestionAnswering",
+    "MinBertForMultipleChoice",
 ]
 MORE = {
     "likes": {"problem_type": "similarity", "score_range": [0, 1]},
@@ -27,6 +28,7 @@ MORE = {
     "top": {"problem_type": "classification", "labels": ["a", "b"], "pooling": "cls"},
     "deep": {"problem_type": "paraphrase", "head": "mlp", "pooling": "mean", "pooling_layer": 1},
     "close": {"problem_type": "paraphrase", "pair_encoding": "separate", "head": "cosine"},
+    "ends": {"problem_type": "multiple_choice", "num_choices": 3},
     "triples": {"problem_type": "contrastive", "num_sentences": 3, "projection": "always"},
     "text": {"problem_type": "pretraining"},
     "words": {"problem_type": "masked_lm"},
@@ -80,7 +82,8 @@ def test_every_class_computes_the_same_in_onnx_runtime(tiny_sizes, tmp_path, nam
     assert model.config._attn_implementation == "sdpa"
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
     model.eval()
-    assert_equal_everywhere(path, model)
+    for choices in (2, 4) if model.takes_choices else (None,):
+        assert_equal_everywhere(path, model, choices)
 
 
 @needs_onnx

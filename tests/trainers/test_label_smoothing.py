@@ -155,6 +155,36 @@ def test_tags_are_smoothed_over_all_labeled_tokens(make_trainer, accumulation):
     assert trainer.state.log_history[0]["loss"] == pytest.approx(float(expected), abs=1e-4)
 
 
+def test_several_labels_are_smoothed_in_training_only(make_trainer):
+    rows = make_rows("moods", 16)
+    vectors = [[float(label == number) for number in range(3)] for label in rows["labels"]]
+    rows = rows.remove_columns("labels").add_column("labels", vectors)
+    head = {"problem_type": "multi_label_classification", "labels": ["a", "b", "c"]}
+    model = MinBertForMultiTask(make_config({"moods": {**head, "dropout": 0.0}}))
+    tasks = [Task("moods", "multi_label_classification", rows, rows)]
+    trainer = make_trainer(model=model, own={"tasks": tasks}, label_smoothing_factor=FACTOR)
+
+    for training in (True, False):
+        loss, logits, labels = compute(trainer, "moods", training=training)
+        share = FACTOR if training else 0.0
+        smooth = labels * (1 - share) + share / 2
+        torch.testing.assert_close(loss, F.binary_cross_entropy_with_logits(logits, smooth))
+
+
+@pytest.mark.parametrize("loss", ["focal", "cross_entropy"])
+def test_focal_classes_are_smoothed(make_trainer, loss):
+    head = {"problem_type": "classification", "labels": ["a", "b", "c"], "loss": loss}
+    model = MinBertForMultiTask(make_config({"moods": {**head, "dropout": 0.0}}))
+    trainer = make_trainer(model=model, own=one_task(), label_smoothing_factor=FACTOR)
+
+    actual, logits, labels = compute(trainer, "moods")
+
+    shares = F.one_hot(labels, 3) * (1 - FACTOR) + FACTOR / 3
+    logs = logits.log_softmax(dim=-1)
+    factor = (1 - logs.exp()) ** 2 if loss == "focal" else 1
+    torch.testing.assert_close(actual, -(shares * factor * logs).sum(dim=-1).mean())
+
+
 @pytest.mark.parametrize("task", ["scores", "pairs"])
 def test_tasks_without_classes_are_refused(make_trainer, tmp_path, task):
     model = None
@@ -164,7 +194,8 @@ def test_tasks_without_classes_are_refused(make_trainer, tmp_path, task):
 
     message = (
         "label_smoothing_factor=0.2 spreads labels over classes, in tasks of the types "
-        f"classification, paraphrase, token_classification with the loss .*: '{task}' "
+        "classification, multi_label_classification, paraphrase, multiple_choice, "
+        f"token_classification with the loss .*: '{task}' "
     )
     with pytest.raises(ValueError, match=message):
         make_trainer(model=model, own=one_task(task), label_smoothing_factor=FACTOR)

@@ -2,12 +2,19 @@
 
 import logging
 import random
+from functools import partial
 
 import evaluate
 import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+from sklearn.metrics import (
+    accuracy_score,
+    cohen_kappa_score,
+    f1_score,
+    matthews_corrcoef,
+    mean_absolute_error,
+)
 
 from trainers import PROBLEMS, make_problems
 from trainers.problems import labelled, similarity
@@ -122,8 +129,11 @@ def test_every_problem_type_reports_its_headline_metric():
     logits = {
         "classification": np.eye(2),
         "multi_label_classification": np.eye(2),
+        "ordinal": np.eye(2),
         "paraphrase": np.eye(2)[:, :1],
         "similarity": [[0.0], [1.0]],
+        "regression": [[0.0], [1.0]],
+        "multiple_choice": np.eye(2),
         "contrastive": np.ones((2, 2, 1)),
     }
     logits |= {
@@ -249,6 +259,8 @@ REFERENCES = {
     "f1": lambda labels, found: f1_score(labels == 1, found == 1, zero_division=0),
     "macro_f1": lambda labels, found: f1_score(labels, found, average="macro", zero_division=0),
     "matthews_correlation": matthews_corrcoef,
+    "mae": mean_absolute_error,
+    "quadratic_weighted_kappa": partial(cohen_kappa_score, weights="quadratic", labels=range(4)),
     "pearson": lambda labels, found: pearsonr(found, labels).statistic,
     "spearman": lambda labels, found: spearmanr(found, labels).statistic,
 }
@@ -267,7 +279,7 @@ def test_scores_of_many_draws_equal_scikit_learn_and_scipy(name, classes):
     np.testing.assert_allclose(scores, expected, atol=1e-12)
     if classes == 2 or name != "f1":
         reported = [METRICS[name].value(*draw) for draw in zip(found, labels, strict=True)]
-        assert reported == expected
+        assert reported == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", METRICS)

@@ -7,9 +7,15 @@ from typing import Any
 from torch import Tensor
 
 from .collators import TaskCollator
+from .teacher_rows import TEACHER
 
 # Key of a mixed batch: a list of the batches of its tasks.
 BATCHES = "batches"
+# Columns of rows that a batch must keep, and the end of the error: "the rows have ...".
+KEPT = {
+    "labels": "labels, without which there are no losses and metrics",
+    TEACHER: "it, to learn from their teachers",
+}
 
 
 def collate_rows(collator: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
@@ -31,9 +37,9 @@ def call_collator(
 
     It is called as ``collator(rows)``, or ``collator(rows, task=name)`` if it has an argument
     ``task``. The rows are a list of dictionaries with ``input_ids``, ``token_type_ids`` and, if the
-    task has them, ``labels``. It returns a mapping with the arguments of the model: ``labels`` if
-    the rows have them, and tensors with an entry for each row, in their order. The trainer adds
-    ``task``.
+    task has them, ``labels`` and ``teacher_logits`` (see ``Distillation``). It returns a mapping
+    with the arguments of the model, these two if the rows have them, and tensors with an entry for
+    each row, in their order. The trainer adds ``task``.
 
     Raises:
         TypeError: If the batch is not a mapping.
@@ -54,11 +60,12 @@ def _check_batch(batch: Any, rows: Sequence[Mapping[str, Any]], task: str) -> No
         raise TypeError(f"{where} a {type(batch).__name__}; expected a mapping of tensors")
     if batch.get("task", task) != task:
         raise ValueError(f"{where} task={batch['task']!r}; leave task out, the trainer adds it")
-    if "labels" in rows[0] and not isinstance(batch.get("labels"), Tensor):
-        raise ValueError(
-            f"{where} no tensor 'labels', but {', '.join(map(str, batch))}; the rows have labels, "
-            "without which there are no losses and metrics"
-        )
+    for name, reason in KEPT.items():
+        if name in rows[0] and not isinstance(batch.get(name), Tensor):
+            raise ValueError(
+                f"{where} no tensor {name!r}, but {', '.join(map(str, batch))}; the rows have "
+                f"{reason}"
+            )
     if "cu_seq_lens_q" not in batch:  # a packed batch has a single row of tokens
         for name, value in batch.items():
             if isinstance(value, Tensor) and value.shape[:1] != (len(rows),):

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn import functional as F
 
 from .masking import IGNORED_LABEL, TextTask
-from .rows import Joined, TaskBatch
+from .rows import WINDOWS_COLUMN, Joined, TaskBatch
 from .shapes import FixedShapes
+from .teacher_rows import TEACHER, pad_tokens
+from .text_windows import pad_counts, pad_windows
 
 # Capacity for predicted tokens in fixed shapes, relative to the expected number, and its multiple.
 SPARE_TARGETS = 1.1
@@ -34,12 +37,20 @@ class TaskCollator:
     - ``cu_seq_lens_q``: start of each sequence, and T, (N + 1,), int32;
     - ``max_length_q``: tokens of the longest sequence, an int.
 
+    The windows of a long text are sequences, too: padded (B, W, L), or (B, 2, W, L) for separate
+    pairs, with one token for a window that only fills the batch. ``num_windows``, (B,) or (B, 2),
+    is the number of windows of each text.
+
     Both begin with ``task`` and, if the rows have them, ``labels`` (B,), or for questions about
     passages (B, 2), the positions of the first and last token of the answer: the Trainer takes the
     batch size from the first tensor. ``labels`` of masked language modeling have the shape of
     ``input_ids``; packed, ``label_positions`` (M,) lists where they are not -100, so that the GPU
     need not be synchronized to find them. If next sentences are trained, too, there is
     ``next_sentence_label`` (B,); if they are trained alone, these are the ``labels`` (B,).
+
+    If the rows have them, outputs of M teachers come last, as ``teacher_logits``: (B, M, ...), or
+    of tokens in the shape of ``input_ids``, (B, L, M, K) or (1, T, M, K); for questions (B, L, M,
+    2) also if packed. They are NaN at paddings and in fillers.
 
     With fixed shapes, filler rows of padding tokens follow the real ones. Their label is -100,
     which losses ignore. ``num_rows``, an int, is the number of real rows. The Trainer removes it
@@ -82,23 +93,36 @@ class TaskCollator:
         text = self.texts.get(joined.task)
         if text is not None:
             joined = text.prepare(joined)
-        of_rows = {"next_sentence_label": joined.next_sentence_label, "labels": joined.labels}
+        of_rows = {
+            "next_sentence_label": joined.next_sentence_label,
+            "labels": joined.labels,
+            TEACHER: joined.teacher,
+        }
         batch: dict[str, Any] = {"task": joined.task}
         for name, values in of_rows.items():
             if values is not None:
                 dtype = np.float32 if values.dtype.kind == "f" else np.int64
                 batch[name] = torch.from_numpy(values.astype(dtype))
-        return batch | (self._pack(batch, joined) if self.packed else self._pad(joined))
+        if joined.num_windows is not None:
+            counts = torch.from_numpy(joined.num_windows)
+            batch[WINDOWS_COLUMN] = counts if joined.num_texts > 1 else counts.squeeze(1)
+        return batch | (self._pack(batch, joined) if self.packed else self._pad(batch, joined))
 
-    def _pad(self, joined: Joined) -> dict[str, Any]:
+    def _pad(self, batch: dict[str, Any], joined: Joined) -> dict[str, Any]:
         mask = np.arange(joined.lengths.max()) < joined.lengths[:, None]
-        shape = (joined.rows, -1, mask.shape[1]) if joined.is_separate else mask.shape
+        counts: Tensor | None = batch.get(WINDOWS_COLUMN)
+        is_separate = joined.is_separate and counts is None
+        shape = (joined.rows, -1, mask.shape[1]) if is_separate else mask.shape
         padded = {}
         for name, (values, filler) in self._token_columns(joined).items():
             column = np.full(mask.shape, filler, dtype=np.int64)
             column[mask] = values
             padded[name] = torch.from_numpy(column.reshape(shape))
-        return {**padded, "attention_mask": torch.from_numpy(mask.astype(np.int64).reshape(shape))}
+        padded["attention_mask"] = torch.from_numpy(mask.astype(np.int64).reshape(shape))
+        if joined.token_teacher is not None:
+            by_row = (joined.lengths, len(joined.lengths), mask.shape[1])
+            padded[TEACHER] = torch.from_numpy(pad_tokens(joined.token_teacher, *by_row))
+        return padded if counts is None else pad_windows(padded, counts, self.pad_token_id)
 
     def _token_columns(self, joined: Joined) -> dict[str, tuple[NDArray[np.int64], int]]:
         """Return the columns with a value for each token, (T,), and their padding."""
@@ -115,13 +139,13 @@ class TaskCollator:
         size, longest = len(joined.input_ids), int(lengths.max())
         more: dict[str, Any] = {}
         if self.fixed_shapes is not None:
-            per_row = len(lengths) // rows
-            shape = self.fixed_shapes.fit(joined.task, size, rows, longest, per_row)
-            fillers = shape.rows - rows
-            lengths = np.append(lengths, _distribute(shape.tokens - size, fillers * per_row))
-            for name in batch.keys() - {"task"}:
-                beside = (0, 0) * (batch[name].dim() - 1)
-                more[name] = F.pad(batch[name], (*beside, 0, fillers), value=IGNORED_LABEL)
+            # so that sizes do not depend on the windows of each text, a row counts as a window
+            units = rows if joined.num_windows is None else len(lengths)
+            per_row = len(lengths) // units
+            shape = self.fixed_shapes.fit(joined.task, size, units, longest, per_row)
+            fillers = (shape.rows - units) * per_row
+            lengths = np.append(lengths, _distribute(shape.tokens - size, fillers))
+            more = _fill_rows(batch, shape.rows - rows, fillers)
             more["num_rows"], longest = rows, shape.max_length
             size = shape.tokens
         columns = {
@@ -130,6 +154,8 @@ class TaskCollator:
         }
         if "labels" in columns:
             more["label_positions"] = torch.from_numpy(self._find(joined, columns["labels"]))
+        if joined.token_teacher is not None:
+            more[TEACHER] = self._pack_teacher(joined, size, len(lengths), longest)
         ends = np.cumsum(lengths)
         columns["position_ids"] = np.arange(size) - np.repeat(ends - lengths, lengths)
         return {
@@ -138,6 +164,14 @@ class TaskCollator:
             "cu_seq_lens_q": torch.from_numpy(np.append(0, ends).astype(np.int32)),
             "max_length_q": longest,
         }
+
+    def _pack_teacher(self, joined: Joined, size: int, rows: int, longest: int) -> Tensor:
+        """Lay the outputs of teachers out as the logits of a packed batch: by token, or by row."""
+        values: Any = joined.token_teacher
+        if joined.token_labels is None:  # questions
+            return torch.from_numpy(pad_tokens(values, joined.lengths, rows, longest))
+        whole = np.asarray([len(values)])
+        return torch.from_numpy(pad_tokens(values, whole, 1, size))
 
     def _find(self, joined: Joined, labels: NDArray[np.int64]) -> NDArray[np.int64]:
         """List the positions of labeled tokens, (M,), padded with others for fixed shapes."""
@@ -150,6 +184,18 @@ class TaskCollator:
         room = math.ceil(wanted / TARGETS_MULTIPLE) * TARGETS_MULTIPLE - len(labeled)
         others = np.flatnonzero(labels == IGNORED_LABEL)[:room]
         return np.concatenate([labeled, others])
+
+
+def _fill_rows(batch: Mapping[str, Any], rows: int, sequences: int) -> dict[str, Any]:
+    """Append filler rows, which have so many sequences, to the columns with a value for each."""
+    filled = {}
+    for name in batch.keys() - {"task", WINDOWS_COLUMN}:
+        beside = (0, 0) * (batch[name].dim() - 1)
+        filler = math.nan if name == TEACHER else IGNORED_LABEL
+        filled[name] = F.pad(batch[name], (*beside, 0, rows), value=filler)
+    if WINDOWS_COLUMN in batch:
+        filled[WINDOWS_COLUMN] = pad_counts(batch[WINDOWS_COLUMN], rows, sequences)
+    return filled
 
 
 def join_rows(rows: Sequence[Mapping[str, Any]]) -> Joined:
@@ -171,7 +217,14 @@ def join_rows(rows: Sequence[Mapping[str, Any]]) -> Joined:
         labels,
         token_labels,
         is_separate=is_separate,
+        num_windows=_stack(rows, WINDOWS_COLUMN, np.int64),
+        teacher=_stack(rows, TEACHER),
     )
+
+
+def _stack(rows: Sequence[Mapping[str, Any]], name: str, dtype: Any = None) -> NDArray[Any] | None:
+    """Make an array of a column, (B, ...); None if the rows have none of this name."""
+    return np.asarray([row[name] for row in rows], dtype) if name in rows[0] else None
 
 
 def _join(sequences: Sequence[Sequence[int]]) -> NDArray[np.int64]:

@@ -8,7 +8,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from .teacher_rows import TEACHER, TeacherRows
+
 MODEL_COLUMNS = ("input_ids", "token_type_ids", "labels")
+# Column of texts that are split into windows: sequences of each text of a row.
+WINDOWS_COLUMN = "num_windows"
 
 
 class Joined(NamedTuple):
@@ -16,7 +20,7 @@ class Joined(NamedTuple):
 
     task: str
     rows: int  # B
-    lengths: NDArray[np.int64]  # tokens of each sequence, (N,); N is a multiple of B
+    lengths: NDArray[np.int64]  # tokens of each sequence, (N,); without windows a multiple of B
     input_ids: NDArray[np.int64]  # (T,)
     token_type_ids: NDArray[np.int64]  # (T,)
     labels: NDArray[Any] | None  # (B,), or (B, K) for K numbers of a row
@@ -24,6 +28,14 @@ class Joined(NamedTuple):
     next_sentence_label: NDArray[np.int64] | None = None  # (B,), 0 if B follows A, 1 if random
     places: NDArray[np.int64] | None = None  # pass index and row index of each row, (2, B)
     is_separate: bool = False  # whether a row is a list of sequences
+    num_windows: NDArray[np.int64] | None = None  # sequences of each text, (B, S)
+    teacher: NDArray[np.float32] | None = None  # outputs of M teachers, (B, M, ...)
+    token_teacher: NDArray[np.float32] | None = None  # (T, M, K)
+
+    @property
+    def num_texts(self) -> int:
+        """Texts of a row, S, if they are split into windows."""
+        return 1 if self.num_windows is None else self.num_windows.shape[1]
 
 
 class Tokens(NamedTuple):
@@ -107,8 +119,11 @@ class FlatRows:
     def read(cls, dataset: datasets.Dataset) -> "FlatRows | None":
         """Find the buffers; None if rows must be read one by one.
 
-        That is so with a format or a transform, missing values, or columns of another type.
+        That is so with a format or a transform, missing values, columns of another type, and
+        windows.
         """
+        if WINDOWS_COLUMN in dataset.column_names:
+            return None
         if dataset.format["type"] is not None or not _has_plain_labels(dataset):
             return None
         of_tokens = has_token_labels(dataset)
@@ -161,7 +176,10 @@ class FlatRows:
 
 
 class TaskBatch(Sequence[dict[str, Any]]):
-    """Some rows of a task, (B,), in their passes, (B,); as a sequence they are dictionaries."""
+    """Some rows of a task, (B,), in their passes, (B,); as a sequence they are dictionaries.
+
+    With ``teacher``, rows have the outputs of teachers, too.
+    """
 
     def __init__(
         self,
@@ -169,9 +187,11 @@ class TaskBatch(Sequence[dict[str, Any]]):
         rows: FlatRows | SourceRows,
         indices: NDArray[np.int64],
         passes: NDArray[np.int64],
+        teacher: TeacherRows | None = None,
     ) -> None:
         self.task = task
         self._rows = rows
+        self._teacher = teacher
         self._places = np.stack([indices, passes])
 
     def __len__(self) -> int:
@@ -180,11 +200,20 @@ class TaskBatch(Sequence[dict[str, Any]]):
     def __getitem__(self, position: Any) -> Any:
         if isinstance(position, slice):
             return [self[place] for place in range(*position.indices(len(self)))]
-        return _only_row(self._rows.join(self.task, *self._places[:, [position]]))
+        return _only_row(self._join(self._places[:, [position]]))
 
     def join(self) -> Joined:
         """Concatenate the rows."""
-        return self._rows.join(self.task, *self._places)
+        return self._join(self._places)
+
+    def _join(self, places: NDArray[np.int64]) -> Joined:
+        joined = self._rows.join(self.task, *places)
+        if self._teacher is None:
+            return joined
+        values = self._teacher.read(places[0])
+        if self._teacher.is_of_tokens:
+            return joined._replace(token_teacher=values)
+        return joined._replace(teacher=values)
 
 
 def _only_row(joined: Joined) -> dict[str, Any]:
@@ -199,6 +228,8 @@ def _only_row(joined: Joined) -> dict[str, Any]:
         row["labels"] = joined.labels[0].tolist()
     if joined.next_sentence_label is not None:
         row["next_sentence_label"] = joined.next_sentence_label[0].tolist()
+    if joined.teacher is not None:
+        row[TEACHER] = joined.teacher[0].tolist()
     return row
 
 

@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .oversampling import Oversampling
+
 # Global batches that are sorted by length together: enough for little padding, few enough to keep
 # the order random.
 GROUP_BATCHES = 50
 
-# Rows of a step, (ranks, rows of a rank); row r of pass p of a task with N rows is r + p * N.
+# Rows of a step, (ranks, rows of a rank); row r of pass p of a task with N rows is r + p * N. A
+# pass has every row once, or with oversampling some rows several times.
 Step = NDArray[np.int64]
 # A count for every row, (N,), or a function from the pass index to these counts.
 Counts = Sequence[int] | NDArray[np.int64] | Callable[[int], NDArray[np.int64]]
@@ -28,7 +31,8 @@ class RowStream:
     ``seed`` has the seed of the run, >= 0, and the position of the task.
 
     Attributes:
-        size: Rows of the task.
+        size: Rows of a pass.
+        stride: Rows of the task, without repetitions.
         batch: Description of the batch size, such as ``2 x 32``.
         pass_steps: Steps of one pass over the rows.
     """
@@ -41,12 +45,15 @@ class RowStream:
         num_replicas: int,
         seed: tuple[int, int],
         lengths: Counts | None,
+        oversampling: Oversampling | None = None,
     ) -> None:
-        self.size = size
+        self.stride = size
+        self.size = size if oversampling is None else oversampling.size
+        self._oversampling = oversampling
         self.batch = f"{num_replicas} x {batch_size}"
         self._ranks = num_replicas
         self._rows = num_replicas * batch_size
-        self.pass_steps = size / self._rows
+        self.pass_steps = self.size / self._rows
         self._seed = seed
         self._lengths = lengths
 
@@ -67,13 +74,24 @@ class RowStream:
 
     def _order(self, pass_index: int) -> NDArray[np.int64]:
         generator = np.random.default_rng((*self._seed, pass_index))
-        order = generator.permutation(self.size)
+        order = permute_rows(self.size, self._oversampling, pass_index, generator)
         if self._lengths is not None:
             # these rows complete the last batch of the previous pass; then every cut is a batch
             head = min(self.size, -pass_index * self.size % self._rows)
             lengths = counts_of(self._lengths, pass_index)
             order = group_by_length(order, lengths, self._rows, head, generator)
-        return order + pass_index * self.size
+        return order + pass_index * self.stride
+
+
+def permute_rows(
+    size: int,
+    oversampling: Oversampling | None,
+    pass_index: int,
+    generator: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Draw the order of the rows of a pass, (size,)."""
+    order = generator.permutation(size)
+    return order if oversampling is None else oversampling.draw(pass_index)[order]
 
 
 def group_by_length(

@@ -1,8 +1,8 @@
 """The task and the rows of every step: a pure function of (seed, epoch)."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +10,9 @@ from torch.utils.data import Sampler
 
 from did_you_mean import unknown
 
+from .oversampling import ClassShares, Oversampling
 from .streams import Counts, RowStream, counts_of
-from .task_sampling import DrawnOrder, RoundRobin, StepsPerEpoch, TaskSampling, TaskSizes
+from .task_sampling import DrawnOrder, RoundRobin, StepsPerEpoch, TaskOrder, TaskSampling, TaskSizes
 from .token_streams import TokenStream
 
 
@@ -56,8 +57,11 @@ class TaskBatchSampler(Sampler[list[int]]):
         tokens: Tokens of every row of such a task, of both sentences of a pair.
         changing: Tasks whose rows differ in every pass: the index of a row encodes its pass, as
             `TaskDataset` expects.
+        oversampled: Shares of the classes of tasks whose rows are repeated. Their passes consist of
+            whole steps, unless they have a token budget.
 
     Attributes:
+        oversampling: Which rows the passes of these tasks have.
         epochs: Epochs of the run, for ``annealed`` sampling.
 
     Raises:
@@ -82,16 +86,15 @@ class TaskBatchSampler(Sampler[list[int]]):
         token_budgets: Mapping[str, int] | None = None,
         tokens: Mapping[str, Counts] | None = None,
         changing: Collection[str] = (),
+        oversampled: Mapping[str, ClassShares] | None = None,
     ) -> None:
         self.token_budgets = dict(token_budgets or {})
         if num_replicas < 1 or seed < 0:
             raise ValueError(f"num_replicas={num_replicas}, seed={seed}; expected >= 1 and >= 0")
         _check_sizes(sizes, batch_sizes, self.token_budgets)
         tokens = tokens or {}
-        _check_counts("lengths", sizes, lengths)
-        _check_counts(
-            "counts of tokens", {task: sizes[task] for task in self.token_budgets}, tokens
-        )
+        _check_counts("lengths", sizes, sizes, lengths)
+        _check_counts("counts of tokens", self.token_budgets, sizes, tokens)
         self.sizes = dict(sizes)
         self.batch_sizes = {
             task: batch_sizes[task] for task in sizes if task not in self.token_budgets
@@ -102,12 +105,11 @@ class TaskBatchSampler(Sampler[list[int]]):
         self.epoch = 0
         self.epochs = 1
         self.sampling = sampling or RoundRobin()
+        self.oversampling = {
+            task: self._oversample(task, shares) for task, shares in (oversampled or {}).items()
+        }
         self._streams = [self._make_stream(task, lengths, tokens) for task in sizes]
-        passes = np.asarray([stream.pass_steps for stream in self._streams], dtype=np.float64)
-        rows = np.asarray(list(sizes.values()))
-        self.order = self.sampling.make_order(
-            TaskSizes(list(sizes), passes, rows), steps_per_epoch, seed
-        )
+        self.order = self._make_order(steps_per_epoch)
         self.steps = self.order.steps
 
     def set_epoch(self, epoch: int) -> None:
@@ -125,7 +127,7 @@ class TaskBatchSampler(Sampler[list[int]]):
         readers = [stream.read(first) for stream, first in zip(self._streams, before, strict=True)]
 
         def read(index: int) -> NDArray[np.int64]:
-            numbers, rows = np.divmod(next(readers[index]), self._streams[index].size)
+            numbers, rows = np.divmod(next(readers[index]), self._streams[index].stride)
             if tasks[index] in self.changing:
                 rows += numbers * starts[-1]
             return starts[index] + rows
@@ -172,7 +174,7 @@ class TaskBatchSampler(Sampler[list[int]]):
         return {task: stream.count_rows(0, count) for task, stream, count in triples}
 
     def describe(self, validation: Mapping[str, int] | None = None) -> str:
-        """Show the shares of the current epoch as a table, one line per task.
+        """Show the shares of the current epoch as a table, one line per task, and oversampling.
 
         Args:
             validation: Number of validation rows by task, for a column of its own.
@@ -180,7 +182,7 @@ class TaskBatchSampler(Sampler[list[int]]):
         header = ("task", "rows", "batch", "steps/epoch", "rows/epoch", "passes/epoch", "share")
         lines: list[tuple[str, ...]] = [header]
         for stream, (task, share) in zip(self._streams, self.shares().items(), strict=True):
-            counts = (f"{stream.size:,}", stream.batch, f"{share.steps:,}", f"{share.rows:,}")
+            counts = (f"{stream.stride:,}", stream.batch, f"{share.steps:,}", f"{share.rows:,}")
             lines.append((task, *counts, f"{share.passes:.3f}", f"{share.share:.1%}"))
         if validation is not None:
             held_out = ["validation", *(f"{validation.get(line[0], 0):,}" for line in lines[1:])]
@@ -195,7 +197,8 @@ class TaskBatchSampler(Sampler[list[int]]):
             )
             for line in lines
         ]
-        return "\n".join([*self._describe_draws(), *table])
+        passes = [f"{task} {own.describe()}" for task, own in self.oversampling.items()]
+        return "\n".join([*self._describe_draws(), *table, *passes])
 
     def _describe_draws(self) -> list[str]:
         """Name the epoch of the table, if tasks are drawn."""
@@ -211,14 +214,26 @@ class TaskBatchSampler(Sampler[list[int]]):
     def _make_stream(
         self, task: str, lengths: Mapping[str, Counts] | None, tokens: Mapping[str, Counts]
     ) -> RowStream | TokenStream:
-        seed = (self.seed, list(self.sizes).index(task))
-        own = None if lengths is None else lengths[task]
-        ranks = self.num_replicas
+        options: Any = {
+            "num_replicas": self.num_replicas,
+            "seed": self._seed_of(task),
+            "lengths": None if lengths is None else lengths[task],
+            "oversampling": self.oversampling.get(task),
+        }
         if task not in self.token_budgets:
-            size, batch = self.sizes[task], self.batch_sizes[task]
-            return RowStream(size, batch, num_replicas=ranks, seed=seed, lengths=own)
-        budget = self.token_budgets[task]
-        return TokenStream(task, tokens[task], budget, num_replicas=ranks, seed=seed, lengths=own)
+            return RowStream(self.sizes[task], self.batch_sizes[task], **options)
+        return TokenStream(task, tokens[task], self.token_budgets[task], **options)
+
+    def _make_order(self, steps_per_epoch: StepsPerEpoch) -> TaskOrder:
+        passes = np.asarray([stream.pass_steps for stream in self._streams], dtype=np.float64)
+        sizes = TaskSizes(list(self.sizes), passes, np.asarray(list(self.sizes.values())))
+        return self.sampling.make_order(sizes, steps_per_epoch, self.seed)
+
+    def _seed_of(self, task: str) -> tuple[int, int]:
+        return self.seed, list(self.sizes).index(task)
+
+    def _oversample(self, task: str, shares: ClassShares) -> Oversampling:
+        return shares.plan(self._seed_of(task), self.num_replicas * self.batch_sizes.get(task, 1))
 
 
 def _check_sizes(
@@ -239,11 +254,13 @@ def _check_sizes(
             raise ValueError(f"{name} of task {task!r} is {values.get(task)}; expected >= 1")
 
 
-def _check_counts(what: str, sizes: Mapping[str, int], counts: Mapping[str, Counts] | None) -> None:
-    """Check that there is one count for every row."""
-    for task, size in sizes.items():
+def _check_counts(
+    what: str, tasks: Iterable[str], sizes: Mapping[str, int], counts: Mapping[str, Counts] | None
+) -> None:
+    """Check that there is one count for every row of some tasks."""
+    for task in tasks:
         if counts is None:
             return
         found = len(counts_of(counts.get(task, ()), 0))
-        if found != size:
-            raise ValueError(f"task {task!r} has {size} rows but {found} {what}")
+        if found != sizes[task]:
+            raise ValueError(f"task {task!r} has {sizes[task]} rows but {found} {what}")

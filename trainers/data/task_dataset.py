@@ -9,9 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, Sampler
 
-from .rows import MODEL_COLUMNS, FlatRows, SourceRows, TaskBatch, TextSource, row_order
-from .streams import Counts
+from .rows import (
+    MODEL_COLUMNS,
+    WINDOWS_COLUMN,
+    FlatRows,
+    SourceRows,
+    TaskBatch,
+    TextSource,
+    row_order,
+)
+from .streams import Counts, counts_of
+from .teacher_rows import TEACHER, TeacherRows
 
+ROW_TOKENS = 512  # the most that a row has without windows
 Rows: TypeAlias = datasets.Dataset | TextSource
 
 
@@ -26,8 +36,12 @@ class TaskDataset(Dataset[dict[str, Any]]):
     every pass: those of text sources, and masks.
 
     Args:
-        tasks: Encoded rows of each task; columns other than ``MODEL_COLUMNS`` are ignored.
+        tasks: Encoded rows of each task; columns other than ``MODEL_COLUMNS`` and
+            ``num_windows`` are ignored.
         sampler: Receives every ``set_epoch``.
+
+    Attributes:
+        teachers: Outputs of teachers for the rows of some tasks; a batch has them, too.
     """
 
     def __init__(
@@ -39,6 +53,7 @@ class TaskDataset(Dataset[dict[str, Any]]):
         self._datasets = [_select_columns(rows) for rows in tasks.values()]
         self._flat = [_read_flat(rows) for rows in self._datasets]
         self._sampler = sampler
+        self.teachers: dict[str, TeacherRows] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # a view of a mapped file would be copied to workers that are not forked
@@ -74,19 +89,32 @@ class TaskDataset(Dataset[dict[str, Any]]):
         position = int(positions[0])
         task, flat = self._tasks[position], self._flat[position]
         start = self._ends[position] - self.sizes[task]
+        teacher = self.teachers.get(task)
         if flat is not None:
-            return TaskBatch(task, flat, places - start, passes)
+            return TaskBatch(task, flat, places - start, passes, teacher)
         rows = self._datasets[position][(places - start).tolist()]
+        if teacher is not None:
+            rows = {**rows, TEACHER: teacher.read(places - start).tolist()}
         return [
             {"task": task, **dict(zip(rows, values, strict=True))}
             for values in zip(*rows.values(), strict=True)
         ]
 
+    def fit_rows(self, most: int) -> int:
+        """Return the rows of a batch if long texts count as a row for every 512 tokens."""
+        longest = [
+            int(counts_of(count_tokens(rows), 0).max(initial=1))
+            for rows in self._datasets
+            if WINDOWS_COLUMN in getattr(rows, "column_names", ())
+        ]
+        return max(1, min([most, *(most * ROW_TOKENS // count for count in longest)]))
+
 
 def _select_columns(rows: Rows) -> Any:
     if isinstance(rows, TextSource):
         return rows
-    return rows.select_columns([name for name in MODEL_COLUMNS if name in rows.column_names])
+    names = (*MODEL_COLUMNS, WINDOWS_COLUMN)
+    return rows.select_columns([name for name in names if name in rows.column_names])
 
 
 def _read_flat(rows: Rows) -> FlatRows | SourceRows | None:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from .streams import GROUP_BATCHES, Counts, Step, counts_of
+from .oversampling import Oversampling
+from .streams import GROUP_BATCHES, Counts, Step, counts_of, permute_rows
 
 
 class TokenStream:
@@ -29,10 +30,13 @@ class TokenStream:
         num_replicas: int,
         seed: tuple[int, int],
         lengths: Counts | None,
+        oversampling: Oversampling | None = None,
     ) -> None:
         self._task = task
         counts = counts_of(tokens, 0)
-        self.size = len(counts)
+        self.stride = len(counts)
+        self.size = self.stride if oversampling is None else oversampling.size
+        self._oversampling = oversampling
         self.batch = f"{num_replicas} x {budget:,} tokens"
         self._tokens = tokens
         self._budget = budget
@@ -93,14 +97,15 @@ class TokenStream:
                 "max_length"
             )
         count = -(-self.size // self._ranks)
-        rows = np.resize(generator.permutation(self.size), count * self._ranks)
+        drawn = permute_rows(self.size, self._oversampling, pass_index, generator)
+        rows = np.resize(drawn, count * self._ranks)
         rows = rows[_snake(lengths[rows], self._group)]
         stripes = rows.reshape(count, self._ranks)
         cuts = cut_by_cost(tokens[stripes].max(axis=1), self._budget)
         order = np.arange(len(cuts) - 1)
         if self._shuffles_steps:
             order = generator.permutation(order)
-        return stripes + pass_index * self.size, cuts, order
+        return stripes + pass_index * self.stride, cuts, order
 
 
 def cut_by_cost(costs: NDArray[np.int64], budget: int) -> NDArray[np.int64]:

@@ -76,6 +76,9 @@ class Method:
     def before_step(self, state: TrainerState) -> None:
         """Run before an optimizer step."""
 
+    def take(self, inputs: dict[str, Any]) -> None:
+        """Take out of a batch what is for this method and not for the model."""
+
     def loss(self, compute: ComputeLoss, task: str, inputs: dict[str, Any]) -> StepLoss:
         """Compute the loss of a batch.
 

@@ -1,6 +1,6 @@
 """Recipe keys of the training methods, and the order in which the methods apply."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -9,6 +9,7 @@ from trainers.options import option
 
 from .averaging import WeightAveraging
 from .base import Method
+from .distillation import TEMPERATURE, Distillation, Teachers
 from .gradient_surgery import GradientSurgery
 from .layers import FreezeLayers, GradualUnfreezing
 from .learning_rates import ExponentialDecay, LayerwiseLearningRates
@@ -61,9 +62,20 @@ class MethodArguments:
     exponential_lr_gamma: float | None = option(
         None, "Factor on the learning rate after every epoch."
     )
+    # None first, as in TrainingArguments.report_to: HfArgumentParser takes the second type
+    teacher: None | str | list[str] = option(  # noqa: RUF036
+        None, "Distillation: the folder or Hub id of a teacher, or several, as in a,b,c."
+    )
+    distillation_alpha: float | None = option(
+        None, "Share of the teachers in the loss; by default 0.5, and 1 for vectors."
+    )
+    distillation_temperature: float | None = option(
+        None, "Temperature of the teachers' probabilities; 2 by default."
+    )
 
     def __post_init__(self) -> None:
         self.make_methods()
+        self.make_distillation({})
         if self.layerwise_lr_decay is None and not self.layerwise_lr_decay_embeddings:
             raise ValueError(
                 "layerwise_lr_decay_embeddings has no effect without layerwise_lr_decay; leave it "
@@ -96,6 +108,13 @@ class MethodArguments:
             _unless_none(ExponentialDecay, self.exponential_lr_gamma),
         )
         return [method for method in methods if method is not None]
+
+    def make_distillation(self, teachers: Mapping[str, Teachers]) -> Distillation:
+        """Build the method that learns from teachers, which comes before all others."""
+        temperature = self.distillation_temperature
+        return Distillation(
+            teachers, self.distillation_alpha, TEMPERATURE if temperature is None else temperature
+        )
 
     def _layer_rates(self) -> LayerwiseLearningRates | None:
         if self.layerwise_lr_decay is None and self.head_learning_rate is None:

@@ -1,9 +1,12 @@
 """Fit decision thresholds that the loss does not learn."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trainers.data.task_dataset import spread
 from trainers.wrapped_models import find_inner
@@ -34,16 +37,16 @@ class ThresholdFitting(Method):
             self.fit(task)
 
     def finish(self) -> None:
-        # else bf16_full_eval would cast the weights, which are saved next
-        self.trainer.is_in_train = True
-        try:
+        with keeping_weights(self.trainer):
             for task in self.tasks:
-                self.fit(task)
-        finally:
-            self.trainer.is_in_train = False
+                self.note(task, *self.fit(task))
 
-    def fit(self, task: str) -> None:
-        """Fit a task's thresholds on training rows, or on held-out rows if its type requires it."""
+    def fit(self, task: str) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Fit a task's thresholds on training rows, or on held-out rows if its type requires it.
+
+        Returns:
+            The decisions on these rows, and their labels.
+        """
         trainer = self.trainer
         data = trainer.tasks[task]
         rows: Any = spread(data.train, THRESHOLD_ROWS)
@@ -54,3 +57,42 @@ class ThresholdFitting(Method):
         thresholds = np.atleast_1d(model.fit_threshold(task, logits, labels))
         described = ", ".join(f"{threshold:.3f}" for threshold in thresholds)
         logger.info("%s: decision threshold %s", task, described)
+        update_head(trainer, task)
+        return np.asarray(model.decode(task, logits)), labels
+
+    def note(self, task: str, predictions: NDArray[Any], labels: NDArray[Any]) -> None:
+        """Note what the thresholds reach of a goal, and warn if it is less."""
+        problem = self.trainer.problems[task]
+        goal = " ".join(f"{name} {least:g}" for name, least in problem.wanted.items())
+        for found in problem.decisions(predictions, labels):
+            numbers = (
+                f"precision {found.precision:.3f} and recall {found.recall:.3f} on the held-out "
+                "rows"
+            )
+            problem.notes[f"{found.name!r} for {goal}"] = numbers
+            if not found.labelled:
+                logger.warning(
+                    "task %r: no row has the label %r, so threshold_for chose nothing",
+                    *(task, found.name),
+                )
+            elif not found.reached:
+                logger.warning(
+                    "task %r, label %r: no threshold reaches %s; the best one has %s",
+                    *(task, found.name, goal, numbers),
+                )
+
+
+@contextmanager
+def keeping_weights(trainer: Any) -> Iterator[None]:
+    """Predict after training without a change of the weights, which are saved next."""
+    trainer.is_in_train = True  # else bf16_full_eval would cast them
+    try:
+        yield
+    finally:
+        trainer.is_in_train = False
+
+
+def update_head(trainer: Any, task: str) -> None:
+    """Tell the problem of a task what was fitted."""
+    model: Any = find_inner(trainer.model)
+    trainer.problems[task].head |= model.config.tasks[task]

@@ -9,11 +9,14 @@ from .classification import Classification
 from .contrastive import Contrastive
 from .masked_lm import MaskedLM
 from .multi_label_classification import MultiLabelClassification
+from .multiple_choice import MultipleChoice
 from .next_sentence import NextSentence
+from .ordinal import Ordinal
 from .paraphrase import Paraphrase
 from .pretraining import Pretraining
 from .problem import Problem
 from .question_answering import QuestionAnswering
+from .regression import Regression
 from .similarity import Similarity
 from .token_classification import TokenClassification
 
@@ -21,8 +24,11 @@ from .token_classification import TokenClassification
 ProblemType = Literal[
     "classification",
     "multi_label_classification",
+    "ordinal",
     "paraphrase",
     "similarity",
+    "regression",
+    "multiple_choice",
     "contrastive",
     "token_classification",
     "question_answering",
@@ -33,8 +39,11 @@ ProblemType = Literal[
 PROBLEMS: dict[str, type[Problem[Any]]] = {
     "classification": Classification,
     "multi_label_classification": MultiLabelClassification,
+    "ordinal": Ordinal,
     "paraphrase": Paraphrase,
     "similarity": Similarity,
+    "regression": Regression,
+    "multiple_choice": MultipleChoice,
     "contrastive": Contrastive,
     "token_classification": TokenClassification,
     "question_answering": QuestionAnswering,

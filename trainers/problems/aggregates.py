@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .problem import Problem
+from .problem import Metric, Problem
 
 AGGREGATES = ("mean", "leaderboard", "glue")
 
@@ -14,7 +14,8 @@ def aggregates(headlines: Mapping[str, tuple[Problem[Any], float | None]]) -> di
     """Average the headline metrics of all tasks (None: undefined); empty if no task has a value.
 
     ``leaderboard`` is the mean after a correlation r became (r + 1) / 2, as in Stanford CS 224N's
-    default project. Tasks without labels count only if there are no others.
+    default project. Metrics that should be low count negatively, so that a higher mean is better.
+    Tasks without labels count only if there are no others.
     """
     if not headlines:
         raise ValueError("no tasks to aggregate; expected at least one")
@@ -22,11 +23,15 @@ def aggregates(headlines: Mapping[str, tuple[Problem[Any], float | None]]) -> di
     counted = [pair for pair in known if pair[0].has_labels] or known
     if not counted:
         return {}
-    values = [value for _, value in counted]
-    scaled = [
-        (value + 1) / 2 if problem.reported[0].is_rescaled else value for problem, value in counted
-    ]
+    pairs = [_rate(problem.reported[0], value) for problem, value in counted]
+    values, scaled = zip(*pairs, strict=True)
     return {"mean": float(np.mean(values)), "leaderboard": float(np.mean(scaled))}
+
+
+def _rate(metric: Metric, value: float) -> tuple[float, float]:
+    """Return what a value contributes to the mean and to the leaderboard: more is better."""
+    value = -value if metric.lower_is_better else value
+    return value, (value + 1) / 2 if metric.is_rescaled else value
 
 
 def glue_score(values: Mapping[str, Sequence[float]]) -> float:

@@ -1,20 +1,20 @@
 """Classification of sentences or pairs: one of K classes."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from .labelled import ACCURACY, MACRO_F1, MATTHEWS, ClassProblem
+from .labelled import ACCURACY, KAPPA, MACRO_F1, MAE, MATTHEWS, ClassProblem, PredictionMetric
 
 
 class Classification(ClassProblem):
     """One of several classes for each row."""
 
     problem_type = "classification"
-    metrics = (ACCURACY, MACRO_F1)
-    optional_metrics = (MATTHEWS,)
+    metrics: ClassVar[tuple[PredictionMetric, ...]] = (ACCURACY, MACRO_F1)
+    optional_metrics: ClassVar[tuple[PredictionMetric, ...]] = (MATTHEWS, MAE, KAPPA)
     header = "id \t Predicted_Sentiment \n"
 
     @property
@@ -29,4 +29,4 @@ class Classification(ClassProblem):
         return str(int(value))
 
     def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:
-        return np.asarray(softmax(np.asarray(logits, dtype=np.float64), axis=1))
+        return np.asarray(softmax(self.scale(logits), axis=1))

@@ -25,6 +25,7 @@ class Contrastive(Problem[NDArray[Any]]):
         Metric("uniformity", lower_is_better=True),
     )
     has_labels = False
+    teaching = "vectors"
     hub_task = pipeline_tag = "sentence-similarity"
 
     def check(self, where: str, rows: Rows) -> None:

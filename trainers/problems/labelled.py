@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import datasets
 import numpy as np
@@ -17,9 +17,20 @@ from torch import Tensor
 from trainers.data.task_dataset import Rows
 from trainers.files import write_text
 
+from .calibrated import Calibrated
 from .measures import scores
 from .measures.analysis import Analysis, analyse_classes, find_class_errors
-from .problem import Decode, Metric, Problem, binomial_error, check_same_rows, find_output, quote
+from .measures.label_issues import LabelIssues, find_label_issues
+from .problem import (
+    SMOOTHED,
+    Decode,
+    Metric,
+    Problem,
+    binomial_error,
+    check_same_rows,
+    find_output,
+    quote,
+)
 
 
 class Predicted(NamedTuple):
@@ -57,6 +68,9 @@ def _matthews(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
 ACCURACY = PredictionMetric("accuracy", draws=scores.accuracy)
 F1 = PredictionMetric("f1", draws=scores.f1)
 MACRO_F1 = PredictionMetric("macro_f1", draws=scores.macro_f1)
+# Of classes whose numbers are their order.
+MAE = PredictionMetric("mae", lower_is_better=True, draws=scores.mean_absolute_error)
+KAPPA = PredictionMetric("quadratic_weighted_kappa", draws=scores.quadratic_weighted_kappa)
 MATTHEWS = PredictionMetric(
     "matthews_correlation", draws=scores.matthews_correlation, reported=_matthews
 )
@@ -68,6 +82,7 @@ class LabelledProblem(Problem[Predicted]):
     metrics: ClassVar[tuple[PredictionMetric, ...]]
     has_fixed_metrics = False
     is_comparable = True
+    teaching: ClassVar[Literal["logits"] | None] = "logits"
     dtype: ClassVar[type] = np.int64
     # Source: Stanford CS 224N default final project, evaluation.py.
     header: ClassVar[str]
@@ -241,12 +256,20 @@ class LabelledProblem(Problem[Predicted]):
         return {"rows": len(labels), **self.summarize(outputs), "errors": errors}
 
 
-class ClassProblem(LabelledProblem):
+class ClassProblem(Calibrated, LabelledProblem):
     """A task whose labels are classes."""
+
+    has_classes = True
+
+    def find_classes(self, rows: Any) -> NDArray[np.int64]:
+        return np.asarray(rows["labels"][:]).astype(np.int64)
+
+    def name_classes(self, count: int) -> tuple[str, ...]:
+        return tuple(self.names) or super().name_classes(count)
 
     @property
     def smooths_labels(self) -> bool:
-        return self.is_likelihood or not self.head.get("loss")
+        return self.head.get("loss") in (None, *SMOOTHED)
 
     @abstractmethod
     def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:
@@ -263,14 +286,43 @@ class ClassProblem(LabelledProblem):
     def format_label(self, value: Any) -> str:
         return self.name_of(int(value))
 
+    def find_label_issues(self, outputs: Predicted) -> LabelIssues | None:
+        if outputs.labels is None or outputs.logits is None:
+            return None
+        labels = np.asarray(outputs.labels).astype(np.int64)
+        return find_label_issues(labels, self.probabilities(outputs.logits))
+
+    def analyse(
+        self, outputs: Predicted, rows: Any, texts: datasets.Dataset | None, examples: int
+    ) -> dict[str, Any]:
+        analysis = super().analyse(outputs, rows, texts, examples)
+        issues = self.find_label_issues(outputs)
+        if issues is None:
+            return analysis
+        listed = [
+            {
+                "id": str(rows[row]["id"]),
+                "texts": [] if texts is None else quote(texts[row]),
+                "label": self.format_label(given),
+                "prediction": self.format_label(suggested),
+                "size": confidence,
+            }
+            for row, given, suggested, confidence in issues.list_first(examples)
+        ]
+        facts = {"found": len(issues.rows), "rows": issues.counted, "noise": issues.noise}
+        return {**analysis, "label_issues": {**facts, "listed": listed}}
+
     def tabulate(self, outputs: Predicted) -> dict[str, list[Any]]:
         """Add the probability of the predicted class, if the head is trained by a likelihood."""
         columns = super().tabulate(outputs)
         if not self.is_likelihood:
             return columns
-        chosen = outputs.predictions.astype(np.int64)[:, None]
-        likely = np.take_along_axis(self.probabilities(outputs.logits), chosen, axis=1)[:, 0]
+        likely = self.confidences(outputs.logits, outputs.predictions)
         return {**columns, "probability": [f"{value:.4f}" for value in likely]}
+
+    def confidences(self, logits: Any, predictions: NDArray[Any]) -> NDArray[np.float64]:
+        chosen = predictions.astype(np.int64)[:, None]
+        return np.take_along_axis(self.probabilities(logits), chosen, axis=1)[:, 0]
 
 
 def read_predictions(path: Path) -> tuple[list[str], NDArray[np.float64]]:

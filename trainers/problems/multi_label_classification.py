@@ -14,6 +14,7 @@ from scipy.special import expit
 from trainers.data.task_dataset import Rows
 from trainers.files import write_text
 
+from .calibrated import ThresholdProblem
 from .labelled import LabelledProblem, Predicted, PredictionMetric
 from .measures import entities
 from .measures.analysis import MOST_CLASSES, calibrate
@@ -42,7 +43,7 @@ def exact_match(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.f
     return (predictions == labels).all(axis=-1).mean(axis=-1)
 
 
-class MultiLabelClassification(LabelledProblem):
+class MultiLabelClassification(ThresholdProblem, LabelledProblem):
     """Any number of labels for each row; predictions and labels are 0 or 1, (N, K).
 
     Decision thresholds are fitted to the validation rows, before each evaluation and at the end:
@@ -56,16 +57,21 @@ class MultiLabelClassification(LabelledProblem):
         PredictionMetric("accuracy", draws=exact_match),
     )
     label_range = (0, 1)
-    fits_held_out = True
     confidence = "sigmoid"
-    caution = (
-        "The decision threshold of each label was chosen on the validation rows, so metrics on "
-        "these rows are optimistic; judge the model by a test set."
-    )
+    smooths_labels = True
+    of_each = " of each label"
 
     @property
     def needs_threshold_fit(self) -> bool:
         return bool(self.head)  # a model without a description of its heads decides by itself
+
+    @property
+    def fits_held_out(self) -> bool:
+        return True
+
+    def list_thresholds(self) -> tuple[Sequence[str], Sequence[float]]:
+        chosen = self.head.get("thresholds") or [0.5] * len(self.names)
+        return list(map(self.name_of, range(len(chosen)))), chosen
 
     def check(self, where: str, rows: Rows) -> None:
         super().check(where, rows)
@@ -144,6 +150,7 @@ class MultiLabelClassification(LabelledProblem):
             ],
             "calibration": calibrate(self._likelihoods(outputs).ravel(), right.ravel()),
             "by_class": shown,
+            **self.describe_decisions(outputs),
         }
 
     def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
@@ -160,5 +167,8 @@ class MultiLabelClassification(LabelledProblem):
 
     def _likelihoods(self, outputs: Predicted) -> NDArray[np.float64]:
         """Compute the probability of each decision, (N, K)."""
-        probabilities = expit(np.asarray(outputs.logits, dtype=np.float64))
-        return np.where(outputs.predictions == 1, probabilities, 1 - probabilities)
+        return self.confidences(outputs.logits, outputs.predictions)
+
+    def confidences(self, logits: Any, predictions: NDArray[Any]) -> NDArray[np.float64]:
+        probabilities = expit(self.scale(logits))
+        return np.where(predictions == 1, probabilities, 1 - probabilities)

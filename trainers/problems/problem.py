@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import datasets
 import numpy as np
@@ -15,12 +15,16 @@ from did_you_mean import unknown
 from trainers.data.rows import TextSource
 from trainers.data.task_dataset import Rows, spread
 
+from .measures.label_issues import LabelIssues
+
 Outputs = TypeVar("Outputs")
 # Turns the logits of a task, (N, K), into predictions, (N,).
 Decode = Callable[[NDArray[Any]], Any]
 
 # Losses that are likelihoods, so that softmax or sigmoid of the logits are probabilities.
-LIKELIHOODS = ("cross_entropy", "bce")
+LIKELIHOODS = ("cross_entropy", "bce", "corn", "cumulative_link")
+# Losses of classes, whose labels can be smoothed.
+SMOOTHED = ("cross_entropy", "bce", "focal")
 # Longer texts are cut when they are quoted in a report.
 MAX_QUOTED_CHARACTERS = 2000
 RESAMPLES = 1000
@@ -76,8 +80,10 @@ class Problem(ABC, Generic[Outputs]):
     joins_rows: ClassVar[bool] = False
     # Outputs of two passes can be compared, which R-Drop and SMART do.
     is_comparable: ClassVar[bool] = False
-    # Decision thresholds are fitted to held-out rows instead of training rows.
-    fits_held_out: ClassVar[bool] = False
+    # Every row has one class, by which rows can be repeated.
+    has_classes: ClassVar[bool] = False
+    # What a student learns from a teacher: logits of a row, of every token, or vectors of texts.
+    teaching: ClassVar[Literal["logits", "tokens", "vectors"] | None] = None
     # Parts of the loss that are logged, and their names in the outputs of the model.
     part_losses: ClassVar[Mapping[str, str]] = {}
     # https://huggingface.co/tasks: of the results, and of a model that has no other problem type
@@ -85,8 +91,6 @@ class Problem(ABC, Generic[Outputs]):
     pipeline_tag: ClassVar[str] = "text-classification"
     # Function that turns logits into the confidences of the report.
     confidence: ClassVar[str] = "softmax"
-    # Advice to readers of the results, on the page and the model card.
-    caution: ClassVar[str] = ""
 
     def __init__(
         self, task: str, head: Mapping[str, Any] | None = None, metrics: Sequence[str] = ()
@@ -99,6 +103,7 @@ class Problem(ABC, Generic[Outputs]):
         self.headline = self.chosen or (self.metrics[0].name,)
         names = dict.fromkeys((*self.headline, *(metric.name for metric in self.metrics)))
         self.reported = tuple(known[name] for name in names)
+        self.notes: dict[str, str] = {}  # on what was fitted after training
 
     def with_headline(self, name: str) -> "Problem[Outputs]":
         """Return the same problem with one headline metric."""
@@ -114,6 +119,14 @@ class Problem(ABC, Generic[Outputs]):
             if name not in known:
                 metric = f"{self.problem_type} metric"
                 raise ValueError(f"task {self.task!r}: {unknown(metric, name, known)}")
+
+    def find_classes(self, rows: Any) -> NDArray[np.int64]:
+        """Return the class of each row, (N,), if the problem type ``has_classes``."""
+        raise NotImplementedError(f"{self.problem_type} has no classes")
+
+    def name_classes(self, count: int) -> tuple[str, ...]:
+        """Return the names of the classes; if they have none, the numbers of ``count``."""
+        return tuple(map(str, range(count)))
 
     def is_labelled(self, rows: Rows) -> bool:
         """Return whether rows have labels."""
@@ -133,6 +146,21 @@ class Problem(ABC, Generic[Outputs]):
         """Whether the loss leaves a decision threshold to be fitted."""
         return False
 
+    @property
+    def fits_held_out(self) -> bool:
+        """Whether decision thresholds are fitted to held-out rows instead of training rows."""
+        return False
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether a temperature is fitted to held-out rows after training."""
+        return False
+
+    @property
+    def caution(self) -> str:
+        """Advice to readers of the results, on the page and the model card; empty for none."""
+        return ""
+
     def is_defined(self, metric: Metric) -> bool:
         """Return whether a metric is defined for the rows of this task."""
         return True
@@ -148,6 +176,10 @@ class Problem(ABC, Generic[Outputs]):
         Returns:
             Values and labels, each (B, ...). Without labels the Trainer computes no metrics.
         """
+
+    def logits_of(self, outputs: Any) -> Tensor:
+        """Return the logits, with their gradient, that are compared with those of a teacher."""
+        return find_output(outputs, "logits")
 
     def collect(
         self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
@@ -176,7 +208,7 @@ class Problem(ABC, Generic[Outputs]):
         return len(outputs)
 
     def describe_types(self, outputs: Outputs) -> list[dict[str, Any]] | None:
-        """Describe every entity type; None if the task has no entities."""
+        """Describe every entity type, label or target; None if there are none."""
         return None
 
     def measure(self, outputs: Outputs) -> Measured:
@@ -213,6 +245,10 @@ class Problem(ABC, Generic[Outputs]):
     def write(self, folder: Path, stem: str, outputs: Outputs, rows: Any) -> None:
         """Write the predictions for rows with ids; ``stem`` is task and split."""
         raise NotImplementedError(f"{self.problem_type} has no prediction files")
+
+    def find_label_issues(self, outputs: Outputs) -> LabelIssues | None:
+        """Find rows whose label is probably wrong; None without labels that are classes."""
+        return None
 
     def tabulate(self, outputs: Outputs) -> dict[str, list[Any]] | None:
         """Return columns for a table of predictions, each (N,); None if the type has no table."""
@@ -255,6 +291,14 @@ class Problem(ABC, Generic[Outputs]):
             examples: Number of errors to list.
         """
         raise NotImplementedError(f"{self.problem_type} has no predictions to analyze")
+
+    def describe_calibration(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Describe the effect of a fitted temperature for a report; empty if there is none.
+
+        ``outputs`` are those of the labelled splits.
+        """
+        del outputs
+        return {}
 
     @property
     def is_likelihood(self) -> bool:
@@ -305,6 +349,10 @@ def check_same_rows(path: Path, found: Sequence[Any], rows: Sequence[Any]) -> No
 
 def quote(row: Mapping[str, Any]) -> list[str]:
     """Return the texts of a row, cut to ``MAX_QUOTED_CHARACTERS``."""
-    texts = [row[name] for name in ("sentence1", "sentence2") if name in row]
+    return [shorten_quote(row[name]) for name in ("sentence1", "sentence2") if name in row]
+
+
+def shorten_quote(text: str) -> str:
+    """Cut a text to ``MAX_QUOTED_CHARACTERS``."""
     most = MAX_QUOTED_CHARACTERS
-    return [text if len(text) <= most else text[:most] + " […]" for text in texts]
+    return text if len(text) <= most else text[:most] + " […]"

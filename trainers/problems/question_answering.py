@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -53,6 +54,7 @@ class QuestionAnswering(Problem[Answered]):
         Metric("best_exact_match_threshold", is_plotted=False),
     )
     joins_rows = True
+    teaching = "tokens"
     hub_task = pipeline_tag = "question-answering"
     is_likelihood = True
     card_example = '[("A question?", "A text with the answer.")]'
@@ -85,6 +87,9 @@ class QuestionAnswering(Problem[Answered]):
         lengths = inputs["attention_mask"].sum(dim=-1) if offsets is None else offsets.diff()
         places = keep_places(outputs["start_logits"], outputs["end_logits"], lengths)
         return places, inputs.get("labels")
+
+    def logits_of(self, outputs: Any) -> Tensor:
+        return torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=-1)
 
     def collect(
         self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None

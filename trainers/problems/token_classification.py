@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 from torch import Tensor
 
 from trainers.data.masking import IGNORED_LABEL
@@ -15,6 +16,7 @@ from trainers.data.rows import FlatRows, TextSource, has_token_labels
 from trainers.data.task_dataset import Rows
 from trainers.files import write_text
 
+from .calibrated import Calibrated
 from .measures.entities import (
     Tagged,
     TagNames,
@@ -30,7 +32,7 @@ from .problem import Decode, Metric, Problem, check_same_rows, find_output
 UNKNOWN_LABEL = -1
 
 
-class TokenClassification(Problem[Tagged]):
+class TokenClassification(Calibrated, Problem[Tagged]):
     """A tag for each word."""
 
     problem_type = "token_classification"
@@ -40,6 +42,7 @@ class TokenClassification(Problem[Tagged]):
     hub_task = pipeline_tag = "token-classification"
     card_example = '["A sentence."]'
     smooths_labels = True
+    teaching = "tokens"
 
     @property
     def names(self) -> TagNames:
@@ -126,23 +129,62 @@ class TokenClassification(Problem[Tagged]):
     ) -> dict[str, Any]:
         return analyse_tags(outputs, self.head["labels"], rows, examples)
 
+    def confidences(self, logits: Any, predictions: NDArray[Any]) -> NDArray[np.float64]:
+        likely = softmax(self.scale(logits), axis=1)
+        return np.take_along_axis(likely, predictions[:, None], axis=1)[:, 0]
+
+    def reading_logits(self) -> "TokenLogits":
+        return TokenLogits(self.task, self.head)
+
+
+class TokenLogits(TokenClassification):
+    """The logits of each word instead of its tag: much more memory, for some rows."""
+
+    def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
+        logits, labels = find_output(outputs, "logits").detach().float(), inputs["labels"]
+        words = find_words(labels, inputs.get("cu_seq_lens_q"))
+        filled = logits.new_full((*words.shape, logits.shape[-1]), IGNORED_LABEL)
+        filled[words.rows, words.columns] = logits[words.tokens]
+        return filled, filled[..., 0]  # without labels the Trainer computes no metrics
+
+    def list_logits(self, values: NDArray[Any], rows: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        given = [np.asarray(row) for row in rows["labels"]]
+        labels = [row[row != IGNORED_LABEL] for row in given]
+        logits = [row[: len(own)] for row, own in zip(values, labels, strict=True)]
+        return np.concatenate(logits), np.concatenate(labels)
+
+
+class Words(NamedTuple):
+    """The labelled tokens of a batch, which are the words of its rows."""
+
+    tokens: tuple[Tensor, Tensor]  # their places in the batch
+    rows: Tensor  # row of each
+    columns: Tensor  # number of each in its row
+    shape: tuple[int, int]  # rows, and words of the longest
+
+
+def find_words(labels: Tensor, offsets: Tensor | None) -> Words:
+    """Find the labelled tokens of a batch, (B, L) or packed (1, T) with ``offsets``."""
+    rows, places = (labels != IGNORED_LABEL).nonzero(as_tuple=True)
+    count, tokens = labels.shape[0], (rows, places)
+    if offsets is not None:
+        count = len(offsets) - 1
+        rows = torch.searchsorted(offsets[1:].contiguous(), places.to(offsets.dtype), right=True)
+    words = torch.bincount(rows, minlength=count)
+    columns = torch.arange(len(rows), device=rows.device) - (words.cumsum(0) - words)[rows]
+    return Words(tokens, rows, columns, (count, int(words.max())))
+
 
 def tags_by_row(logits: Tensor, labels: Tensor, offsets: Tensor | None) -> tuple[Tensor, Tensor]:
     """Select predicted and right tags of the words of each row, (B, words), filled with -100.
 
     The Trainer gathers the result: one number per word is much smaller than logits.
     """
-    rows, places = (labels != IGNORED_LABEL).nonzero(as_tuple=True)
-    count = labels.shape[0]
-    tags, given = logits[rows, places].argmax(dim=-1), labels[rows, places]
-    if offsets is not None:
-        count = len(offsets) - 1
-        rows = torch.searchsorted(offsets[1:].contiguous(), places.to(offsets.dtype), right=True)
-    words = torch.bincount(rows, minlength=count)
-    columns = torch.arange(len(rows), device=rows.device) - (words.cumsum(0) - words)[rows]
-    filled = labels.new_full((2, count, int(words.max())), IGNORED_LABEL, dtype=torch.int16)
-    filled[0, rows, columns] = tags.to(torch.int16)
-    filled[1, rows, columns] = given.to(torch.int16)
+    words = find_words(labels, offsets)
+    tags, given = logits[words.tokens].argmax(dim=-1), labels[words.tokens]
+    filled = labels.new_full((2, *words.shape), IGNORED_LABEL, dtype=torch.int16)
+    filled[0, words.rows, words.columns] = tags.to(torch.int16)
+    filled[1, words.rows, words.columns] = given.to(torch.int16)
     return filled[0], filled[1]
 
 

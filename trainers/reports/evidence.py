@@ -42,6 +42,7 @@ def write_evidence(
             None,
         ),
         **_describe_shares(trainer),
+        "oversampling": _describe_oversampling(trainer),
         "splits": {
             task: {split: len(rows) for split, rows in splits.items()}
             for task, splits in encoded.items()
@@ -51,11 +52,30 @@ def write_evidence(
             task: trainer.problems[task].analyse(
                 found, encoded[task][split], (texts or {}).get(task), examples
             )
+            | trainer.problems[task].describe_calibration(
+                _held_out(trainer, encoded, outputs, task)
+            )
             for (task, split), found in outputs.items()
             if split == "validation" and trainer.problems[task].is_labelled(encoded[task][split])
         },
     }
     write_text(Path(str(trainer.args.output_dir)) / EVIDENCE_FILE, json.dumps(content) + "\n")
+
+
+def _held_out(
+    trainer: MultiTaskTrainer,
+    encoded: Mapping[str, Mapping[str, Rows]],
+    outputs: Mapping[tuple[str, str], Any],
+    task: str,
+) -> dict[str, Any]:
+    """Return the outputs of the labelled splits of a task that it was not trained on."""
+    return {
+        split: found
+        for (name, split), found in outputs.items()
+        if name == task
+        and split != "train"
+        and trainer.problems[task].is_labelled(encoded[task][split])
+    }
 
 
 def describe_environment(args: Any) -> dict[str, str]:
@@ -81,6 +101,15 @@ def name_device(device: torch.device) -> str:
 def _evaluated_step(trainer: MultiTaskTrainer) -> int:
     best = trainer.state.best_global_step if trainer.args.load_best_model_at_end else None
     return int(best or trainer.state.global_step)
+
+
+def _describe_oversampling(trainer: MultiTaskTrainer) -> dict[str, list[dict[str, Any]]]:
+    """Describe the rows of each class in a pass over the tasks whose rows are repeated."""
+    sampler = trainer.train_sampler
+    plans = {} if sampler is None else sampler.oversampling
+    return {
+        task: [one._asdict() for one in plan.describe_classes()] for task, plan in plans.items()
+    }
 
 
 def _describe_shares(trainer: MultiTaskTrainer) -> dict[str, Any]:

@@ -84,6 +84,7 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
         texts=_list_texts(metrics["text"]),
         most_bad_rows=MOST_BAD_ROWS,
         first_errors=FIRST_ERRORS,
+        name_split=_name_split,
         plot_calibration=plot_calibration,
         plot_scatter=plot_scatter,
     )

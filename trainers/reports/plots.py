@@ -127,18 +127,25 @@ def _find_best(
     return None
 
 
-def plot_calibration(bins: Sequence[dict[str, Any]]) -> Plot:
-    """Plot the accuracy of each bin over its mean confidence, with the standard error."""
+def plot_calibration(bins: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]] = ()) -> Plot:
+    """Plot the accuracy of each bin over its mean confidence, with the standard error.
+
+    The bins ``before`` are those of the same rows without a temperature.
+    """
     x, y = _axis([0, 1], LEFT, WIDTH - RIGHT), _axis([0, 1], HEIGHT - BOTTOM, TOP)
-    marks = []
-    for part in bins:
-        value = part["accuracy"]
-        error = sqrt(value * (1 - value) / part["rows"])
-        ends = y[0](max(0, value - error)), y[0](min(1, value + error))
-        marks.append(Mark(x[0](part["confidence"]), y[0](value), *ends))
-    series = Series("accuracy, with its standard error", "dev", _join(marks), marks)
+    name = "accuracy, with its standard error"
+    parts = {("without temperature", "train"): before, ("calibrated", "dev"): bins}
+    drawn = []
+    for (title, style), found in parts.items() if before else [((name, "dev"), bins)]:
+        marks = []
+        for part in found:
+            value = part["accuracy"]
+            error = sqrt(value * (1 - value) / part["rows"])
+            ends = y[0](max(0, value - error)), y[0](min(1, value + error))
+            marks.append(Mark(x[0](part["confidence"]), y[0](value), *ends))
+        drawn.append(Series(title, style, _join(marks), marks))
     diagonal = (x[0](0), y[0](0), x[0](1), y[0](1))
-    return Plot("mean confidence of a bin", "accuracy", x[1], y[1], [series], diagonal)
+    return Plot("mean confidence of a bin", "accuracy", x[1], y[1], drawn, diagonal)
 
 
 def plot_scatter(pairs: Pairs, score_range: Sequence[float]) -> Plot:

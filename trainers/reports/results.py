@@ -28,7 +28,9 @@ class Results:
     metrics: dict[str, float]  # ``<task>_<metric>``, and the aggregates if all tasks have labels
     standard_errors: dict[str, float]  # of the headline metric of each task
     rows: dict[str, int]  # number of labelled rows of each task
-    types: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by task with entities
+    types: dict[str, list[dict[str, Any]]] = field(
+        default_factory=dict
+    )  # by task with entities, labels or targets
 
     def table(self, problems: Mapping[str, Problem[Any]]) -> str:
         """Format the metrics in Markdown, the headline of each task first, and entity types.
@@ -49,18 +51,23 @@ class Results:
             if name in self.metrics and len(problems) > 1
         ]
         table = markdown_table(lines)
-        return f"{table}\n\n{self._type_table()}" if self.types else table
+        return f"{table}\n\n{self._type_tables()}" if self.types else table
 
-    def _type_table(self) -> str:
-        """Format the metrics of entity types."""
-        numbers = ("f1", "precision", "recall")
-        lines = [("task", "type", *numbers, "labelled", "predicted")]
+    def _type_tables(self) -> str:
+        """Format the metrics of types: a table for all tasks that have the same ones."""
+        tables: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
         for task, types in self.types.items():
             for one in types:
-                values = [f"{one[name]:.4f}" for name in numbers]
-                counts = [f"{one[name]:,}" for name in ("labelled", "predicted")]
-                lines.append((task, one["name"], *values, *counts))
-        return markdown_table(lines)
+                columns = tuple(name for name in one if name not in ("name", "right"))
+                lines = tables.setdefault(columns, [("task", "type", *columns)])
+                lines.append((task, one["name"], *(_format_number(one[name]) for name in columns)))
+        return "\n\n".join(map(markdown_table, tables.values()))
+
+
+def _format_number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
 
 class Choice(NamedTuple):

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from trainers.problems.problem import Problem
 
 from .results import file_split
 
-TEXTS = ("sentence1", "sentence2")
+TEXTS = ("sentence1", "sentence2", "choices")
 
 
 def write_tables(
@@ -39,21 +40,31 @@ def write_tables(
         columns = None if found is None else problems[task].tabulate(found)
         if columns is None:
             continue
-        texts = [name for name in TEXTS if quotes and name in own.column_names]
-        table = {"id": own["id"][:]}
-        table |= {_name(number, len(texts)): own[name][:] for number, name in enumerate(texts, 1)}
-        table |= columns
+        table = {**quote_texts(own, quotes=quotes), **columns}
         path = Path(output_dir) / "predictions" / f"{task}-{file_split(split)}.csv"
-        write_text(path, _format(table))
+        write_text(path, format_table(table))
 
 
-def _name(number: int, count: int) -> str:
-    return "text" if count == 1 else f"text{number}"
+def quote_texts(rows: datasets.Dataset, *, quotes: bool) -> dict[str, list[Any]]:
+    """Return the ids of rows and, with ``quotes``, their texts, as columns of a table."""
+    texts = [name for name in TEXTS if quotes and name in rows.column_names]
+    named = {_name(name, len(texts)): rows[name][:] for name in texts}
+    return {"id": rows["id"][:], **named}
 
 
-def _format(table: Mapping[str, list[Any]]) -> str:
+def _name(column: str, count: int) -> str:
+    return "text" if count == 1 else column.replace("sentence", "text")
+
+
+def format_table(table: Mapping[str, list[Any]]) -> str:
+    """Format columns of equal length as CSV."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(table)
-    writer.writerows(zip(*table.values(), strict=True))
+    writer.writerows(map(_to_cell, row) for row in zip(*table.values(), strict=True))
     return file.getvalue()
+
+
+def _to_cell(value: Any) -> Any:
+    """Write a list of texts as JSON."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value

@@ -165,6 +165,9 @@ class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
         metadata={"help": "Keys of each task by name; as a flag also names of tasks of the recipe."}
     )
     freeze_encoder: bool = option(False, "Train only the heads.")
+    calibrate: bool = option(
+        False, "Calibrate probabilities on validation rows after training, one temperature a task."
+    )
     steps_per_epoch: str = option(
         "longest", "Length of an epoch: shortest, longest, or a number of steps."
     )

@@ -18,7 +18,7 @@ PATH_KEYS = frozenset(
         *("data_dir", "output_dir", "logging_dir"),
         *("train_file", "validation_file", "test_file", "extra_files"),
         *("model_name_or_path", "tokenizer_name_or_path", "resume_from_checkpoint"),
-        *("base", "recipe"),
+        *("base", "recipe", "teacher"),
     }
 )
 
@@ -143,6 +143,8 @@ def expand_paths(keys: Mapping[Any, Any], *, all_paths: bool = False) -> dict[An
         is_path = all_paths or str(key).rpartition(".")[2] in PATH_KEYS  # keys may be dotted
         if isinstance(value, dict):
             expanded[key] = expand_paths(value, all_paths=is_path)
+        elif is_path and isinstance(value, list):
+            expanded[key] = [expand_path(each) if isinstance(each, str) else each for each in value]
         else:
             expanded[key] = expand_path(value) if is_path and isinstance(value, str) else value
     return expanded

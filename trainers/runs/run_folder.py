@@ -27,7 +27,7 @@ RUN_FILE = "run.json"
 # The Trainer does not push files whose name begins with an underscore.
 LOCK_FILE = "_run.lock"
 # Results of a run beside its weights; the last folder is that of a chained fine-tuning.
-OLD_FOLDERS = ("checkpoint-*", "predictions", "glue", "finetuned")
+OLD_FOLDERS = ("checkpoint-*", "predictions", "label_issues", "glue", "finetuned")
 OLD_FILES = ("README.md", "metrics.json", "history.png", "report.json", "report.html")
 # Settings that do not affect the results of a run.
 FREE_SETTINGS = {

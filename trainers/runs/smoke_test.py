@@ -10,8 +10,9 @@ HELD_OUT_ROWS = 32  # of each task and held-out set
 DOCUMENTS = 64  # of each text
 MOST_STEPS = 20
 SUFFIX = "-smoke"
-# Keys of a task that depend on how many rows each class has.
-BY_CLASS = ("max_train_samples_per_class", "max_eval_samples_per_class")
+# Keys of a task that depend on how many rows each class has: few rows may lack one.
+BY_CLASS = ("max_train_samples_per_class", "max_eval_samples_per_class", "oversample")
+WEIGHTS = ("class_weights", "pos_weight")  # if they are balanced
 
 
 def smoke_folder(output_dir: str | os.PathLike[str]) -> str:
@@ -53,9 +54,11 @@ def _shrink_task(keys: Any) -> Any:
         return keys  # refused later
     if "corpus" in keys:
         return {**keys, **_shrink_text(keys)}
-    kept = {key: value for key, value in keys.items() if key not in BY_CLASS}
-    if kept.get("class_weights") == "balanced":
-        del kept["class_weights"]  # few rows may lack a class
+    kept = {
+        key: value
+        for key, value in keys.items()
+        if key not in BY_CLASS and not (key in WEIGHTS and value == "balanced")
+    }
     most = dict.fromkeys(("max_eval_samples", "max_test_samples"), HELD_OUT_ROWS)
     most["max_train_samples"] = TRAINING_ROWS
     return kept | {key: _least(kept.get(key), limit) for key, limit in most.items()}

@@ -14,12 +14,14 @@ from transformers import TrainingArguments
 from trainers.data.collating import collate_rows
 from trainers.data.collators import TaskCollator
 from trainers.data.masking import TextTask
+from trainers.data.oversampling import ClassShares
 from trainers.data.shapes import FixedShapes
 from trainers.data.streams import counts_of
 from trainers.data.task_batch_sampler import TaskBatchSampler
 from trainers.data.task_dataset import Rows, count_tokens, read_lengths
 from trainers.data.task_sampling import StepsPerEpoch, TaskSampling
 from trainers.problems import PROBLEMS
+from trainers.problems.problem import Problem
 from trainers.task import Task, find_rows
 from trainers.wrapped_models import find_inner
 
@@ -36,6 +38,7 @@ def find_texts(tasks: Mapping[str, Task]) -> dict[str, TextTask]:
 
 def make_sampler(
     tasks: Mapping[str, Task],
+    problems: Mapping[str, Problem[Any]],
     args: TrainingArguments,
     steps_per_epoch: StepsPerEpoch,
     max_tokens_per_batch: int | None,
@@ -43,6 +46,7 @@ def make_sampler(
 ) -> TaskBatchSampler:
     """Build the sampler of a run; see ``MultiTaskTrainer`` for the arguments."""
     rows = find_rows(tasks.values())
+    shares = {name: find_shares(task, problems[name]) for name, task in tasks.items()}
     batch_sizes, budgets = _batch_sizes(tasks, args, max_tokens_per_batch)
     lengths = None
     if args.train_sampling_strategy == "group_by_length":
@@ -58,9 +62,20 @@ def make_sampler(
         token_budgets=budgets,
         tokens={name: count_tokens(rows[name]) for name in budgets},
         changing=find_texts(tasks),
+        oversampled={name: own for name, own in shares.items() if own is not None},
     )
     sampler.epochs = count_epochs(args, sampler.steps)
     return sampler
+
+
+def find_shares(task: Task, problem: Problem[Any]) -> ClassShares | None:
+    """Return the classes of the training rows of a task, and their shares; None for those given."""
+    wanted = task.training.oversample
+    if wanted is None:
+        return None
+    where, classes = f"task {task.name!r}", problem.find_classes(task.train)
+    names = problem.name_classes(int(classes.max(initial=0)) + 1)
+    return ClassShares(where, classes, names, wanted)
 
 
 def _batch_sizes(
@@ -103,7 +118,7 @@ def make_collator(
     if not packed or not args.torch_compile or sampler is None:
         return TaskCollator(pad_token_id, packed=packed, texts=texts)
     most = {
-        name: _most_tokens(name, rows, sampler) for name, rows in find_rows(tasks.values()).items()
+        name: most_tokens(name, rows, sampler) for name, rows in find_rows(tasks.values()).items()
     }
     return TaskCollator(pad_token_id, packed=True, fixed_shapes=FixedShapes(most), texts=texts)
 
@@ -115,11 +130,14 @@ def _pad_token_id(model: nn.Module, tokenizer: Any) -> int:
     return token or 0
 
 
-def _most_tokens(task: str, rows: Rows, sampler: TaskBatchSampler) -> int:
+def most_tokens(task: str, rows: Rows, sampler: TaskBatchSampler) -> int:
     """Return an upper bound for the tokens of a batch: its budget, or the longest rows."""
     if task in sampler.token_budgets:
         return sampler.token_budgets[task]
-    longest = np.sort(counts_of(count_tokens(rows), 0))[-sampler.batch_sizes[task] :]
+    counts = counts_of(count_tokens(rows), 0)
+    if task in sampler.oversampling:
+        counts = np.repeat(counts, sampler.oversampling[task].most_repeats)
+    longest = np.sort(counts)[-sampler.batch_sizes[task] :]
     return int(longest.mean() * sampler.batch_sizes[task])
 
 

@@ -85,6 +85,11 @@ def _check_split(
         if not len(rows):
             raise ValueError(f"{where} is empty; give it rows")
         problems[name].check(where, rows)
+        if problems[name].calibrates and tasks[name].evaluation is None:
+            raise ValueError(
+                f"task {name!r}: its temperature must be fitted to validation rows, and there are "
+                "none; give it some, or leave calibrate out and set temperature to None"
+            )
 
 
 def check_compute_metrics(compute_metrics: Any, tasks: Collection[str]) -> dict[str, Any]:

@@ -16,11 +16,12 @@ from transformers import Trainer, TrainingArguments, set_seed
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trainers.data.collating import list_batches
-from trainers.data.task_dataset import Rows
+from trainers.data.task_dataset import Rows, TaskDataset
 from trainers.data.task_sampling import RoundRobin, StepsPerEpoch, TaskSampling
 from trainers.errors import WriteError, named_writes
 from trainers.methods.base import Method, MethodCallback, make_scheduler, nested_loss
 from trainers.methods.neftune import NoisyEmbeddings
+from trainers.methods.temperature_scaling import TemperatureScaling
 from trainers.methods.threshold_fitting import ThresholdFitting
 from trainers.task import Task, find_rows
 from trainers.wrapped_models import find_inner, takes_task
@@ -106,7 +107,8 @@ class MultiTaskTrainer(Trainer):
             raise ValueError("give a model, or a model_init that makes one, and not both")
         args = args or TrainingArguments()
         self._divergence = DivergenceCheck()
-        always = (NoisyEmbeddings(), ThresholdFitting(), self._divergence)
+        fits = (ThresholdFitting(), TemperatureScaling())
+        always = (NoisyEmbeddings(), *fits, self._divergence)
         self.methods: list[Method] = [*methods, *always]
         self._setup = Setup(
             list(tasks),
@@ -194,7 +196,10 @@ class MultiTaskTrainer(Trainer):
         return self.accelerator.prepare(loader)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
-        options = {"batch_size": self.args.eval_batch_size, "persistent_workers": False}
+        rows: int = self.args.eval_batch_size
+        if isinstance(eval_dataset, TaskDataset):  # its longest rows come first
+            rows = eval_dataset.fit_rows(rows)
+        options = {"batch_size": rows, "persistent_workers": False}
         return self.accelerator.prepare(make_loader(self, eval_dataset, **options))
 
     def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
@@ -275,6 +280,8 @@ class MultiTaskTrainer(Trainer):
         compute: Any = partial(super().compute_loss, model, inputs, True, num_items_in_batch)
         if not model.training:
             return compute() if return_outputs else compute()[0]
+        for method in self.methods:
+            method.take(inputs)
         step = nested_loss(self.methods, compute, task, inputs)
         self._losses.add(task, step)
         loss = step.loss * self.tasks[task].training.loss_weight

@@ -58,7 +58,7 @@ class Setup:
         rows, sampler = find_rows(self.tasks, "train"), None
         if rows:
             sizes = (self.steps_per_epoch, self.max_tokens_per_batch)
-            sampler = make_sampler(tasks, args, *sizes, self.sampling)
+            sampler = make_sampler(tasks, problems, args, *sizes, self.sampling)
         collator = self.data_collator
         if collator is None:
             collator = make_collator(model, args, self.tokenizer, tasks, sampler)

@@ -44,12 +44,13 @@ class Search:
             raise ValueError("fields is empty; expected as in {learning_rate: [1e-5, 3e-5]}")
         for name, distribution in self.fields.items():
             _check_distribution(name, distribution)
-        if self.method != "grid":
-            if self.trials is None or not 1 <= self.trials <= MAX_POINTS:
-                raise ValueError(
-                    f"trials={self.trials}; expected an integer from 1 to {MAX_POINTS:,}"
-                )
-            return
+        if self.method == "grid":
+            self._check_grid()
+        elif self.trials is None or not 1 <= self.trials <= MAX_POINTS:
+            raise ValueError(f"trials={self.trials}; expected an integer from 1 to {MAX_POINTS:,}")
+
+    def _check_grid(self) -> None:
+        """Check that all combinations of the fields can be tried."""
         if self.trials is not None:
             raise ValueError(
                 f"trials={self.trials}, but a grid tries all combinations; leave it out, or use "
@@ -82,15 +83,16 @@ class Search:
         Raises:
             ValueError: If there are too few distinct points.
         """
-        if self.method == "grid":
-            values = (values for _, values in self.kinds.values())
-            return [
-                dict(zip(self.fields, each, strict=True)) for each in itertools.product(*values)
-            ]
-        count = self.trials or 0 if count is None else count
-        # a generator for each value, so that more draws or fields do not change the others
+        if self.method != "grid":
+            return self._draw_points(self.trials or 0 if count is None else count)
+        values = (values for _, values in self.kinds.values())
+        return [dict(zip(self.fields, each, strict=True)) for each in itertools.product(*values)]
+
+    def _draw_points(self, count: int) -> list[Point]:
+        """Draw distinct points."""
         points: list[Point] = []
         for attempt in range(100 * count):
+            # a generator for each value, so that more draws or fields do not change the others
             point = {
                 name: _draw(random.Random(f"{self.seed} {attempt} {name}"), *kind)
                 for name, kind in self.kinds.items()
@@ -128,6 +130,7 @@ def _split(distribution: Any) -> tuple[str, list[Any]]:
 
 
 def _check_distribution(name: str, distribution: Any) -> None:
+    """Check the values to try of a field."""
     kinds = list(distribution) if isinstance(distribution, Mapping) else []
     if not isinstance(distribution, list) and kinds not in (
         ["choice"],
@@ -139,15 +142,25 @@ def _check_distribution(name: str, distribution: Any) -> None:
             "or {loguniform: [low, high]}"
         )
     kind, values = _split(distribution)
-    given: list[Any] = values if type(values) is list else []
     if kind == "choice":
-        if not given:
-            raise ValueError(
-                f"fields: {name}={values!r}; expected a list of values, as in [1e-5, 3e-5]"
-            )
-        if twice := [value for place, value in enumerate(given) if value in given[:place]]:
-            raise ValueError(f"fields: {name} has {twice[0]!r} twice; give each value once")
-        return
+        _check_choices(name, values)
+    else:
+        _check_range(name, kind, values)
+
+
+def _check_choices(name: str, values: Any) -> None:
+    """Check that values are a list of different ones."""
+    if type(values) is not list or not values:
+        raise ValueError(
+            f"fields: {name}={values!r}; expected a list of values, as in [1e-5, 3e-5]"
+        )
+    if twice := [value for place, value in enumerate(values) if value in values[:place]]:
+        raise ValueError(f"fields: {name} has {twice[0]!r} twice; give each value once")
+
+
+def _check_range(name: str, kind: str, values: Any) -> None:
+    """Check that values are the ends of a range that can be drawn from."""
+    given: list[Any] = values if type(values) is list else []
     are_numbers = [type(value) in (int, float) for value in given] == [True, True]
     lowest, above = (0.0, " above 0") if kind == "loguniform" else (-math.inf, "")
     if not are_numbers or not lowest < given[0] < given[1] < math.inf:

@@ -27,6 +27,11 @@ TASKS = {
         [{**PAIR, "y": ["up", "far"]}, {**PAIR, "y": []}],
         {"pair_encoding": None},
     ),
+    "ordinal": (
+        {"text_columns": "a", "label_column": "y", "labels": ["low", "high"]},
+        [{**PAIR, "y": "high"}, {**PAIR, "y": "low"}, {**PAIR, "y": "high"}],
+        {"pair_encoding": None},
+    ),
     "paraphrase": (
         {"text_columns": ["a", "b"], "label_column": "y"},
         [{**PAIR, "y": 1}, {**PAIR, "y": 0}],
@@ -36,6 +41,16 @@ TASKS = {
         {"text_columns": ["a", "b"], "label_column": "y", "score_range": [0, 5]},
         [{**PAIR, "y": 2.5}],
         {"pair_encoding": "separate"},
+    ),
+    "regression": (
+        {"text_columns": "a", "label_columns": ["y", "z"]},
+        [{**PAIR, "y": 2.5, "z": -3}, {**PAIR, "y": 0.5, "z": None}, {**PAIR, "z": 5}],
+        {"pair_encoding": None},
+    ),
+    "multiple_choice": (
+        {"text_columns": ["a", "b"], "choice_columns": "c", "label_column": "y"},
+        [{**PAIR, "c": ["Up.", "Down."], "y": 1}, {**PAIR, "c": ["Up.", "Far.", "In."], "y": "A"}],
+        {"pair_encoding": "joint", "num_choices": 4},
     ),
     "contrastive": ({"text_columns": ["a", "b"]}, [PAIR], {"pair_encoding": "separate"}),
     "token_classification": ({}, [{"tokens": TEXT.split(), "tags": [*"OABCAB"]}], {}),
@@ -47,18 +62,24 @@ TASKS = {
 }
 FACTS = {
     "classification": {"labels": ("down", "up"), "class_counts": [1, 2]},
-    "multi_label_classification": {"labels": ("far", "up")},
+    "multi_label_classification": {"labels": ("far", "up"), "class_counts": [1, 1]},
+    "ordinal": {"labels": ("low", "high"), "class_counts": [1, 2]},
     "paraphrase": {"num_texts": 2, "class_counts": [1, 1]},
     "similarity": {"num_texts": 2, "score_range": (0.0, 5.0)},
+    "regression": {"targets": ("y", "z"), "mean": [1.5, 1.0], "std": [1.0, 4.0]},
+    "multiple_choice": {"num_texts": 2, "num_choices": 3},
     "contrastive": {"num_texts": 2},
-    "token_classification": {"labels": ("O", "A", "B", "C")},
+    "token_classification": {"labels": ("O", "A", "B", "C"), "class_counts": [1, 2, 2, 1]},
     "question_answering": {"num_texts": 2, "has_unanswerable": True},
 }
 REFERENCES = {
     "classification": [1.0, 0.0, 1.0],
     "multi_label_classification": [[1.0, 1.0], [0.0, 0.0]],
+    "ordinal": [1.0, 0.0, 1.0],
     "paraphrase": [1.0, 0.0],
     "similarity": [2.5],
+    "regression": [[2.5, -3.0], [0.5, -100.0], [-100.0, 5.0]],
+    "multiple_choice": [1.0, 0.0],
     "token_classification": [[*"OABCAB"]],
     "question_answering": [["the river"], []],
 }
@@ -88,7 +109,8 @@ def test_a_task_of_every_type_can_be_used_without_knowing_it(tmp_path, problem_t
     none = {"labels": None, "score_range": None, "num_texts": 1, "class_counts": None}
 
     assert task.problem_type == problem_type
-    assert task.head_facts() == none | {"has_unanswerable": False} | FACTS[problem_type]
+    none |= {"num_rows": len(task.splits["train"]), "has_unanswerable": False}
+    assert task.head_facts() == none | FACTS[problem_type]
     assert next(task.texts()) in (TEXT, "Where?")
     tokenizer = train_wordpiece(list(task.texts()) * 5, 60)
     encoded = task.encode(tokenizer, max_length=80, **TASKS[problem_type][2])

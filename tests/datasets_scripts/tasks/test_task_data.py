@@ -94,7 +94,7 @@ def test_numbers_are_good_label_names():
         ({"dataset": "sst", "labels": ["a", "b"]}, "built in and has its own labels; remove"),
         ({"dataset": "sample_sst", "data_dir": "x"}, "reads no files; remove data_dir"),
         ({**OWN, "problem_type": None}, "problem_type is missing; known: classification"),
-        ({**OWN, "problem_type": "regression"}, "unknown problem_type 'regression'; known: "),
+        ({**OWN, "problem_type": "regresion"}, "unknown problem_type 'regresion'; did you mean"),
         ({**OWN, "text_columns": None}, "text_columns is missing"),
         ({**OWN, "label_column": None}, "label_column is missing"),
         ({**OWN, "train_file": None}, "train_file is missing"),

@@ -105,9 +105,9 @@ def tag_metrics(tagged: Tagged, names: TagNames) -> dict[str, float]:
 def describe_types(tagged: Tagged, names: TagNames) -> list[dict[str, Any]]:
     """Describe every entity type: its ``name``, metrics and counts."""
     counts, _ = count_entities(tagged, names)
-    columns = ("right", "predicted", "labelled")
+    columns = ("right", "labelled", "predicted")
     return [
-        {"name": name, **score(row), **dict(zip(columns, row.tolist(), strict=True))}
+        {"name": name, **score(row), **dict(zip(columns, row[[0, 2, 1]].tolist(), strict=True))}
         for name, row in zip(names.names, counts, strict=True)
     ]
 

@@ -41,6 +41,24 @@ def matthews_correlation(predictions: Values, labels: Values) -> Values:
     return np.where(is_defined, covariance / root, 0.0)
 
 
+def mean_absolute_error(predictions: Values, labels: Values) -> Values:
+    """Mean distance of predictions from labels, (..., N) -> (...)."""
+    return np.abs(predictions - labels).mean(axis=-1)
+
+
+def quadratic_weighted_kappa(predictions: Values, labels: Values) -> Values:
+    """Agreement of ordered classes beyond chance (Cohen 1968); 0 where both sides are constant.
+
+    One minus the mean squared distance divided by its expectation for the same predictions and
+    labels in a random order.
+    """
+    squares = ((predictions - labels) ** 2).mean(axis=-1)
+    shift = predictions.mean(axis=-1) - labels.mean(axis=-1)
+    expected = predictions.var(axis=-1) + labels.var(axis=-1) + shift**2
+    ratio = np.divide(squares, expected, out=np.ones_like(expected), where=expected > 0)
+    return np.asarray(1 - ratio)
+
+
 def pearson(left: Values, right: Values) -> Values:
     """Pearson correlation without the checks of scipy; 0 where one side is constant."""
     left = left - left.mean(axis=-1, keepdims=True)

@@ -1,0 +1,208 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""Multiple choice: which of several choices belongs to a context.
+
+Shapes: B rows of S choices, N = B * S sequences of L tokens, D hidden size.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch import Tensor
+from torch.nn import functional as F
+from transformers.modeling_outputs import MultipleChoiceModelOutput
+
+from .choosing_minbert import ChoicePredictor
+from .head_minbert import Inputs, TaskBatch, ids_of
+from .losses_minbert import Target
+from .pooled_minbert import PairEncoding, PooledHead, PooledTask
+from .task_minbert import DATA, RowKind
+from .temperature_minbert import CalibratedHead, CalibratedTask
+
+
+@strict
+@dataclass(kw_only=True)
+class MultipleChoiceTask(CalibratedTask, PooledTask):
+    """The right one of `num_choices` choices for a context.
+
+    See also `CalibratedTask` and `PooledTask`.
+
+    Every choice is a sequence with its context, `[CLS] context [SEP] choice [SEP]`, with one logit;
+    the loss is the cross-entropy of the choices of a row (Devlin et al. 2019, section 4.4). A row
+    with fewer choices is filled up with sequences of padding, whose probability is 0.
+
+    Args:
+        num_choices: Sequences of a row in training and evaluation. `predict` takes any number.
+        has_question: Whether rows have a second text, a question or the start of a sentence, that
+            is put before every choice, as in SWAG.
+    """
+
+    problem_type: Literal["multiple_choice"] = field(default="multiple_choice", metadata=DATA)
+    num_choices: int | None = field(default=None, metadata=DATA)
+    has_question: bool = field(default=False, metadata=DATA)
+    target: ClassVar[Target] = "class"
+    default_loss: ClassVar[str] = "cross_entropy"
+    losses: ClassVar[tuple[str, ...]] = ("cross_entropy",)
+    default_pair_encoding: ClassVar[PairEncoding] = "joint"
+    allows_windows: ClassVar[bool] = False
+    offers_choices: ClassVar[bool] = True
+    row_kind: ClassVar[RowKind] = "contexts with choices"
+    joins_texts: ClassVar[bool] = True
+    single_task_model: ClassVar[str | None] = "MinBertForMultipleChoice"
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        for name in ("num_choices", "has_question"):
+            if name in given:
+                raise ValueError(f"{name} follows from the columns of the data; leave it out")
+        head = super().complete({"pair_encoding": "joint", **given}, {**facts, "num_choices": None})
+        return {**head, "num_choices": facts["num_choices"], "has_question": facts["num_texts"] > 1}
+
+    @property
+    def num_sequences(self) -> int | None:
+        return self.num_choices
+
+    @property
+    def example_row(self) -> str:
+        question = '"A question?", ' if self.has_question else ""
+        return f'("A context.", {question}["A choice.", "Another choice."])'
+
+    @property
+    def example_texts(self) -> tuple[str, ...]:
+        question = ("a question",) if self.has_question else ()
+        return ("a context", *question, "a choice", "another choice")
+
+    @property
+    def adoption_problem(self) -> str | None:
+        if (self.head, self.pooling) == ("linear", "pooler"):
+            return None
+        return f"has head {self.head!r} on pooling {self.pooling!r}, not 'linear' on 'pooler'"
+
+    def make_row(self, columns: Sequence[str]) -> Any:
+        least = 4 if self.has_question else 3
+        if len(columns) < least or not all(map(str.strip, columns)):
+            texts = "a context, a question" if self.has_question else "a context"
+            raise ValueError(
+                f"{len(columns)} text(s), but the task takes {texts} and at least two choices: "
+                "columns separated by tabs, or texts on the command line"
+            )
+        return (*columns[: least - 2], list(columns[least - 2 :]))
+
+    def encoding_options(self, max_length: int) -> dict[str, Any]:
+        return super().encoding_options(max_length) | {"num_choices": self.num_choices}
+
+    def make_head(self, config: Any) -> "MultipleChoiceHead":
+        return MultipleChoiceHead(config, self)
+
+    def validate_num_choices(self) -> None:
+        if self.num_choices is None or self.num_choices < 2:
+            raise ValueError(f"num_choices={self.num_choices} must be 2 or more")
+
+    def validate_pair_encoding(self) -> None:
+        if self.pair_encoding != "joint":
+            raise ValueError(
+                f"pair_encoding={self.pair_encoding!r}: every choice of a multiple_choice task is "
+                "a sequence with its context, leave it out"
+            )
+
+
+class MultipleChoiceHead(CalibratedHead, PooledHead):
+    """A logit per choice, the lowest number where a row has none."""
+
+    def __init__(self, config: Any, task: MultipleChoiceTask) -> None:
+        super().__init__(config, task)
+        self.padding = config.pad_token_id
+
+    @property
+    def smoothing(self) -> float:
+        return 0.0  # `loss` smooths labels, over the choices that a row has
+
+    def forward(self, outputs: Any, batch: TaskBatch) -> Any:
+        """Score the choices: (B, S), or (N,) where sequences are not grouped to rows."""
+        vectors = self.embed(self.pool(outputs, batch))
+        logits = self.score(vectors).squeeze(-1)
+        missing = self._find_missing(batch)
+        if missing is not None:
+            logits = logits.masked_fill(missing, lowest(logits))
+        loss = None if batch.labels is None else self.loss(vectors, logits, batch.labels)
+        return MultipleChoiceModelOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+    def _find_missing(self, batch: TaskBatch) -> Tensor | None:
+        """Return which sequences are padding alone, (B, S); None if that cannot be known."""
+        ids, offsets = batch.inputs[0], batch.offsets
+        if ids is None or self.padding is None or batch.num_sequences is None:
+            return None
+        if offsets is None:
+            is_padding = (ids == self.padding).all(dim=-1)
+        else:
+            is_padding = ids[0, offsets[:-1].long()] == self.padding
+        return is_padding.unflatten(0, (-1, batch.num_sequences))
+
+    def loss(
+        self, vectors: Tensor, scores: Tensor, labels: Tensor, keys: Tensor | None = None
+    ) -> Tensor:
+        """Compute the mean cross-entropy of logits (B, S); see `PooledHead.loss`."""
+        plain = super().loss(vectors, scores, labels, keys)
+        share = super().smoothing
+        if not share:
+            return plain
+        is_real = scores > lowest(scores)
+        uniform = is_real / is_real.sum(dim=-1, keepdim=True).clamp(min=1)
+        spread = F.cross_entropy(scores.float(), uniform, reduction="none")
+        is_labelled = labels != -100
+        mean = spread.masked_fill(~is_labelled, 0).sum() / is_labelled.sum().clamp(min=1)
+        return (1 - share) * plain + share * mean
+
+    def decode(self, logits: Tensor) -> Tensor:
+        return logits.argmax(dim=-1)
+
+    def predictor(self, model: Any, name: str, top_k: int | None) -> ChoicePredictor:
+        return ChoicePredictor(model, name, self, top_k)
+
+
+def lowest(logits: Tensor) -> float:
+    """Return the logit of a choice that a row does not have, also finite in float32."""
+    # divergences subtract such logits, and a difference of infinite ones is not a number
+    return max(torch.finfo(logits.dtype).min, torch.finfo(torch.float32).min)
+
+
+def flatten_choices(
+    inputs: Inputs, num_choices: int | None, labels: Tensor | None, offsets: Tensor | None
+) -> tuple[Inputs, int]:
+    """Flatten inputs (B, S, L) to (N, L), and return S; packed ones, with `offsets`, stay."""
+    if offsets is None:
+        ids = ids_of(inputs)
+        if ids is None:
+            raise ValueError("pass exactly one of input_ids and inputs_embeds")
+        if ids.dim() != 3:
+            raise ValueError(
+                f"input of shape {tuple(ids.shape)}, expected (batch, choices, length)"
+            )
+        flat = (None if x is None else x.flatten(0, 1) if x.dim() > 2 else x for x in inputs)
+        return tuple(flat), ids.shape[1]
+    return inputs, _count_choices(len(offsets) - 1, num_choices, labels)
+
+
+def _count_choices(total: int, num_choices: int | None, labels: Tensor | None) -> int:
+    """Return the choices of each row of a packed batch with so many sequences."""
+    num_labels = 0 if labels is None else len(labels)
+    count = num_choices or (total // num_labels if num_labels else 0)
+    if count < 1 or total % count:
+        raise ValueError(
+            f"a packed batch of {total} sequences needs num_choices, the sequences of each row, or "
+            f"a label for each row; got num_choices={num_choices} and "
+            f"{'no' if labels is None else num_labels} labels"
+        )
+    return count
+
+
+def choose(outputs: Any, scores: Tensor, count: int, labels: Tensor | None) -> Any:
+    """Group scores (N, 1) to logits (B, S), and compute the mean cross-entropy of labels (B,)."""
+    logits = scores.view(-1, count)
+    loss = None if labels is None else F.cross_entropy(logits, labels)
+    return MultipleChoiceModelOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+
+__all__ = ["MultipleChoiceTask"]

@@ -1,0 +1,200 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""Predictions of several tasks for the same rows: `predict_all`."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, tee
+from typing import Any
+
+from .prediction_minbert import predict_rows
+from .task_minbert import RowKind
+
+# One row of a kind.
+ONE: dict[RowKind, str] = {
+    "single texts": "a single text",
+    "pairs": "a pair",
+    "contexts with choices": "a context with choices",
+}
+
+
+class MinBertPredictingAll:
+    """Mixin of models with several tasks: their predictions for the same rows."""
+
+    heads: Any
+    _head: Any
+
+    def predict_all(
+        self,
+        sentences: Sequence[str] | Sequence[Sequence[str]],
+        tasks: Sequence[str] | None = None,
+        *,
+        top_k: int | None = None,
+        max_tokens_per_batch: int | None = None,
+        show_progress: bool | None = None,
+        precision: str | None = None,
+    ) -> dict[str, list[Any]]:
+        """Predict several tasks for the same sentences or pairs, in one pass where possible.
+
+        The predictions are those of `predict`, but the encoder runs once for all tasks whose rows
+        have the same tokens: tasks on single texts with the same `max_length` and `truncation`,
+        and likewise joint pairs, separate pairs, and contexts with choices. Rows that no task
+        truncates have the same tokens in any case. Heads, pooling and `pooling_layer` may differ. A
+        question_answering task is predicted by itself.
+
+        Args:
+            sentences: Sentences, pairs (first, second), or contexts with choices as in `predict`.
+            tasks: Names of the tasks; None for all that take such rows.
+            top_k: As in `predict`, for all tasks.
+            max_tokens_per_batch: Tokens that are computed together; None for a default of the
+                device.
+            show_progress: Whether to show a progress bar; None shows it for long lists.
+            precision: In which to compute: `float32`, `bfloat16`, `int8` or `auto`, as in
+                `set_precision`; None for that of the model.
+
+        Returns:
+            What `predict` returns, by task, in the order of `tasks` or sorted by name.
+
+        Raises:
+            TypeError: If `sentences` or `tasks` is one string.
+            ValueError: If there is no such task, none or not every one takes such rows, or as in
+                `predict`.
+        """
+        names = self.choose_tasks(sentences, tasks)
+        options = {
+            "max_tokens": max_tokens_per_batch,
+            "show_progress": show_progress,
+            "precision": precision,
+        }
+        rows = list(self._predict_several(names, sentences, top_k=top_k, **options))
+        return {name: [row[name] for row in rows] for name in names}
+
+    def predict_all_stream(
+        self,
+        sentences: Iterable[str] | Iterable[Sequence[str]],
+        tasks: Sequence[str] | None = None,
+        *,
+        top_k: int | None = None,
+        max_tokens_per_batch: int | None = None,
+        show_progress: bool | None = None,
+        precision: str | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """Predict several tasks for more rows than fit into memory; see `predict_all`.
+
+        `sentences` may be any iterable; its first row is read at once, and some thousand rows are
+        read ahead.
+
+        Yields:
+            The predictions of each row by task, in the order given.
+        """
+        first, rows = _look_ahead(sentences)
+        names = self.choose_tasks([] if first is None else [first], tasks)
+        options = {
+            "max_tokens": max_tokens_per_batch,
+            "show_progress": show_progress,
+            "precision": precision,
+        }
+        return self._predict_several(names, rows, top_k=top_k, **options)
+
+    def choose_tasks(
+        self, sentences: Sequence[Any], tasks: Sequence[str] | None = None
+    ) -> list[str]:
+        """Return the tasks that `predict_all` predicts, judged by the first row.
+
+        Args:
+            sentences: Rows as in `predict_all`; if there are none, every task takes them.
+            tasks: Names of tasks, to check that they take such rows; None for all that do.
+
+        Raises:
+            TypeError: If `sentences` or `tasks` is one string.
+            ValueError: If there is no such task, or none or not every one takes such rows.
+        """
+        for given in (sentences, tasks):
+            if isinstance(given, str):
+                raise TypeError(
+                    f"pass a list of sentences and a list of tasks, not {given!r} alone"
+                )
+        if tasks is None:
+            specs = {name: head.task for name, head in self.heads.items()}
+            return _fitting(specs, sentences[0]) if len(sentences) else list(specs)
+        if not len(tasks):
+            raise ValueError("tasks is empty: name at least one task, or leave it out")
+        specs = {name: self._head(name).task for name in tasks}
+        if len(sentences):
+            _check_fit(specs, sentences[0])
+        return list(specs)
+
+    def _predict_several(
+        self, names: Sequence[str], rows: Iterable[Any], **options: Any
+    ) -> Iterator[dict[str, Any]]:
+        return predict_several(self, {name: self._head(name) for name in names}, rows, **options)
+
+
+def _find_kind(row: Any) -> RowKind:
+    if isinstance(row, str):
+        return "single texts"
+    has_choices = isinstance(row, tuple | list) and row and isinstance(row[-1], tuple | list)
+    return "contexts with choices" if has_choices else "pairs"
+
+
+def _fitting(tasks: Mapping[str, Any], row: Any) -> list[str]:
+    """Return the tasks that take such a row."""
+    kind = _find_kind(row)
+    names = [name for name, task in tasks.items() if task.row_kind == kind]
+    if not names:
+        raise ValueError(f"row 0 is {ONE[kind]}, which no task takes; {_describe(tasks)}")
+    return names
+
+
+def _check_fit(tasks: Mapping[str, Any], row: Any) -> None:
+    """Name the tasks that do not take a row."""
+    kind = _find_kind(row)
+    others = {
+        name: task
+        for name, task in tasks.items()
+        # a sequence may also contain the words of a text
+        if task.row_kind != kind and not (kind == "pairs" and task.is_token_level)
+    }
+    if others:
+        kinds = {task.row_kind: None for task in others.values()}
+        taken = " or ".join(kinds)
+        raise ValueError(
+            f"row 0 is {ONE[kind]}, but {', '.join(others)} take {taken}: leave these tasks out"
+        )
+
+
+def _describe(tasks: Mapping[str, Any]) -> str:
+    """Say which tasks take what."""
+    named: dict[str, list[str]] = {}
+    for kind in ONE:
+        names = [name for name, task in tasks.items() if task.row_kind == kind]
+        if names:
+            named[kind] = names
+    return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in named.items()) or "no tasks"
+
+
+def predict_several(
+    model: Any, heads: dict[str, Any], rows: Iterable[Any], *, top_k: int | None, **options: Any
+) -> Iterator[dict[str, Any]]:
+    """Yield the predictions of each row by task; see `MinBertPredictingAll.predict_all`."""
+    made = {name: head.predictor(model, name, top_k) for name, head in heads.items()}
+    together = {name: each for name, each in made.items() if each is not None}
+    alone = [name for name in made if name not in together]
+    names = [*together, *alone]
+    count = len(alone) + bool(together)
+    copies = iter([rows] * count if isinstance(rows, Sequence) else tee(rows, count))
+    columns: list[Iterator[tuple[Any, ...]]] = []
+    if together:
+        columns.append(predict_rows(model, list(together.values()), next(copies), **options))
+    for name in alone:
+        found = heads[name].predict(model, name, next(copies), top_k=top_k, **options)
+        columns.append(zip(found))
+    joined = (dict(zip(names, chain(*parts), strict=True)) for parts in zip(*columns, strict=True))
+    return ({name: row[name] for name in heads} for row in joined)
+
+
+def _look_ahead(rows: Iterable[Any]) -> tuple[Any, Iterable[Any]]:
+    """Return the first row, None if there is none, and all rows."""
+    if isinstance(rows, Sequence):
+        return (rows[0] if len(rows) else None), rows
+    source = iter(rows)
+    first = next(source, None)
+    return first, rows if first is None else chain([first], source)

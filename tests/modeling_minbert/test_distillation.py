@@ -1,0 +1,289 @@
+"""Losses of a student against the formulas of the papers, written out in float64."""
+
+import pytest
+import torch
+from scipy.special import expit, log_softmax, softmax
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from modeling_minbert.distillation_minbert import (
+    match_classes,
+    match_outcomes,
+    match_positions,
+    mean_taught,
+)
+
+TASKS = {
+    "moods": {"problem_type": "classification", "labels": ["bad", "good", "odd"]},
+    "topics": {"problem_type": "multi_label_classification", "labels": ["a", "b", "c"]},
+    "grades": {"problem_type": "ordinal", "labels": ["low", "mid", "high"]},
+    "links": {"problem_type": "ordinal", "labels": ["a", "b", "c"], "loss": "cumulative_link"},
+    "numbers": {
+        "problem_type": "regression",
+        "targets": ["price", "size"],
+        "mean": [900, 3],
+        "std": [75, 0.5],
+    },
+    "windows": {
+        "problem_type": "classification",
+        "labels": ["bad", "good"],
+        "truncation": "windows",
+    },
+    "same": {"problem_type": "paraphrase"},
+    "near": {"problem_type": "paraphrase", "pair_encoding": "separate", "head": "cosine"},
+    "scores": {"problem_type": "similarity", "score_range": [0, 5]},
+    "classes": {"problem_type": "similarity", "score_range": [0, 5], "loss": "cross_entropy"},
+    "order": {
+        "problem_type": "similarity",
+        "score_range": [0, 5],
+        "pair_encoding": "separate",
+        "head": "cosine",
+        "loss": "cosent",
+    },
+    "cosines": {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"},
+    "vectors": {"problem_type": "contrastive", "num_sentences": 2},
+    "single": {"problem_type": "contrastive", "num_sentences": 1},
+    "tags": {"problem_type": "token_classification", "labels": ["O", "B", "I"]},
+    "answers": {"problem_type": "question_answering"},
+}
+SEPARATE = {"near": 2, "order": 2, "cosines": 2, "vectors": 2, "single": 1}
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 30, "hidden_size": 16, "num_attention_heads": 2}
+    sizes |= {"num_hidden_layers": 2, "intermediate_size": 32, "max_position_embeddings": 16}
+    return MinBertForMultiTask(MinBertConfig(**sizes, tasks=TASKS, initializer_range=0.3)).eval()
+
+
+def draw(*shape, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return 3 * torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0, 10.0])
+def test_classes_are_matched_by_the_formula_of_hinton_and_others(temperature):
+    logits, teacher = draw(5, 4), draw(5, 3, 4, seed=1)
+    target = softmax(teacher.numpy() / temperature, axis=-1).mean(axis=1)
+    student = log_softmax(logits.numpy() / temperature, axis=-1)
+    cross_entropy, entropy = (-(target * each).sum(axis=-1) for each in (student, _log(target)))
+
+    found = match_classes(logits, teacher, temperature)
+
+    assert_close(found.double(), torch.tensor(temperature**2 * (cross_entropy - entropy)), **CLOSE)
+    by_torch = F.kl_div(torch.tensor(student), torch.tensor(target), reduction="none").sum(-1)
+    assert_close(found.double(), temperature**2 * by_torch, **CLOSE)
+
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def _log(values):
+    return torch.tensor(values).log().numpy()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+def test_outcomes_are_matched_as_two_classes_each(temperature):
+    logits, teacher = draw(5, 4), draw(5, 3, 4, seed=1)
+    p = torch.tensor(expit(teacher.numpy() / temperature).mean(axis=1))
+    q = torch.tensor(expit(logits.numpy() / temperature))
+    expected = p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()
+
+    found = match_outcomes(logits, teacher, temperature)
+
+    assert_close(found.double(), temperature**2 * expected, **CLOSE)
+
+
+def test_at_a_high_temperature_the_gradient_is_that_of_matched_logits():
+    # Hinton et al. 2015, section 2.1: (z - v) / N for logits of mean zero, times T^2 / T^2
+    logits, teacher = (draw(1, 4, seed=seed) for seed in (0, 1))
+    logits, teacher = (each - each.mean() for each in (logits, teacher))
+    logits = logits.float().requires_grad_()
+    match_classes(logits, teacher[:, None].float(), 500.0).sum().backward()
+
+    assert_close(logits.grad, ((logits - teacher) / 4).float().detach(), rtol=0.03, atol=0.005)
+
+
+def test_the_gradient_keeps_its_size_over_temperatures():
+    logits, teacher = draw(64, 3).float().requires_grad_(), draw(64, 1, 3, seed=1).float()
+    norms = []
+    for temperature in (1.0, 4.0, 16.0):
+        (gradient,) = torch.autograd.grad(match_classes(logits, teacher, temperature).sum(), logits)
+        norms.append(float(gradient.norm()))
+
+    assert max(norms) / min(norms) < 4  # without T^2 about 256 times
+
+
+def make_inputs(task, *, packed=False):
+    """Make two rows of up to 6 tokens."""
+    count = 2 * SEPARATE.get(task, 1)
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(5, 30, (count, 6), generator=generator)
+    mask = torch.ones(count, 6, dtype=torch.int64)
+    mask[1::2, 4:] = 0
+    if packed:
+        lengths = mask.sum(dim=1)
+        positions = torch.cat([torch.arange(int(length)) for length in lengths])
+        bounds = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).int()
+        more = {"cu_seq_lens_q": bounds, "max_length_q": 6, "position_ids": positions[None]}
+        return {"input_ids": ids[mask.bool()][None], **more}
+    shape = (2, SEPARATE[task], 6) if task in SEPARATE else (2, 6)
+    return {"input_ids": ids.view(shape), "attention_mask": mask.view(shape)}
+
+
+def predict(model, task, **options):
+    outputs = model(**make_inputs(task, **options), task=task)
+    if task == "answers":
+        return torch.stack([outputs.start_logits, outputs.end_logits], dim=-1)
+    return outputs.logits
+
+
+def as_teacher(model, task, logits):
+    """What a teacher of these logits teaches, with the dimension of teachers."""
+    targets = model.heads.get(task).to_targets(logits.detach())
+    return targets.unsqueeze(2 if task in ("tags", "answers") else 1)
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_student_that_is_its_own_teacher_learns_nothing(model, task, packed):
+    logits = predict(model, task, packed=packed)
+    loss = model.distillation(task, logits, as_teacher(model, task, logits), 2.0)
+    loss.backward()
+
+    assert_close(loss, torch.zeros(()), atol=1e-6, rtol=0)
+    gradients = [value.grad for value in model.parameters() if value.grad is not None]
+    assert gradients
+    assert max(float(gradient.abs().max()) for gradient in gradients) < 1e-5
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_step_towards_the_teacher_lowers_the_loss(model, task):
+    logits = predict(model, task)
+    torch.manual_seed(1)
+    teacher = as_teacher(model, task, logits + torch.rand_like(logits))
+    loss = model.distillation(task, logits, teacher, 2.0)
+    loss.backward()
+    with torch.no_grad():
+        for value in model.parameters():
+            if value.grad is not None:
+                value.sub_(value.grad, alpha=1e-3)
+
+    after = model.distillation(task, predict(model, task), teacher, 2.0)
+    assert 0 < after < loss
+
+
+@pytest.mark.parametrize("task", ["moods", "scores", "vectors"])
+def test_rows_without_a_teacher_do_not_count(model, task):
+    logits = predict(model, task).detach().requires_grad_()
+    teacher = as_teacher(model, task, logits.flip(0))
+    whole = model.distillation(task, logits[:1], teacher[:1], 2.0)
+    teacher[1] = torch.nan
+    part = model.distillation(task, logits, teacher, 2.0)
+    part.backward()
+
+    assert_close(part, whole)
+    assert logits.grad[0].any()
+    assert not logits.grad[1].any()
+    teacher[0] = torch.nan
+    assert model.distillation(task, logits, teacher, 2.0) == 0
+
+
+def test_tokens_without_a_label_do_not_count(model):
+    logits = predict(model, "tags")
+    teacher = as_teacher(model, "tags", logits.flip(-1))
+    labels = torch.full((2, 6), -100)
+    labels[0, 1], labels[1, 2] = 0, 2
+    each = match_classes(logits, teacher, 2.0)
+
+    found = model.distillation("tags", logits, teacher, 2.0, labels)
+    assert_close(found, (each[0, 1] + each[1, 2]) / 2)
+
+
+def test_answers_are_matched_at_real_positions_only():
+    logits, teacher = draw(2, 5, 2), draw(2, 5, 1, 2, seed=1)
+    teacher[1, 3:] = torch.nan
+    found = match_positions(logits, teacher, 2.0)
+
+    for row, length in ((0, 5), (1, 3)):
+        start, end = (
+            match_classes(logits[row, :length, side], teacher[row, :length, :, side].T, 2.0)
+            for side in (0, 1)
+        )
+        assert_close(found[row], (start + end) / 2)
+
+
+def test_scores_of_all_losses_are_compared_in_units_of_the_range(model):
+    logits = {task: predict(model, task) for task in ("scores", "classes", "order", "cosines")}
+    unit = {task: model.heads.get(task).to_targets(values) for task, values in logits.items()}
+
+    assert_close(unit["scores"], logits["scores"].sigmoid())
+    expected = (logits["classes"].softmax(-1) * torch.arange(6)).sum(-1, keepdim=True) / 5
+    assert_close(unit["classes"], expected)
+    assert_close(unit["order"], (logits["order"] + 1) / 2)
+    assert_close(unit["cosines"], logits["cosines"])
+    teacher = torch.tensor([[[0.5], [0.9]], [[0.1], [0.3]]])
+    loss = model.distillation("scores", logits["scores"], teacher)
+    wanted = torch.tensor([[0.7], [0.2]])
+    assert_close(loss, (logits["scores"].sigmoid() - wanted).square().mean())
+
+
+def test_the_loss_of_unit_vectors_is_half_of_their_squared_distance(model):
+    vectors = predict(model, "vectors")
+    teacher = F.normalize(draw(2, 2, 16).float(), dim=-1)
+    loss = model.distillation("vectors", vectors, teacher[:, None])
+
+    assert_close(loss, (vectors - teacher).square().sum(-1).mean() / 2)
+
+
+def test_values_of_another_shape_are_refused(model):
+    logits = predict(model, "moods")
+    with pytest.raises(ValueError, match=r"shape \(2, 1, 2\), but logits of \(2, 3\) need \(2, te"):
+        model.distillation("moods", logits, torch.zeros(2, 1, 2))
+
+
+def test_a_mean_of_nothing_is_zero():
+    assert mean_taught(torch.ones(3), torch.full((3, 1, 2), torch.nan)) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "message"),
+    [
+        ("moods", {"labels": ["bad", "good", "new"]}, r"labels \['bad', 'good', 'new'\], but the "),
+        ("moods", {"pair_encoding": "joint"}, "classification task with 2 text"),
+        ("topics", {"problem_type": "classification"}, "is a classification task with 1 text"),
+    ],
+)
+def test_another_task_is_refused(name, other, message):
+    tasks = {"own": TASKS[name], "other": TASKS[name] | other}
+    config = MinBertConfig(tasks=tasks)
+    with pytest.raises(ValueError, match=message):
+        config.task("own").align(config.task("other"))
+
+
+def test_labels_may_have_another_order():
+    other = {"problem_type": "classification", "labels": ["odd", "bad", "good"]}
+    pair = {"problem_type": "paraphrase", "labels": ["no", "yes"]}
+    tasks = {"own": TASKS["moods"], "other": other, "pair": pair}
+    config = MinBertConfig(tasks=tasks | {"turned": pair | {"labels": ["yes", "no"]}})
+
+    align = config.task("own").align(config.task("other"))
+    assert align(torch.tensor([[0.0, 1.0, 2.0]])).tolist() == [[1, 2, 0]]
+    align = config.task("pair").align(config.task("turned"))
+    assert align(torch.tensor([[3.0]])).tolist() == [[-3]]
+
+
+def test_targets_may_have_another_order():
+    own = TASKS["numbers"]
+    other = own | {"targets": ["size", "price"], "mean": [3, 900], "std": [0.5, 75]}
+    config = MinBertConfig(tasks={"own": own, "other": other})
+
+    align = config.task("own").align(config.task("other"))
+
+    assert align(torch.tensor([[2.0, 800.0]])).tolist() == [[800, 2]]
+    alone = {**own, "targets": ["rent"], "mean": [1], "std": [1]}
+    rent = MinBertConfig(tasks={"own": alone}).task("own")
+    with pytest.raises(ValueError, match=r"labels \['rent'\], but the task to learn has \['price'"):
+        config.task("own").align(rent)

@@ -1,0 +1,333 @@
+"""Multiple choice against transformers' BertForMultipleChoice and torch, in float64."""
+
+import pytest
+import torch
+from torch.distributions import Categorical, kl_divergence
+from torch.nn import functional as F
+from torch.testing import assert_close
+from transformers import BertConfig, BertForMultipleChoice, pipeline
+
+from modeling_minbert import MinBertConfig, MinBertForMultipleChoice, MinBertForMultiTask
+from tests.modeling_minbert.test_packed import assert_equal_gradients, pack
+
+TASK = {"problem_type": "multiple_choice", "num_choices": 3, "dropout": 0.0, "pooling": "pooler"}
+EXACT = {"atol": 1e-10, "rtol": 1e-10}
+packed_or_not = pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
+ROWS = [
+    ("a cat sat", ["on the mat", "the dog ran far", "a bird sang"]),
+    ("the dog ran", ["in a tree", "not far"]),
+]
+
+
+@pytest.fixture
+def batch(tiny_sizes):
+    """Return four rows of three choices whose sequences differ in length."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(2, 8, (4, 3, 1), generator=generator)
+    mask = (torch.arange(7) < lengths).long()
+    ids = torch.randint(1, tiny_sizes["vocab_size"], mask.shape, generator=generator) * mask
+    types = (torch.arange(7) >= lengths // 2).long() * mask
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+
+
+LABELS = torch.tensor([2, 0, 1, 1])
+
+
+@pytest.fixture
+def build(tiny_sizes):
+    """Return a function that makes a model, and BERT's with the same weights, without dropout."""
+
+    def build(kind=MinBertForMultipleChoice, attention="sdpa", **task):
+        torch.manual_seed(0)
+        settings = {**tiny_sizes, "attn_implementation": attention, "initializer_range": 0.2}
+        settings |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        bert = BertForMultipleChoice(BertConfig(**settings)).double().eval()
+        with torch.no_grad():
+            for parameter in bert.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        is_task = kind is MinBertForMultiTask
+        tasks = {"swag": TASK | task} if is_task else None
+        ours = kind(MinBertConfig(**settings, tasks=tasks)).double().eval()
+        state = bert.state_dict()
+        if is_task:
+            state = {key.replace("classifier", "heads.swag.out"): x for key, x in state.items()}
+        ours.load_state_dict(state)
+        return ours, bert
+
+    return build
+
+
+def shorten(batch, row):
+    """Replace the last choice of a row by a token of padding, as the loaders do."""
+    short = {key: value.clone() for key, value in batch.items()}
+    for key in short:
+        short[key][row, 2] = 0
+    short["attention_mask"][row, 2, 0] = 1
+    return short
+
+
+@packed_or_not
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", [MinBertForMultipleChoice, MinBertForMultiTask])
+def test_logits_losses_and_gradients_equal_bert(build, batch, kind, attention, packed):
+    ours, bert = build(kind, attention)
+    given = pack(batch) if packed else batch
+
+    actual = ours.train()(**given, labels=LABELS)
+    expected = bert.train()(**batch, labels=LABELS)
+
+    assert_close(actual.logits, expected.logits, **EXACT)
+    assert_close(actual.loss, expected.loss.to(actual.loss.dtype), atol=1e-6, rtol=1e-6)
+    if kind is MinBertForMultipleChoice:
+        actual.loss.backward()
+        expected.loss.backward()
+        assert_equal_gradients(ours, bert, **EXACT)
+
+
+@packed_or_not
+@pytest.mark.parametrize("kind", [MinBertForMultipleChoice, MinBertForMultiTask])
+def test_no_choice_sees_another(build, batch, kind, packed):
+    ours, _ = build(kind)
+    changed = {key: value.clone() for key, value in batch.items()}
+    changed["input_ids"][1, 2] = 5 * changed["attention_mask"][1, 2]
+    more = {"num_choices": 3} if packed and kind is MinBertForMultipleChoice else {}
+
+    first, second = (ours(**(pack(x) if packed else x), **more).logits for x in (batch, changed))
+
+    same = torch.ones(4, 3, dtype=torch.bool)
+    same[1, 2] = False
+    assert_close(first[same], second[same], **EXACT)
+    assert first[1, 2] != second[1, 2]
+
+
+@packed_or_not
+def test_a_row_with_fewer_choices_is_scored_alone(build, batch, packed):
+    ours, bert = build(MinBertForMultiTask)
+    short = shorten(batch, row=1)
+
+    actual = ours(**(pack(short) if packed else short), labels=LABELS)
+
+    rows = [bert(**{key: x[[row]] for key, x in batch.items()}).logits[0] for row in range(4)]
+    rows[1] = rows[1][:2]
+    losses = [F.cross_entropy(x, label) for x, label in zip(rows, LABELS, strict=True)]
+    assert_close(actual.loss.double(), torch.stack(losses).mean(), atol=1e-6, rtol=1e-6)
+    assert actual.logits.softmax(dim=-1)[1, 2] == 0
+    assert_close(actual.logits[1, :2], rows[1], **EXACT)
+
+
+def test_smoothed_labels_are_spread_over_the_choices_that_there_are(build, batch):
+    ours, _ = build(MinBertForMultiTask)
+    ours.smooth_labels("swag", 0.3)
+    short = shorten(batch, row=1)
+    rows = [*ours.eval()(**short).logits]
+    rows[1] = rows[1][:2]
+
+    loss = ours.train()(**short, labels=LABELS).loss
+    plain = ours.eval()(**short, labels=LABELS).loss
+
+    for found, share in ((loss, 0.3), (plain, 0.0)):
+        pairs = zip(rows, LABELS, strict=True)
+        losses = [F.cross_entropy(x, label, label_smoothing=share) for x, label in pairs]
+        assert_close(found.double(), torch.stack(losses).mean(), atol=1e-6, rtol=1e-6)
+    loss.backward()
+    assert all(x.grad is None or x.grad.isfinite().all() for x in ours.parameters())
+
+
+def test_the_divergence_is_of_the_choices_that_there_are(build, batch):
+    ours, _ = build(MinBertForMultiTask)
+    short = shorten(batch, row=1)
+    other = {**short, "token_type_ids": 1 - short["token_type_ids"]}
+    first, second = (ours(**x).logits.detach().requires_grad_() for x in (short, other))
+
+    found = ours.divergence("swag", first, second)
+
+    expected = []
+    for x, y in zip(first, second, strict=True):
+        count = 2 if len(expected) == 1 else 3
+        p, q = (Categorical(logits=logits[:count]) for logits in (x, y))
+        expected.append(kl_divergence(p, q) + kl_divergence(q, p))
+    assert_close(found.double(), torch.stack(expected).mean(), atol=1e-6, rtol=1e-6)
+    found.backward()
+    assert first.grad.isfinite().all()
+    assert second.grad.isfinite().all()
+
+
+@packed_or_not
+def test_rows_of_padding_alone_do_not_count(build, batch, packed):
+    ours, _ = build(MinBertForMultiTask)
+    filled = shorten(batch, row=3)
+    filled["input_ids"][3] = 0
+
+    labels = LABELS.masked_fill(torch.arange(4) == 3, -100)
+    found = ours(**(pack(filled) if packed else filled), labels=labels)
+
+    some = ours(**{key: x[:3] for key, x in batch.items()}, labels=LABELS[:3])
+    assert_close(found.loss, some.loss)
+    assert found.logits.isfinite().all()
+
+
+@pytest.mark.parametrize("question", [(), ("is it",)])
+def test_predictions_equal_bert(build, tokenizer, question):
+    ours, bert = build(MinBertForMultiTask)
+    ours.tokenizer = tokenizer
+    rows = [(context, *question, choices) for context, choices in ROWS]
+
+    for (context, choices), found in zip(
+        ROWS, ours.predict("swag", rows, top_k=9, precision="float32"), strict=True
+    ):
+        texts = [" ".join([*question, choice]) for choice in choices]
+        encoded = tokenizer([context] * len(texts), texts, padding=True, return_tensors="pt")
+        inputs = {key: value.unsqueeze(0) for key, value in encoded.items()}
+        expected = bert(**inputs).logits[0].softmax(dim=-1)
+        assert [one["choice"] for one in found] == [choices[one["index"]] for one in found]
+        assert [one["index"] for one in found] == expected.argsort(descending=True).tolist()
+        scores = torch.tensor([one["score"] for one in found], dtype=torch.float64)
+        assert_close(scores, expected.sort(descending=True).values, atol=1e-6, rtol=1e-5)
+
+
+def test_a_stream_and_single_rows_give_the_same_predictions(build, tokenizer):
+    ours, _ = build(MinBertForMultiTask)
+    ours.tokenizer = tokenizer
+
+    expected = ours.predict("swag", ROWS)
+
+    assert [one.keys() for one in expected] == [{"choice", "index", "score"}] * 2
+    streamed = list(ours.predict_stream("swag", iter(ROWS * 3), max_tokens_per_batch=9))
+    alone = [ours.predict("swag", [row])[0] for row in ROWS]
+    for found, wanted in zip([*streamed, *alone], expected * 4, strict=True):
+        assert found | {"score": 0} == wanted | {"score": 0}
+        assert found["score"] == pytest.approx(wanted["score"], abs=1e-6)
+    assert ours.predict("swag", []) == []
+
+
+def test_a_temperature_divides_the_logits_of_predictions(build, tokenizer):
+    plain, warm = (build(MinBertForMultiTask, temperature=value)[0] for value in (None, 2.0))
+    plain.tokenizer = warm.tokenizer = tokenizer
+
+    for one, other in zip(*(x.predict("swag", ROWS, top_k=3) for x in (plain, warm)), strict=True):
+        assert [each["index"] for each in one] == [each["index"] for each in other]
+        roots = torch.tensor([each["score"] for each in one]).sqrt()
+        scores = torch.tensor([each["score"] for each in other])
+        assert_close(scores, roots / roots.sum(), atol=1e-6, rtol=1e-5)
+
+
+def test_choices_that_a_row_lacks_do_not_change_the_temperature(build):
+    ours, _ = build(MinBertForMultiTask)
+    logits = torch.tensor([[2.0, 0.0], [0.5, 1.0], [3.0, 1.0], [0.0, 1.5]])
+    labels = torch.tensor([0, 1, 1, 1])
+    lacking = F.pad(logits, (0, 1), value=torch.finfo(torch.float32).min)
+
+    found = [ours.fit_temperature("swag", values, labels) for values in (logits, lacking)]
+
+    assert found[0] == pytest.approx(found[1])
+    losses = [F.cross_entropy(logits / (found[0] * x), labels) for x in (1, 0.99, 1.01)]
+    assert losses[0] < min(losses[1:])
+
+
+def test_predict_all_predicts_tasks_with_choices_in_one_pass(build, tokenizer):
+    ours, _ = build(MinBertForMultiTask)
+    ours.tokenizer = tokenizer
+    ours.add_task("ends", TASK | {"pooling": "mean", "head": "mlp", "num_choices": 2})
+    ours.add_task("tone", {"problem_type": "classification", "labels": ["low", "high"]})
+    expected = {name: ours.predict(name, ROWS) for name in ("ends", "swag")}
+    passes = []
+    ours.bert.register_forward_pre_hook(lambda *_: passes.append(1))
+
+    found = ours.predict_all(ROWS)
+
+    assert (found, len(passes)) == (expected, 1)
+    assert list(ours.predict_all(["a cat"])) == ["tone"]
+    streamed = ours.predict_all_stream(iter(ROWS), ["swag"])
+    assert [row["swag"] for row in streamed] == expected["swag"]
+    with pytest.raises(ValueError, match="is a context with choices, but tone take single texts"):
+        ours.predict_all(ROWS, ["swag", "tone"])
+    with pytest.raises(
+        ValueError, match="row 0 is a pair, which no task takes; single texts: tone"
+    ):
+        ours.predict_all([("a cat", "sat")])
+    with pytest.raises(ValueError, match="swag: row 1 must be a context"):
+        ours.predict_all([ROWS[0], "a cat"], ["swag"])
+
+
+def test_the_pipeline_takes_choices(build, tokenizer):
+    ours, _ = build(MinBertForMultiTask)
+    pipe = pipeline("minbert-multi-task", model=ours, tokenizer=tokenizer)
+    context, choices = ROWS[0]
+
+    found = pipe([{"text": context, "text_pair": "is it", "choices": choices}, (context, choices)])
+
+    assert found == ours.predict("swag", [(context, "is it", choices), (context, choices)])
+
+
+@pytest.mark.parametrize(
+    "row",
+    ["a cat", ("a cat",), ("a cat", "sat"), ("a cat", ["sat"]), (["sat", "ran"],), ("a", [1, 2])],
+)
+def test_a_row_that_is_none_is_named(build, tokenizer, row):
+    ours, _ = build(MinBertForMultiTask)
+    ours.tokenizer = tokenizer
+
+    with pytest.raises(ValueError, match="swag: row 2 must be a context, optionally a question"):
+        ours.predict("swag", [*ROWS, row])
+    with pytest.raises(ValueError, match="top_k=0"):
+        ours.predict("swag", ROWS, top_k=0)
+    with pytest.raises(TypeError, match="not one string"):
+        ours.predict("swag", "a cat")
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"num_choices": None}, "num_choices=None must be 2 or more"),
+        ({"num_choices": 1}, "num_choices=1 must be 2 or more"),
+        ({"pair_encoding": "separate"}, "is a sequence with its context, leave it out"),
+        ({"truncation": "windows"}, "truncation='windows' does not fit multiple_choice"),
+        ({"loss": "focal"}, "does not fit problem_type 'multiple_choice'.*known: cross_entropy"),
+        ({"temperature": 0}, "temperature=0 must be above 0"),
+        ({"loss": "bce"}, "does not fit problem_type 'multiple_choice'.*known: cross_entropy"),
+    ],
+)
+def test_a_task_is_checked(tiny_sizes, keys, message):
+    with pytest.raises(ValueError, match=message):
+        MinBertConfig(**tiny_sizes, tasks={"swag": TASK | keys})
+
+
+def test_shapes_are_checked(build, batch):
+    one, _ = build()
+    task, _ = build(MinBertForMultiTask)
+    flat = {key: value.flatten(0, 1) for key, value in batch.items()}
+
+    with pytest.raises(ValueError, match=r"\(12, 7\), expected \(batch, choices, length\)"):
+        one(**flat)
+    with pytest.raises(ValueError, match="a packed batch of 12 sequences needs num_choices"):
+        one(**pack(batch))
+    with pytest.raises(ValueError, match="a packed batch of 12 sequences needs num_choices"):
+        one(**pack(batch), num_choices=5)
+    with pytest.raises(ValueError, match="exactly one of input_ids and inputs_embeds"):
+        one()
+    with pytest.raises(ValueError, match=r"\(batch, 3, length\)"):
+        task(**flat)
+    with pytest.raises(ValueError, match=r"labels of shape \(12,\), expected \(4,\)"):
+        task(**batch, labels=torch.zeros(12, dtype=torch.long))
+
+
+def test_a_task_loads_as_the_model_with_one_head(build, batch, tmp_path):
+    task, _ = build(MinBertForMultiTask)
+    task.save_pretrained(tmp_path)
+
+    one = MinBertForMultipleChoice.from_pretrained(tmp_path, task="swag").double().eval()
+
+    assert_close(one(**batch).logits, task(**batch).logits, **EXACT)
+    task.add_task("deep", TASK | {"head": "mlp"})
+    task.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="task 'deep' has head 'mlp' on pooling 'pooler', not"):
+        MinBertForMultipleChoice.from_pretrained(tmp_path, task="deep")
+
+
+def test_word_embeddings_are_taken_instead_of_ids(build, batch):
+    one, bert = build()
+    embeds = one.get_input_embeddings()(batch.pop("input_ids"))
+
+    actual, expected = (model(**batch, inputs_embeds=embeds).logits for model in (one, bert))
+
+    assert_close(actual, expected, **EXACT)

@@ -1,0 +1,293 @@
+"""Predictions of several tasks from one pass equal those of `predict`, task by task."""
+
+import itertools
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from modeling_minbert import MinBertForMultiTask, inference_minbert
+
+TEXTS = ["the cat sat", "a dog", "the bird sang in the tree", "very far", "a cat is not a dog"]
+PAIRS = list(zip(TEXTS, TEXTS[1:] + TEXTS[:1], strict=True))
+LABELS = ["down", "level", "up"]
+
+CLASSES = {"problem_type": "classification", "labels": LABELS}
+SINGLE = {
+    "pooled": CLASSES,
+    "mean": {**CLASSES, "pooling": "mean"},
+    "max": {**CLASSES, "pooling": "max", "head": "mlp"},
+    "lower": {**CLASSES, "pooling": "cls", "pooling_layer": 1},
+    "embedded": {**CLASSES, "pooling": "mean", "pooling_layer": 0},
+    "topics": {"problem_type": "multi_label_classification", "labels": LABELS},
+    "tags": {"problem_type": "token_classification", "labels": ["O", "B-X", "I-X"]},
+}
+JOINT = {
+    "same": {"problem_type": "paraphrase"},
+    "close": {"problem_type": "similarity", "score_range": [0, 5], "pooling": "mean"},
+}
+SEPARATE = {
+    "near": {"problem_type": "similarity", "score_range": [1, 5], "pair_encoding": "separate"},
+    "echo": {"problem_type": "paraphrase", "pair_encoding": "separate", "head": "concat"},
+    "one": {"problem_type": "contrastive", "num_sentences": 1},
+    "three": {"problem_type": "contrastive", "num_sentences": 3},
+}
+OTHERS = {
+    "facts": {"problem_type": "question_answering", "max_question_length": 5},
+    "words": {"problem_type": "masked_lm"},
+}
+
+
+@pytest.fixture
+def model(build_multitask, tokenizer):
+    """Return a model with tasks of every problem type and pooling."""
+    model = build_multitask({**SINGLE, **JOINT, **SEPARATE, **OTHERS})
+    model.tokenizer = tokenizer
+    return model
+
+
+@pytest.fixture
+def count_passes(model):
+    """Return a function that returns how many batches the encoder has computed since."""
+    calls = []
+    model.bert.register_forward_pre_hook(lambda *_: calls.append(1))
+
+    def count():
+        number = len(calls)
+        calls.clear()
+        return number
+
+    return count
+
+
+def predict_each(model, names, rows, **options):
+    """Predict task by task."""
+    return {name: model.predict(name, rows, **options) for name in names}
+
+
+@pytest.mark.parametrize("precision", [None, "float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("rows", [TEXTS, PAIRS], ids=["texts", "pairs"])
+def test_all_predictions_equal_those_of_each_task(model, rows, attention, precision):
+    model.set_attn_implementation(attention)
+
+    found = model.predict_all(rows, precision=precision)
+
+    names = sorted(SINGLE) if rows is TEXTS else sorted({**JOINT, **SEPARATE, "facts": {}})
+    assert list(found) == names
+    assert found == predict_each(model, names, rows, precision=precision)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize(
+    ("tasks", "rows"), [(SINGLE, TEXTS), (JOINT, PAIRS), (SEPARATE, PAIRS)], ids=str
+)
+def test_the_encoder_runs_once_for_all_tasks(model, count_passes, tasks, rows, attention):
+    model.set_attn_implementation(attention)
+
+    model.predict_all(rows, [*tasks])
+    assert count_passes() == 1
+    predict_each(model, tasks, rows)
+    assert count_passes() == len(tasks)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_outputs_of_several_tasks_equal_those_of_one(model, tokenizer, packed):
+    batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    if packed:
+        rows = inference_minbert.tokenize(
+            tokenizer, [(text,) for text in TEXTS], separate=False, max_length=20
+        )
+        batch = inference_minbert.pack(rows)
+
+    with torch.no_grad():
+        together = model(**batch, task=[*SINGLE, "words"])
+        apart = {name: model(**batch, task=name) for name in together}
+
+    for name, outputs in apart.items():
+        for key, value in outputs.items():
+            assert_close(together[name][key], value, rtol=0, atol=0)
+
+
+def test_gradients_of_several_outputs_are_the_sums_of_each(model, tokenizer):
+    batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    weight = model.bert.encoder.layer[0].output.dense.weight
+    names = ["pooled", "mean", "lower", "tags"]
+
+    sum(each.logits.square().sum() for each in model(**batch, task=names).values()).backward()
+    together, weight.grad = weight.grad, None
+    for name in names:
+        model(**batch, task=name).logits.square().sum().backward()
+
+    assert_close(together, weight.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_tasks_that_truncate_otherwise_share_what_they_do_not_truncate(build_multitask, tokenizer):
+    tasks = {
+        "long": CLASSES,
+        "short": {**CLASSES, "max_length": 8},
+        "end": {**CLASSES, "max_length": 8, "truncation": "tail"},
+        "tags": {**SINGLE["tags"], "max_length": 8},
+    }
+    model = build_multitask(tasks)
+    model.tokenizer = tokenizer
+    calls = []
+    model.bert.register_forward_pre_hook(lambda *_: calls.append(1))
+
+    for rows, passes in (
+        (TEXTS, 1),
+        ([*TEXTS, "the bird sang in the tree, very far, and a dog sat on a mat"], 4),
+    ):
+        calls.clear()
+        found = model.predict_all(rows)
+        assert len(calls) == passes
+        assert found == predict_each(model, tasks, rows)
+
+
+def test_words_that_the_tokenizer_drops_are_tagged_apart(model, count_passes):
+    texts = ["the cat \u200b sat", "a dog"]
+
+    found = model.predict_all(texts, ["pooled", "tags"])
+
+    assert count_passes() == 2
+    assert found == predict_each(model, found, texts)
+
+
+@pytest.mark.parametrize("top_k", [1, 2])
+def test_options_mean_what_they_mean_for_one_task(model, top_k):
+    names = ["pooled", "lower", "topics"]
+
+    found = model.predict_all(TEXTS, names, top_k=top_k, max_tokens_per_batch=9)
+
+    assert list(found) == names
+    assert found == predict_each(model, names, TEXTS, top_k=top_k, max_tokens_per_batch=9)
+    with pytest.raises(ValueError, match=r"'tags' is a token_classification .* leave top_k out"):
+        model.predict_all(TEXTS, top_k=top_k)
+
+
+@pytest.mark.parametrize(
+    "rows", [[*TEXTS * 4, "a"], [*PAIRS * 4, ("a", "a")]], ids=["texts", "pairs"]
+)
+def test_a_stream_equals_the_lists(model, rows, monkeypatch):
+    monkeypatch.setattr(inference_minbert, "WINDOW", 7)
+    taken = []
+
+    def read():
+        for row in itertools.cycle(rows):
+            taken.append(row)
+            yield row
+
+    stream = model.predict_all_stream(read())
+    assert len(taken) == 1
+    found = list(itertools.islice(stream, 21))
+
+    expected = model.predict_all(rows)
+    assert found == [{name: expected[name][row] for name in expected} for row in range(21)]
+    names = [name for name in expected if name != "facts"]
+    taken.clear()
+    next(model.predict_all_stream(read(), names))
+    assert len(taken) == 7
+
+
+@pytest.mark.parametrize("part", ["bert", "bert.encoder", "bert.encoder.layer.0", "heads.mean"])
+def test_hooks_change_what_they_change_for_one_task(model, part):
+    plain = model.predict_all(TEXTS)
+
+    def double(_module, _inputs, output):
+        if isinstance(output, torch.Tensor):
+            return output * 2
+        key = "last_hidden_state" if part == "bert" else "logits"
+        output[key] = output[key] * 2
+        return output
+
+    model.get_submodule(part).register_forward_hook(double)
+    found = model.predict_all(TEXTS)
+
+    assert found != plain
+    assert found == predict_each(model, found, TEXTS)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the compiler
+def test_a_compiled_model_predicts_the_same(model):
+    names = ["pooled", "mean", "lower"]
+    expected = model.predict_all(TEXTS, names)
+    model.compile(backend="eager")
+
+    found = model.predict_all(TEXTS, names)
+
+    for name in names:
+        scores = [row["score"] for row in found[name]]
+        assert scores == pytest.approx([row["score"] for row in expected[name]], abs=1e-5)
+
+
+def test_an_offloaded_model_predicts_the_same(model, tokenizer, tmp_path):
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    places = {"": "disk"}
+    offloaded = MinBertForMultiTask.from_pretrained(
+        tmp_path / "model", device_map=places, offload_folder=tmp_path / "offloaded"
+    )
+
+    for rows in (TEXTS, PAIRS):
+        found = offloaded.predict_all(rows)
+        assert found == predict_each(offloaded, found, rows)
+
+
+def test_a_training_model_predicts_without_dropout_and_trains_on(model):
+    expected = model.predict_all(PAIRS)
+    model.train()
+
+    assert model.predict_all(PAIRS) == expected
+    assert all(module.training for module in model.modules())
+
+
+def test_no_rows_have_no_predictions(model):
+    assert model.predict_all([], ["pooled", "same"]) == {"pooled": [], "same": []}
+    assert list(model.predict_all_stream(iter([]), ["pooled"])) == []
+
+
+def test_tags_take_lists_of_words_if_they_are_named(model):
+    rows = [["the", "cat"], ["a", "very", "far", "dog"]]
+
+    assert model.predict_all(rows, ["tags"]) == {"tags": model.predict("tags", rows)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "tasks", "message"),
+    [
+        (
+            TEXTS,
+            ["pooled", "same", "near"],
+            "row 0 is a single text, but same, near take pairs: leave these tasks out",
+        ),
+        (PAIRS, ["pooled", "same", "mean"], "row 0 is a pair, but pooled, mean take single texts"),
+        ([*TEXTS, PAIRS[0]], ["pooled", "mean"], "pooled: row 5 must be a sentence"),
+        (TEXTS, ["pooled", "tone"], "tone"),
+        (TEXTS, ["words"], "'words' is a masked_lm task"),
+        (TEXTS, [], "name at least one task"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(model, rows, tasks, message):
+    with pytest.raises(ValueError, match=message):
+        model.predict_all(rows, tasks)
+
+
+def test_without_a_task_for_the_rows_the_message_lists_the_tasks(build_multitask, tokenizer):
+    model = build_multitask(JOINT)
+    model.tokenizer = tokenizer
+
+    with pytest.raises(ValueError, match="a single text, which no task takes; pairs: close, same"):
+        model.predict_all(TEXTS)
+
+
+@pytest.mark.parametrize("given", [("a dog", None), (TEXTS, "pooled")])
+def test_a_string_is_no_list(model, given):
+    with pytest.raises(TypeError, match="pass a list of sentences and a list of tasks"):
+        model.predict_all(*given)
+
+
+def test_labels_are_of_one_task(model, tokenizer):
+    batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
+
+    with pytest.raises(ValueError, match="labels are of one task"):
+        model(**batch, task=["pooled", "mean"], labels=torch.zeros(5, dtype=torch.long))

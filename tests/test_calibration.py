@@ -1,0 +1,349 @@
+"""Temperatures and goals of thresholds from the recipe to the report, measured again by hand."""
+
+import json
+import random
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+from sklearn.metrics import precision_recall_curve
+
+from minbert_cli import finetune
+from modeling_minbert import MinBertForMultiTask
+from modeling_minbert.temperature_minbert import find_temperature
+from tests import small_run
+from tests.trainers import tiny
+from trainers import Task
+from trainers.problems.measures.analysis import calibrate
+
+COUNTS = {"train": 60, "dev": 40}
+PAIRS = {"text_columns": ["a", "b"], "label_column": "same", "id_column": "id"}
+
+
+def make_rows(split):
+    """Draw rows whose labels are wrong in a fifth of all cases."""
+    generator = random.Random(split)
+    for number in range(COUNTS[split]):
+        first, second = (generator.choice((small_run.GOOD, small_run.BAD)) for _ in "ab")
+        things = [generator.choice(small_run.THINGS) for _ in "ab"]
+        words = [generator.choice(kind) for kind in (first, second)]
+        texts = [f"the {thing} is {word}" for thing, word in zip(things, words, strict=True)]
+        flips = [generator.random() < 0.2 for _ in "abc"]
+        good = (first is small_run.GOOD) ^ flips[0]
+        same = int((first is second) ^ flips[1])
+        yield {
+            **dict(zip(("id", "a", "b"), (f"{split}{number}", *texts), strict=True)),
+            "mood": "good" if good else "bad",
+            "same": same,
+            "topics": ["good"] * good + ["story"] * (("story" in texts[0]) ^ flips[2]),
+            "tokens": texts[0].split(),
+            "tags": ["O", "B-THING", "O", "B-GOOD" if good else "B-BAD"],
+        }
+
+
+def make_recipe(folder, *names, **keys):
+    """Write the files and return the recipe of some tasks; without names of four."""
+    for split in COUNTS:
+        text = "".join(json.dumps(row) + "\n" for row in make_rows(split))
+        (folder / f"{split}.jsonl").write_text(text, encoding="utf-8")
+    files = {"train_file": "train.jsonl", "validation_file": "dev.jsonl"}
+    files = {key: str(folder / name) for key, name in files.items()}
+    tested = files | {"test_file": files["validation_file"]}
+    moods = {"problem_type": "classification", "text_columns": ["a"], "label_column": "mood"}
+    moods["pooling"] = "mean"
+    topics = {"problem_type": "multi_label_classification", "text_columns": ["a"]}
+    topics |= {"label_column": "topics", "threshold_for": {"precision": 1}}
+    tasks = {
+        "moods": moods | tested,
+        "same": {"problem_type": "paraphrase", "threshold_for": {"recall": 0.8}, **PAIRS, **files},
+        "topics": topics | files,
+        "tags": {"problem_type": "token_classification", **files},
+        "scores": {"problem_type": "similarity", "score_range": [0, 1], **PAIRS, **files},
+    }
+    names = names or ("moods", "same", "topics", "tags")
+    recipe = small_run.make_recipe(folder) | {"tasks": {name: tasks[name] for name in names}}
+    recipe |= {"calibrate": True, "evaluate_train": False, "per_device_train_batch_size": 8}
+    return recipe | {"steps_per_epoch": "8", "num_train_epochs": 1, **keys}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Return the folder of a short run."""
+    folder = tmp_path_factory.mktemp("run")
+    recipe = make_recipe(folder, steps_per_epoch="200", save_strategy="no")
+    finetune.main([small_run.write_recipe(folder, recipe)])
+    return folder / "out"
+
+
+def read_rows(run):
+    return [json.loads(line) for line in (run.parent / "dev.jsonl").read_text().splitlines()]
+
+
+def compute_logits(model, task, texts):
+    """Compute logits row by row, without the package's batches."""
+    found = []
+    for text in texts:
+        texts_of_row = (text,) if isinstance(text, str) else text
+        encoded = model.tokenizer(*texts_of_row, return_tensors="pt")
+        with torch.no_grad():
+            found.append(model(**encoded, task=task).logits[0])
+    return torch.stack(found)
+
+
+@pytest.fixture(scope="module")
+def model(run):
+    return MinBertForMultiTask.from_pretrained(run).eval()
+
+
+def test_the_temperature_of_a_run_is_that_of_its_validation_rows(run, model):
+    rows = read_rows(run)
+    names = model.config.task("moods").labels
+
+    logits = compute_logits(model, "moods", [row["a"] for row in rows]).double()
+    labels = torch.tensor([names.index(row["mood"]) for row in rows])
+
+    expected = find_temperature(logits, labels, is_binary=False)
+    assert model.config.task("moods").temperature == pytest.approx(expected, rel=1e-4)
+    logits = compute_logits(model, "same", [(row["a"], row["b"]) for row in rows]).double()
+    labels = torch.tensor([int(row["same"]) for row in rows])
+    expected = find_temperature(logits, labels, is_binary=True)
+    assert model.config.task("same").temperature == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_temperature_of_tags_is_that_of_all_words(run, model):
+    rows = read_rows(run)
+    names = model.config.task("tags").labels
+    logits, labels = [], []
+    for row in rows:
+        encoded = model.tokenizer(row["tokens"], is_split_into_words=True, return_tensors="pt")
+        with torch.no_grad():
+            found = model(**encoded, task="tags").logits[0]
+        logits += [found[encoded.word_ids().index(word)] for word in range(len(row["tokens"]))]
+        labels += [names.index(tag) for tag in row["tags"]]
+
+    logits, labels = torch.stack(logits).double(), torch.tensor(labels)
+
+    temperature = model.config.task("tags").temperature
+    expected = find_temperature(logits, labels, is_binary=False)
+    assert temperature == pytest.approx(expected, rel=1e-4)
+    report = json.loads((run / "report.json").read_text())["analyses"]["tags"]
+    for name, divisor in (("uncalibrated", 1), ("calibration", temperature)):
+        confidences, tags = (logits / divisor).softmax(dim=-1).max(dim=-1)
+        expected = calibrate(confidences.numpy(), (tags == labels).numpy())
+        assert report[name]["ece"] == pytest.approx(expected["ece"], abs=1e-4)
+
+
+def measure_ece(confidences, right, bins=10):
+    """Compute equation 3 of Guo et al. 2017, bin by bin."""
+    error = 0.0
+    for number in range(bins):
+        inside = (confidences > number / bins) & (confidences <= (number + 1) / bins)
+        if inside.any():
+            gap = abs(right[inside].mean() - confidences[inside].mean())
+            error += inside.sum() / len(confidences) * gap
+    return error
+
+
+def test_the_report_has_the_calibration_errors_of_both(run, model):
+    report = json.loads((run / "report.json").read_text())["analyses"]["moods"]
+    rows = read_rows(run)
+    logits = compute_logits(model, "moods", [row["a"] for row in rows]).double().numpy()
+    labels = np.array([model.config.task("moods").labels.index(row["mood"]) for row in rows])
+    temperature = model.config.task("moods").temperature
+
+    assert report["temperature"] == temperature
+    validation, test = report["calibration_errors"]
+    assert (validation["split"], test["split"]) == ("validation", "test")
+    for name, divisor in (("before", 1), ("after", temperature)):
+        likely = softmax(logits / divisor, axis=1)
+        expected = measure_ece(likely.max(axis=1), likely.argmax(axis=1) == labels)
+        assert validation[name] == pytest.approx(expected, abs=1e-5)
+        assert test[name] == pytest.approx(expected, abs=1e-5)  # the same rows
+    assert report["calibration"]["ece"] == validation["after"]
+    assert report["uncalibrated"]["ece"] == validation["before"]
+
+
+def test_a_recall_is_reached_with_the_best_precision(run, model):
+    rows = read_rows(run)
+    logits = compute_logits(model, "same", [(row["a"], row["b"]) for row in rows])[:, 0]
+    labels = np.array([int(row["same"]) for row in rows])
+    report = json.loads((run / "report.json").read_text())["analyses"]["same"]["decisions"]
+
+    precisions, recalls, _ = precision_recall_curve(labels, logits.numpy())
+
+    (found,) = report["labels"]
+    assert found["name"] == "paraphrase"
+    assert found["recall"] >= 0.8
+    assert found["reached"]
+    assert found["precision"] == pytest.approx(precisions[recalls >= 0.8].max())
+    assert found["threshold"] == model.config.task("same").probability_threshold
+    predictions = model.predict("same", [(row["a"], row["b"]) for row in rows])
+    is_yes = [row["label"] == "paraphrase" for row in predictions]
+    likely = [
+        row["score"] if yes else 1 - row["score"]
+        for row, yes in zip(predictions, is_yes, strict=True)
+    ]
+    assert [value > found["threshold"] for value in likely] == is_yes
+
+
+def test_page_card_and_configuration_tell_what_was_fitted(run, model):
+    page, card = ((run / name).read_text() for name in ("report.html", "README.md"))
+    metrics = json.loads((run / "metrics.json").read_text())
+
+    assert "calibrated by a temperature of" in page
+    assert "fitted to the validation rows, so the calibration error" in card
+    for part in (
+        "without temperature",
+        "Decision thresholds",
+        "precision of at least 1,",
+        "recall of at least 0.8,",
+    ):
+        assert part in page
+    for task in ("moods", "same", "topics", "tags"):
+        assert metrics["tasks"][task]["temperature"] == model.config.task(task).temperature > 0
+
+
+def test_a_run_prints_what_it_fitted_and_warns_of_a_goal_out_of_reach(tmp_path, capsys, caplog):
+    # one text with both labels: no threshold separates them
+    for split in ("train", "dev"):
+        rows = [(name, "the same", "text", name % 2) for name in range(8)]
+        small_run.write_tsv(tmp_path / f"{split}.tsv", ("id", "a", "b", "same"), rows)
+    files = {"train_file": "train.tsv", "validation_file": "dev.tsv"}
+    task = {"problem_type": "paraphrase", "text_columns": ["a", "b"], "label_column": "same"}
+    task |= {name: str(tmp_path / file) for name, file in files.items()}
+    recipe = small_run.make_recipe(tmp_path) | {"num_train_epochs": 1}
+    recipe["tasks"] = {"same": task | {"threshold_for": {"precision": 0.9}}}
+
+    finetune.main([small_run.write_recipe(tmp_path, recipe)])
+
+    warned = "task 'same', label 'paraphrase': no threshold reaches precision 0.9; the best one"
+    (line,) = [line for line in caplog.messages if line.startswith(warned)]
+    assert line.endswith("has precision 0.500 and recall 1.000 on the held-out rows")
+    assert "same: 'paraphrase' for precision 0.9: precision 0.500" in capsys.readouterr().out
+    assert "not reached: the best there is" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_resumed_run_has_the_same_fits(tmp_path):
+    path = small_run.write_recipe(
+        tmp_path, make_recipe(tmp_path, "same", steps_per_epoch="4", num_train_epochs=2)
+    )
+    finetune.main([path])
+    whole = MinBertForMultiTask.from_pretrained(tmp_path / "out").config.tasks
+    # what a run leaves that was stopped after its first epoch
+    for left in ("model.safetensors", "metrics.json", "report.json", "report.html"):
+        (tmp_path / "out" / left).unlink()
+    shutil.rmtree(tmp_path / "out" / "checkpoint-8")
+
+    finetune.main([path, "--resume_from_checkpoint", "true"])
+
+    assert MinBertForMultiTask.from_pretrained(tmp_path / "out").config.tasks == whole
+    assert whole["same"]["temperature"] is not None
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        ({"scores": {}}, "calibrate: no task predicts probabilities"),
+        ({"same": {"calibrate": "yes"}}, "calibrate"),
+        ({"scores": {"calibrate": True}}, "no key 'calibrate'"),
+        ({"moods": {"threshold_for": {"recall": 0.5}}}, "it is for multi_label_classification"),
+        ({"same": {"threshold_for": 0.9}}, "threshold_for"),
+        ({"same": {"temperature": 2}}, "unknown key 'temperature'"),
+    ],
+)
+def test_a_recipe_is_checked_before_anything_is_written(tmp_path, tasks, message, capsys):
+    recipe = make_recipe(tmp_path, *tasks)
+    recipe["tasks"] = {name: recipe["tasks"][name] | keys for name, keys in tasks.items()}
+
+    with pytest.raises(SystemExit):
+        finetune.main([small_run.write_recipe(tmp_path, recipe)])
+
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_task_chooses_for_itself(tmp_path):
+    recipe = make_recipe(tmp_path, "moods", "same", "tags", "scores")
+    recipe["tasks"]["moods"]["calibrate"] = False
+    ranked = {"pair_encoding": "separate", "head": "cosine", "loss": "cosine_embedding"}
+    recipe["tasks"]["same"] |= ranked
+    del recipe["tasks"]["same"]["threshold_for"]
+
+    trainer = finetune.finetune(recipe)
+
+    tasks = trainer.model.config.tasks
+    assert tasks["tags"]["calibrate"] is True
+    assert tasks["moods"]["calibrate"] is False
+    assert tasks["same"]["temperature"] is None
+    assert "temperature" not in tasks["scores"]
+
+
+# The trainer alone
+
+
+def make_trainer(folder, fields, train=None, **arguments):
+    labels = {"labels": ["bad", "so-so", "good"], "dropout": 0.0}
+    head = {"problem_type": "classification", **labels, **fields}
+    model = arguments.pop("model", None)
+    if model is None:
+        torch.manual_seed(0)
+        model = MinBertForMultiTask(tiny.make_config({"moods": head}))
+    # held-out labels are random, so that no temperature would fit them
+    rows = tiny.make_rows("moods", 40), tiny.make_rows("moods", 40)
+    rows = (rows[0], None) if train == "alone" else rows
+    return tiny.make_trainer(
+        folder, model=model, own={"tasks": [Task("moods", "classification", *rows)]}, **arguments
+    )
+
+
+def test_calibration_changes_no_weight_and_no_metric(tmp_path):
+    plain, calibrated = (
+        make_trainer(tmp_path, {"calibrate": x}, max_steps=6) for x in (False, True)
+    )
+    for trainer in (plain, calibrated):
+        trainer.train()
+
+    expected = plain.model.state_dict()
+    torch.testing.assert_close(calibrated.model.state_dict(), expected, rtol=0, atol=0)
+    found, before = calibrated.evaluate(), plain.evaluate()
+    for name in ("accuracy", "macro_f1", "loss"):
+        assert found[f"eval_moods_{name}"] == before[f"eval_moods_{name}"]
+    assert plain.model.config.task("moods").temperature is None
+    assert calibrated.model.config.task("moods").temperature is not None
+
+
+def test_training_on_fits_it_again(tmp_path):
+    first = make_trainer(tmp_path, {})
+    first.model.config.tasks = {"moods": first.model.config.tasks["moods"] | {"temperature": 50.0}}
+    first.model.save_pretrained(tmp_path / "saved")
+    loaded = MinBertForMultiTask.from_pretrained(tmp_path / "saved")
+
+    trainer = make_trainer(tmp_path, {}, model=loaded)
+    trainer.train()
+
+    rows = tiny.make_rows("moods", 40)
+    logits = torch.tensor(trainer.predict_task("moods", rows)).double()
+    expected = find_temperature(logits, torch.tensor(rows["labels"]), is_binary=False)
+    assert trainer.model.config.task("moods").temperature == pytest.approx(expected)
+
+
+def test_without_validation_rows_nothing_can_be_fitted(tmp_path):
+    with pytest.raises(ValueError, match="must be fitted to validation rows, and there are none"):
+        make_trainer(tmp_path / "out", {"calibrate": True}, train="alone")
+    assert not (tmp_path / "out").exists()
+
+
+def test_predictions_that_are_all_right_leave_probabilities_alone(tmp_path, caplog):
+    trainer = make_trainer(tmp_path, {"calibrate": True}, num_train_epochs=1)
+    rows = tiny.make_rows("moods", 40)
+    trainer.train()
+    best = trainer.predict_task("moods", rows).argmax(axis=1).tolist()
+    right = rows.remove_columns("labels").add_column("labels", best)
+    trainer.tasks["moods"] = Task("moods", "classification", rows, right)
+
+    trainer.methods[-2].finish()
+
+    assert trainer.model.config.task("moods").temperature is None
+    assert "the probabilities are not calibrated" in caplog.text

@@ -1,0 +1,254 @@
+"""Distillation by a recipe: all problem types, the cache, resuming, two processes, mistakes."""
+
+import json
+import shutil
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from minbert_cli import finetune
+from minbert_cli.__main__ import main
+from modeling_minbert import MinBertForMultiTask
+from tests import runs, small_run
+from tests.problem_examples import EXAMPLES
+from trainers import PROBLEMS
+
+TAUGHT = [name for name, problem in PROBLEMS.items() if problem.teaching]
+
+
+def train(folder, recipe, name, **changes):
+    """Train; returns the output folder."""
+    recipe = recipe | {"output_dir": str(folder / name), "save_strategy": "no"} | changes
+    recipe = {key: value for key, value in recipe.items() if value is not None}
+    (folder / f"{name}.yaml").write_text(json.dumps(recipe))
+    finetune.main([str(folder / f"{name}.yaml")])
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def teachers(tmp_path_factory):
+    """A folder with two teachers of three tasks, and their recipe."""
+    folder = tmp_path_factory.mktemp("teachers")
+    small_run.write_files(folder)
+    recipe = small_run.make_recipe(folder) | {"eval_strategy": "no", "evaluate_train": False}
+    for seed in (1, 2):
+        train(folder, recipe, f"seed{seed}", seed=seed)
+    return folder, recipe
+
+
+@pytest.fixture
+def student(teachers, tmp_path):
+    """Return a function that trains a student; ``{1}`` and ``{2}`` in values are the teachers."""
+    folder, recipe = teachers
+
+    def run(name="student", **changes):
+        return train(tmp_path, recipe, name, seed=3, **changes)
+
+    run.teachers = [str(folder / f"seed{seed}") for seed in (1, 2)]
+    run.recipe = recipe
+    return run
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return tmp_path / "cache" / "minbert_teachers"
+
+
+def test_a_student_learns_from_an_ensemble(student, cache, capsys):
+    output = student(teacher=student.teachers)
+    shown = capsys.readouterr().out
+    assert "share of teachers in the loss, at temperature 2: moods 0.5, pairs 0.5" in shown
+    assert f"moods: {student.teachers[1]} predicts the 24 training rows" in shown
+    assert len(list(cache.iterdir())) == 6
+    again = student("again", teacher=",".join(student.teachers))
+    assert "predicts" not in capsys.readouterr().out
+
+    first, second = (load_file(each / "model.safetensors") for each in (output, again))
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    plain = load_file(student("plain") / "model.safetensors")
+    assert plain.keys() == first.keys()
+    assert not torch.equal(plain["heads.moods.out.weight"], first["heads.moods.out.weight"])
+
+
+def test_a_teacher_without_weight_changes_no_bit(student):
+    taught = student(teacher=student.teachers[0], distillation_alpha=0)
+    plain = student("plain")
+    first, second = (load_file(each / "model.safetensors") for each in (taught, plain))
+
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+def test_the_cache_has_what_the_teacher_predicts(student, cache):
+    tasks = {"moods": student.recipe["tasks"]["moods"]}
+    student(tasks=tasks, teacher=student.teachers[0])
+    (file,) = cache.iterdir()
+    rows = [text for _, text, *_ in small_run.make_rows("train")]
+    model = MinBertForMultiTask.from_pretrained(student.teachers[0])
+
+    one_by_one = torch.cat([model.teach("moods", [row]) for row in rows])
+    np.testing.assert_allclose(np.load(file), one_by_one, atol=1e-5)
+    predicted = [row["label"] for row in model.predict("moods", rows)]
+    names = model.config.task("moods").labels
+    assert [names[place] for place in np.load(file).argmax(axis=1)] == predicted
+
+
+def test_a_task_may_have_its_own_teacher_or_none(student, capsys, caplog):
+    first, second = student.teachers
+    tasks = json.loads(json.dumps(student.recipe["tasks"]))
+    tasks["moods"]["teacher"] = [{"path": second, "task": "moods"}]
+    tasks["scores"]["teacher"] = None
+    student(tasks=tasks, teacher=first, distillation_alpha=0.3)
+
+    assert "temperature 2: moods 0.3, pairs 0.3\n" in capsys.readouterr().out
+    assert "scores: trained without a teacher" in caplog.text
+
+
+@pytest.fixture(scope="module", params=TAUGHT)
+def taught_type(request, tmp_path_factory):
+    """A student of a teacher with a task of each type; returns type and log."""
+    folder = tmp_path_factory.mktemp(request.param)
+    task = {"problem_type": request.param, "batch_size": 4} | EXAMPLES[request.param].write(folder)
+    recipe = small_run.make_recipe(folder) | {"tasks": {"own": task}, "evaluate_train": False}
+    teacher = train(folder, recipe | {"eval_strategy": "no"}, "teacher", seed=1)
+    recipe |= {"teacher": str(teacher), "save_strategy": "epoch"}
+    student = train(folder, recipe, "student", seed=2, save_strategy="epoch")
+    return request.param, folder, recipe, student
+
+
+def test_every_problem_type_can_be_taught(taught_type):
+    kind, *_, student = taught_type
+    state = json.loads((student / "checkpoint-6" / "trainer_state.json").read_text())
+    losses = [entry for entry in state["log_history"] if "loss" in entry]
+
+    assert len(losses) == 6
+    for entry in losses:
+        assert 0 < entry["distillation_own"] < 10
+        share = 1.0 if kind == "contrastive" else 0.5
+        expected = (1 - share) * entry["loss_own"] + share * entry["distillation_own"]
+        assert entry["loss"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_resumed_student_equals_the_whole_one(taught_type):
+    _, folder, _, student = taught_type
+    again, checkpoint = folder / "again", student / "checkpoint-3"
+    shutil.rmtree(again, ignore_errors=True)
+    flags = ["--output_dir", str(again), "--resume_from_checkpoint", str(checkpoint)]
+
+    finetune.main([str(folder / "student.yaml"), *flags])
+    whole, resumed = (load_file(path / "model.safetensors") for path in (student, again))
+    assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
+
+
+def test_a_run_does_not_go_on_with_another_teacher(student, tmp_path, capsys):
+    teacher = tmp_path / "teacher"
+    shutil.copytree(student.teachers[0], teacher)
+    tasks = {"moods": student.recipe["tasks"]["moods"]}
+    student(tasks=tasks, teacher=str(teacher), save_strategy="epoch")
+    shutil.copy(f"{student.teachers[1]}/model.safetensors", teacher)
+
+    with pytest.raises(SystemExit):
+        finetune.main([str(tmp_path / "student.yaml"), "--resume_from_checkpoint", "true"])
+    assert f"resumes with other data of teacher {teacher}" in capsys.readouterr().err
+
+
+def test_a_wider_teacher_of_vectors_may_be_any_encoder(tmp_path, teachers, capsys):
+    folder, recipe = teachers
+    task = {"problem_type": "contrastive"} | EXAMPLES["contrastive"].write(tmp_path)
+    model = MinBertForMultiTask.from_pretrained(folder / "seed1")
+    model.save_as_sentence_transformers(tmp_path / "encoder", pooling="mean")
+    sizes = recipe["model_config"] | {"hidden_size": 6}
+    recipe = recipe | {"tasks": {"own": task}, "model_config": sizes}
+    train(tmp_path, recipe, "student", teacher=str(tmp_path / "encoder"))
+
+    assert "share of teachers in the loss, at temperature 2: own 1\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"teacher": "/no/where"}, "teacher='/no/where' cannot be loaded: there is no such folder"),
+        ({"distillation_alpha": 0.5}, "distillation_alpha has no effect without a teacher"),
+        ({"teacher": "{1}", "distillation_alpha": 2}, "distillation_alpha=2.0; expected a number"),
+        ({"teacher": [7]}, "teacher=[7]; expected"),
+        ({"moods": {"path": "{1}", "name": "x"}}, "teacher: unknown key 'name'; known: path, task"),
+        ({"moods": {"path": "{1}", "task": "mood"}}, "has no task mood, but: moods, pairs, scores"),
+        (
+            {"moods": {"path": "{1}", "task": "pairs"}},
+            "task 'moods' cannot learn from task 'pairs' of teacher='{1}': it is a paraphrase task",
+        ),
+        (
+            {"teacher": "{1}", "labels": ["bad", "good", "odd"]},
+            "it has the labels ['bad', 'good'], but the task to learn has ['bad', 'good', 'odd']",
+        ),
+        (
+            {"teacher": "{1},{2}", "kind": "contrastive", "name": "own"},
+            "task 'own' learns vectors, and those of 2 teachers have nothing in common",
+        ),
+        ({"teacher": "{1}", "name": "other"}, "teacher='{1}' has no task other, but: moods, pairs"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_written(student, tmp_path, capsys, keys, message):
+    def fill(value):
+        text = json.dumps(value).replace("{1}", student.teachers[0])
+        return json.loads(text.replace("{2}", student.teachers[1]))
+
+    task = dict(student.recipe["tasks"]["moods"])
+    if "labels" in keys:
+        task["labels"] = keys.pop("labels")
+    if "moods" in keys:
+        task["teacher"] = fill(keys.pop("moods"))
+    if "kind" in keys:
+        task["problem_type"] = keys.pop("kind")
+        del task["label_column"]
+    name = keys.pop("name", "moods")
+    with pytest.raises(SystemExit):
+        student(tasks={name: task}, **fill(keys))
+
+    error = capsys.readouterr().err
+    assert message.replace("{1}", student.teachers[0]) in error
+    assert not (tmp_path / "student").exists()
+
+
+def test_tokens_need_the_same_vocabulary(taught_type, tmp_path, capsys):
+    kind, folder, recipe, _ = taught_type
+    if PROBLEMS[kind].teaching != "tokens":
+        pytest.skip("texts are encoded by the teacher's own tokenizer")
+    sizes = recipe["model_config"] | {"vocab_size": 60}
+    with pytest.raises(SystemExit):
+        train(tmp_path, recipe, "other", model_config=sizes)
+    assert f"teacher='{folder / 'teacher'}' has another vocabulary" in capsys.readouterr().err
+
+
+def test_two_processes_learn_the_same_from_a_teacher(tmp_path):
+    teacher = tmp_path / "teacher" / "run"
+    teacher.parent.mkdir()
+    assert runs.finetune(runs.write_recipe(tmp_path, dropout=0.0), teacher) == 0
+    weights = []
+    for processes in (1, 2):
+        output = tmp_path / str(processes) / "run"
+        output.parent.mkdir()
+        options = {"processes": processes, "dropout": 0.0, "teacher": str(teacher), "seed": 8}
+        recipe = runs.write_recipe(tmp_path, **options)
+        status = runs.finetune(recipe, output, processes=processes)
+        assert status == 0, runs.read_output(output, processes - 1)
+        weights.append(load_file(output / "model.safetensors"))
+
+    assert "predicts the 23 training rows" in runs.read_output(output.parent.parent / "1" / "run")
+    one, two = weights
+    assert max(float((value - two[name]).abs().max()) for name, value in one.items()) < 1e-5
+
+
+def test_a_check_runs_no_teacher(student, tmp_path, cache, capsys):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(json.dumps(student.recipe | {"output_dir": str(tmp_path / "out")}))
+    main(["check", str(recipe), "--teacher", student.teachers[0]])
+
+    shown = capsys.readouterr().out
+    assert "share of teachers in the loss, at temperature 2: moods 0.5" in shown
+    assert "predicts" not in shown
+    assert not cache.exists()

@@ -1,0 +1,159 @@
+"""Recipes for imbalanced classes and doubtful labels, from the file to the report."""
+
+import csv
+import json
+import random
+from collections import Counter
+
+import pytest
+
+from minbert_cli import finetune
+from minbert_cli.training import recipe_tasks
+from modeling_minbert import MinBertForMultiTask
+from tests import small_run
+from tests.trainers.pages import PageReader
+
+NOUNS = ("garden", "river", "story", "window", "song")
+SPLITS = {"train": 30, "dev": 12}
+
+
+def write_rows(folder):
+    """Write moods (a fifth bad), pairs (a third the same), topics (several labels), and tags."""
+    for split, count in SPLITS.items():
+        rng = random.Random(split)
+        moods, pairs, topics, tags = [], [], [], []
+        for number in range(count):
+            noun, bad, same = rng.choice(NOUNS), number % 5 == 0, number % 3 == 0
+            words = f"the {noun} is {'dull' if bad else 'fine'}".split()
+            moods.append((" ".join(words), "bad" if bad else "good"))
+            other = " ".join(words) if same else "something else"
+            pairs.append((" ".join(words), other, int(same)))
+            labels = ["nature"] * (noun in NOUNS[:2]) + ["rare"] * (number % 6 == 0)
+            topics.append((" ".join(words), ",".join(labels)))
+            tags.append({"tokens": words, "tags": ["O", "THING", "O", "O"]})
+        small_run.write_tsv(folder / f"moods-{split}.tsv", ("text", "mood"), moods)
+        small_run.write_tsv(folder / f"pairs-{split}.tsv", ("a", "b", "same"), pairs)
+        small_run.write_tsv(folder / f"topics-{split}.tsv", ("text", "topics"), topics)
+        lines = "".join(json.dumps(row) + "\n" for row in tags)
+        (folder / f"tags-{split}.jsonl").write_text(lines)
+
+
+def make_task(folder, name, problem_type, columns, label, **keys):
+    suffix = "jsonl" if name == "tags" else "tsv"
+    files = {"train_file": folder / f"{name}-train.{suffix}"}
+    files |= {"validation_file": folder / f"{name}-dev.{suffix}"}
+    keys = {"text_columns": columns, "label_column": label} | keys
+    return {"problem_type": problem_type} | keys | {key: str(path) for key, path in files.items()}
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    write_rows(tmp_path)
+    tasks = {
+        "moods": ("classification", ["text"], "mood", {"oversample": "balanced", "batch_size": 8}),
+        "pairs": ("paraphrase", ["a", "b"], "same", {"class_weights": "balanced"}),
+        "topics": ("multi_label_classification", ["text"], "topics", {"pos_weight": "balanced"}),
+        "tags": ("token_classification", ["tokens"], "tags", {"class_weights": "balanced"}),
+    }
+    made = {name: make_task(tmp_path, name, *keys[:3], **keys[3]) for name, keys in tasks.items()}
+    made["moods"] |= {"loss": "focal"}
+    made["tags"] |= {"loss": "focal", "focal_gamma": 1.0}
+    return small_run.make_recipe(tmp_path) | {"tasks": made, "label_smoothing_factor": 0.1}
+
+
+def test_a_run_from_files_to_the_report(tmp_path, recipe, capsys):
+    finetune.main([small_run.write_recipe(tmp_path, recipe)])
+
+    out, printed = tmp_path / "out", capsys.readouterr().out
+    tasks = MinBertForMultiTask.from_pretrained(out).config.tasks
+    assert (tasks["moods"]["loss"], tasks["moods"]["focal_gamma"]) == ("focal", 2.0)
+    assert tasks["pairs"]["class_weights"] == [30 / (2 * 20), 30 / (2 * 10)]
+    topics = (tmp_path / "topics-train.tsv").read_text().splitlines()[1:]
+    counts = [sum(name in line.split("\t")[1] for line in topics) for name in ("nature", "rare")]
+    assert tasks["topics"]["pos_weight"] == [(30 - count) / count for count in counts]
+    assert tasks["tags"]["class_weights"] == [120 / (2 * 90), 120 / (2 * 30)]
+
+    # 24 good rows of 30: the pass has a multiple of 8
+    line = (
+        "moods oversampled: a pass has 48 rows, made from 30 training rows: 'bad' 24 from 6 "
+        "(50.0 %), 'good' 24 from 24 (50.0 %)"
+    )
+    assert line in printed
+    report = json.loads((out / "report.json").read_text())
+    assert report["oversampling"]["moods"][0] == {"name": "bad", "rows": 6, "pass_rows": 24}
+    page = (out / "report.html").read_text()
+    assert not PageReader(page).faults
+    assert "Oversampling" in page
+    assert page.count("Labels that may be wrong</h3>") == 2  # of moods and pairs
+    for task in ("moods", "pairs"):
+        path = out / "label_issues" / f"{task}-dev.csv"
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert len(rows) == report["analyses"][task]["label_issues"]["found"]
+        assert f"{task}: {len(rows)} of 12 validation rows; {path}" in printed
+
+
+@pytest.mark.parametrize(
+    ("task", "change", "message"),
+    [
+        ("moods", {"class_weights": "balanced"}, "would balance the classes twice: leave one out"),
+        ("moods", {"oversample": {"bad": 0.5, "god": 0.5}}, "unknown label 'god'"),
+        ("moods", {"oversample": {"bad": 0.5, "good": 0.6}}, "the shares sum up to 1.1"),
+        ("moods", {"loss": "cross_entropy", "focal_gamma": 2}, "focal_gamma=2 is only for loss"),
+        ("topics", {"oversample": "balanced"}, "leave it out of a multi_label_classification"),
+        ("topics", {"pos_weight": [1.0]}, "must be 2 numbers, one for each of the labels"),
+        ("tags", {"class_weights": [1, 2, 3]}, "must be 2 numbers, one for each of the labels"),
+        ("tags", {"oversample": "balanced"}, "leave it out of a token_classification"),
+        ("pairs", {"loss": "focal", "pair_encoding": "separate", "head": "cosine"}, "'focal' does"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(
+    tmp_path, recipe, capsys, task, change, message
+):
+    recipe["tasks"][task] |= change
+
+    with pytest.raises(SystemExit):
+        finetune.main([small_run.write_recipe(tmp_path, recipe)])
+
+    error = capsys.readouterr().err
+    assert message in error
+    assert task in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_placeholders_have_as_many_tags_and_labels_as_there_are_weights(recipe):
+    for task, key in (("tags", "class_weights"), ("topics", "pos_weight")):
+        for weights in ([1.0, 2.0, 3.0, 4.0], "balanced"):
+            keys = recipe["tasks"][task] | {key: weights}
+
+            head = recipe_tasks.RecipeTask.from_recipe(task, keys, None).describe_placeholder()
+
+            assert len(head["labels"]) == len(head[key]) == (4 if weights != "balanced" else 2)
+
+
+def test_a_smoke_test_goes_without_what_few_rows_may_lack(tmp_path, recipe):
+    recipe["smoke_test"] = True
+
+    finetune.main([small_run.write_recipe(tmp_path, recipe)])
+
+    tasks = MinBertForMultiTask.from_pretrained(tmp_path / "out-smoke").config.tasks
+    assert tasks["moods"]["loss"] == "focal"
+    assert tasks["pairs"]["class_weights"] is None
+
+
+def test_chosen_epochs_count_the_repeated_rows(tmp_path, recipe):
+    rows = [("the song is fine", "good")] * 3_000 + [("the song is dull", "bad")] * 30
+    small_run.write_tsv(tmp_path / "moods-train.tsv", ("text", "mood"), rows)
+    recipe["tasks"] = {"moods": recipe["tasks"]["moods"]}
+    for key in ("num_train_epochs", "steps_per_epoch", "per_device_train_batch_size"):
+        del recipe[key]
+
+    run = finetune.PROGRAM.check([small_run.write_recipe(tmp_path, recipe)])
+
+    reasons = {choice.key: (choice.value, choice.reason) for choice in run.facts.choices}
+    assert reasons["num_train_epochs"] == (5.0, "6,000 training rows with repetitions")
+    sampler = run.trainer.train_sampler
+    assert sampler.steps == 6_000 / 8
+    rows = run.trainer.train_dataset
+    counts = Counter(rows[place]["labels"] for batch in sampler for place in batch)
+    assert counts == {0: 3_000, 1: 3_000}

@@ -1,0 +1,84 @@
+"""Windows of long texts on a simulated CUDA device: same results, and nothing to wait for."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from modeling_minbert import MinBertForMultiTask, attention_minbert
+from tests.simulated_cuda import simulated_cuda
+from tests.trainers import tiny
+from trainers import TaskCollator
+
+TASK = {
+    "problem_type": "classification",
+    "labels": ["a", "b"],
+    "dropout": 0.0,
+    "truncation": "windows",
+    "max_length": 8,
+    "window_overlap": 2,
+}
+
+
+@pytest.fixture(autouse=True)
+def cuda(monkeypatch):
+    """Simulate a CUDA device with attention kernels; yields what the CPU waits for."""
+    attention_minbert.has_flash_kernels.cache_clear()
+    monkeypatch.setattr(attention_minbert, "has_flash_kernels", lambda _: True)
+    with simulated_cuda() as waits:
+        yield waits
+
+
+def make_model(kind):
+    torch.manual_seed(0)
+    task = {**TASK, "window_pooling": kind}
+    # a head as large as attention kernels need
+    return MinBertForMultiTask(tiny.make_config({"own": task}, hidden_size=24))
+
+
+def make_batch(**options):
+    windows = [[[2, 7, 3]], [[2, 5, 6, 7, 3], [2, 8, 3], [2, 9, 9, 9, 3]], [[2, 4, 3], [2, 5, 3]]]
+    rows = [
+        {
+            "task": "own",
+            "input_ids": ids,
+            "token_type_ids": [[0] * len(window) for window in ids],
+            "num_windows": [len(ids)],
+            "labels": place % 2,
+        }
+        for place, ids in enumerate(windows)
+    ]
+    return TaskCollator(0, **options)(rows)
+
+
+def move(batch):
+    return {
+        name: value.to("cuda") if isinstance(value, torch.Tensor) else value
+        for name, value in batch.items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["mean", "max", "attention"])
+@pytest.mark.parametrize("packed", [True, False])
+def test_losses_and_gradients_equal_the_cpu(kind, packed):
+    batch = make_batch(packed=packed)
+    model, other = make_model(kind), make_model(kind).to("cuda")
+
+    expected, found = model(**batch), other(**move(batch))
+    expected.loss.backward()
+    found.loss.backward()
+
+    assert_close(found.logits.values, expected.logits, atol=1e-5, rtol=1e-4)
+    for value, mine in zip(model.parameters(), other.parameters(), strict=True):
+        assert (value.grad is None) == (mine.grad is None)
+        if value.grad is not None:
+            assert_close(mine.grad.values, value.grad, atol=1e-5, rtol=1e-4)
+
+
+def test_packed_windows_wait_for_nothing(cuda):
+    model, batch = make_model("attention").to("cuda"), move(make_batch(packed=True))
+    model(**batch).loss.backward()
+    cuda.clear()
+
+    model(**batch).loss.backward()
+
+    assert not cuda

@@ -1,0 +1,386 @@
+"""Multiple choice from files to predictions, against transformers' tokenizer and scikit-learn."""
+
+import csv
+import json
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import accuracy_score
+from transformers import BertTokenizer
+
+from datasets_scripts import TaskData, load_task
+from minbert_cli import finetune, predict
+from modeling_minbert import MinBertForMultiTask, export_onnx
+from tests import small_run
+from tests.modeling_minbert.conftest import WORDS
+from tests.modeling_minbert.test_onnx import assert_equal_everywhere, needs_onnx
+from tests.problem_examples import write_choices
+from tests.trainers import tiny
+from trainers import PROBLEMS, Task, TaskCollator, TaskDataset, TaskTraining
+from trainers.data.shapes import FixedShapes
+
+KIND = "multiple_choice"
+CONTEXTS = ["the cat sat", "a bird", "the dog ran"]
+QUESTIONS = ["it is", "was it", "the mat"]
+CHOICES = [["on the mat", "far", "in a tree"], ["well", "sat", "ran"], ["very far", "a cat", "not"]]
+RIGHT = [2, 0, 1]
+SWAG = ["", "video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source"]
+SWAG += ["ending0", "ending1", "ending2", "ending3", "label"]
+
+
+# Data
+
+
+def load(folder, name, text, **keys):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    files = {"train_file": str(path), "validation_file": str(path), "test_file": str(path)}
+    columns = {"text_columns": ["context", "question"], "label_column": "answer"}
+    keys = {"problem_type": KIND, **columns, "choice_columns": "choices", **files, **keys}
+    return load_task(TaskData.from_recipe("own", keys), folder / "cache")
+
+
+def as_json(answers, wrap=list):
+    rows = zip(CONTEXTS, QUESTIONS, CHOICES, answers, strict=True)
+    names = ("context", "question", "choices", "answer")
+    return "".join(
+        json.dumps(dict(zip(names, (first, second, wrap(choices), answer), strict=True))) + "\n"
+        for first, second, choices, answer in rows
+    )
+
+
+def as_table(answers):
+    header = ["context", "question", "x", "y", "z", "answer"]
+    columns = zip(CONTEXTS, QUESTIONS, CHOICES, answers, strict=True)
+    rows = [[first, second, *choices, answer] for first, second, choices, answer in columns]
+    return "".join(",".join(map(str, row)) + "\n" for row in [header, *rows])
+
+
+def name_all(choices):
+    return [{"label": "xyz"[place], "text": text} for place, text in enumerate(choices)]
+
+
+def in_two_lists(choices):
+    return {"text": choices, "label": ["1", "2", "3"]}
+
+
+def test_all_ways_to_write_choices_give_equal_rows(tmp_path):
+    columns = {"choice_columns": ["x", "y", "z"]}
+    ways = [
+        load(tmp_path, "a.jsonl", as_json(RIGHT)),
+        load(tmp_path, "b.jsonl", as_json(["C", "A", "B"])),
+        load(tmp_path, "c.jsonl", as_json(["z", "x", "y"], name_all)),
+        load(tmp_path, "d.jsonl", as_json(["3", "1", "2"], in_two_lists)),
+        load(tmp_path, "e.csv", as_table(RIGHT), **columns),
+        load(tmp_path, "f.csv", as_table(["3.0", 1, 2]), labels=[1, 2, 3], **columns),
+    ]
+
+    rows = ways[0].splits["train"]
+    assert rows["sentence1"][:] == CONTEXTS
+    assert rows["sentence2"][:] == QUESTIONS
+    assert rows["choices"][:] == CHOICES
+    for way in ways:
+        assert way.splits["train"]["label"][:] == RIGHT
+        assert way.fingerprint == ways[0].fingerprint
+        assert way.head_facts()["num_choices"] == 3
+    assert ways[0].references("test")[1].tolist() == RIGHT
+    assert list(ways[0].texts())[:5] == ["the cat sat", "it is", *CHOICES[0]]
+
+
+def test_names_of_the_hub_replace_its_numbers(tmp_path):
+    features = datasets.Features(
+        {
+            "context": datasets.Value("string"),
+            "choices": datasets.List(datasets.Value("string")),
+            "answer": datasets.ClassLabel(names=["A", "B", "C"]),
+        }
+    )
+    columns = {"context": CONTEXTS, "choices": CHOICES, "answer": RIGHT}
+    (tmp_path / "hub").mkdir()
+    for split in ("train", "validation"):
+        rows = datasets.Dataset.from_dict(columns, features)
+        rows.to_parquet(tmp_path / "hub" / f"{split}.parquet")
+    keys = {"problem_type": KIND, "hub_id": str(tmp_path / "hub"), "text_columns": "context"}
+    keys |= {"choice_columns": "choices", "label_column": "answer"}
+
+    loaded = load_task(TaskData.from_recipe("own", keys), tmp_path / "cache")
+
+    assert loaded.splits["train"]["label"][:] == RIGHT
+
+
+def test_swag_is_read_in_its_official_layout(tmp_path):
+    row = ["0", "v1", "17", "A man sits. He", "A man sits.", "He", "gold", *"wxyz"]
+    for name, label in (("train", ["3"]), ("val", ["1"]), ("test", [])):
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([SWAG[: 11 + len(label)], [*row, *label]])
+
+    data = TaskData.from_recipe("swag", {"dataset": "swag", "data_dir": str(tmp_path)})
+    loaded = load_task(data, tmp_path / "cache")
+
+    train, test = loaded.splits["train"][0], loaded.splits["test"][0]
+    assert (train["sentence1"], train["sentence2"], train["choices"]) == (
+        "A man sits.",
+        "He",
+        [*"wxyz"],
+    )
+    assert train["label"] == 3
+    assert loaded.splits["validation"]["label"][:] == [1]
+    assert "label" not in test
+    hub = TaskData.from_recipe("swag", {"dataset": "swag"})
+    assert hub.hub_id == "allenai/swag:regular"
+    assert hub.options == {"choice_columns": ("ending0", "ending1", "ending2", "ending3")}
+    with pytest.raises(ValueError, match="has its own choice_columns"):
+        TaskData.from_recipe("swag", {"dataset": "swag", "choice_columns": "x"})
+
+
+def test_invalid_rows_are_skipped_with_their_reason(tmp_path):
+    rows = [
+        (["a", "b"], "B", ""),
+        (["a", "b"], "C", "label 'C' names no choice; the 2 choices are named '0', '1', 'A', 'B'"),
+        (["a"], 0, "column 'choices' has 1 choice(s), at least two are needed"),
+        (["a", " ", "c"], 0, "empty text in choice 1 of column 'choices'"),
+        (["a", 7], 0, "choice 1 of column 'choices' holds 7, not text"),
+        ("a, b", 0, "column 'choices' holds 'a, b', not a list of choices"),
+        ({"text": ["a", "b"], "label": ["x"]}, "x", "not a list of choices"),
+        (name_all("abc"), "A", "label 'A' names no choice; the 3 choices are named 'x', 'y', 'z'"),
+        (["a", "b"], None, "no label"),
+    ]
+    lines = [{"context": "c", "choices": x, "answer": y, "id": "7"} for x, y, _ in rows]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+
+    loaded = load(tmp_path, "a.jsonl", text, text_columns="context", max_invalid_fraction=0.9)
+
+    reasons = [row.reason for row in loaded.bad_rows[: len(rows) - 1]]
+    for reason, (*_, expected) in zip(reasons, rows[1:], strict=True):
+        assert expected in reason
+        assert "(id 7)" in reason
+    assert len(loaded.splits["train"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"choice_columns": None}, "task 'own': choice_columns is missing; give a column for each"),
+        ({"choice_columns": "context"}, "column 'context' has no list of at least two choices"),
+        ({"choice_columns": ["context", "chioces"]}, "chioces"),
+        ({"labels": ["1", "2"]}, r"labels=\['1', '2'\] must name all of the 3 choices of a row"),
+        ({"text_columns": ["a", "b", "c"]}, "takes 1 or 2 text_columns"),
+        ({"label_column": None}, "label_column is missing"),
+    ],
+)
+def test_keys_must_fit(tmp_path, keys, message):
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path, "a.jsonl", as_json(RIGHT), **keys)
+
+
+def test_sequences_are_those_of_transformers_example(tmp_path):
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    tokenizer = BertTokenizer(vocab={piece: place for place, piece in enumerate(pieces)})
+    choices = [*CHOICES[:2], CHOICES[2][:2]]
+    text = as_json(RIGHT).replace(json.dumps(CHOICES[2]), json.dumps(choices[2]))
+
+    options = {"max_length": 7, "pair_encoding": "joint", "num_choices": 3}
+    rows = load(tmp_path, "a.jsonl", text).encode(tokenizer, **options)["train"]
+
+    # as in examples/pytorch/multiple-choice/run_swag.py
+    for row, first, second, ends in zip(rows, CONTEXTS, QUESTIONS, choices, strict=True):
+        pairs = [[first] * len(ends), [f"{second} {end}" for end in ends]]
+        expected = tokenizer(*pairs, truncation=True, max_length=7)
+        assert row["input_ids"][: len(ends)] == expected["input_ids"]
+        assert row["token_type_ids"][: len(ends)] == expected["token_type_ids"]
+        assert row["length"] == max(map(len, expected["input_ids"]))
+    assert rows["input_ids"][2][2] == [0]
+    assert rows["labels"][:] == RIGHT
+
+
+# Training
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    recipe = small_run.make_recipe(folder)
+    task = {"problem_type": KIND, "batch_size": 4, **write_choices(folder)}
+    task["test_file"] = task["validation_file"]
+    recipe |= {
+        "tasks": {"own": task},
+        "steps_per_epoch": "6",
+        "r_drop": 1.0,
+        "smart": {"weight": 1.0},
+        "label_smoothing_factor": 0.1,
+    }
+    finetune.main([small_run.write_recipe(folder, recipe)])
+    return folder / "out"
+
+
+def read_rows(run):
+    lines = (run.parent / "choices-dev.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def read_predictions(run, split):
+    lines = (run / "predictions" / f"own-{split}-output.csv").read_text().splitlines()
+    return {name.strip(): int(value) for name, value in (x.split(",") for x in lines[1:])}
+
+
+def test_accuracy_is_that_of_the_prediction_file(run):
+    metrics = json.loads((run / "metrics.json").read_text())
+    given = {row["id"]: "ABC".index(row["right"]) for row in read_rows(run)}
+    predicted = read_predictions(run, "dev")
+
+    assert list(predicted) == list(given)
+    expected = accuracy_score(list(given.values()), list(predicted.values()))
+    assert metrics["validation"]["metrics"]["own_accuracy"] == pytest.approx(expected)
+    assert metrics["test"]["metrics"] == metrics["validation"]["metrics"]
+    assert metrics["tasks"]["own"]["num_choices"] == 3
+    with (run / "predictions" / "own-dev.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [json.loads(row["choices"]) for row in table] == [row["ends"] for row in read_rows(run)]
+    assert [int(row["prediction"]) for row in table] == list(predicted.values())
+
+
+def test_predict_reads_the_files_predictions_again(run):
+    model = MinBertForMultiTask.from_pretrained(run)
+    rows = [(row["text"], row["ends"]) for row in read_rows(run)]
+
+    found = model.predict("own", rows, precision="float32")
+
+    assert [one["index"] for one in found] == list(read_predictions(run, "dev").values())
+    assert [one["choice"] for one in found] == [
+        ends[one["index"]] for one, (_, ends) in zip(found, rows, strict=True)
+    ]
+
+
+def test_tables_and_predictions_have_the_same_probabilities(run):
+    model = MinBertForMultiTask.from_pretrained(run)
+    found = model.predict("own", [(row["text"], row["ends"]) for row in read_rows(run)])
+    with (run / "predictions" / "own-dev.csv").open(newline="") as file:
+        listed = [float(row["probability"]) for row in csv.DictReader(file)]
+
+    assert [one["score"] for one in found] == pytest.approx(listed, abs=1e-3)
+    assert not (run / "label_issues").exists()
+
+
+def test_r_drop_and_smart_compare_its_predictions(run):
+    history = json.loads((run / "checkpoint-12/trainer_state.json").read_text())["log_history"]
+    logged = {name: value for entry in history for name, value in entry.items()}
+
+    for method in ("rdrop_divergence", "smart_divergence"):
+        values = [value for name, value in logged.items() if method in name]
+        assert values
+        assert np.isfinite(values).all()
+
+
+def test_errors_and_the_card_show_choices(run):
+    card, page = ((run / name).read_text() for name in ("README.md", "report.html"))
+    report = json.loads((run / "report.json").read_text())["analyses"]["own"]
+    rows = {row["id"]: row for row in read_rows(run)}
+
+    assert 'model.predict("own", [("A context.", ["A choice.", "Another choice."])])' in card
+    assert "pipeline_tag: multiple-choice" in card
+    for error in report["errors"]:
+        row = rows[error["id"]]
+        choices = [f"{place}: {text}" for place, text in enumerate(row["ends"])]
+        assert error["texts"] == [row["text"], *choices]
+        assert error["label"] == choices["ABC".index(row["right"])]
+        assert error["prediction"] in choices
+        assert error["prediction"] in page
+    assert [one["name"] for one in report["distribution"]] == ["choice 0", "choice 1", "choice 2"]
+
+
+def test_the_program_predicts_lines_and_arguments(run, capsys, tmp_path):
+    (tmp_path / "rows.tsv").write_text("the river is fine\tso good\tso bad\n" * 2)
+
+    predict.main([str(run), "--file", str(tmp_path / "rows.tsv"), "--format", "jsonl"])
+    from_file = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    predict.main([str(run), "the river is fine", "so good", "so bad", "--format", "jsonl"])
+    from_arguments = json.loads(capsys.readouterr().out)
+
+    for row in from_file:
+        assert row | {"score": pytest.approx(row["score"], abs=1e-4)} == from_arguments
+    assert from_arguments.keys() == {"choice", "index", "score", "text1", "choices"}
+    with pytest.raises(SystemExit, match="1"):
+        predict.main([str(run), "the river is fine", "so good"])
+    assert "row 1 has 2 text(s), but the task takes a context and at least two" in (
+        capsys.readouterr().err
+    )
+
+
+def make_model():
+    torch.manual_seed(0)
+    task = {"problem_type": KIND, "num_choices": 3, "dropout": 0.0}
+    return MinBertForMultiTask(tiny.make_config({"ends": task})).eval()
+
+
+def make_rows(count=12):
+    generator = np.random.default_rng(0)
+    ids = [
+        [generator.integers(1, tiny.VOCABULARY, size=size).tolist() for size in sizes]
+        for sizes in generator.integers(3, 9, size=(count, 3)).tolist()
+    ]
+    types = [[[0] * len(part) for part in row] for row in ids]
+    columns = {"id": list(map(str, range(count))), "input_ids": ids, "token_type_ids": types}
+    columns |= {"length": [max(map(len, row)) for row in ids]}
+    return datasets.Dataset.from_dict(columns | {"labels": [row % 3 for row in range(count)]})
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_batches_of_any_form_have_the_same_loss(fixed):
+    model, rows = make_model(), TaskDataset({"ends": make_rows()})
+    shapes = FixedShapes({"ends": 512}) if fixed else None
+    batch = TaskCollator(0, packed=True, fixed_shapes=shapes)(rows.__getitems__(list(range(12))))
+    batch.pop("num_rows", None)
+
+    found = model(**batch)
+
+    expected = model(**TaskCollator(0)(rows.__getitems__(list(range(12)))))
+    torch.testing.assert_close(found.loss, expected.loss)
+    torch.testing.assert_close(found.logits[:12], expected.logits, atol=1e-6, rtol=1e-5)
+    assert found.logits.isfinite().all()
+
+
+def test_rows_are_checked_before_training():
+    problem, rows = PROBLEMS[KIND]("ends", {"num_choices": 3}), make_rows()
+    problem.check("rows", rows)
+
+    with pytest.raises(ValueError, match=r"a list of 4 sequences, one for each choice"):
+        PROBLEMS[KIND]("ends", {"num_choices": 4}).check("rows", rows)
+    flat = rows.remove_columns("input_ids").add_column("input_ids", [[1, 2]] * len(rows))
+    with pytest.raises(ValueError, match=r"rows is of a multiple_choice task: input_ids and"):
+        problem.check("rows", flat)
+    wrong = rows.remove_columns("labels").add_column("labels", [0, 3] * 6)
+    with pytest.raises(ValueError, match="row 1: the label 3 is out of range; allowed are 0 to 2"):
+        problem.check("rows", wrong)
+
+
+def test_probabilities_of_tables_are_calibrated():
+    logits = np.array([[1.0, -2.0, 0.5], [0.0, 3.0, np.finfo(np.float32).min]])
+    problem = PROBLEMS[KIND]("ends", {"num_choices": 3, "temperature": 2.0})
+
+    expected = torch.from_numpy(logits / 2).softmax(dim=-1)
+    np.testing.assert_allclose(problem.probabilities(logits), expected)
+
+
+def test_places_of_choices_are_no_classes_to_repeat_rows_by():
+    with pytest.raises(ValueError, match="leave it out of a multiple_choice task"):
+        Task("ends", KIND, make_rows(), training=TaskTraining(oversample="balanced"))
+
+
+def test_own_rows_train(tmp_path):
+    rows = make_rows()
+    tasks = {"tasks": [Task.from_dataset("ends", KIND, rows, rows)]}
+    trainer = tiny.make_trainer(tmp_path, model=make_model(), own=tasks, max_steps=3)
+
+    trainer.train()
+
+    assert 0 <= trainer.evaluate()["eval_ends_accuracy"] <= 1
+
+
+@needs_onnx
+def test_onnx_computes_the_same(tmp_path):
+    model = make_model()
+    path = export_onnx(model, tmp_path, task="ends")
+
+    assert_equal_everywhere(path, lambda **x: model(**x, task="ends"), 3, tiny.VOCABULARY)

@@ -1,0 +1,326 @@
+"""Ordinal classification: the order of labels, metrics against scikit-learn, and whole runs."""
+
+import json
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, cohen_kappa_score, mean_absolute_error
+from transformers import TrainingArguments, pipeline
+
+from datasets_scripts import TaskData, load_task
+from minbert_cli import finetune, predict
+from minbert_cli.experiments.compare import compare_runs
+from minbert_cli.experiments.scored_rows import ScoredRows
+from modeling_minbert import MinBertForMultiTask
+from tests import small_run
+from tests.problem_examples import write_grades
+from trainers import PROBLEMS
+from trainers.problems.aggregates import aggregates
+from trainers.problems.measures import scores
+from trainers.training.label_smoothing import check_smoothing
+
+GRADES = ["poor", "fair", "good"]
+
+
+# Data
+
+
+def load(folder, values, **keys):
+    path = folder / "rows.jsonl"
+    rows = ({"text": f"text {number}", "y": value} for number, value in enumerate(values))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    files = {"train_file": str(path), "validation_file": str(path)}
+    columns = {"text_columns": ["text"], "label_column": "y"}
+    recipe = {"problem_type": "ordinal", **files, **columns, **keys}
+    return load_task(TaskData.from_recipe("stars", recipe), folder / "cache")
+
+
+@pytest.mark.parametrize(
+    ("labels", "keys", "names", "numbers"),
+    [
+        ([10, 2, 1], {}, ("1", "2", "10"), [2, 1, 0]),
+        (["-1", "0.5", "0"], {}, ("-1", "0", "0.5"), [0, 2, 1]),
+        (["poor", "good", "fair"], {"labels": GRADES}, tuple(GRADES), [0, 2, 1]),
+        ([2, 0, 1], {"labels": GRADES}, tuple(GRADES), [2, 0, 1]),
+        ([5, 3, 4], {"labels": [5, 4, 3]}, ("5", "4", "3"), [0, 2, 1]),
+    ],
+)
+def test_labels_are_in_their_order(tmp_path, labels, keys, names, numbers):
+    loaded = load(tmp_path, labels, **keys)
+
+    assert loaded.labels == names
+    assert loaded.splits["train"]["label"][:] == numbers
+
+
+def test_names_that_a_dataset_declares_are_in_its_order(tmp_path):
+    names = datasets.ClassLabel(names=GRADES)
+    features = datasets.Features({"text": datasets.Value("string"), "y": names})
+    rows = datasets.Dataset.from_dict({"text": ["a", "b"], "y": [0, 2]}, features)
+    (tmp_path / "hub").mkdir()
+    for split in ("train", "validation"):
+        rows.to_parquet(tmp_path / "hub" / f"{split}.parquet")
+    keys = {"problem_type": "ordinal", "hub_id": str(tmp_path / "hub"), "text_columns": "text"}
+
+    loaded = load_task(TaskData.from_recipe("t", {**keys, "label_column": "y"}), tmp_path / "cache")
+
+    assert loaded.labels == tuple(GRADES)
+    assert loaded.splits["train"]["label"][:] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("labels", "keys", "message"),
+    [
+        (
+            GRADES,
+            {},
+            r"'fair', 'good', 'poor' are in no known order; .*labels: \[bad, fair, good\]",
+        ),
+        (["1", "2", "many"], {}, "in no known order"),
+        ([1, 2, 3], {"labels": [1, 3, 2]}, "numbers, but not all different and in order"),
+        (["1", "01", "2"], {}, "numbers, but not all different and in order"),
+        ([3, 3], {}, "at least two are needed"),
+    ],
+)
+def test_an_unknown_order_is_refused(tmp_path, labels, keys, message):
+    with pytest.raises(ValueError, match=f"task 'stars': .*{message}"):
+        load(tmp_path, labels, **keys)
+
+
+@pytest.mark.parametrize(("labels", "warned"), [([1, 2, 5], True), ([1, 2, 3], False)])
+def test_a_gap_between_numbers_is_reported(tmp_path, caplog, labels, warned):
+    load(tmp_path, labels)
+
+    assert any("'1', '2', '5', without some numbers" in line for line in caplog.messages) == warned
+
+
+def test_a_built_in_dataset_is_read_as_another_type_that_fits(tmp_path):
+    plain = TaskData.from_recipe("tone", {"dataset": "sample_sst"})
+    ordered = TaskData.from_recipe("tone", {"dataset": "sample_sst", "problem_type": "ordinal"})
+    same = TaskData.from_recipe("tone", {"dataset": "sst", "problem_type": "classification"})
+
+    assert (plain.problem_type, same.problem_type) == ("classification", "classification")
+    loaded = [load_task(data, tmp_path) for data in (plain, ordered)]
+    assert [task.problem_type for task in loaded] == ["classification", "ordinal"]
+    assert loaded[0].fingerprint == loaded[1].fingerprint
+    assert loaded[0].labels == loaded[1].labels
+    with pytest.raises(ValueError, match="'quora' has the problem_type paraphrase, not 'ordinal'"):
+        TaskData.from_recipe("q", {"dataset": "quora", "problem_type": "ordinal"})
+    with pytest.raises(ValueError, match="classification or ordinal, not 'similarity'"):
+        TaskData.from_recipe("q", {"dataset": "sst", "problem_type": "similarity"})
+
+
+# Metrics
+
+
+def test_metrics_of_many_draws_are_scikit_learns():
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 5, (2, 30, 40))
+    predictions = np.clip(labels + generator.integers(-2, 3, labels.shape), 0, 4)
+
+    kappas = scores.quadratic_weighted_kappa(predictions, labels)
+    errors = scores.mean_absolute_error(predictions, labels)
+
+    assert kappas.shape == errors.shape == (2, 30)
+    for place in np.ndindex(kappas.shape):
+        pair = labels[place], predictions[place]
+        expected = cohen_kappa_score(*pair, weights="quadratic", labels=range(5))
+        assert kappas[place] == pytest.approx(expected)
+        assert errors[place] == pytest.approx(mean_absolute_error(*pair))
+
+
+def test_a_class_that_no_row_has_keeps_its_distance():
+    labels, predictions = np.array([0, 2, 3, 3]), np.array([0, 3, 3, 2])
+
+    expected = cohen_kappa_score(labels, predictions, weights="quadratic", labels=range(4))
+
+    assert scores.quadratic_weighted_kappa(predictions, labels) == pytest.approx(expected)
+    assert expected != pytest.approx(cohen_kappa_score(labels, predictions, weights="quadratic"))
+
+
+@pytest.mark.parametrize("predictions", [[2, 2, 2], [0, 0, 0], [1, 2, 0]])
+def test_constant_labels_have_no_agreement_beyond_chance(predictions):
+    kappa = scores.quadratic_weighted_kappa(np.array(predictions), np.array([2, 2, 2]))
+
+    assert kappa == pytest.approx(0)
+
+
+def test_a_metric_that_should_be_low_counts_negatively():
+    error = PROBLEMS["ordinal"]("stars", metrics=["mae", "accuracy"])
+    share = PROBLEMS["classification"]("tone")
+
+    assert [metric.name for metric in error.reported[:2]] == ["mae", "accuracy"]
+    assert aggregates({"stars": (error, 0.5), "tone": (share, 0.9)})["mean"] == pytest.approx(0.2)
+    assert aggregates({"stars": (error, 0.5)}) == {"mean": -0.5, "leaderboard": -0.5}
+
+
+def test_labels_of_an_order_are_not_smoothed():
+    arguments = TrainingArguments(label_smoothing_factor=0.1, report_to="none", use_cpu=True)
+
+    with pytest.raises(ValueError, match=r"which none is: 'stars' \(ordinal\)"):
+        check_smoothing(arguments, {"stars": PROBLEMS["ordinal"]("stars", {"loss": "corn"})})
+
+
+def test_a_model_that_cannot_decode_predicts_the_median():
+    probabilities = np.array([[0.4, 0.15, 0.45], [0.51, 0.0, 0.49], [0.2, 0.2, 0.6]])
+
+    assert PROBLEMS["ordinal"]("stars").decide(np.log(probabilities + 1e-9)).tolist() == [1, 0, 2]
+
+
+def test_a_comparison_takes_a_lower_error_for_a_better_mean():
+    error = PROBLEMS["ordinal"]("stars", metrics=["mae"])
+    share = PROBLEMS["classification"]("tone")
+    ids, labels = [str(number) for number in range(30)], np.arange(30) % 3
+    first, second = (
+        {
+            "stars": ScoredRows(error, ids, values, labels),
+            "tone": ScoredRows(share, ids, labels, labels),
+        }
+        for values in ((labels + 1) % 3, labels)
+    )
+
+    found = {one.metric: one for one in compare_runs(first, second, resamples=50)}
+
+    assert found["mae"].first == pytest.approx(4 / 3)
+    assert (found["mae"].second, found["mae"].high < 0) == (0, True)
+    assert found["mean"].second - found["mean"].first == pytest.approx(2 / 3)
+    assert found["mean"].low > 0
+
+
+def test_an_ordinal_run_is_compared_with_a_classification():
+    ids, labels = [str(number) for number in range(30)], np.arange(30) % 3
+    first, second = (
+        {"stars": ScoredRows(PROBLEMS[kind]("stars", metrics=["mae"]), ids, values, labels)}
+        for kind, values in (("classification", (labels + 1) % 3), ("ordinal", labels))
+    )
+    other = {"stars": ScoredRows(PROBLEMS["similarity"]("stars"), ids, labels, labels)}
+
+    (found,) = compare_runs(first, second, resamples=20)
+
+    assert (found.first, found.second) == (pytest.approx(4 / 3), 0)
+    with pytest.raises(ValueError, match="different rows"):
+        compare_runs(first, other)
+
+
+# Whole runs
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Train both losses, one on single texts, the other on separate pairs."""
+    folder = tmp_path_factory.mktemp("run")
+    recipe = small_run.make_recipe(folder)
+    task = {"problem_type": "ordinal", "batch_size": 4, **write_grades(folder)}
+    pairs = {**task, "text_columns": ["a", "b"], "pair_encoding": "separate"}
+    pairs |= {"loss": "cumulative_link", "metrics": ["mae", "quadratic_weighted_kappa"]}
+    pairs["labels"] = [0, 1, 2]
+    recipe |= {"tasks": {"own": task, "pairs": pairs}, "steps_per_epoch": "6", "r_drop": 1.0}
+    recipe |= {"smart": {"weight": 1.0}, "num_train_epochs": 4}
+    finetune.main([small_run.write_recipe(folder, recipe)])
+    return folder / "out"
+
+
+def read_predictions(run, task):
+    lines = (run / "predictions" / f"{task}-dev-output.csv").read_text().splitlines()[1:]
+    return [int(line.rpartition(",")[2]) for line in lines]
+
+
+def read_rows(run):
+    lines = (run.parent / "grades-dev.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_a_run_reports_the_metrics_of_scikit_learn(run):
+    content = json.loads((run / "metrics.json").read_text())["validation"]
+    labels = [row["grade"] for row in read_rows(run)]
+
+    for task in ("own", "pairs"):
+        pair = labels, read_predictions(run, task)
+        found = {name: content["metrics"][f"{task}_{name}"] for name in ("accuracy", "mae")} | {
+            "kappa": content["metrics"][f"{task}_quadratic_weighted_kappa"]
+        }
+        assert found["accuracy"] == pytest.approx(accuracy_score(*pair))
+        assert found["mae"] == pytest.approx(mean_absolute_error(*pair))
+        expected = cohen_kappa_score(*pair, weights="quadratic", labels=range(3))
+        assert found["kappa"] == pytest.approx(0 if np.isnan(expected) else expected)
+    metrics = content["metrics"]
+    assert metrics["mean"] == pytest.approx((metrics["own_accuracy"] - metrics["pairs_mae"]) / 2)
+    assert content["standard_errors"]["pairs"] > 0
+
+
+def test_metrics_and_divergences_are_logged(run):
+    state = json.loads((run / "checkpoint-24/trainer_state.json").read_text())
+
+    logged = {name for entry in state["log_history"] for name in entry}
+    assert {"eval_own_mae", "eval_pairs_quadratic_weighted_kappa"} <= logged
+    assert any("rdrop_divergence" in name for name in logged)
+    assert any("smart_divergence" in name for name in logged)
+
+
+def test_predict_gives_the_written_classes_and_probabilities(run):
+    model = MinBertForMultiTask.from_pretrained(run)
+    rows = read_rows(run)
+    texts = [row["a"] for row in rows]
+
+    labels = [int(row["label"]) for row in model.predict("own", texts)]
+    ranked = model.predict("own", texts, top_k=3)
+
+    assert labels == read_predictions(run, "own")
+    for classes in ranked:
+        values = [one["score"] for one in classes]
+        assert values == sorted(values, reverse=True)
+        assert sum(values) == pytest.approx(1)
+        assert {one["label"] for one in classes} == {"0", "1", "2"}
+    pairs = model.predict("pairs", [(row["a"], row["b"]) for row in rows])
+    assert [int(row["label"]) for row in pairs] == read_predictions(run, "pairs")
+
+
+def test_a_pipeline_of_transformers_gives_the_same_probabilities(run):
+    model = MinBertForMultiTask.from_pretrained(run)
+    (expected,) = model.predict("own", ["the river is fine"], top_k=3)
+
+    found = pipeline("text-classification", model=str(run), device="cpu")(
+        "the river is fine", top_k=None
+    )
+
+    assert model.config.problem_type == "single_label_classification"
+    assert model.config.id2label == {0: "0", 1: "1", 2: "2"}
+    assert [row["label"] for row in found] == [row["label"] for row in expected]
+    for row, other in zip(found, expected, strict=True):
+        assert row["score"] == pytest.approx(other["score"], abs=1e-6)
+
+
+def test_the_program_prints_a_class(run, capsys):
+    predict.main([str(run), "the river is fine", "--task", "own", "--format", "jsonl"])
+
+    assert json.loads(capsys.readouterr().out)["label"] in {"0", "1", "2"}
+
+
+def test_the_page_shows_how_far_predictions_are(run):
+    page = (run / "report.html").read_text()
+    report = json.loads((run / "report.json").read_text())["analyses"]["own"]
+    labels, predictions = [row["grade"] for row in read_rows(run)], read_predictions(run, "own")
+
+    for title in ("Distance from the label", "Confusion matrix", "Calibration"):
+        assert f"<h3>{title}</h3>" in page
+    assert "which need not be probabilities" not in page
+    for one in report["distances"]:
+        own = [
+            abs(int(one["name"]) - predicted)
+            for label, predicted in zip(labels, predictions, strict=True)
+            if label == int(one["name"])
+        ]
+        assert one["labelled"] == len(own)
+        assert one["mae"] == pytest.approx(np.mean(own))
+        assert one["within_one"] == pytest.approx(np.mean(np.array(own) <= 1))
+    assert sum(one["labelled"] for one in report["distances"]) == report["rows"]
+
+
+def test_thresholds_have_no_weight_decay_and_learn(run):
+    model = MinBertForMultiTask.from_pretrained(run)
+
+    learned = model.heads["pairs"].thresholds_bias
+    saved = torch.load(run / "checkpoint-24/optimizer.pt", weights_only=True)
+    assert learned.abs().min() > 0
+    assert {group["weight_decay"] for group in saved["param_groups"]} == {0.0}

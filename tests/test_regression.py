@@ -1,0 +1,625 @@
+"""Regression against torch, transformers, scikit-learn and scipy."""
+
+import csv
+import json
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
+from sklearn.preprocessing import StandardScaler
+from torch.nn import functional as F
+from transformers import BertForSequenceClassification, pipeline
+
+from datasets_scripts import TaskData, load_task
+from minbert_cli import finetune, predict
+from minbert_cli.inference import spread_scores
+from minbert_cli.onnx_files import compare
+from modeling_minbert import MinBertForMultiTask, export_onnx
+from tests import small_run
+from tests.modeling_minbert.test_onnx import assert_equal_everywhere, needs_onnx
+from tests.problem_examples import write_numbers
+from tests.trainers import tiny
+from trainers import PROBLEMS, Task, TaskCollator, TaskDataset
+from trainers.problems.labelled import Predicted
+from trainers.problems.regression import BY_TARGET
+
+KIND = "regression"
+TARGETS = ["price", "age", "weight"]
+MEAN, STD = [1e5, 3.0, -0.01], [2e4, 1.5, 1e-3]
+MISSING = -100.0
+
+
+def make_model(**keys):
+    torch.manual_seed(0)
+    task = {"problem_type": KIND, "targets": TARGETS, "dropout": 0.0, **keys}
+    return MinBertForMultiTask(tiny.make_config({"size": task})).eval()
+
+
+def make_rows(count=12, targets=3, separate=False):
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(3, 9, size=count).tolist()
+    ids = [generator.integers(1, tiny.VOCABULARY, size=length).tolist() for length in lengths]
+    ids = [[row, row[:2]] for row in ids] if separate else ids
+    types = [[[0] * len(part) for part in row] if separate else [0] * len(row) for row in ids]
+    labels = (np.asarray(MEAN) + np.asarray(STD) * generator.standard_normal((count, 3))).tolist()
+    labels[1][2] = labels[4][0] = MISSING
+    labels = labels if targets == 3 else [row[1] for row in labels]
+    value = datasets.Value("float32")
+    columns = {"id": list(map(str, range(count))), "input_ids": ids, "token_type_ids": types}
+    rows = datasets.Dataset.from_dict({**columns, "length": lengths, "labels": labels})
+    return rows.cast_column("labels", value if targets == 1 else datasets.List(value, length=3))
+
+
+def make_batch(rows, **options):
+    dataset = TaskDataset({"size": rows})
+    return TaskCollator(0, **options)(dataset.__getitems__(list(range(len(rows)))))
+
+
+# Data
+
+
+def load(folder, name, text, **keys):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    files = {"train_file": str(path), "validation_file": str(path)}
+    keys = {"problem_type": KIND, "text_columns": "text", **files, **keys}
+    return load_task(TaskData.from_recipe("size", keys), folder / "cache")
+
+
+TABLE = "text,price,age\na,900,3\nb,,4\nc,1100.5,\nd,-7,1e3\n"
+LABELS = [[900, 3], [MISSING, 4], [1100.5, MISSING], [-7, 1000]]
+
+
+def test_all_formats_give_equal_rows(tmp_path):
+    keys = {"label_columns": ["price", "age"]}
+    table = load(tmp_path, "a.csv", TABLE, **keys)
+    rows = [
+        {"text": text, "price": price, "age": age}
+        for text, price, age in zip(
+            "abcd", [900, None, "1100.5", -7.0], [3, 4.0, float("nan"), 1000], strict=True
+        )
+    ]
+    lines = load(tmp_path, "b.jsonl", "".join(json.dumps(row) + "\n" for row in rows), **keys)
+    (tmp_path / "hub").mkdir()
+    columns = {"text": [*"abcd"], "price": [900, None, 1100.5, -7], "age": [3, 4, None, 1000]}
+    for split in ("train", "validation"):
+        datasets.Dataset.from_dict(columns).to_parquet(tmp_path / "hub" / f"{split}.parquet")
+    recipe = {"problem_type": KIND, "text_columns": "text", "hub_id": str(tmp_path / "hub")}
+    hub = load_task(TaskData.from_recipe("size", {**recipe, **keys}), tmp_path / "cache")
+
+    assert table.splits["train"]["label"][:] == LABELS
+    assert table.fingerprint == lines.fingerprint == hub.fingerprint
+    assert table.references("validation")[1].tolist() == LABELS
+
+
+@pytest.mark.parametrize("key", [{"label_column": "price"}, {"label_columns": ["price"]}])
+def test_one_target_is_a_number(tmp_path, key):
+    loaded = load(tmp_path, "a.csv", TABLE, **key, max_invalid_fraction=0.3)
+
+    assert loaded.splits["train"]["label"][:] == [900, 1100.5, -7]
+    assert [row.reason for row in loaded.bad_rows] == ["no label"] * 2
+    assert loaded.head_facts()["targets"] == ("price",)
+
+
+def test_mean_and_deviation_are_those_of_scikit_learn(tmp_path):
+    generator = np.random.default_rng(0)
+    values = generator.normal([1e5, 3], [2e4, 1], (40, 2)).astype(np.float32)
+    values[generator.random((40, 2)) < 0.2] = np.nan
+    values[0] = 1.0
+    lines = [f"text {n},{a},{b}" for n, (a, b) in enumerate(values.tolist())]
+    text = "\n".join(["text,price,age", *lines]).replace("nan", "") + "\n"
+
+    facts = load(tmp_path, "a.csv", text, label_columns=["price", "age"]).head_facts()
+
+    kept = values[~np.isnan(values).all(axis=1)]
+    scaler = StandardScaler().fit(kept.astype(np.float64))
+    np.testing.assert_allclose(facts["mean"], scaler.mean_, rtol=1e-12)
+    np.testing.assert_allclose(facts["std"], scaler.scale_, rtol=1e-12)
+
+
+def test_invalid_rows_are_skipped_with_their_reason(tmp_path):
+    text = TABLE + "e,cheap,3\nf,,\ng,1e39,2\nh,inf,1\n"
+    keys = {"label_columns": ["price", "age"], "max_invalid_fraction": 0.5}
+
+    loaded = load(tmp_path, "a.csv", text, **keys)
+
+    assert loaded.splits["train"]["label"][:] == LABELS
+    reasons = [row.reason for row in loaded.bad_rows[:4]]
+    assert reasons[0] == "column 'price': label 'cheap' is not a number"
+    assert reasons[1] == "no label"
+    assert "too large for float32" in reasons[2]
+    assert "'inf' is not a number" in reasons[3]
+
+
+def test_a_target_of_minus_100_is_no_missing_one(tmp_path):
+    text = "text,degrees\na,-100\nb,-99.5\nc,-101\n"
+
+    loaded = load(tmp_path, "a.csv", text, label_column="degrees")
+
+    labels = loaded.splits["train"]["label"][:]
+    assert labels == pytest.approx([-100, -99.5, -101])
+    assert MISSING not in labels
+    assert loaded.head_facts()["mean"] == [pytest.approx(np.mean([-100, -99.5, -101]))]
+
+
+def test_a_test_set_may_have_no_targets(tmp_path):
+    (tmp_path / "test.csv").write_text("text\na\nb\n")
+    keys = {"label_columns": ["price", "age"], "test_file": str(tmp_path / "test.csv")}
+
+    loaded = load(tmp_path, "a.csv", TABLE, **keys)
+
+    assert "label" not in loaded.splits["test"].column_names
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({}, "give either label_column"),
+        ({"label_column": "price", "label_columns": ["price"]}, "give either label_column"),
+        ({"label_column": "price", "score_range": [0, 1]}, "tasks have no score_range"),
+        ({"label_column": "price", "label_separator": ";"}, "tasks have no label_separator"),
+    ],
+)
+def test_keys_must_fit(tmp_path, keys, message):
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path, "a.csv", TABLE, **keys)
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ("7", "column 'age' is 7 in all training rows"),
+        ("", "no training row has a number in column 'age'"),
+    ],
+)
+def test_a_target_that_cannot_be_learned_is_refused(tmp_path, second, message):
+    rows = "".join(f"text {n},{n},{second}\n" for n in range(20))
+    (tmp_path / "a.csv").write_text("text,price,age\n" + rows)
+    keys = {"problem_type": KIND, "text_columns": "text", "label_columns": ["price", "age"]}
+    keys["train_file"] = str(tmp_path / "a.csv")
+    loaded = load_task(TaskData.from_recipe("size", keys), tmp_path / "cache")
+
+    with pytest.raises(ValueError, match=message):
+        loaded.head_facts()
+
+
+def test_targets_are_spread_over_both_splits(tmp_path):
+    rows = "".join(f"text {n},{(n / 500) ** 4},{n if n % 2 else ''}\n" for n in range(500))
+    (tmp_path / "a.csv").write_text("text,price,age\n" + rows)
+    keys = {"problem_type": KIND, "text_columns": "text", "label_columns": ["price", "age"]}
+    keys |= {"train_file": str(tmp_path / "a.csv"), "validation_share": 0.2}
+
+    held = load_task(TaskData.from_recipe("size", keys), tmp_path / "cache").splits["validation"]
+
+    prices = np.asarray(held["label"])[:, 0]
+    counts, _ = np.histogram(prices, (np.arange(0, 501, 125) / 500) ** 4)
+    assert len(held) == 100
+    assert counts.min() >= 20
+
+
+# Model
+
+
+def scale(labels):
+    return (torch.as_tensor(labels).double() - torch.tensor(MEAN).double()) / torch.tensor(STD)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("loss", ["mse", "huber"])
+@pytest.mark.parametrize(
+    "keys", [{}, {"head": "mlp"}, {"pair_encoding": "separate", "head": "concat"}]
+)
+def test_the_loss_is_torchs_of_standardized_targets(keys, loss, packed):
+    model = make_model(mean=MEAN, std=STD, loss=loss, **keys)
+    rows = make_rows(separate=len(keys) == 2)
+
+    outputs = model(**make_batch(rows, packed=packed))
+
+    labels = torch.tensor(rows["labels"][:])
+    given = labels != MISSING
+    compute = {"mse": F.mse_loss, "huber": F.huber_loss}[loss]
+    expected = compute(scale(outputs.logits)[given], scale(labels)[given])
+    assert given.sum() == 34
+    torch.testing.assert_close(outputs.loss.double(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_new_heads_predict_the_mean():
+    model = make_model(mean=MEAN, std=STD)
+
+    logits = model(**make_batch(make_rows())).logits
+
+    assert logits.dtype == torch.float32
+    assert scale(logits.detach()).abs().max() < 0.1
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_transformers_computes_the_same(count):
+    keys = {} if count == 3 else {"targets": None}
+    model, batch = make_model(**keys).double(), make_batch(make_rows(targets=count))
+    batch["labels"] = torch.randn(batch["labels"].shape, dtype=torch.float64)
+    peer = BertForSequenceClassification(model.config.to_bert()).double().eval()
+    names = {name: name.replace("heads.size.out", "classifier") for name in model.state_dict()}
+    peer.load_state_dict({names[name]: x for name, x in model.state_dict().items()})
+
+    found = model(**batch)
+    expected = peer(**{name: x for name, x in batch.items() if name != "task"})
+    for outputs in (found, expected):
+        outputs.loss.backward()
+
+    assert peer.config.problem_type == KIND
+    assert peer.config.num_labels == count
+    torch.testing.assert_close(found.logits, expected.logits, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found.loss.double(), expected.loss, rtol=1e-6, atol=0)
+    gradients = dict(peer.named_parameters())
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(
+            parameter.grad, gradients[names[name]].grad, rtol=1e-5, atol=1e-8
+        )
+
+
+def test_a_model_in_bfloat16_keeps_the_digits_of_the_mean():
+    model = make_model(mean=[1990.5, 3, 0]).bfloat16()
+
+    logits = model(**make_batch(make_rows()))["logits"]
+
+    assert logits.dtype == torch.float32
+    assert (logits[:, 0] - 1990.5).abs().max() < 0.5
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_missing_and_filler_labels_do_not_count(count):
+    model = make_model(**({} if count == 3 else {"targets": None}))
+    rows = make_rows(targets=count)
+    batch, expected = make_batch(rows), model(**make_batch(rows.select(range(9)))).loss
+
+    batch["labels"][9:] = MISSING
+
+    torch.testing.assert_close(model(**batch).loss, expected)
+    batch["labels"][:] = MISSING
+    assert model(**batch).loss == 0
+
+
+def test_one_target_takes_columns_and_vectors():
+    model, batch = make_model(targets=["age"]), make_batch(make_rows(targets=1))
+
+    expected = model(**batch).loss
+
+    torch.testing.assert_close(
+        model(**{**batch, "labels": batch["labels"][:, None]}).loss, expected
+    )
+    whole = batch["labels"].round()
+    torch.testing.assert_close(
+        model(**{**batch, "labels": whole.long()}).loss, model(**{**batch, "labels": whole}).loss
+    )
+    assert model.decode("size", torch.ones(4, 1)).shape == (4,)
+    with pytest.raises(ValueError, match=r"expected \(12,\)"):
+        model(**make_batch(make_rows()))
+    with pytest.raises(ValueError, match=r"expected \(12, 3\)"):
+        make_model()(**batch)
+
+
+def test_the_divergence_is_in_standard_deviations():
+    model = make_model(mean=MEAN, std=STD)
+    first, second = torch.tensor(MEAN) + torch.tensor(STD) * torch.randn(2, 5, 3)
+
+    found = model.divergence("size", first, second)
+
+    expected = F.mse_loss(scale(first), scale(second))
+    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"pair_encoding": "separate", "head": "cosine"}, "choose another head"),
+        ({"loss": "bce"}, "known: mse, huber"),
+        ({"targets": []}, "at least one"),
+        ({"targets": ["a", "a"]}, "different names"),
+        ({"mean": [1]}, "mean=.* a finite number for each target"),
+        ({"std": [1, 1, 0]}, "std=.* above 0"),
+        ({"std": [1, 1, float("nan")]}, "std=.* a finite number"),
+    ],
+)
+def test_a_task_is_checked(keys, message):
+    with pytest.raises(ValueError, match=message):
+        make_model(**keys)
+
+
+def test_a_recipe_cannot_set_what_the_rows_tell():
+    with pytest.raises(ValueError, match="mean follows from the training rows; remove it"):
+        make_model().config.task("size").complete({"mean": [0]}, {"num_texts": 1})
+
+
+def test_a_saved_model_predicts_the_same(tmp_path):
+    model, batch = make_model(mean=MEAN, std=STD), make_batch(make_rows())
+    model.save_pretrained(tmp_path)
+
+    loaded = MinBertForMultiTask.from_pretrained(tmp_path)
+
+    assert loaded.config.task("size").std == STD
+    torch.testing.assert_close(loaded(**batch).logits, model(**batch).logits)
+
+
+@needs_onnx
+def test_onnx_predicts_in_the_units_of_the_data(tmp_path):
+    model = make_model(mean=[1e4, 3, -7], std=[1e3, 1, 0.1])
+    path = export_onnx(model, tmp_path, task="size")
+
+    assert_equal_everywhere(path, lambda **x: model(**x, task="size"), None, tiny.VOCABULARY)
+
+
+@needs_onnx
+@pytest.mark.parametrize("mean", [[1e5, 3.0, -0.01], [-1e7, 0, 5]])
+def test_an_export_is_compared_in_standard_deviations(tmp_path, mean):
+    model = make_model(mean=mean, std=STD)
+    path = export_onnx(model, tmp_path, task="size")
+
+    assert "equals the model" in compare(path, model, "size")
+    with torch.no_grad():
+        model.heads.size.out.bias += 1e-3
+    with pytest.raises(ValueError, match=r"differs from the model by 1\.0e-03"):
+        compare(path, model, "size")
+
+
+# Metrics
+
+
+def draw(count=30, targets=3):
+    generator = np.random.default_rng(0)
+    labels = generator.normal(MEAN[:targets], STD[:targets], (count, targets))
+    predictions = labels + generator.normal(0, STD[:targets], (count, targets))
+    labels[generator.random((count, targets)) < 0.2] = MISSING
+    predictions[3:5], labels[3:5] = predictions[3], labels[3]  # ties
+    return predictions, labels
+
+
+PEERS = {
+    "r2": lambda p, y: r2_score(y, p),
+    "rmse": lambda p, y: root_mean_squared_error(y, p),
+    "mae": lambda p, y: mean_absolute_error(y, p),
+    "pearson": lambda p, y: pearsonr(p, y).statistic,
+    "spearman": lambda p, y: spearmanr(p, y).statistic,
+}
+
+
+def measure(predictions, labels, head=None):
+    problem = PROBLEMS[KIND]("size", head or {"targets": TARGETS[: labels.shape[1]]})
+    if labels.shape[1] == 1:
+        predictions, labels = predictions[:, 0], labels[:, 0]
+    outputs = Predicted(None, predictions, labels)
+    return problem.compute_metrics(outputs), problem, outputs
+
+
+@pytest.mark.parametrize("targets", [1, 3])
+def test_metrics_are_those_of_scikit_learn_and_scipy(targets):
+    predictions, labels = draw(targets=targets)
+
+    metrics, problem, outputs = measure(predictions, labels)
+
+    for name, peer in PEERS.items():
+        given = [labels[:, number] != MISSING for number in range(targets)]
+        values = [peer(predictions[x, n], labels[x, n]) for n, x in enumerate(given)]
+        assert metrics[name] == pytest.approx(np.mean(values), rel=1e-10)
+        if targets > 1:
+            found = [one[name] for one in problem.describe_types(outputs)]
+            assert found == pytest.approx(values, rel=1e-10)
+    assert problem.headline == ("r2",)
+
+
+@pytest.mark.parametrize("targets", [1, 3])
+@pytest.mark.parametrize("name", ["r2", "pearson", "spearman"])
+def test_a_bootstrap_scores_many_draws_as_one(targets, name):
+    predictions, labels = draw(targets=targets)
+    head = {"targets": TARGETS[:targets]}
+    problem = PROBLEMS[KIND]("size", head, (name,))
+    if targets == 1:
+        predictions, labels = predictions[:, 0], labels[:, 0]
+    rows = np.random.default_rng(1).integers(len(labels), size=(4, 5, len(labels)))
+
+    found = problem.score(predictions[rows], labels[rows])
+
+    each = [
+        problem.reported[0].value(predictions[some], labels[some]) for some in rows.reshape(20, -1)
+    ]
+    np.testing.assert_allclose(found.ravel(), each, rtol=1e-10)
+    assert 0 < problem.bootstrap_error(Predicted(None, predictions, labels)) < 1
+
+
+@pytest.mark.parametrize("changed", ["labels", "predictions", "rows"])
+def test_undefined_metrics_are_zero_with_a_warning(changed, caplog):
+    predictions, labels = draw(targets=1)
+    labels[:] = 5.0 if changed == "labels" else labels
+    predictions[:] = 0.1 + 0.2 if changed == "predictions" else predictions
+    count = 1 if changed == "rows" else 30
+
+    metrics, *_ = measure(predictions[:count], np.abs(labels[:count]))
+
+    assert metrics["pearson"] == metrics["spearman"] == 0.0
+    assert "pearson is undefined" in caplog.text
+    assert ("r2 is undefined" in caplog.text) == (changed != "predictions")
+    assert metrics["rmse"] > 0
+
+
+def test_a_target_without_labels_is_left_out():
+    predictions, labels = draw()
+    labels[:, 1] = MISSING
+
+    metrics, problem, outputs = measure(predictions, labels)
+
+    others, *_ = measure(predictions[:, [0, 2]], labels[:, [0, 2]], {"targets": ["a", "b"]})
+    assert metrics == pytest.approx(others)
+    assert [one["labelled"] for one in problem.describe_types(outputs)][1] == 0
+    assert problem.describe_types(outputs)[1]["rmse"] is None
+
+
+def test_an_error_cannot_be_averaged_with_other_tasks():
+    PROBLEMS[KIND]("size", metrics=("pearson", "spearman"))
+    with pytest.raises(ValueError, match="metric_for_best_model: size_rmse and greater_is_better"):
+        PROBLEMS[KIND]("size", metrics=("rmse",))
+    with pytest.raises(ValueError, match="unknown regression metric 'r'"):
+        PROBLEMS[KIND]("size", metrics=("r",))
+
+
+# Training
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    recipe = small_run.make_recipe(folder)
+    task = {"problem_type": KIND, "batch_size": 4, **write_numbers(folder)}
+    task["test_file"] = task["validation_file"]
+    recipe |= {
+        "tasks": {"own": task},
+        "steps_per_epoch": "6",
+        "r_drop": 1.0,
+        "smart": {"weight": 1.0},
+    }
+    finetune.main([small_run.write_recipe(folder, recipe)])
+    return folder / "out"
+
+
+def read_rows(run):
+    lines = (run.parent / "numbers-dev.jsonl").read_text().splitlines()
+    return list(map(json.loads, lines))
+
+
+def read_predictions(run, split="dev"):
+    with (run / "predictions" / f"own-{split}-output.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_files_have_a_column_for_each_target(run):
+    rows, predicted = read_rows(run), read_predictions(run)
+    found = json.loads((run / "metrics.json").read_text())
+
+    assert [row["id"] for row in predicted] == [row["id"] for row in rows]
+    assert list(predicted[0]) == ["id", "price", "age"]
+    values = []
+    for name in ("price", "age"):
+        pairs = [
+            (row[name], float(other[name]))
+            for row, other in zip(rows, predicted, strict=True)
+            if row[name] is not None
+        ]
+        values.append(root_mean_squared_error(*zip(*pairs, strict=True)))
+    assert found["validation"]["metrics"]["own_rmse"] == pytest.approx(np.mean(values))
+    assert [one["rmse"] for one in found["validation"]["types"]["own"]] == pytest.approx(values)
+    assert found["test"]["metrics"] == found["validation"]["metrics"]
+    with (run / "predictions" / "own-dev.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [row["age_label"] == "" for row in table] == [row["age"] is None for row in rows]
+    assert [row["age_prediction"] for row in table] == [row["age"] for row in predicted]
+
+
+def test_every_way_to_predict_gives_the_values_of_the_files(run, capsys):
+    model = MinBertForMultiTask.from_pretrained(run)
+    texts = [row["a"] for row in read_rows(run)]
+    files = [{name: float(row[name]) for name in ("price", "age")} for row in read_predictions(run)]
+    scored = pipeline("text-classification", model=str(run), device="cpu")
+    several = pipeline("minbert-multi-task", model=str(run), trust_remote_code=True, device="cpu")
+    predict.main([str(run), *texts, "--format", "csv", "--precision", "float32"])
+    table = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    predict.main([str(run), *texts, "--format", "jsonl", "--precision", "float32"])
+    lines = list(map(json.loads, capsys.readouterr().out.splitlines()))
+
+    for place, text in enumerate(texts):
+        expected = pytest.approx(files[place], rel=1e-5)
+        assert model.predict("own", [text]) == [{"scores": expected}]
+        assert model.predict("own", [text], top_k=3) == [[{"scores": expected}]]
+        assert several(text) == {"scores": expected}
+        assert {row["label"]: row["score"] for row in scored(text, top_k=None)} == expected
+        assert lines[place] == {"scores": expected, "text": text}
+        assert {name: float(table[place][name]) for name in ("price", "age")} == expected
+    assert list(table[0]) == ["price", "age", "text"]
+    assert model.config.problem_type == KIND
+
+
+def test_a_target_with_the_name_of_a_column_needs_json():
+    with pytest.raises(ValueError, match=r"'text' has the name of another column .* jsonl"):
+        spread_scores({"scores": {"text": 1.0}, "text": "a text"})
+
+
+def test_page_and_card_show_each_target(run):
+    page, card = ((run / name).read_text() for name in ("report.html", "README.md"))
+    report = json.loads((run / "report.json").read_text())["analyses"]["own"]
+
+    assert [one["name"] for one in report["targets"]] == ["price", "age"]
+    assert [len(one["scatter"]) for one in report["targets"]] == [
+        one["labelled"] for one in report["targets"]
+    ]
+    assert page.count("Predictions and labels of") == 2
+    assert all(error["size"] > 0 and "price" in error["prediction"] for error in report["errors"])
+    assert "own_r2" in card or "r2" in card
+
+
+def test_r_drop_and_smart_compare_its_predictions(run):
+    history = json.loads((run / "checkpoint-12/trainer_state.json").read_text())["log_history"]
+    logged = {name for entry in history for name in entry}
+
+    assert any("rdrop_divergence" in name for name in logged)
+    assert any("smart_divergence" in name for name in logged)
+
+
+def make_linear_rows(count, seed):
+    """Make rows whose targets are linear in the mean of the values of their tokens."""
+    generator = np.random.default_rng(seed)
+    ids = generator.integers(1, tiny.VOCABULARY, size=(count, 6))
+    values = np.random.default_rng(9).normal(size=(tiny.VOCABULARY, 2))[ids].mean(axis=1)
+    labels = np.asarray([5e4, -3]) + np.asarray([2e4, 0.02]) * values
+    columns = {"input_ids": ids.tolist(), "token_type_ids": np.zeros_like(ids).tolist()}
+    return datasets.Dataset.from_dict({**columns, "labels": labels.tolist()}), labels
+
+
+def test_training_fits_a_linear_function_in_the_units_of_its_targets(tmp_path):
+    (train, labels), (held, expected) = make_linear_rows(256, 1), make_linear_rows(64, 2)
+    scaler = StandardScaler().fit(labels)
+    task = {"problem_type": KIND, "targets": ["price", "age"], "pooling_layer": 0}
+    task |= {"pooling": "mean", "dropout": 0.0}
+    task |= {"mean": scaler.mean_.tolist(), "std": scaler.scale_.tolist()}
+    torch.manual_seed(0)
+    model = MinBertForMultiTask(tiny.make_config({"size": task}))
+    trainer = tiny.make_trainer(
+        tmp_path,
+        model=model,
+        own={"tasks": [Task.from_dataset("size", KIND, train, held)]},
+        num_train_epochs=15,
+        per_device_train_batch_size=32,
+        learning_rate=0.03,
+        logging_steps=1,
+    )
+
+    trainer.train()
+    metrics = trainer.evaluate()
+
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert losses[0] == pytest.approx(1, abs=0.5)  # that of the mean
+    assert metrics["eval_size_r2"] > 0.97
+    found = trainer.predict_task("size", held)
+    assert r2_score(expected, found) == pytest.approx(metrics["eval_size_r2"], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([[1.0, 2.0, float("nan")]] * 3, "row 0: the label .* is not finite; give -100"),
+        ([[1.0, 2.0, 3.0], [1.0, 2.0]], "row 1: the label of a regression is 3 numbers"),
+        ([[1.0, None, 3.0]], "row 0: the label of a regression is 3 numbers"),
+        ([1.0] * 3, "is 3 numbers, -100 for none; got 1.0"),
+        (["1"], "is 3 numbers, -100 for none; got '1'"),
+    ],
+)
+def test_rows_are_checked_before_training(labels, message):
+    problem = PROBLEMS[KIND]("size", {"targets": TARGETS})
+    problem.check("rows", make_rows())
+    rows = datasets.Dataset.from_dict({"input_ids": [[1]] * len(labels), "labels": labels})
+
+    with pytest.raises(ValueError, match=message):
+        problem.check("rows", rows)
+
+
+def test_the_metrics_are_those_of_each_target():
+    assert list(BY_TARGET) == [metric.name for metric in PROBLEMS[KIND].metrics]

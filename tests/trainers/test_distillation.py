@@ -1,0 +1,340 @@
+"""Distillation through the whole trainer."""
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from sklearn.decomposition import TruncatedSVD
+from torch.testing import assert_close
+
+from modeling_minbert import MinBertForMultiTask
+from tests.trainers import tiny
+from tests.trainers.test_contrastive import make_rows as make_texts
+from tests.trainers.test_contrastive import make_trainer as make_contrastive
+from trainers import Distillation, MethodArguments, RDrop, Smart, Task, TaskCollator
+from trainers.data.collators import FixedShapes
+from trainers.data.task_dataset import TaskDataset
+from trainers.data.task_sampling import Mixed
+from trainers.data.teacher_rows import TEACHER, TeacherRows
+from trainers.methods.principal_components import reduce_width
+
+SHAPES = {"moods": (3,), "pairs": (1,), "scores": (1,)}
+
+
+def draw(task, seed=0):
+    """Outputs of a teacher for the training rows of a task."""
+    generator = np.random.default_rng(seed)
+    values = generator.normal(size=(tiny.SIZES[task], *SHAPES[task])).astype(np.float32)
+    return expit(values) if task == "scores" else values
+
+
+def expit(values):
+    return 1 / (1 + np.exp(-values))
+
+
+def teach(**options):
+    return Distillation({task: draw(task) for task in SHAPES}, **options)
+
+
+def train(make_trainer, *methods, model=None, own=None, **arguments):
+    own = {"methods": list(methods)} | (own or {})
+    settings = {"max_steps": 4, "dropout": 0.1} | arguments
+    trainer = make_trainer(own=own, model=model, **settings)
+    trainer.train()
+    return trainer
+
+
+def logs_of(trainer):
+    return {key: value for entry in trainer.state.log_history for key, value in entry.items()}
+
+
+def test_a_teacher_without_weight_leaves_the_bits_of_the_plain_run(make_trainer):
+    plain, taught = (train(make_trainer, *methods) for methods in ((), (teach(alpha=0.0),)))
+
+    assert_close(taught.model.state_dict(), plain.model.state_dict(), rtol=0, atol=0)
+    assert logs_of(taught)["distillation_moods"] > 0
+
+
+def test_the_loss_mixes_labels_and_teacher(make_trainer):
+    plain, half, soft = (
+        train(make_trainer, teach(alpha=alpha, temperature=3), max_steps=1).state.log_history[0]
+        for alpha in (0.0, 0.5, 1.0)
+    )
+    assert plain["loss"] == plain["loss_moods"] == soft["loss_moods"]
+    assert soft["loss"] == pytest.approx(soft["distillation_moods"], rel=1e-4)
+    assert half["loss"] == pytest.approx((plain["loss"] + soft["loss"]) / 2, rel=1e-4)
+
+
+def test_every_row_meets_its_own_teacher(make_trainer):
+    seen = {}
+
+    class Spy(Distillation):
+        def loss(self, compute, task, inputs):
+            for label, values in zip(inputs["labels"], self._taken, strict=True):
+                seen.setdefault(task, []).append((float(label), values.flatten().tolist()))
+            return super().loss(compute, task, inputs)
+
+    teachers = {}
+    for task, size in tiny.SIZES.items():
+        labels = np.asarray(tiny.make_rows(task, size)["labels"], dtype=np.float32)
+        columns = np.stack([labels + shift for shift in range(SHAPES[task][0])], axis=1)
+        teachers[task] = [columns, columns + 10]
+    own = {"max_tokens_per_batch": 40}
+    train(make_trainer, Spy(teachers), own=own, max_steps=12, train_sampling_strategy="random")
+
+    assert seen.keys() == tiny.SIZES.keys()
+    for task, pairs in seen.items():
+        shifts = np.arange(SHAPES[task][0])
+        for label, values in pairs:
+            expected = np.concatenate([label + shifts, label + 10 + shifts])
+            assert values == pytest.approx(expected.tolist(), rel=1e-5)
+
+
+def test_several_teachers_count_as_the_mean_of_their_probabilities(make_trainer):
+    first, second = (torch.tensor(draw("moods", seed)) for seed in (1, 2))
+    mean = ((first / 2).softmax(-1) + (second / 2).softmax(-1)) / 2
+    one = 2 * mean.log()  # of which the softmax at temperature 2 is the mean
+    found = [
+        train(make_trainer, Distillation({"moods": given}, alpha=1.0, temperature=2.0))
+        for given in ([first, second], one)
+    ]
+    assert_close(*(trainer.model.state_dict() for trainer in found))
+
+
+def test_teachers_may_come_when_training_starts_or_in_a_column(make_trainer):
+    values = draw("pairs")
+    tasks = tiny.make_tasks()
+    with_column = tasks[1].train.add_column(TEACHER, values.tolist())
+    column = [tasks[0], Task("pairs", "paraphrase", with_column, tasks[1].evaluation), tasks[2]]
+    given = (Distillation({"pairs": values}), Distillation({"pairs": lambda: [values]}))
+    first, later = (train(make_trainer, method) for method in given)
+    read = train(make_trainer, Distillation(), own={"tasks": column})
+    ignored = train(make_trainer, own={"tasks": column})  # without the method
+
+    assert_close(later.model.state_dict(), first.model.state_dict(), rtol=0, atol=0)
+    assert_close(read.model.state_dict(), first.model.state_dict(), rtol=0, atol=0)
+    plain = train(make_trainer).model.state_dict()
+    assert_close(ignored.model.state_dict(), plain, rtol=0, atol=0)
+    assert not torch.equal(plain["heads.pairs.out.weight"], first.model.heads["pairs"].out.weight)
+
+
+def test_rows_without_a_label_learn_from_the_teacher_alone(make_trainer):
+    rows = tiny.make_rows("moods", 40).remove_columns("labels").add_column("labels", [-100] * 40)
+    tasks = [Task("moods", "classification", rows, tiny.make_rows("moods", 11, seed=1))]
+    method = Distillation({"moods": np.tile(np.float32([2, 0, -2]), (40, 1))}, alpha=0.5)
+    trainer = train(make_trainer, method, own={"tasks": tasks}, max_steps=20, dropout=0.0)
+
+    history = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert all(entry["loss_moods"] == 0 for entry in history)
+    assert history[-1]["distillation_moods"] < history[0]["distillation_moods"] / 2
+
+
+def test_a_student_follows_its_teacher(make_trainer):
+    teacher = tiny.make_model(seed=5)
+    rows = tiny.make_rows("moods", 40)
+    with torch.no_grad():
+        logits = [
+            3 * teacher(input_ids=torch.tensor([ids]), task="moods").logits[0].numpy()
+            for ids in rows["input_ids"]
+        ]
+    tasks = [Task("moods", "classification", rows, rows)]
+    method = Distillation({"moods": np.stack(logits)}, alpha=1.0)
+    options = {"dropout": 0.0, "max_steps": 150, "learning_rate": 0.02, "logging_steps": 10}
+    trainer = train(make_trainer, method, own={"tasks": tasks}, **options)
+
+    history = [each["distillation_moods"] for each in trainer.state.log_history if "loss" in each]
+    assert history[-1] < history[0] / 5
+
+
+METHODS = {
+    "alone": {},
+    "r_drop": {"r_drop": 0.5},
+    "smart": {"smart": {"weight": 0.5, "epsilon": 0.1}},
+    "average": {"weight_averaging": "ema"},
+    "surgery": {"gradient_surgery": "pcgrad"},
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_resumed_run_is_the_same_bit_for_bit(make_trainer, tmp_path, name):
+    def build():
+        others = MethodArguments(**METHODS[name]).make_methods()
+        own = {"methods": [teach(), *others]}
+        if name == "surgery":
+            own["sampling"] = Mixed()
+        settings = {"max_steps": 6, "save_strategy": "steps", "save_steps": 4}
+        return make_trainer(own=own, dropout=0.1, **settings)
+
+    whole = build()
+    whole.train()
+    resumed = build()
+    with torch.no_grad():
+        for value in resumed.model.parameters():
+            value.add_(1.0)  # unrestored values would show
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-4"))
+
+    assert_close(resumed.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)
+
+
+def test_r_drop_averages_the_whole_loss_over_both_passes(make_trainer):
+    trainer = train(make_trainer, teach(alpha=1.0), RDrop(alpha=1.0), dropout=0.0, max_steps=1)
+
+    logs = trainer.state.log_history[0]  # both passes are equal without dropout
+    assert logs["loss"] == pytest.approx(logs["distillation_moods"], rel=1e-4)
+    assert logs["rdrop_divergence_moods"] == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("other", [RDrop(), Smart()])
+def test_it_comes_before_methods_of_several_passes(make_trainer, other):
+    with pytest.raises(ValueError, match=f"every pass of {type(other).__name__}; list it first"):
+        train(make_trainer, other, teach())
+
+
+def test_the_collator_of_a_user_gets_the_teacher(make_trainer):
+    def pad(rows):
+        longest = max(len(row["input_ids"]) for row in rows)
+        ids = [row["input_ids"] + [0] * (longest - len(row["input_ids"])) for row in rows]
+        batch = {
+            "input_ids": torch.tensor(ids),
+            "labels": torch.tensor([r["labels"] for r in rows]),
+        }
+        batch["attention_mask"] = (batch["input_ids"] > 0).long()
+        return batch
+
+    def pad_all(rows):
+        if TEACHER not in rows[0]:
+            return pad(rows)
+        return pad(rows) | {TEACHER: torch.tensor([row[TEACHER] for row in rows])}
+
+    tasks = tiny.make_tasks()[:1]
+    ours, theirs = (
+        train(
+            make_trainer,
+            Distillation({"moods": draw("moods")}),
+            own={"tasks": tasks, "data_collator": collator},
+        )
+        for collator in (TaskCollator(0), pad_all)
+    )
+    assert_close(theirs.model.state_dict(), ours.model.state_dict())
+    assert "eval_moods_accuracy" in theirs.evaluate()
+    own = {"tasks": tasks, "data_collator": pad}
+    with pytest.raises(ValueError, match="returned no tensor 'teacher_logits', but input_ids"):
+        train(make_trainer, Distillation({"moods": draw("moods")}), own=own)
+
+
+def make_token_batch(names, packed, fixed=False, labels_by_token=True):
+    """Batch all rows of a task about tokens whose teacher's value is the id of the token."""
+    rows = tiny.make_rows("moods", 8)
+    lengths = np.asarray(rows["length"])
+    if labels_by_token:
+        labels = [[1] * length for length in rows["length"]]
+    else:
+        labels = [[0, 1]] * len(rows)
+    kind = datasets.List(datasets.Value("int64"), length=-1 if labels_by_token else 2)
+    rows = rows.remove_columns("labels").add_column("labels", labels).cast_column("labels", kind)
+    data = TaskDataset({names: rows})
+    values = np.concatenate(rows["input_ids"][:]).astype(np.float32)
+    data.teachers[names] = TeacherRows(np.stack([values, -values], axis=1)[:, None], lengths)
+    shapes = FixedShapes({names: int(lengths.sum())}) if fixed else None
+    return TaskCollator(0, packed=packed, fixed_shapes=shapes)(data.__getitems__([5, 2, 7]))
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_values_of_tokens_lie_where_their_logits_are(fixed):
+    padded = make_token_batch("tags", packed=False)
+    mask = padded["attention_mask"].bool()
+    assert padded[TEACHER].shape == (*mask.shape, 1, 2)
+    assert_close(padded[TEACHER][..., 0, 0][mask], padded["input_ids"][mask].float())
+    assert padded[TEACHER][~mask].isnan().all()
+
+    packed = make_token_batch("tags", packed=True, fixed=fixed)
+    total = int(mask.sum())
+    assert packed[TEACHER].shape == (*packed["input_ids"].shape, 1, 2)
+    ids = packed["input_ids"][0, :total].float()
+    assert_close(packed[TEACHER][0, :total, 0, 0], ids)
+    assert packed[TEACHER][0, total:].isnan().all()
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_values_of_questions_lie_by_row_also_if_packed(fixed):
+    padded = make_token_batch("answers", packed=False, labels_by_token=False)[TEACHER]
+    packed = make_token_batch("answers", packed=True, fixed=fixed, labels_by_token=False)
+
+    values = packed[TEACHER]
+    assert values.shape[0] == len(packed["cu_seq_lens_q"]) - 1 == len(packed["labels"])
+    assert values.shape[1] == packed["max_length_q"]
+    assert_close(values[: len(padded), : padded.shape[1]], padded, equal_nan=True)
+    assert values[len(padded) :].isnan().all()
+
+
+@pytest.mark.parametrize("width", [12, 20, 7])
+@pytest.mark.parametrize("sentences", [1, 2])
+def test_vectors_move_towards_those_of_the_teacher(tmp_path, sentences, width):
+    rows = make_texts(sentences)
+    vectors = np.random.default_rng(0).normal(size=(len(rows), sentences, width))
+    vectors = (vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)).astype(np.float32)
+    method = Distillation({"near": vectors})
+    trainer = make_contrastive(tmp_path, sentences, train=rows, methods=[method], max_steps=60)
+    trainer.train()
+
+    history = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert history[0]["loss"] == pytest.approx(history[0]["distillation_near"], rel=1e-3)
+    assert history[-1]["loss"] < 0.8 * history[0]["loss"]
+
+
+def test_a_projection_of_training_has_no_teacher(tmp_path):
+    trainer = make_contrastive(tmp_path, 2)
+    tasks = {"near": {"problem_type": "contrastive", "num_sentences": 2, "projection": "training"}}
+    model = MinBertForMultiTask(tiny.make_config(tasks))
+    method = Distillation({"near": np.ones((12, 2, 12))})
+    own = {"tasks": list(trainer.tasks.values()), "methods": [method]}
+    with pytest.raises(ValueError, match="'near' has projection 'training'"):
+        tiny.make_trainer(tmp_path / "run", model=model, own=own)
+
+
+def test_narrower_vectors_keep_the_scalar_products_best():
+    vectors = np.random.default_rng(0).normal(size=(50, 2, 9)) * np.arange(1, 10)
+    found = reduce_width(vectors.astype(np.float32), 4).reshape(100, 4)
+    expected = TruncatedSVD(4, algorithm="arpack").fit_transform(vectors.reshape(100, 9))
+
+    np.testing.assert_allclose(found @ found.T, expected @ expected.T, rtol=1e-3, atol=1e-3)
+    wider = reduce_width(vectors, 11)
+    np.testing.assert_array_equal(wider[..., :9], vectors)
+    assert not wider[..., 9:].any()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alpha": 1.5}, "distillation_alpha=1.5; expected a number from 0 to 1"),
+        ({"alpha": True}, "distillation_alpha=True"),
+        ({"temperature": 0}, "distillation_temperature=0; expected a number > 0"),
+    ],
+)
+def test_values_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        teach(**options)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"mood": np.zeros((40, 3))}, "teacher of task 'mood'; the tasks are moods, pairs, scores"),
+        (
+            {"moods": np.zeros((39, 3))},
+            r"shape \(39, 3\); expected \(40, ...\) for the 40 training",
+        ),
+        ({"moods": np.zeros(40)}, r"'moods': the outputs of a teacher have the shape \(40,\)"),
+        ({"moods": [np.zeros((40, 3)), np.zeros((40, 2))]}, r"have the shape \(40, 2\)"),
+        ({}, "distillation has no teacher: give the outputs of one by task"),
+        (None, "distillation has no teacher"),
+    ],
+)
+def test_outputs_are_checked(make_trainer, given, message):
+    with pytest.raises(ValueError, match=message):
+        make_trainer(own={"methods": [Distillation(given)]})
+
+
+def test_tasks_without_a_teacher_are_named(make_trainer, caplog):
+    make_trainer(own={"methods": [Distillation({"moods": draw("moods")})]})
+    assert "pairs, scores: trained without a teacher" in caplog.text

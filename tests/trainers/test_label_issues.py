@@ -1,0 +1,177 @@
+"""Confident learning: the definitions of the paper written out, and labels that were flipped."""
+
+import csv
+
+import datasets
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_predict
+
+from trainers import PROBLEMS, write_label_issues
+from trainers.problems.labelled import Predicted
+from trainers.problems.measures.label_issues import find_label_issues
+
+BY_HAND = np.asarray(
+    [
+        [0.9, 0.1, 0.0],
+        [0.7, 0.2, 0.1],
+        [0.1, 0.8, 0.1],  # label 0
+        [0.2, 0.7, 0.1],
+        [0.6, 0.4, 0.0],  # label 1
+        [0.0, 0.1, 0.9],
+        [0.3, 0.3, 0.4],
+    ]
+)
+LABELS = np.asarray([0, 0, 0, 1, 1, 2, 2])
+
+
+def draw_noisy(count=1000, classes=3, flipped=0.05, separation=6.0, seed=0):
+    """Draw separated Gaussian classes, and flip the labels of some rows."""
+    generator = np.random.default_rng(seed)
+    true = generator.integers(classes, size=count)
+    points = generator.normal(size=(count, 8))
+    points[np.arange(count), true] += separation
+    is_flipped = np.zeros(count, dtype=bool)
+    is_flipped[generator.permutation(count)[: int(flipped * count)]] = True
+    labels = np.where(is_flipped, (true + generator.integers(1, classes, count)) % classes, true)
+    return points, labels, is_flipped
+
+
+def test_the_confident_joint_by_hand():
+    # thresholds: 1.7 / 3 of class 0, 1.1 / 2 of class 1, 1.3 / 2 of class 2
+    found = find_label_issues(LABELS, BY_HAND)
+
+    assert found.rows.tolist() == [2, 4]
+    assert found.given.tolist() == [0, 1]
+    assert found.suggested.tolist() == [1, 0]
+    assert found.confidences.tolist() == [0.1, 0.4]
+    assert found.margins == pytest.approx([0.1 - 0.8, 0.4 - 0.6])
+    # rows of the joint: label 0 is right in 2 of 3 cases, label 1 in 1 of 2, label 2 in 1 of 1
+    assert found.noise == pytest.approx(1 - (2 / 3 * 3 + 1 / 2 * 2 + 2) / 7)
+
+
+def find_slowly(labels, probabilities):
+    """Equations 1 and 2 of Northcutt et al. 2021, row by row."""
+    thresholds = {j: np.mean(probabilities[labels == j, j]) for j in set(labels.tolist())}
+    found = {}
+    for row, (label, own) in enumerate(zip(labels.tolist(), probabilities, strict=True)):
+        confident = [j for j, threshold in thresholds.items() if own[j] >= threshold]
+        if confident and label != own.argmax():
+            true = max(confident, key=lambda j: own[j])
+            if true != label:
+                found[row] = own[label] - np.delete(own, label).max()
+    return sorted(found, key=found.get)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_rows_are_those_of_the_definition(seed):
+    generator = np.random.default_rng(seed)
+    labels = generator.choice(4, size=300, p=[0.6, 0.2, 0.15, 0.05])
+    logits = generator.normal(size=(300, 4))
+    logits[np.arange(300), labels] += 1.5
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+
+    found = find_label_issues(labels, probabilities)
+
+    assert found.rows.tolist() == find_slowly(labels, probabilities)
+    assert np.all(np.diff(found.margins) >= 0)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_flipped_labels_are_found(classes):
+    points, labels, is_flipped = draw_noisy(classes=classes)
+    model = LogisticRegression()
+    probabilities = cross_val_predict(model, points, labels, method="predict_proba", cv=5)
+
+    found = find_label_issues(labels, probabilities)
+
+    hits = is_flipped[found.rows].sum()
+    assert hits >= 0.8 * is_flipped.sum()
+    assert hits > 0.5 * len(found.rows)
+    assert found.noise == pytest.approx(0.05, abs=0.02)
+    first = found.rows[: len(found.rows) // 2]
+    assert is_flipped[first].mean() >= is_flipped[found.rows].mean()
+
+
+def test_nothing_is_found_in_labels_that_the_model_agrees_with():
+    labels = np.asarray([0, 1, 0, 1])
+    found = find_label_issues(labels, np.eye(2)[labels] * 0.8 + 0.1)
+
+    assert len(found.rows) == 0
+    assert found.noise == 0
+    assert found.list_first(3) == []
+
+
+def test_rows_without_a_label_or_a_finite_probability_do_not_count():
+    labels, probabilities = np.append(LABELS, [-100, 0]), np.vstack([BY_HAND, BY_HAND[:2]])
+    probabilities[-1] = np.nan
+
+    found, expected = find_label_issues(labels, probabilities), find_label_issues(LABELS, BY_HAND)
+
+    assert found.counted == 7
+    assert found.rows.tolist() == expected.rows.tolist()
+    assert found.noise == expected.noise
+    empty = find_label_issues(labels[-1:], probabilities[-1:])
+    assert (empty.counted, len(empty.rows), empty.noise) == (0, 0, 0)
+
+
+def test_no_row_is_suspected_of_a_class_without_labels():
+    found = find_label_issues(np.asarray([0, 0, 1]), np.asarray([[0.1, 0.1, 0.8]] * 3))
+
+    assert 2 not in found.suggested
+
+
+# Reports
+
+HEAD = {"labels": ["down", "up", "mixed"], "loss": "cross_entropy"}
+ROWS = datasets.Dataset.from_dict(
+    {"id": [f"r{row}" for row in range(7)], "sentence1": [f"text, {row}" for row in range(7)]}
+)
+
+
+def make_outputs():
+    logits = np.log(BY_HAND + 1e-9)
+    return Predicted(logits, logits.argmax(axis=1), LABELS)
+
+
+@pytest.mark.parametrize("quotes", [True, False])
+def test_the_table_lists_the_most_suspicious_rows_first(tmp_path, quotes):
+    problems = {"moods": PROBLEMS["classification"]("moods", HEAD)}
+    outputs = {("moods", "validation"): make_outputs()}
+
+    lines = write_label_issues(tmp_path, problems, {"moods": ROWS}, outputs, quotes=quotes)
+
+    path = tmp_path / "label_issues" / "moods-dev.csv"
+    assert lines == [f"moods: 2 of 7 validation rows; {path}"]
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == ["r2", "r4"]
+    assert [row.get("text") for row in rows] == (["text, 2", "text, 4"] if quotes else [None] * 2)
+    assert rows[0]["label"] == "down"
+    assert rows[0]["suggested_label"] == "up"
+    assert rows[0]["label_probability"] == "0.1000"
+    assert rows[0]["margin"] == "-0.7000"
+
+
+def test_the_report_has_the_first_of_them():
+    problem = PROBLEMS["classification"]("moods", HEAD)
+
+    found = problem.analyse(make_outputs(), ROWS, ROWS, 1)["label_issues"]
+
+    assert (found["found"], found["rows"]) == (2, 7)
+    (first,) = found["listed"]
+    assert (first["id"], first["label"], first["prediction"]) == ("r2", "down", "up")
+    assert first["texts"] == ["text, 2"]
+
+
+def test_pairs_have_them_and_scores_do_not():
+    logits = np.asarray([[3.0], [2.0], [4.0], [-3.0], [-2.0]])
+    outputs = Predicted(logits, (logits[:, 0] > 0).astype(int), np.asarray([1.0, 1, 0, 0, 0]))
+
+    found = PROBLEMS["paraphrase"]("pairs").find_label_issues(outputs)
+
+    assert found is not None
+    assert found.rows.tolist() == [2]
+    assert PROBLEMS["similarity"]("scores").find_label_issues(outputs) is None
+    assert PROBLEMS["paraphrase"]("pairs").find_label_issues(outputs._replace(labels=None)) is None

@@ -1,0 +1,257 @@
+"""Regression: one or several numbers for each sentence or pair of sentences."""
+
+import csv
+import io
+import logging
+import math
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+from numpy.typing import NDArray
+
+from trainers.data.task_dataset import Rows
+from trainers.files import write_text
+
+from .labelled import LabelledProblem, Predicted, PredictionMetric
+from .measures import regression
+from .measures.analysis import Analysis, analyse_scores
+from .measures.regression import MISSING, mean_over_targets
+from .measures.scores import Score
+from .problem import Decode, check_same_rows
+
+logger = logging.getLogger(__name__)
+
+# Of more targets than this only the first ones are drawn.
+MOST_PLOTS = 12
+# By name, the metrics of each target, (..., N, K) -> (..., K). R2 is the headline: it orders models
+# as the squared error does, so it counts a wrong scale or offset, to which correlations are blind.
+# But it has no unit: tasks and targets can be averaged, which a mean of errors in prices and in
+# years could not be.
+BY_TARGET: dict[str, Score] = {
+    "r2": regression.r2,
+    "rmse": regression.root_mean_squared_error,
+    "mae": regression.mean_absolute_error,
+    "pearson": regression.pearson,
+    "spearman": regression.spearman,
+}
+ERRORS = ("rmse", "mae")
+
+
+def as_matrix(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return values of one target, (N,), or several, (N, K), as (N, K)."""
+    return np.asarray(values, dtype=np.float64).reshape(len(values), -1)
+
+
+def _report(name: str, predictions: NDArray[Any], labels: NDArray[Any]) -> float:
+    """Compute the mean of a metric over targets; 0 with a log warning where it is undefined."""
+    predicted, given = as_matrix(predictions), as_matrix(labels)
+    values = BY_TARGET[name](predicted, given)
+    if np.isnan(values[(given != MISSING).any(axis=0)]).any():
+        logger.warning(
+            "%s is undefined for constant, non-finite or fewer than two values; reported as 0.0",
+            name,
+        )
+    return float(mean_over_targets(BY_TARGET[name], 0.0)(predicted, given))
+
+
+def _make_metric(name: str) -> PredictionMetric:
+    if name in ERRORS:
+        draws = mean_over_targets(BY_TARGET[name])
+        return PredictionMetric(
+            name,
+            lower_is_better=True,
+            draws=draws,
+            reported=lambda predictions, labels: float(
+                draws(as_matrix(predictions), as_matrix(labels))
+            ),
+        )
+    return PredictionMetric(
+        name,
+        is_rescaled=name in ("pearson", "spearman"),
+        draws=mean_over_targets(BY_TARGET[name], 0.0),
+        reported=partial(_report, name),
+    )
+
+
+class Regression(LabelledProblem):
+    """A number for each target of a row; metrics are means over the targets.
+
+    Predictions and labels are in the units of the data, (N,), or (N, K) for several targets; a
+    label of -100 is missing.
+    """
+
+    problem_type = "regression"
+    metrics = tuple(map(_make_metric, BY_TARGET))
+    dtype = np.float64
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self.head.get("targets") or ("score",)
+
+    def _check_metrics(self, chosen: Sequence[str], known: Sequence[str]) -> None:
+        for name in chosen:
+            if name in ERRORS:
+                raise ValueError(
+                    f"task {self.task!r}: a lower {name} is better, so it cannot be averaged with "
+                    f"the metrics of other tasks; remove it from metrics, it is reported anyway, "
+                    f"and chooses the weights with metric_for_best_model: {self.task}_{name} and "
+                    "greater_is_better: false"
+                )
+        super()._check_metrics(chosen, known)
+
+    def check(self, where: str, rows: Rows) -> None:
+        super().check(where, rows)
+        columns: Any = rows
+        if columns.format["type"] is not None:
+            return
+        shapes = ((len(self.names),),) if self._has_several else ((), (1,))
+        for number, row in enumerate(columns["labels"][:]):
+            labels = np.asarray(row)
+            if labels.shape not in shapes or labels.dtype.kind not in "if":
+                expected = f"{len(self.names)} numbers" if self._has_several else "a number"
+                raise ValueError(
+                    f"{where}, row {number}: the label of a regression is {expected}, -100 for "
+                    f"none; got {row!r}"
+                )
+            if not np.isfinite(labels).all():
+                raise ValueError(
+                    f"{where}, row {number}: the label {row!r} is not finite; give -100 for none"
+                )
+
+    # Evaluation
+
+    @property
+    def _has_several(self) -> bool:
+        return len(self.names) > 1
+
+    @property
+    def metric_feature(self) -> Any:
+        feature = super().metric_feature
+        return datasets.List(feature) if self._has_several else feature
+
+    def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
+        return logits[:, 0] if logits.shape[1:] == (1,) else logits
+
+    def collect(
+        self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
+    ) -> Predicted:
+        found = super().collect(values, rows, labels, decode)
+        is_column = found.labels is not None and found.labels.shape[1:] == (1,)
+        return found._replace(labels=found.labels[:, 0]) if is_column else found  # type: ignore[index]
+
+    def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
+        if not self._has_several:
+            values, labels = values[..., None], labels[..., None]
+        return super().score(values, labels)
+
+    def describe_types(self, outputs: Predicted) -> list[dict[str, Any]] | None:
+        return self._describe_targets(outputs) if self._has_several else None
+
+    def _describe_targets(self, outputs: Predicted) -> list[dict[str, Any]]:
+        """Return name, metrics and number of labels of each target; None for an undefined one."""
+        predictions, labels = as_matrix(outputs.predictions), as_matrix(np.asarray(outputs.labels))
+        values = {name: metric(predictions, labels) for name, metric in BY_TARGET.items()}
+        return [
+            {
+                "name": self.name_of(number),
+                **{name: _none_if_undefined(found[number]) for name, found in values.items()},
+                "labelled": int((column != MISSING).sum()),
+            }
+            for number, column in enumerate(labels.T)
+        ]
+
+    # Files
+
+    def write(self, folder: Path, stem: str, outputs: Predicted, rows: Any) -> None:
+        """Write one line per row, ``id,number,number``, as CSV; the whole file or nothing."""
+        predictions = as_matrix(outputs.predictions)
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("id", *self._columns(predictions)))
+        for name, row in zip(rows["id"][:], predictions.tolist(), strict=True):
+            if not all(map(math.isfinite, row)):
+                raise ValueError(
+                    f"the prediction of row {name!r} is {row}; expected finite numbers"
+                )
+            writer.writerow([name, *map(self.format_value, row)])
+        write_text(folder / self.prediction_file(stem), file.getvalue())
+
+    def read(
+        self, folder: Path, stem: str, ids: Sequence[str], references: NDArray[Any]
+    ) -> Predicted:
+        path = self.find_file(folder, stem)
+        with path.open(encoding="utf-8", newline="") as file:
+            header, *lines = csv.reader(file)
+        check_same_rows(path, [line[0] for line in lines], ids)
+        predictions = np.zeros((len(lines), len(header) - 1))
+        for place, (row_id, *numbers) in enumerate(lines):
+            try:
+                predictions[place] = list(map(float, numbers))
+            except ValueError:
+                raise ValueError(
+                    f"{path}: row {row_id!r} has {numbers}; expected numbers for {header[1:]}"
+                ) from None
+        return Predicted(None, self.decide(predictions), references)
+
+    def _columns(self, predictions: NDArray[Any]) -> list[str]:
+        return [self.name_of(number) for number in range(predictions.shape[1])]
+
+    # Reports
+
+    def tabulate(self, outputs: Predicted) -> dict[str, list[Any]]:
+        """Return a label, empty if it is missing, and a prediction for each target."""
+        labels = outputs.labels
+        kinds = {} if labels is None else {"label": np.where(labels == MISSING, np.nan, labels)}
+        kinds |= {"prediction": outputs.predictions}
+        return {
+            f"{name}_{kind}" if self._has_several else kind: [
+                "" if np.isnan(value) else self.format_value(value)
+                for value in as_matrix(values)[:, number]
+            ]
+            for number, name in enumerate(self.names)
+            for kind, values in kinds.items()
+        }
+
+    def summarize(self, outputs: Predicted) -> Analysis:
+        predictions, labels = as_matrix(outputs.predictions), as_matrix(np.asarray(outputs.labels))
+        found = []
+        for number, facts in enumerate(self._describe_targets(outputs)):
+            kept = labels[:, number] != MISSING
+            scores = analyse_scores(predictions[kept, number], labels[kept, number], None)
+            drawn = number < MOST_PLOTS and facts["labelled"]
+            shown = {key: scores[key] for key in ("scatter", "range")} if drawn else {}
+            found.append({**facts, **shown})
+        return {"targets": found}
+
+    def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
+        """Return the rows that are off by most; of several targets in standard deviations."""
+        labels = as_matrix(np.asarray(outputs.labels))
+        is_given = labels != MISSING
+        errors = np.where(is_given, as_matrix(outputs.predictions) - labels, 0)
+        if self._has_several:
+            errors = errors / np.asarray(self.head.get("std") or 1.0)
+        sizes = np.sqrt((errors**2).sum(axis=1) / np.maximum(is_given.sum(axis=1), 1))
+        rows = np.argsort(-sizes, kind="stable")[:most]
+        return [(int(row), float(sizes[row])) for row in rows if sizes[row] > 0]
+
+    def format_label(self, value: Any) -> str:
+        if not self._has_several:
+            return _format_number(float(value))
+        numbers = np.asarray(value, dtype=np.float64).tolist()
+        return ", ".join(
+            f"{name} {_format_number(number)}"
+            for name, number in zip(self.names, numbers, strict=True)
+            if number != MISSING
+        )
+
+
+def _none_if_undefined(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def _format_number(value: float) -> str:
+    return f"{value:,.6g}"
