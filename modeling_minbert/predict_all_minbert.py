@@ -157,7 +157,8 @@ def _check_fit(tasks: Mapping[str, Any], row: Any) -> None:
         kinds = {task.row_kind: None for task in others.values()}
         taken = " or ".join(kinds)
         raise ValueError(
-            f"row 0 is {ONE[kind]}, but {', '.join(others)} take {taken}: leave these tasks out"
+            f"row 0 is {ONE[kind]}, but these tasks take {taken}: {', '.join(others)}; leave them "
+            "out"
         )
 
 

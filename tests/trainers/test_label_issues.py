@@ -143,7 +143,8 @@ def test_the_table_lists_the_most_suspicious_rows_first(tmp_path, quotes):
     lines = write_label_issues(tmp_path, problems, {"moods": ROWS}, outputs, quotes=quotes)
 
     path = tmp_path / "label_issues" / "moods-dev.csv"
-    assert lines == [f"moods: 2 of 7 validation rows; {path}"]
+    doubt = " (so many mean that the model is weak, rather than the labels wrong)"
+    assert lines == [f"moods: 2 of 7 validation rows; {path}{doubt}"]
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["id"] for row in rows] == ["r2", "r4"]

@@ -213,7 +213,10 @@ def test_a_class_without_rows_cannot_be_repeated():
 
 
 def test_ten_shares_of_a_tenth_are_a_whole():
-    TaskTraining(oversample={f"label{number}": 0.1 for number in range(10)})
+    wanted = {f"label{number}": 0.1 for number in range(10)}
+    assert sum(wanted.values()) != 1  # for floating point
+
+    assert TaskTraining(oversample=wanted).oversample == wanted
 
 
 def test_tasks_without_classes_are_refused():

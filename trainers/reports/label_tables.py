@@ -15,6 +15,8 @@ from trainers.problems.problem import Problem
 from .tables import format_table, quote_texts
 
 FOLDER = "label_issues"
+# Above this share of the rows, it is more likely that the model is wrong than that labels are.
+LARGE_SHARE = 0.15
 
 
 def write_label_issues(
@@ -45,7 +47,10 @@ def write_label_issues(
             continue
         path = Path(output_dir) / FOLDER / f"{task}-dev.csv"
         write_text(path, format_issues(problem, own, issues, quotes=quotes))
-        lines.append(f"{task}: {len(issues.rows):,} of {issues.counted:,} validation rows; {path}")
+        line = f"{task}: {len(issues.rows):,} of {issues.counted:,} validation rows; {path}"
+        if len(issues.rows) > LARGE_SHARE * issues.counted:
+            line += " (so many mean that the model is weak, rather than the labels wrong)"
+        lines.append(line)
     return lines
 
 
