@@ -260,7 +260,7 @@ def test_tags_take_lists_of_words_if_they_are_named(model):
             ["pooled", "same", "near"],
             "row 0 is a single text, but these tasks take pairs: same, near; leave them out",
         ),
-        (PAIRS, ["pooled", "same", "mean"], "row 0 is a pair, but these tasks take single texts: pooled, mean;"),
+        (PAIRS, ["pooled", "same", "mean"], "but these tasks take single texts: pooled, mean;"),
         ([*TEXTS, PAIRS[0]], ["pooled", "mean"], "pooled: row 5 must be a sentence"),
         (TEXTS, ["pooled", "tone"], "tone"),
         (TEXTS, ["words"], "'words' is a masked_lm task"),
