@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trainers.reports.palette import LIGHT, new_figure, style_axes
+from trainers.reports.plots.palette import LIGHT, new_figure, style_axes
 
 from .summary import MINBERT, Row, Spread
 from .targets import TARGETS, Target

@@ -6,9 +6,9 @@ from .corpus.encoded_corpus import EncodedCorpus, encode_corpus
 from .corpus.sources import ChainedTexts, corpus_texts
 from .corpus.text_rows import TextRows, make_text_rows
 from .problems import FORMATS, ROW_FORMATS, RowFormat
-from .problems.encoding import encode_rows
-from .problems.tag_encoding import encode_tagged
-from .problems.windows import WindowSizes, encode_questions
+from .problems.encoding.sequences import encode_rows
+from .problems.encoding.tags import encode_tagged
+from .problems.encoding.windows import WindowSizes, encode_questions
 from .tasks.held_out import MOST_HELD_OUT
 from .tasks.invalid_rows import InvalidRow
 from .tasks.loading import LoadedTask, check_files, load_task

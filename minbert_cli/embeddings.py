@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Evaluate checkpoints; errors of the user are one line each."""
     args = parse(sys.argv[1:] if argv is None else argv)
     # imported here, so that --help does not wait for torch
-    from minbert_cli.embedding_evaluation import run
+    from minbert_cli.evaluating.embeddings import run
     from trainers import readable_errors
 
     with readable_errors(PROGRAM):

@@ -15,8 +15,8 @@ from minbert_cli.finetune import PROGRAM
 from minbert_cli.resources import find_recipe
 from minbert_cli.training.recipe_tasks import RecipeTask, learns_from_text
 from trainers import PROBLEMS, MultiTaskTrainer, write_text
+from trainers.problems.base.problem import Problem
 from trainers.problems.measures.label_issues import find_label_issues
-from trainers.problems.problem import Problem
 from trainers.reports.label_tables import format_issues
 from trainers.runs.overrides import group_flags, override, read_flag, split_dotted
 from trainers.runs.recipe_files import expand_paths, read_recipe

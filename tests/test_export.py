@@ -13,8 +13,9 @@ import yaml
 from transformers import AutoModel, AutoTokenizer, BertModel, BertTokenizer
 
 from benchmarks import run_onnx
-from minbert_cli import export, onnx_files
-from minbert_cli.export_formats import WRITERS
+from minbert_cli import export
+from minbert_cli.exporting import onnx_files
+from minbert_cli.exporting.formats import WRITERS
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMultiTask,

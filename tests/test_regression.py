@@ -15,15 +15,15 @@ from transformers import BertForSequenceClassification, pipeline
 
 from datasets_scripts import TaskData, load_task
 from minbert_cli import finetune, predict
-from minbert_cli.inference import spread_scores
-from minbert_cli.onnx_files import compare
+from minbert_cli.exporting.onnx_files import compare
+from minbert_cli.predicting.inference import spread_scores
 from modeling_minbert import MinBertForMultiTask, export_onnx
 from tests import small_run
 from tests.modeling_minbert.test_onnx import assert_equal_everywhere, needs_onnx
 from tests.problem_examples import write_numbers
 from tests.trainers import tiny
 from trainers import PROBLEMS, Task, TaskCollator, TaskDataset
-from trainers.problems.labelled import Predicted
+from trainers.problems.base.labelled import Predicted
 from trainers.problems.regression import BY_TARGET
 
 KIND = "regression"

@@ -22,8 +22,8 @@ from trainers import MultiTaskTrainer
 from trainers.data.collators import TaskCollator
 from trainers.data.shapes import FixedShapes
 from trainers.data.task_sampling import Mixed
-from trainers.methods import smart
 from trainers.methods.method_arguments import MethodArguments
+from trainers.methods.regularization import smart
 from trainers.reports import evidence
 from trainers.runs.program_arguments import ProgramTrainingArguments
 

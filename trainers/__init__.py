@@ -23,16 +23,16 @@ from .files import replaced_when_done, write_text
 from .methods.adapters import add_lora, merge_lora
 from .methods.averaging import WeightAveraging
 from .methods.base import Method
-from .methods.distillation import Distillation
+from .methods.distillation.distillation import Distillation
 from .methods.gradient_surgery import GradientSurgery
 from .methods.layers import FreezeLayers, GradualUnfreezing
 from .methods.learning_rates import ExponentialDecay, LayerwiseLearningRates
 from .methods.method_arguments import MethodArguments
-from .methods.r_drop import RDrop
-from .methods.smart import Smart
-from .methods.smart_perturbation import SmartConfig
+from .methods.regularization.r_drop import RDrop
+from .methods.regularization.smart import Smart
+from .methods.regularization.smart_perturbation import SmartConfig
 from .problems import PROBLEMS, ProblemType, make_problems
-from .problems.problem import Metric, Problem
+from .problems.base.problem import Metric, Problem
 from .reports.glue import GlueFile, missing_files, write_submission
 from .reports.label_tables import write_label_issues
 from .reports.page import report_run, write_report

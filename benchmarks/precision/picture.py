@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trainers.reports.palette import LIGHT, new_figure, style_axes
+from trainers.reports.plots.palette import LIGHT, new_figure, style_axes
 
 from .contenders import AGAIN, Contender
 from .summary import Line

@@ -5,7 +5,7 @@ from typing import Any
 
 import datasets
 
-from .encoding import encode_rows
+from .encoding.sequences import encode_rows
 from .sentences import SentenceFormat
 
 

@@ -14,7 +14,7 @@ from datasets_scripts.files.splits import is_test
 from datasets_scripts.files.values import Converter, to_columns, to_text
 
 from .classification import ClassificationFormat, infer_labels
-from .encoding import encode_rows
+from .encoding.sequences import encode_rows
 from .row_format import Row, RowSource, check_classes, normalize_value
 from .sentences import parse_number
 

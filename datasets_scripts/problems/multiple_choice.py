@@ -12,7 +12,7 @@ from datasets_scripts.files.readers import Record, shorten
 from datasets_scripts.files.splits import is_test
 from datasets_scripts.files.values import Converter, to_columns
 
-from .choice_encoding import encode_choices
+from .encoding.choices import encode_choices
 from .row_format import Row, RowSource, add_id, list_names, make_features, normalize_value
 from .sentences import SentenceFormat
 

@@ -15,8 +15,8 @@ from datasets_scripts.files.readers import FileFormat, Record, shorten
 from datasets_scripts.files.splits import is_test
 from datasets_scripts.files.squad import ANSWER_COLUMN, SQUAD_SUFFIXES, read_squad
 
+from .encoding.windows import WindowSizes, encode_questions
 from .row_format import Row, RowFormat, add_id, make_features
-from .windows import WindowSizes, encode_questions
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from datasets_scripts.files.readers import Record, shorten
 from datasets_scripts.files.splits import is_test
 from datasets_scripts.files.values import Converter, to_columns
 
-from .encoding import encode_rows
+from .encoding.sequences import encode_rows
 from .row_format import RowSource, normalize_value
 from .sentences import SentenceFormat, parse_number
 from .similarity import STRATA

@@ -11,8 +11,8 @@ import pyarrow as pa
 from datasets_scripts.files.readers import FileFormat, Record, read_records, shorten
 from datasets_scripts.files.splits import is_test
 
-from .document_windows import DocumentWindows
-from .encoding import WINDOWS, encode_rows
+from .encoding.document_windows import DocumentWindows
+from .encoding.sequences import WINDOWS, encode_rows
 from .row_format import Row, RowFormat, add_id, is_numeral, make_features, normalize_value
 
 UNDECIDED = "undecided"  # the problem of a row on which the annotators did not agree

@@ -15,8 +15,8 @@ from datasets_scripts.files.conll import count_columns, read_conll
 from datasets_scripts.files.readers import FileFormat, Record, read_records, shorten
 from datasets_scripts.files.splits import is_test
 
+from .encoding.tags import encode_tagged
 from .row_format import Row, RowFormat, RowSource, check_classes, list_names, make_features
-from .tag_encoding import encode_tagged
 from .tag_schemes import TaggedRecord, find_scheme, list_tags, to_iob2
 
 RECORD_SUFFIXES = (".jsonl", ".json", ".parquet")

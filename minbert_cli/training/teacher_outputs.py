@@ -28,7 +28,7 @@ from modeling_minbert.inference_minbert import (
     windows_of,
 )
 from trainers import PROBLEMS
-from trainers.methods.principal_components import reduce_width
+from trainers.methods.distillation.principal_components import reduce_width
 
 Outputs = NDArray[np.float32]
 TOKEN_COLUMNS = ("input_ids", "token_type_ids")

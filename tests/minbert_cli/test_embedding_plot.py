@@ -1,7 +1,7 @@
 import matplotlib.image
 import pytest
 
-from minbert_cli.embedding_plot import plot_scores
+from minbert_cli.evaluating.plot import plot_scores
 
 
 @pytest.mark.parametrize("count", [1, 2, 6])

@@ -239,7 +239,9 @@ def test_predict_all_predicts_tasks_with_choices_in_one_pass(build, tokenizer):
     assert list(ours.predict_all(["a cat"])) == ["tone"]
     streamed = ours.predict_all_stream(iter(ROWS), ["swag"])
     assert [row["swag"] for row in streamed] == expected["swag"]
-    with pytest.raises(ValueError, match="row 0 is a context with choices, but these tasks take single texts: tone"):
+    with pytest.raises(
+        ValueError, match="row 0 is a context with choices, but these tasks take single texts: tone"
+    ):
         ours.predict_all(ROWS, ["swag", "tone"])
     with pytest.raises(
         ValueError, match="row 0 is a pair, which no task takes; single texts: tone"

@@ -7,7 +7,7 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix
 
 from trainers import PROBLEMS
-from trainers.problems.labelled import Predicted
+from trainers.problems.base.labelled import Predicted
 from trainers.problems.measures.analysis import MOST_CLASSES, MOST_POINTS, calibrate
 
 

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from trainers import PROBLEMS
-from trainers.reports.curves import MOST_POINTS, task_curves
-from trainers.reports.plots import (
+from trainers.reports.plots.curves import MOST_POINTS, task_curves
+from trainers.reports.plots.positions import (
     MOST_MARKS,
     place_strip,
     plot_calibration,

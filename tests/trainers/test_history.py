@@ -4,7 +4,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from trainers import make_problems
-from trainers.reports.history import _draw, arrange, find_panels, plot_history
+from trainers.reports.plots.history import _draw, arrange, find_panels, plot_history
 
 PROBLEMS = make_problems({"moods": "classification", "my_scores": "similarity"})
 HISTORY = [

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 
 from trainers import PROBLEMS, write_label_issues
-from trainers.problems.labelled import Predicted
+from trainers.problems.base.labelled import Predicted
 from trainers.problems.measures.label_issues import find_label_issues
 
 BY_HAND = np.asarray(

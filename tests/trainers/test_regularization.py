@@ -10,10 +10,10 @@ from transformers import TrainerState
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import RDrop, Smart, SmartConfig, Task
-from trainers.methods import smart_perturbation
 from trainers.methods.base import Method, StepLoss
-from trainers.methods.smart import draw_noise
-from trainers.methods.smart_perturbation import take_steps
+from trainers.methods.regularization import smart_perturbation
+from trainers.methods.regularization.smart import draw_noise
+from trainers.methods.regularization.smart_perturbation import take_steps
 from trainers.problems import make_problems
 
 TASKS = {

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainers.methods.smart_perturbation import (
+from trainers.methods.regularization.smart_perturbation import (
     DropoutReplay,
     SmartConfig,
     number_sequences,

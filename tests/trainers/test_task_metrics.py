@@ -17,9 +17,10 @@ from sklearn.metrics import (
 )
 
 from trainers import PROBLEMS, make_problems
-from trainers.problems import labelled, similarity
+from trainers.problems import similarity
 from trainers.problems.aggregates import aggregates, glue_score
-from trainers.problems.text import SCORES
+from trainers.problems.base import labelled
+from trainers.problems.base.text import SCORES
 
 RANDOM = np.random.default_rng(3)
 METRICS = {

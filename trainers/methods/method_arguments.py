@@ -9,13 +9,13 @@ from trainers.options import option
 
 from .averaging import WeightAveraging
 from .base import Method
-from .distillation import TEMPERATURE, Distillation, Teachers
+from .distillation.distillation import TEMPERATURE, Distillation, Teachers
 from .gradient_surgery import GradientSurgery
 from .layers import FreezeLayers, GradualUnfreezing
 from .learning_rates import ExponentialDecay, LayerwiseLearningRates
-from .r_drop import RDrop
-from .smart import Smart
-from .smart_perturbation import SmartConfig
+from .regularization.r_drop import RDrop
+from .regularization.smart import Smart
+from .regularization.smart_perturbation import SmartConfig
 
 
 @dataclass(kw_only=True)

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from did_you_mean import unknown
 
+from .base.problem import Problem
 from .classification import Classification
 from .contrastive import Contrastive
 from .masked_lm import MaskedLM
@@ -14,7 +15,6 @@ from .next_sentence import NextSentence
 from .ordinal import Ordinal
 from .paraphrase import Paraphrase
 from .pretraining import Pretraining
-from .problem import Problem
 from .question_answering import QuestionAnswering
 from .regression import Regression
 from .similarity import Similarity

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .problem import Metric, Problem
+from .base.problem import Metric, Problem
 
 AGGREGATES = ("mean", "leaderboard", "glue")
 

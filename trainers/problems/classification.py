@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from .labelled import ACCURACY, KAPPA, MACRO_F1, MAE, MATTHEWS, ClassProblem, PredictionMetric
+from .base.labelled import ACCURACY, KAPPA, MACRO_F1, MAE, MATTHEWS, ClassProblem, PredictionMetric
 
 
 class Classification(ClassProblem):

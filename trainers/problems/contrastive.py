@@ -10,8 +10,8 @@ from torch import Tensor
 from trainers.data.rows import FlatRows, TextSource
 from trainers.data.task_dataset import Rows
 
+from .base.problem import Metric, Problem, binomial_error, find_output
 from .measures.embeddings import embedding_metrics
-from .problem import Metric, Problem, binomial_error, find_output
 
 
 class Contrastive(Problem[NDArray[Any]]):

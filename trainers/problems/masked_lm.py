@@ -1,6 +1,6 @@
 """Masked language modeling."""
 
-from .text import MLM_METRICS, TextProblem
+from .base.text import MLM_METRICS, TextProblem
 
 
 class MaskedLM(TextProblem):

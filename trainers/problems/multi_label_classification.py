@@ -14,12 +14,12 @@ from scipy.special import expit
 from trainers.data.task_dataset import Rows
 from trainers.files import write_text
 
-from .calibrated import ThresholdProblem
-from .labelled import LabelledProblem, Predicted, PredictionMetric
+from .base.calibrated import ThresholdProblem
+from .base.labelled import LabelledProblem, Predicted, PredictionMetric
+from .base.problem import check_same_rows
 from .measures import entities
 from .measures.analysis import MOST_CLASSES, calibrate
 from .measures.scores import f1_of_counts
-from .problem import check_same_rows
 
 
 def _count(predictions: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[Any], ...]:

@@ -10,9 +10,9 @@ from scipy.special import softmax
 from trainers.data.rows import FlatRows
 from trainers.data.task_dataset import Rows
 
-from .labelled import ACCURACY, ClassProblem, Predicted
+from .base.labelled import ACCURACY, ClassProblem, Predicted
+from .base.problem import quote, shorten_quote
 from .measures.analysis import Analysis
-from .problem import quote, shorten_quote
 
 
 class MultipleChoice(ClassProblem):

@@ -1,6 +1,6 @@
 """Next-sentence prediction."""
 
-from .text import NSP_METRICS, TextProblem
+from .base.text import NSP_METRICS, TextProblem
 
 
 class NextSentence(TextProblem):

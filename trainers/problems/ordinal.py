@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .base.labelled import ACCURACY, KAPPA, MACRO_F1, MAE, MATTHEWS, Predicted
 from .classification import Classification
-from .labelled import ACCURACY, KAPPA, MACRO_F1, MAE, MATTHEWS, Predicted
 from .measures.analysis import MOST_CLASSES, Analysis
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from .calibrated import ThresholdProblem
-from .labelled import ACCURACY, F1, MACRO_F1, MATTHEWS, ClassProblem, Predicted
+from .base.calibrated import ThresholdProblem
+from .base.labelled import ACCURACY, F1, MACRO_F1, MATTHEWS, ClassProblem, Predicted
 
 
 class Paraphrase(ThresholdProblem, ClassProblem):

@@ -1,8 +1,8 @@
 """BERT's pre-training: masked tokens and next sentences in one pass of the encoder."""
 
+from .base.text import TextProblem
 from .masked_lm import MaskedLM
 from .next_sentence import NextSentence
-from .text import TextProblem
 
 
 class Pretraining(TextProblem):

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from trainers.data.task_dataset import spread_numbers
 
+from .base.problem import Decode, Metric, Problem, check_same_rows, quote
 from .measures.analysis import calibrate
 from .measures.answers import (
     AnswerSearch,
@@ -24,7 +25,6 @@ from .measures.answers import (
     write_answers,
 )
 from .measures.squad import score_answers, squad_metrics
-from .problem import Decode, Metric, Problem, check_same_rows, quote
 
 NO_ANSWER = "no answer"
 WINDOW_COLUMNS = ("id", "passage", "first_token", "token_starts", "token_ends", "owned")

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from trainers.data.task_dataset import Rows
 from trainers.files import write_text
 
-from .labelled import LabelledProblem, Predicted, PredictionMetric
+from .base.labelled import LabelledProblem, Predicted, PredictionMetric
+from .base.problem import Decode, check_same_rows
 from .measures import regression
 from .measures.analysis import Analysis, analyse_scores
 from .measures.regression import MISSING, mean_over_targets
 from .measures.scores import Score
-from .problem import Decode, check_same_rows
 
 logger = logging.getLogger(__name__)
 

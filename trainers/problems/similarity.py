@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import pearsonr, spearmanr
 
-from .labelled import LabelledProblem, Predicted, PredictionMetric
+from .base.labelled import LabelledProblem, Predicted, PredictionMetric
 from .measures import scores
 from .measures.analysis import Analysis, analyse_scores
 

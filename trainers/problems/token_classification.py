@@ -16,7 +16,8 @@ from trainers.data.rows import FlatRows, TextSource, has_token_labels
 from trainers.data.task_dataset import Rows
 from trainers.files import write_text
 
-from .calibrated import Calibrated
+from .base.calibrated import Calibrated
+from .base.problem import Decode, Metric, Problem, check_same_rows, find_output
 from .measures.entities import (
     Tagged,
     TagNames,
@@ -26,7 +27,6 @@ from .measures.entities import (
     tag_metrics,
 )
 from .measures.scores import f1_of_counts
-from .problem import Decode, Metric, Problem, check_same_rows, find_output
 
 # Label of a word whose tag is unknown.
 UNKNOWN_LABEL = -1

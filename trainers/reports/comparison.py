@@ -8,12 +8,12 @@ from typing import Any
 
 from trainers.files import write_text
 from trainers.problems import make_problems
-from trainers.problems.problem import Problem
+from trainers.problems.base.problem import Problem
 
 from .escaping import printable
 from .evidence import EVIDENCE_FILE
 from .page import list_results, page_environment
-from .plots import Plot, place_intervals, plot_curves
+from .plots.positions import Plot, place_intervals, plot_curves
 from .results import name_run, read_metrics
 from .wording import count
 

@@ -16,7 +16,7 @@ from trainers.data.task_dataset import Rows
 from trainers.files import write_text
 from trainers.training.multitask import MultiTaskTrainer
 
-from .curves import task_curves
+from .plots.curves import task_curves
 from .wording import count
 
 EVIDENCE_FILE = "report.json"

@@ -11,13 +11,13 @@ from typing import Any
 from trainers.files import write_text
 from trainers.problems import make_problems
 from trainers.problems.aggregates import AGGREGATES
-from trainers.problems.problem import Problem
+from trainers.problems.base.problem import Problem
 from trainers.training.multitask import MultiTaskTrainer
 
 from .escaping import printable
 from .evidence import EVIDENCE_FILE, write_evidence
-from .palette import DARK, LIGHT
-from .plots import place_strip, plot_calibration, plot_curves, plot_scatter
+from .plots.palette import DARK, LIGHT
+from .plots.positions import place_strip, plot_calibration, plot_curves, plot_scatter
 from .results import name_run, read_metrics
 from .wording import count
 

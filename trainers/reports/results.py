@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from trainers.data.task_dataset import Rows
 from trainers.files import write_text
 from trainers.problems.aggregates import AGGREGATES, glue_score
-from trainers.problems.problem import Measured, Problem
+from trainers.problems.base.problem import Measured, Problem
 from trainers.training.multitask import MultiTaskTrainer
 
-from .history import plot_history
 from .model_card import markdown_table
+from .plots.history import plot_history
 
 # Libraries whose versions can change the numbers.
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets")

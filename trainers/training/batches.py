@@ -21,7 +21,7 @@ from trainers.data.task_batch_sampler import TaskBatchSampler
 from trainers.data.task_dataset import Rows, count_tokens, read_lengths
 from trainers.data.task_sampling import StepsPerEpoch, TaskSampling
 from trainers.problems import PROBLEMS
-from trainers.problems.problem import Problem
+from trainers.problems.base.problem import Problem
 from trainers.task import Task, find_rows
 from trainers.wrapped_models import find_inner
 

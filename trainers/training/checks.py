@@ -9,7 +9,7 @@ from did_you_mean import unknown
 from trainers.data.task_sampling import TaskSampling
 from trainers.methods.base import Method
 from trainers.problems.aggregates import AGGREGATES
-from trainers.problems.problem import Metric, Problem
+from trainers.problems.base.problem import Metric, Problem
 from trainers.task import Task, find_rows
 from trainers.wrapped_models import find_inner, takes_task
 

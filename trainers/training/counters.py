@@ -9,7 +9,7 @@ from torch import Tensor
 from trainers.data.collating import list_batches
 from trainers.data.masking import IGNORED_LABEL
 from trainers.methods.base import Method, StepLoss
-from trainers.problems.problem import Problem
+from trainers.problems.base.problem import Problem
 
 
 def mean_targets(

@@ -16,7 +16,7 @@ from transformers.integrations.integration_utils import get_reporting_integratio
 from did_you_mean import unknown
 from trainers.data.task_dataset import Rows, TaskDataset, longest_first
 from trainers.problems.aggregates import aggregates, glue_score
-from trainers.problems.problem import Decode, Problem
+from trainers.problems.base.problem import Decode, Problem
 from trainers.task import Task
 from trainers.wrapped_models import find_inner
 

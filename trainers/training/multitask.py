@@ -20,7 +20,7 @@ from trainers.data.task_dataset import Rows, TaskDataset
 from trainers.data.task_sampling import RoundRobin, StepsPerEpoch, TaskSampling
 from trainers.errors import WriteError, named_writes
 from trainers.methods.base import Method, MethodCallback, make_scheduler, nested_loss
-from trainers.methods.neftune import NoisyEmbeddings
+from trainers.methods.regularization.neftune import NoisyEmbeddings
 from trainers.methods.temperature_scaling import TemperatureScaling
 from trainers.methods.threshold_fitting import ThresholdFitting
 from trainers.task import Task, find_rows

@@ -11,7 +11,7 @@ from trainers.data.task_dataset import TaskDataset
 from trainers.data.task_sampling import StepsPerEpoch, TaskSampling
 from trainers.hub_token import HubToken
 from trainers.methods.base import Method
-from trainers.problems.problem import Problem
+from trainers.problems.base.problem import Problem
 from trainers.task import Task, find_rows
 from trainers.wrapped_models import takes_task
 

@@ -17,7 +17,7 @@ from datasets_scripts.files.conll import read_conll
 from datasets_scripts.files.lines import LONGEST_ROW, read_lines
 from datasets_scripts.files.readers import FileFormat, read_records
 from datasets_scripts.files.squad import read_squad
-from minbert_cli.inference import read_file
+from minbert_cli.predicting.inference import read_file
 
 MILLION = 1_000_000
 ZSTANDARD = partial(pa.compress, codec="zstd", asbytes=True)

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from transformers import TrainingArguments
 
+from trainers.methods.base import ComputeLoss, Method, StepLoss
 from trainers.wrapped_models import find_inner
 
-from .base import ComputeLoss, Method, StepLoss
 from .smart_perturbation import number_sequences
 
 KEY = "neftune_noise_alpha"

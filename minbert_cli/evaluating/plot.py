@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from trainers.reports.palette import LIGHT, SERIES, new_figure, style_axes
+from trainers.reports.plots.palette import LIGHT, SERIES, new_figure, style_axes
 
 MARKS = "osD^"
 # An axis is not magnified further, so that a tenth of a percent stays small.

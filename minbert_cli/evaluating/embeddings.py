@@ -10,7 +10,7 @@ from transformers.utils import logging
 
 from datasets_scripts import TaskData, load_task
 from minbert_cli.checkpoints import load_encoder, set_precision
-from minbert_cli.embedding_plot import plot_scores
+from minbert_cli.evaluating.plot import plot_scores
 from sentence_vectors import as_vectors
 from sentence_vectors.senteval import SOURCES, TransferTask, load_transfer_task, missing_files
 from sentence_vectors.tables import MEAN, add_mean, to_csv, to_markdown

@@ -9,10 +9,10 @@ import datasets
 from transformers import PreTrainedTokenizerBase
 
 from datasets_scripts.files.cache import count_batch, progress_bars
+from datasets_scripts.problems.row_format import make_features
 from did_you_mean import unknown
 
 from .document_windows import DocumentWindows
-from .row_format import make_features
 
 LONG_MAP = 20_000  # rows; fewer are encoded before a progress bar is of use
 # Share of the kept tokens that comes from the start of a text: the paper's 128 of 510, with 382

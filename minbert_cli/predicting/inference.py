@@ -15,8 +15,8 @@ from transformers.utils import logging
 
 from datasets_scripts.files.characters import is_blank
 from datasets_scripts.files.lines import read_lines
-from minbert_cli import several_tasks
 from minbert_cli.checkpoints import load_encoder, set_precision
+from minbert_cli.predicting import several_tasks
 from modeling_minbert import MinBertForMultiTask
 from sentence_vectors import (
     agglomerative_clusters,

@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 from torch import nn
 from transformers import TrainingArguments
 
+from trainers.methods.base import ComputeLoss, Method, StepLoss, refuse_sharding
 from trainers.problems import PROBLEMS
-
-from .base import ComputeLoss, Method, StepLoss, refuse_sharding
 
 logger = logging.getLogger(__name__)
 

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from .base import ComputeLoss, StepLoss
-from .regularization import Regularizer
+from trainers.methods.base import ComputeLoss, StepLoss
+
+from .base import Regularizer
 from .smart_perturbation import check_number
 
 

@@ -5,7 +5,7 @@ import pytest
 from transformers import BertTokenizer
 
 from datasets_scripts import encode_tagged
-from datasets_scripts.problems.tag_encoding import cut_windows
+from datasets_scripts.problems.encoding.tags import cut_windows
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##b", "##c"]
 

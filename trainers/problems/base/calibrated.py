@@ -6,8 +6,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .measures import entities
-from .measures.analysis import calibrate
+from trainers.problems.measures import entities
+from trainers.problems.measures.analysis import calibrate
 
 
 class Fitted(NamedTuple):

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from trainers.data.task_dataset import Rows
 from trainers.files import write_text
+from trainers.problems.measures import scores
+from trainers.problems.measures.analysis import Analysis, analyse_classes, find_class_errors
+from trainers.problems.measures.label_issues import LabelIssues, find_label_issues
 
 from .calibrated import Calibrated
-from .measures import scores
-from .measures.analysis import Analysis, analyse_classes, find_class_errors
-from .measures.label_issues import LabelIssues, find_label_issues
 from .problem import (
     SMOOTHED,
     Decode,

@@ -14,8 +14,7 @@ from torch import Tensor
 from did_you_mean import unknown
 from trainers.data.rows import TextSource
 from trainers.data.task_dataset import Rows, spread
-
-from .measures.label_issues import LabelIssues
+from trainers.problems.measures.label_issues import LabelIssues
 
 Outputs = TypeVar("Outputs")
 # Turns the logits of a task, (N, K), into predictions, (N,).

@@ -7,9 +7,9 @@ import datasets
 from transformers import PreTrainedTokenizerBase
 
 from datasets_scripts.files.cache import count_batch, progress_bars
+from datasets_scripts.problems.row_format import make_features
 
-from .encoding import LONG_MAP, Columns, make_tokenize
-from .row_format import make_features
+from .sequences import LONG_MAP, Columns, make_tokenize
 
 
 def encode_choices(

@@ -12,10 +12,10 @@ from transformers import TrainingArguments
 from trainers.data.rows import TextSource
 from trainers.data.task_dataset import count_tokens
 from trainers.data.teacher_rows import TEACHER, TeacherRows
+from trainers.methods.base import ComputeLoss, Method, StepLoss
 from trainers.options import is_positive
 from trainers.problems import PROBLEMS
 
-from .base import ComputeLoss, Method, StepLoss
 from .principal_components import reduce_width
 
 logger = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from datasets_scripts.files.cache import progress_bars
+from datasets_scripts.problems.row_format import make_features
 
-from .encoding import tokenize_whole
-from .row_format import make_features
+from .sequences import tokenize_whole
 from .spans import Span, cut_windows
 
 LONG_MAP = 5_000  # questions; fewer are encoded before a progress bar is of use

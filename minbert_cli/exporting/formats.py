@@ -12,7 +12,7 @@ from typing import Any
 from transformers import AutoTokenizer, PreTrainedConfig
 
 from minbert_cli.checkpoints import load_tokenizer
-from minbert_cli.onnx_files import compare, compare_int8, quantize
+from minbert_cli.exporting.onnx_files import compare, compare_int8, quantize
 from minbert_cli.resources import SPACE
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, export_onnx
 from modeling_minbert.inference_minbert import check_vocabulary

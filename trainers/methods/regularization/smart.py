@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.func import functional_call
 from transformers import TrainerState, TrainingArguments
 
-from .averaging import WeightAverage
-from .base import ComputeLoss, StepLoss
-from .regularization import Regularizer
+from trainers.methods.averaging import WeightAverage
+from trainers.methods.base import ComputeLoss, StepLoss
+
+from .base import Regularizer
 from .smart_perturbation import (
     DropoutReplay,
     SmartConfig,

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import datasets
 from transformers import PreTrainedTokenizerBase
 
-from .encoding import tokenize_whole
-from .row_format import make_features
+from datasets_scripts.problems.row_format import make_features
+
+from .sequences import tokenize_whole
 
 # of a token without a label, and of a word with an unknown tag
 IGNORED_LABEL, UNKNOWN_LABEL = -100, -1

@@ -1,0 +1,1 @@
+"""Tokenization of rows, and the windows of long ones."""

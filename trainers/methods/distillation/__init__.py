@@ -1,0 +1,1 @@
+"""Distillation: students learn from teachers."""

@@ -1,0 +1,1 @@
+"""Methods against overfitting: R-Drop, SMART and NEFTune."""

@@ -1,0 +1,1 @@
+"""What the problem types share: the interface, and the bases of related types."""

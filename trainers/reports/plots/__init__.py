@@ -1,0 +1,1 @@
+"""Curves, colors and positions of the plots of a run."""
