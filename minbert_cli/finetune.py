@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
-from datasets_scripts import ChainedTexts, LoadedTask, corpus_texts, load_task, train_wordpiece
+from datasets_scripts import ChainedTexts, LoadedTask, corpus_texts, train_wordpiece
 from minbert_cli.checkpoints import (
     at_revision,
     describe_pretrained,
@@ -48,6 +48,7 @@ from minbert_cli.training.run import (
     report,
     run_program,
 )
+from minbert_cli.training.shared_tasks import load_tasks
 from minbert_cli.training.teacher_outputs import find_taught
 from minbert_cli.training.teachers import Teaching, find_teaching, make_distillation
 from minbert_cli.training.texts import Text, load_text
@@ -189,7 +190,7 @@ def load_data(
 ) -> tuple[RecipeData, list[Choice]]:
     """Load the rows of labeled tasks, and choose the heads that the recipe leaves open."""
     with args.main_process_first(desc="load the data"):
-        loaded = {name: load_task(task.data) for name, task in tasks.items()}
+        loaded = load_tasks(tasks)
     pretrained = describe_pretrained(arguments.model_name_or_path, arguments.revision, start)
     tasks, choices = choose_heads(tasks, loaded, pretrained)
     return RecipeData(tasks, texts, loaded), choices

@@ -14,6 +14,7 @@ from datasets_scripts import LoadedTask, TaskData, load_task
 from minbert_cli.finetune import PROGRAM
 from minbert_cli.resources import find_recipe
 from minbert_cli.training.recipe_tasks import RecipeTask, learns_from_text
+from minbert_cli.training.shared_tasks import KEY
 from trainers import PROBLEMS, MultiTaskTrainer, write_text
 from trainers.problems.base.problem import Problem
 from trainers.problems.measures.label_issues import find_label_issues
@@ -120,6 +121,11 @@ def read_keys(recipe: str, flags: Sequence[str]) -> dict[str, Any]:
     if not isinstance(keys.get("tasks"), Mapping):
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
             f"{recipe}: tasks={keys.get('tasks')!r}; expected tasks and their keys"
+        )
+    if sharing := [name for name, own in keys["tasks"].items() if KEY in (own or ())]:
+        raise ValueError(
+            f"{recipe}: task {sharing[0]!r} has {KEY}, but folds differ by task; check each "
+            "with a recipe of its own, and a file whose rows all have its label"
         )
     if not keys.get("output_dir"):
         raise ValueError(f"{recipe}: output_dir is missing; the results are put next to it")

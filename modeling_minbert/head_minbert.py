@@ -33,6 +33,7 @@ class TaskBatch:
     options: dict[str, Any] = field(default_factory=dict)  # other arguments of the encoder
     num_sequences: int | None = None  # of a row, (B, S, L); None for (B, L)
     labels: Tensor | None = None
+    labelled_rows: Tensor | None = None  # rows that the head computes, (k,); None for all
     targets: dict[str, Tensor | None] = field(default_factory=dict)  # others, by argument
     keys: Tensor | None = None  # hashes of the texts, (B, S), for losses that compare rows
     num_windows: Tensor | None = None  # sequences of each text, (B,) or (B, S); None for one
@@ -149,10 +150,12 @@ class MinBertHead(nn.Module):
     Attributes:
         task: The description of the task.
         gathers: Whether a loss that compares rows uses the rows of all processes in training.
+        computes_some_rows: Whether `forward` computes only the `labelled_rows` of a batch.
         label_smoothing: Share of a label that is spread over all classes in training.
     """
 
     gathers = False
+    computes_some_rows = False
     label_smoothing = 0.0
     task: Any
 

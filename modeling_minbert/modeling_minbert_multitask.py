@@ -49,6 +49,7 @@ from .pooled_minbert import PooledHead
 from .predict_all_minbert import MinBertPredictingAll
 from .pretraining_minbert import MinBertPreTrainingHeads, SharedHead
 from .readings_minbert import Reading, encode_readings
+from .shared_labels_minbert import GivenLabels, only_labels
 from .temperature_minbert import CalibratedTask
 from .windows_minbert import MinBertWindowPooling, check_windows
 
@@ -153,7 +154,7 @@ class MinBertForMultiTask(
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
+        labels: Tensor | Mapping[str, Tensor] | None = None,
         task: str | Sequence[str] | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
@@ -169,8 +170,10 @@ class MinBertForMultiTask(
         A regression takes `labels` (B,), or (B, K) for several targets, in the units of the data,
         in which its `logits` are, too; a missing label is -100.
 
-        With a list of names as `task` there are no labels and no losses, and the result is a
-        dictionary of the outputs by task. A contrastive task takes pairs then, as in `predict`.
+        With a list of names as `task` the result is a dictionary of the outputs by task. `labels`
+        are a dictionary, too, and so may be `labelled_rows`, the indices of the rows that have a
+        label of a task, (k,), if not all have: its labels, logits and loss are of these rows. A
+        task without labels has no loss, and a contrastive one takes pairs then, as in `predict`.
 
         A contrastive task takes no labels and always has a `loss`; rows of padding alone (packed:
         that begin with it) fill the batch. In training a single sentence of a row is encoded twice.
@@ -207,12 +210,13 @@ class MinBertForMultiTask(
             "end_positions": end_positions,
         }
         if task is not None and not isinstance(task, str):
-            if any(given is not None for given in (labels, *targets.values())):
-                raise ValueError(f"labels are of one task, but task={task!r} names several")
-            return self.compute_several(task, inputs, options)
+            if any(given is not None for given in targets.values()):
+                raise ValueError(f"targets are of one task, but task={task!r} names several")
+            return self.compute_several(task, inputs, options, labels)
         name = task or str(self.config.default_task)
         spec = self._tasks.get(name) or self.config.task(name)  # refuses unknown tasks
-        batch = TaskBatch(name, inputs, options, spec.num_sequences, labels, targets)
+        own = only_labels(labels, name)
+        batch = TaskBatch(name, inputs, options, spec.num_sequences, own, targets=targets)
         # not a named argument, which exporters and pipelines would take for a necessary one
         batch.num_windows = options.pop("num_windows", None)
         batch.has_window_axis = check_windows(batch, has_windows=spec.has_windows)
@@ -232,13 +236,25 @@ class MinBertForMultiTask(
         )
         return head(outputs, batch)
 
-    def compute_several(self, names: Sequence[str], inputs: Inputs, options: dict[str, Any]) -> Any:
-        """Run the encoder once, and the heads of several tasks without targets: outputs by name."""
+    def compute_several(
+        self,
+        names: Sequence[str],
+        inputs: Inputs,
+        options: dict[str, Any],
+        labels: Mapping[str, Tensor] | Tensor | None = None,
+    ) -> Any:
+        """Run the encoder once, and the heads of several tasks: outputs by name."""
         heads = {name: self._find_head(name) for name in names}
+        given = GivenLabels(names, labels, options.pop("labelled_rows", None))
+        num_windows = options.pop("num_windows", None)
         found: dict[str, tuple[TaskBatch, Reading]] = {}
         for name, head in heads.items():
-            batch = TaskBatch(name, inputs, {**options}, head.task.num_predicted)
+            batch = given.make_batch(name, head, inputs, options)
+            batch.num_windows = num_windows
+            batch.has_window_axis = check_windows(batch, has_windows=head.task.has_windows)
             check_inputs(batch)
+            if batch.labels is not None:
+                head.prepare(batch)
             batch = head.arrange(batch)
             batch.read = head.read(batch)
             layers = head.task.count_layers(self.config.num_hidden_layers)

@@ -16,7 +16,7 @@ from datasets_scripts.files.values import Converter, to_columns, to_text
 from .classification import ClassificationFormat, infer_labels
 from .encoding.sequences import encode_rows
 from .row_format import Row, RowSource, check_classes, normalize_value
-from .sentences import parse_number
+from .sentences import NO_LABEL, parse_number
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class MultiLabelFormat(ClassificationFormat):
             vector = self._read_columns(record, split) if self.label_columns else self._read(record)
         except ValueError as error:
             return None, str(error)
-        return vector, "" if vector is not None or is_test(split) else "no label"
+        return vector, "" if vector is not None or is_test(split) else NO_LABEL
 
     def strata(self, rows: datasets.Dataset) -> NDArray[np.int64]:
         # a row is drawn by its rarest label, since frequent ones reach their share by themselves

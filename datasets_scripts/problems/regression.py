@@ -14,7 +14,7 @@ from datasets_scripts.files.values import Converter, to_columns
 
 from .encoding.sequences import encode_rows
 from .row_format import RowSource, normalize_value
-from .sentences import SentenceFormat, parse_number
+from .sentences import NO_LABEL, SentenceFormat, parse_number
 from .similarity import STRATA
 
 MISSING = -100.0  # a label that the loss and the metrics leave out
@@ -67,7 +67,7 @@ class RegressionFormat(SentenceFormat):
         except ValueError as error:
             return None, str(error)
         if set(numbers) == {MISSING}:
-            return None, "" if is_test(split) else "no label"
+            return None, "" if is_test(split) else NO_LABEL
         return (numbers if self._has_several else numbers[0]), ""
 
     def parse_label(self, text: str) -> float:

@@ -16,6 +16,7 @@ from .encoding.sequences import WINDOWS, encode_rows
 from .row_format import Row, RowFormat, add_id, is_numeral, make_features, normalize_value
 
 UNDECIDED = "undecided"  # the problem of a row on which the annotators did not agree
+NO_LABEL = "no label"  # that of a row that lacks one
 
 UNLIMITED = 10**9  # tokens; more than any row has
 
@@ -50,6 +51,8 @@ class SentenceFormat(RowFormat):
     def to_row(self, record: Record, number: int, split: str) -> Row:
         texts, row_id, text_problem = self.read_texts(record)
         label, problem = self.find_label(record, split)
+        if problem == NO_LABEL and self.skips_unlabelled:
+            problem = UNDECIDED
         if problem != UNDECIDED:
             problem = record.problem or ", ".join(filter(None, (text_problem, problem)))
             problem = add_id(problem, row_id)
@@ -107,7 +110,7 @@ class SentenceFormat(RowFormat):
         try:
             if text:
                 return self.parse_label(text), ""
-            problem = "no label"
+            problem = NO_LABEL
         except ValueError as error:
             problem = str(error)
         # GLUE writes -1 where the label of a test row is kept secret

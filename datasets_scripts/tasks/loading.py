@@ -20,7 +20,7 @@ from datasets_scripts.samples.task_rows import generate_rows
 
 from .building import build_rows
 from .class_pairs import HELD_OUT_PAIRS, pair_rows
-from .held_out import hold_out
+from .held_out import hold_out, hold_out_with
 from .invalid_rows import InvalidRow, check_invalid_fraction, log_invalid_rows
 from .repeated_rows import count_repeated
 from .subsampling import describe_rows, sample_rows
@@ -146,12 +146,19 @@ class LoadedTask:
         return None if labels is None else (list(rows["id"]), labels)
 
 
-def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask:
+def load_task(
+    data: TaskData,
+    cache_dir: str | Path | None = None,
+    *,
+    held_out_with: LoadedTask | None = None,
+) -> LoadedTask:
     """Load the rows of a task from its files, the Hub, or the built-in sample.
 
     Args:
         data: Description of the rows, from ``TaskData.from_recipe``.
         cache_dir: Folder for the built rows; None uses the cache of `datasets`.
+        held_out_with: A task with the same texts. If validation rows must be held out of the
+            training rows, they are those with the texts of its validation rows.
 
     Raises:
         ValueError: If a file or a dataset cannot be read, lacks a column, or has too many invalid
@@ -171,7 +178,7 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
     invalid = [row for valid in found.values() for row in valid.invalid]
     num_rows = len(found["train"].rows)
     if is_held_out := "validation" not in found:
-        found = _hold_out(data, row_format, found)
+        found = _hold_out(data, row_format, found, held_out_with)
     splits: dict[str, datasets.Dataset] = {}
     facts: dict[str, Facts] = {}
     for split, valid in found.items():
@@ -217,6 +224,7 @@ def make_format(data: TaskData) -> RowFormat:
     keys = {field.name for field in fields(kind)} & {field.name for field in fields(data)}
     given = {key: getattr(data, key) for key in keys} | data.options
     given |= {"text_columns": data.text_columns or (), "undecided": data.built_in.undecided}
+    given["skips_unlabelled"] = data.skips_unlabelled
     return kind(**given)
 
 
@@ -275,11 +283,18 @@ def _find_valid(
 
 
 def _hold_out(
-    data: TaskData, row_format: RowFormat, found: dict[str, _ValidRows]
+    data: TaskData,
+    row_format: RowFormat,
+    found: dict[str, _ValidRows],
+    like: LoadedTask | None,
 ) -> dict[str, _ValidRows]:
     """Make validation rows of some training rows."""
     rows, share = found["train"].rows, data.validation_share
-    train, validation = hold_out(data.where, rows, row_format, share, data.sample_seed)
+    if like is None:
+        train, validation = hold_out(data.where, rows, row_format, share, data.sample_seed)
+    else:
+        names, others = like.row_format.text_names, like.splits["validation"]
+        train, validation = hold_out_with(data.where, rows, row_format, (like.name, others, names))
     learned = found["train"]._replace(rows=train)
     others = {split: valid for split, valid in found.items() if split != "train"}
     return {"train": learned, "validation": _ValidRows(validation), **others}

@@ -21,7 +21,8 @@ def describe_data(run: Any) -> str:
     for task, splits in run.encoded.items():
         # a pre-training evaluates only some of its training rows
         held_out = {split: len(rows) for split, rows in splits.items() if split != "train"}
-        sizes = describe_sizes({"train": run.trainer.train_sampler.sizes[task], **held_out})
+        learned = run.trainer.train_sampler.sizes.get(task, len(splits["train"]))
+        sizes = describe_sizes({"train": learned, **held_out})
         kind, source = run.trainer.problems[task].problem_type, run.facts.data[task]
         lines.append(f"{task}: {kind}, {source}, {sizes}")
         skipped = run.facts.bad_rows.get(task, [])

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from transformers import TrainingArguments
 
 from minbert_cli.training.recipe_tasks import learns_from_text
+from minbert_cli.training.shared_tasks import KEY
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import Choice, FinetuneArguments, ProgramTrainingArguments, Task, TaskTraining
 from trainers.training.batches import find_shares
@@ -68,11 +69,13 @@ def _measure_finetuning(
     model: MinBertForMultiTask,
     encoded: Mapping[str, Mapping[str, Any]],
 ) -> RunSize:
+    # the rows of the others are in the batches of these
+    trained = {name: own for name, own in encoded.items() if KEY not in arguments.tasks[name]}
     counts = [
         _count_rows(name, arguments.tasks[name], model.config, splits["train"])
-        for name, splits in encoded.items()
+        for name, splits in trained.items()
     ]
-    is_repeated = counts != [len(splits["train"]) for splits in encoded.values()]
+    is_repeated = counts != [len(splits["train"]) for splits in trained.values()]
     # a number of steps stands for about one pass over the largest task
     return RunSize(
         width=model.config.hidden_size,

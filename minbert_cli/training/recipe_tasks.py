@@ -12,6 +12,7 @@ from transformers import TrainingArguments
 
 from datasets_scripts import DATASETS, CorpusData, LoadedTask, TaskData, check_files
 from minbert_cli.checkpoints import check_rows
+from minbert_cli.training.shared_tasks import complete_keys, skip_unlabelled
 from minbert_cli.training.teachers import Teacher, parse_teachers
 from minbert_cli.training.texts import parse_corpus
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask
@@ -181,7 +182,7 @@ def parse_tasks(
 ) -> tuple[dict[str, RecipeTask], dict[str, RecipeText]]:
     """Check all tasks of a recipe; return labeled tasks, and tasks that learn from text."""
     tasks, texts = {}, {}
-    for name, keys in arguments.tasks.items():
+    for name, keys in complete_keys(arguments.tasks).items():
         if learns_from_text(keys):
             texts[name] = RecipeText.from_recipe(name, keys, arguments.data_dir)
         else:
@@ -191,6 +192,7 @@ def parse_tasks(
             f"tasks: {', '.join(texts)} learn from text alone; add a task with labels, or use "
             "minbert pretrain"
         )
+    tasks = skip_unlabelled(tasks)
     return (calibrated(tasks) if arguments.calibrate else tasks), texts
 
 

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from .masking import IGNORED_LABEL, TextTask
 from .rows import WINDOWS_COLUMN, Joined, TaskBatch
 from .shapes import FixedShapes
+from .shared_rows import BatchLabels, join_labels
 from .teacher_rows import TEACHER, pad_tokens
 from .text_windows import pad_counts, pad_windows
 
@@ -47,6 +48,9 @@ class TaskCollator:
     ``input_ids``; packed, ``label_positions`` (M,) lists where they are not -100, so that the GPU
     need not be synchronized to find them. If next sentences are trained, too, there is
     ``next_sentence_label`` (B,); if they are trained alone, these are the ``labels`` (B,).
+
+    Rows with labels of several tasks have ``labels`` by task, (B, ...), and where only k rows have
+    one, (k, ...) with their indices in ``labelled_rows``, (k,), by task.
 
     If the rows have them, outputs of M teachers come last, as ``teacher_logits``: (B, M, ...), or
     of tokens in the shape of ``input_ids``, (B, L, M, K) or (1, T, M, K); for questions (B, L, M,
@@ -101,8 +105,9 @@ class TaskCollator:
         batch: dict[str, Any] = {"task": joined.task}
         for name, values in of_rows.items():
             if values is not None:
-                dtype = np.float32 if values.dtype.kind == "f" else np.int64
-                batch[name] = torch.from_numpy(values.astype(dtype))
+                batch[name] = _to_tensor(values)
+        if joined.shared is not None:
+            batch |= _share_labels(joined.shared)
         if joined.num_windows is not None:
             counts = torch.from_numpy(joined.num_windows)
             batch[WINDOWS_COLUMN] = counts if joined.num_texts > 1 else counts.squeeze(1)
@@ -186,6 +191,20 @@ class TaskCollator:
         return np.concatenate([labeled, others])
 
 
+def _to_tensor(values: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(values.astype(np.float32 if values.dtype.kind == "f" else np.int64))
+
+
+def _share_labels(shared: Mapping[str, BatchLabels]) -> dict[str, Any]:
+    """Return labels by task, and which rows have them where not all do."""
+    given = {task: labels for task, labels in shared.items() if len(labels.values)}
+    rows = {task: each.rows for task, each in given.items() if each.rows is not None}
+    return {
+        "labels": {task: _to_tensor(labels.values) for task, labels in given.items()},
+        "labelled_rows": {task: torch.from_numpy(places) for task, places in rows.items()},
+    }
+
+
 def _fill_rows(batch: Mapping[str, Any], rows: int, sequences: int) -> dict[str, Any]:
     """Append filler rows, which have so many sequences, to the columns with a value for each."""
     filled = {}
@@ -207,7 +226,9 @@ def join_rows(rows: Sequence[Mapping[str, Any]]) -> Joined:
     is_separate = isinstance(sequences[0][0], Sequence | np.ndarray)
     if is_separate:
         sequences, types = list(chain(*sequences)), list(chain(*types))
-    labels, token_labels = _join_labels(rows) if "labels" in rows[0] else (None, None)
+    is_shared = isinstance(rows[0].get("labels"), Mapping)
+    has_own = "labels" in rows[0] and not is_shared
+    labels, token_labels = _join_labels(rows) if has_own else (None, None)
     return Joined(
         names[0],
         len(rows),
@@ -219,6 +240,7 @@ def join_rows(rows: Sequence[Mapping[str, Any]]) -> Joined:
         is_separate=is_separate,
         num_windows=_stack(rows, WINDOWS_COLUMN, np.int64),
         teacher=_stack(rows, TEACHER),
+        shared=join_labels([row["labels"] for row in rows]) if is_shared else None,
     )
 
 

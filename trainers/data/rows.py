@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from .shared_rows import LABELS, BatchLabels, SharedLabels
 from .teacher_rows import TEACHER, TeacherRows
 
 MODEL_COLUMNS = ("input_ids", "token_type_ids", "labels")
@@ -31,6 +32,7 @@ class Joined(NamedTuple):
     num_windows: NDArray[np.int64] | None = None  # sequences of each text, (B, S)
     teacher: NDArray[np.float32] | None = None  # outputs of M teachers, (B, M, ...)
     token_teacher: NDArray[np.float32] | None = None  # (T, M, K)
+    shared: Mapping[str, BatchLabels] | None = None  # labels of several tasks, instead of `labels`
 
     @property
     def num_texts(self) -> int:
@@ -178,7 +180,8 @@ class FlatRows:
 class TaskBatch(Sequence[dict[str, Any]]):
     """Some rows of a task, (B,), in their passes, (B,); as a sequence they are dictionaries.
 
-    With ``teacher``, rows have the outputs of teachers, too.
+    With ``teacher``, rows have the outputs of teachers, too. With ``shared``, their labels are a
+    dictionary of those of several tasks.
     """
 
     def __init__(
@@ -188,10 +191,12 @@ class TaskBatch(Sequence[dict[str, Any]]):
         indices: NDArray[np.int64],
         passes: NDArray[np.int64],
         teacher: TeacherRows | None = None,
+        shared: Mapping[str, SharedLabels] | None = None,
     ) -> None:
         self.task = task
         self._rows = rows
         self._teacher = teacher
+        self._shared = shared
         self._places = np.stack([indices, passes])
 
     def __len__(self) -> int:
@@ -208,6 +213,9 @@ class TaskBatch(Sequence[dict[str, Any]]):
 
     def _join(self, places: NDArray[np.int64]) -> Joined:
         joined = self._rows.join(self.task, *places)
+        if self._shared is not None:
+            shared = {task: labels.read(places[0]) for task, labels in self._shared.items()}
+            joined = joined._replace(shared=shared)
         if self._teacher is None:
             return joined
         values = self._teacher.read(places[0])
@@ -225,7 +233,12 @@ def _only_row(joined: Joined) -> dict[str, Any]:
             parts = np.split(values, np.cumsum(joined.lengths)[:-1])
             row[name] = [part.tolist() for part in parts] if joined.is_separate else values.tolist()
     if joined.labels is not None:
-        row["labels"] = joined.labels[0].tolist()
+        row[LABELS] = joined.labels[0].tolist()
+    if joined.shared is not None:
+        row[LABELS] = {
+            task: each.values[0].tolist() if len(each.values) else None
+            for task, each in joined.shared.items()
+        }
     if joined.next_sentence_label is not None:
         row["next_sentence_label"] = joined.next_sentence_label[0].tolist()
     if joined.teacher is not None:

@@ -49,7 +49,10 @@ class GradientSurgery(Method):
 
     def attach(self, trainer: Any) -> None:
         self.conflicts = []
-        tasks = list(trainer.tasks)
+        # tasks that share rows have one gradient
+        tasks = [
+            name for name, each in trainer.tasks.items() if each.training.shares_rows_with is None
+        ]
         self.merger = GradientMerger(trainer.model, tasks, self.rule, trainer.args.seed)
 
     def after_backward(self, task: str) -> None:

@@ -22,6 +22,7 @@ class MultipleChoice(ClassProblem):
     metrics = (ACCURACY,)
     hub_task = pipeline_tag = "multiple-choice"
     header = "id \t Predicted_Choice \n"
+    shares_rows = False  # a row is several sequences
     has_classes = False  # the same place is another choice in every row
     teaching = None  # the outputs of a teacher would have as many values as a row has choices
 

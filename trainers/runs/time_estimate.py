@@ -113,7 +113,9 @@ class TimeEstimate(TrainerCallback):
         costs = measure_costs(workload, self._first_step, step, times)
         done, whole = workload.count_rows(step), workload.count_rows(workload.steps)
         training = sum(costs[task] * (whole[task] - done[task]) for task in whole)
-        own = {task: EVALUATION_COST * cost for task, cost in costs.items()}
+        evaluated = (*workload.evaluation_rows, *workload.final_rows)
+        leaders = {task: workload.leaders.get(task, task) for task in evaluated}
+        own = {task: EVALUATION_COST * costs[leader] for task, leader in leaders.items()}
         own |= self._evaluation_costs
         count = sum(end >= step for end in workload.evaluated_steps)
         evaluation = sum(own[task] * rows for task, rows in workload.evaluation_rows.items())

@@ -26,6 +26,7 @@ class Workload:
         final_splits: The splits of these rows.
         may_stop_early: Whether the training may end before its last step.
         hardware: The devices and the precision, such as ``cpu in float32``.
+        leaders: Tasks whose training rows are those of another task, and that task.
     """
 
     sampler: TaskBatchSampler
@@ -37,6 +38,7 @@ class Workload:
     final_splits: tuple[str, ...] = ()
     may_stop_early: bool = False
     hardware: str = "cpu in float32"
+    leaders: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def epochs(self) -> float:
@@ -105,6 +107,7 @@ def measure_workload(
         tuple(dict.fromkeys(split for splits in final.values() for split in splits)),
         any(isinstance(callback, EarlyStoppingCallback) for callback in callbacks),
         _describe_hardware(trainer.model, args),
+        {name: task.training.shares_rows_with or name for name, task in trainer.tasks.items()},
     )
 
 

@@ -22,7 +22,7 @@ from trainers.data.task_dataset import Rows, count_tokens, read_lengths
 from trainers.data.task_sampling import StepsPerEpoch, TaskSampling
 from trainers.problems import PROBLEMS
 from trainers.problems.base.problem import Problem
-from trainers.task import Task, find_rows
+from trainers.task import Task
 from trainers.wrapped_models import find_inner
 
 
@@ -38,16 +38,20 @@ def find_texts(tasks: Mapping[str, Task]) -> dict[str, TextTask]:
 
 def make_sampler(
     tasks: Mapping[str, Task],
+    rows: Mapping[str, Rows],
     problems: Mapping[str, Problem[Any]],
     args: TrainingArguments,
     steps_per_epoch: StepsPerEpoch,
     max_tokens_per_batch: int | None,
     sampling: TaskSampling,
 ) -> TaskBatchSampler:
-    """Build the sampler of a run; see ``MultiTaskTrainer`` for the arguments."""
-    rows = find_rows(tasks.values())
-    shares = {name: find_shares(task, problems[name]) for name, task in tasks.items()}
-    batch_sizes, budgets = _batch_sizes(tasks, args, max_tokens_per_batch)
+    """Build the sampler of the tasks that have rows of their own.
+
+    See ``MultiTaskTrainer`` for the arguments.
+    """
+    owners = {name: tasks[name] for name in rows}
+    shares = {name: find_shares(task, problems[name]) for name, task in owners.items()}
+    batch_sizes, budgets = _batch_sizes(owners, args, max_tokens_per_batch)
     lengths = None
     if args.train_sampling_strategy == "group_by_length":
         lengths = {name: read_lengths(name, rows[name], args.length_column_name) for name in rows}
@@ -108,6 +112,7 @@ def make_collator(
     args: TrainingArguments,
     tokenizer: Any,
     tasks: Mapping[str, Task],
+    rows: Mapping[str, Rows],
     sampler: TaskBatchSampler | None,
 ) -> TaskCollator:
     """Build the collator of a run: packed if the model supports it, in fixed shapes if compiled."""
@@ -117,9 +122,7 @@ def make_collator(
     packed = args.n_gpu <= 1 and supports(args.device)
     if not packed or not args.torch_compile or sampler is None:
         return TaskCollator(pad_token_id, packed=packed, texts=texts)
-    most = {
-        name: most_tokens(name, rows, sampler) for name, rows in find_rows(tasks.values()).items()
-    }
+    most = {name: most_tokens(name, own, sampler) for name, own in rows.items()}
     return TaskCollator(pad_token_id, packed=True, fixed_shapes=FixedShapes(most), texts=texts)
 
 

@@ -16,6 +16,7 @@ from transformers import Trainer, TrainingArguments, set_seed
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trainers.data.collating import list_batches
+from trainers.data.shared_rows import describe_labels
 from trainers.data.task_dataset import Rows, TaskDataset
 from trainers.data.task_sampling import RoundRobin, StepsPerEpoch, TaskSampling
 from trainers.errors import WriteError, named_writes
@@ -41,6 +42,7 @@ from .label_smoothing import smooth_labels, without_smoothing
 from .resuming import find_best_checkpoint, write_checksums
 from .search import search_hyperparameters
 from .setup import Setup
+from .shared_steps import find_groups, shared_losses
 
 
 class MultiTaskTrainer(Trainer):
@@ -140,6 +142,7 @@ class MultiTaskTrainer(Trainer):
         parts = self._setup.fit(model, args, self.methods)
         self.tasks, self.problems, self.evaluator = parts.tasks, parts.problems, parts.evaluator
         self.train_sampler, self.train_dataset = parts.train_sampler, parts.train_dataset
+        self._groups = find_groups(self.tasks)
         self.data_collator: Any = parts.data_collator
 
     def _start(self) -> None:
@@ -210,7 +213,11 @@ class MultiTaskTrainer(Trainer):
         shares = "no training"
         if self.train_sampler is not None:
             held_out: Any = self.eval_dataset or {}
-            shares = self.train_sampler.describe({task: len(held_out[task]) for task in held_out})
+            sizes = {task: len(held_out[task]) for task in held_out}
+            dataset: Any = self.train_dataset
+            lines = [self.train_sampler.describe(sizes)]
+            lines += map(describe_labels, dataset.shared.values())
+            shares = "\n".join(lines)
         return "\n\n".join(filter(None, (shares, *(each.describe() for each in self.methods))))
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
@@ -260,7 +267,8 @@ class MultiTaskTrainer(Trainer):
                 losses.append(super().training_step(model, batch, *args, **kwargs))
             for method in self.methods:
                 method.after_backward(batch["task"])
-        self._weights += [self.tasks[batch["task"]].training.loss_weight for batch in batches]
+        owners = [self._groups[batch["task"]] for batch in batches]
+        self._weights += [self._loss_weight(task) for group in owners for task in group]
         for method in self.methods if self.accelerator.sync_gradients else ():
             method.before_optimizer(self.state)
         return sum(losses[1:], losses[0])
@@ -282,10 +290,18 @@ class MultiTaskTrainer(Trainer):
             return compute() if return_outputs else compute()[0]
         for method in self.methods:
             method.take(inputs)
-        step = nested_loss(self.methods, compute, task, inputs)
-        self._losses.add(task, step)
-        loss = step.loss * self.tasks[task].training.loss_weight
-        return (loss, step.outputs) if return_outputs else loss
+        if isinstance(inputs.get("labels"), Mapping):
+            steps = shared_losses(model, inputs, self.methods)
+        else:
+            steps = {task: nested_loss(self.methods, compute, task, inputs)}
+        for name, step in steps.items():
+            self._losses.add(name, step)
+        losses = [step.loss * self._loss_weight(name) for name, step in steps.items()]
+        loss = sum(losses[1:], losses[0])
+        return (loss, next(iter(steps.values())).outputs) if return_outputs else loss
+
+    def _loss_weight(self, task: str) -> float:
+        return self.tasks[task].training.loss_weight
 
     def _clip_grad_norm(self, *args: Any, **kwargs: Any) -> Any:
         # the limit is that of a gradient without weights, which would be lost in a step of one task

@@ -12,12 +12,13 @@ from trainers.data.task_sampling import StepsPerEpoch, TaskSampling
 from trainers.hub_token import HubToken
 from trainers.methods.base import Method
 from trainers.problems.base.problem import Problem
-from trainers.task import Task, find_rows
+from trainers.task import Task
 from trainers.wrapped_models import takes_task
 
 from .batches import make_collator, make_sampler
 from .checks import check_arguments, check_compute_metrics, check_sampling, check_tasks
 from .evaluation import ComputeMetrics, TaskEvaluator
+from .shared_steps import check_groups, merge_rows
 
 
 class Parts(NamedTuple):
@@ -55,17 +56,19 @@ class Setup:
         check_arguments(args, problems, in_glue, own_metrics)
         check_sampling(args, self.sampling, methods)
         _set_defaults(args, has_task_argument=takes_task(model))
-        rows, sampler = find_rows(self.tasks, "train"), None
+        check_groups(tasks, model, args, self.data_collator)
+        (rows, shared), sampler = merge_rows(tasks), None
         if rows:
             sizes = (self.steps_per_epoch, self.max_tokens_per_batch)
-            sampler = make_sampler(tasks, problems, args, *sizes, self.sampling)
+            sampler = make_sampler(tasks, rows, problems, args, *sizes, self.sampling)
         collator = self.data_collator
         if collator is None:
-            collator = make_collator(model, args, self.tokenizer, tasks, sampler)
+            collator = make_collator(model, args, self.tokenizer, tasks, rows, sampler)
         for method in methods:
             method.prepare(model, args)
         evaluator = TaskEvaluator(tasks, problems, model, own_metrics)
-        dataset = TaskDataset(rows, sampler) if rows else None
+        labels = {name: own.labels for name, own in shared.items()}
+        dataset = TaskDataset(rows, sampler, labels) if rows else None
         return Parts(tasks, problems, evaluator, sampler, dataset, collator)
 
 

@@ -12,7 +12,7 @@ from transformers import TrainingArguments
 from trainers.data.rows import TextSource
 from trainers.data.task_dataset import count_tokens
 from trainers.data.teacher_rows import TEACHER, TeacherRows
-from trainers.methods.base import ComputeLoss, Method, StepLoss
+from trainers.methods.base import ComputeLoss, Method, StepLoss, refuse_shared_rows
 from trainers.options import is_positive
 from trainers.problems import PROBLEMS
 
@@ -87,6 +87,7 @@ class Distillation(Method):
         self._check_order(trainer.methods)
         given = self._find_columns() if self.teachers is None else self.teachers
         self._check_tasks(given)
+        refuse_shared_rows(trainer, given, "teachers have outputs for the rows of one task")
         kinds = {task: str(trainer.problems[task].teaching) for task in given}
         self.alphas = {
             task: ALPHAS[kind] if self.alpha is None else self.alpha for task, kind in kinds.items()

@@ -11,7 +11,7 @@ from torch.func import functional_call
 from transformers import TrainerState, TrainingArguments
 
 from trainers.methods.averaging import WeightAverage
-from trainers.methods.base import ComputeLoss, StepLoss
+from trainers.methods.base import ComputeLoss, StepLoss, refuse_shared_rows
 
 from .base import Regularizer
 from .smart_perturbation import (
@@ -52,6 +52,7 @@ class Smart(Regularizer):
 
     def attach(self, trainer: Any) -> None:
         super().attach(trainer)
+        refuse_shared_rows(trainer, self.tasks, f"{self.key} perturbs the input of one task")
         self.trainer = trainer
 
     def begin(self) -> None:

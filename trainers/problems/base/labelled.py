@@ -82,6 +82,7 @@ class LabelledProblem(Problem[Predicted]):
     metrics: ClassVar[tuple[PredictionMetric, ...]]
     has_fixed_metrics = False
     is_comparable = True
+    shares_rows = True
     teaching: ClassVar[Literal["logits"] | None] = "logits"
     dtype: ClassVar[type] = np.int64
     # Source: Stanford CS 224N default final project, evaluation.py.

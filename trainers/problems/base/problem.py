@@ -79,6 +79,8 @@ class Problem(ABC, Generic[Outputs]):
     joins_rows: ClassVar[bool] = False
     # Outputs of two passes can be compared, which R-Drop and SMART do.
     is_comparable: ClassVar[bool] = False
+    # Every row has its own labels, and may have those of other tasks, too.
+    shares_rows: ClassVar[bool] = False
     # Every row has one class, by which rows can be repeated.
     has_classes: ClassVar[bool] = False
     # What a student learns from a teacher: logits of a row, of every token, or vectors of texts.
