@@ -10,7 +10,7 @@ suit the device; they override the recipe.
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -32,6 +32,7 @@ from minbert_cli.shell.program_help import show_help
 from minbert_cli.training.arguments import DeviceTrainingArguments
 from minbert_cli.training.data_notes import describe_data
 from minbert_cli.training.defaults import choose_for_finetuning
+from minbert_cli.training.online_teachers import find_online
 from minbert_cli.training.recipe_tasks import (
     RecipeTask,
     RecipeText,
@@ -40,6 +41,11 @@ from minbert_cli.training.recipe_tasks import (
     find_glue_files,
     find_tables,
     prepare_weights,
+)
+from minbert_cli.training.relation_teachers import (
+    RelationTeaching,
+    find_relation_teaching,
+    keep_last_weights,
 )
 from minbert_cli.training.run import (
     Run,
@@ -50,7 +56,7 @@ from minbert_cli.training.run import (
 )
 from minbert_cli.training.shared_tasks import load_tasks
 from minbert_cli.training.teacher_outputs import find_taught
-from minbert_cli.training.teachers import Teaching, find_teaching, make_distillation
+from minbert_cli.training.teachers import Lesson, Teaching, find_teaching, make_distillation
 from minbert_cli.training.texts import Text, load_text
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import (
@@ -143,6 +149,7 @@ def prepare_run(
     start = load_config(arguments, arguments.model_config)
     tasks, text_tasks = check_recipe(arguments, args, start)
     teaching = find_teaching(arguments, {name: task.teachers for name, task in tasks.items()})
+    relations = find_relation_teaching(arguments)
     set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
     data, head_choices = load_data(arguments, args, tasks, text_tasks, start)
     tokenizer = share(args, lambda: find_tokenizer(arguments, data, checkpoint))
@@ -153,21 +160,24 @@ def prepare_run(
         encoded, notes = encode_rows(data, model, tokenizer, length)
         texts = load_texts(text_tasks, tokenizer, args, length)
     encoded |= {name: text.splits for name, text in texts.items()}
-    taught = find_taught(lessons, data.loaded, encoded, tokenizer, model.config.hidden_size, args)
+    taught = find_teachers(arguments, args, lessons, data, encoded, model, tokenizer)
+    learned = make_distillation(arguments, taught)
+    learned += relations.make_methods(model.config, tokenizer, length)
     weights, choices = choose_for_finetuning(arguments, args, model, encoded)
+    choices += keep_last_weights(arguments, args)
     trainer = make_trainer(
         arguments,
         args,
         model,
         make_tasks(arguments, model, data, encoded, texts, weights),
-        methods=[*make_distillation(arguments, taught), *arguments.make_methods()],
+        methods=[*learned, *arguments.make_methods()],
         sampling=arguments.make_sampling(),
         steps_per_epoch=arguments.parse_steps_per_epoch(),
         processing_class=tokenizer,
         callbacks=arguments.make_callbacks(args),
     )
     choices = head_choices + choices
-    facts = describe_run(arguments, args, given, data, texts, notes, choices, teaching)
+    facts = describe_run(arguments, args, given, data, texts, notes, choices, teaching, relations)
     validation = {name: task.splits["validation"] for name, task in data.loaded.items()}
     return Run(
         trainer,
@@ -230,6 +240,21 @@ def load_texts(
     }
 
 
+def find_teachers(
+    arguments: FinetuneArguments,
+    args: TrainingArguments,
+    lessons: Mapping[str, Sequence[Lesson]],
+    data: RecipeData,
+    encoded: Mapping[str, Mapping[str, Any]],
+    model: MinBertForMultiTask,
+    tokenizer: PreTrainedTokenizerBase,
+) -> Mapping[str, Any]:
+    """Describe what teaches each task: outputs for all rows, or teachers of its batches."""
+    if arguments.teacher_mode == "online":
+        return find_online(lessons, model.config, tokenizer, arguments.max_length)
+    return find_taught(lessons, data.loaded, encoded, tokenizer, model.config, args)
+
+
 def make_tasks(
     arguments: FinetuneArguments,
     model: MinBertForMultiTask,
@@ -266,10 +291,11 @@ def describe_run(
     notes: dict[str, list[str]],
     choices: list[Choice],
     teaching: Teaching,
+    relations: RelationTeaching,
 ) -> RunFacts:
     """Describe the data and the start of a run."""
     hub_datasets = list(chain(*(task.hub_datasets for task in data.all_tasks.values())))
-    commits = list_commits(data, texts) | teaching.commits
+    commits = list_commits(data, texts) | teaching.commits | relations.commits
     quotes = arguments.count_examples(args) > 0  # the results may be published
     return RunFacts(
         **describe_start(PROGRAM, arguments, given, hub_datasets, args.hub_token, commits),
@@ -281,7 +307,8 @@ def describe_run(
         choices=choices,
         fingerprints={name: task.fingerprint for name, task in data.loaded.items()}
         | {name: text.fingerprint for name, text in texts.items()}
-        | teaching.fingerprints,
+        | teaching.fingerprints
+        | relations.fingerprints,
     )
 
 

@@ -31,6 +31,7 @@ from minbert_cli.shell.program_help import show_help
 from minbert_cli.training import recipe_tasks
 from minbert_cli.training.arguments import DeviceTrainingArguments
 from minbert_cli.training.defaults import RunSize, choose_arguments, choose_loss_as_best
+from minbert_cli.training.relation_teachers import find_relation_teaching, keep_last_weights
 from minbert_cli.training.run import (
     Run,
     describe_start,
@@ -38,7 +39,7 @@ from minbert_cli.training.run import (
     report,
     run_program,
 )
-from minbert_cli.training.texts import load_text, parse_corpus
+from minbert_cli.training.texts import Text, load_text, parse_corpus
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMaskedLM,
@@ -47,6 +48,7 @@ from modeling_minbert import (
     MinBertModel,
 )
 from trainers import (
+    Choice,
     FinetuneArguments,
     PretrainArguments,
     Program,
@@ -174,6 +176,7 @@ def prepare_run(
 ) -> Run:
     """Load everything a run needs, without writing to its folder."""
     corpora = check_recipe(arguments, args, load_config(arguments, find_sizes(arguments)))
+    relations = find_relation_teaching(arguments)
     set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
     tokenizer = share(args, lambda: find_tokenizer(arguments, corpora, checkpoint))
     model = load_model(arguments, tokenizer)
@@ -189,27 +192,38 @@ def prepare_run(
         )
     train, validation = text.splits["train"], text.splits["validation"]
     task = Task(TASK, arguments.problem_type, train, validation, masking=text.masking)
-    is_new = arguments.model_name_or_path is None
-    width, length = model.config.hidden_size, arguments.max_length
-    choices = choose_arguments(args, RunSize(width, is_new, len(train), 1, len(validation), length))
-    if arguments.problem_type != "next_sentence":
-        choices += choose_loss_as_best(args, f"{TASK}_mlm_loss")
+    choices = choose_settings(arguments, args, model, text)
     options = {"processing_class": tokenizer, "callbacks": arguments.make_callbacks(args)}
+    options["methods"] = relations.make_methods(model.config, tokenizer, arguments.max_length)
     trainer = make_trainer(arguments, args, model, [task], steps_per_epoch="longest", **options)
     hub_datasets = [data.hub_dataset for data in corpora.values()]
+    commits = text.commits | relations.commits
     facts = RunFacts(
-        **describe_start(PROGRAM, arguments, given, hub_datasets, args.hub_token, text.commits),
+        **describe_start(PROGRAM, arguments, given, hub_datasets, args.hub_token, commits),
         data={TASK: " + ".join(corpora)},
         bad_rows={TASK: text.problems},
         text=text.facts,
         notes={TASK: text.notes},
         choices=choices,
-        fingerprints={TASK: text.fingerprint},
+        fingerprints={TASK: text.fingerprint} | relations.fingerprints,
     )
     rows = {"validation": validation}
     if arguments.evaluate_train:
         rows = {"train": spread(train, len(validation)), **rows}
     return Run(trainer, {TASK: rows}, facts, arguments.evaluate_train)
+
+
+def choose_settings(
+    arguments: PretrainArguments, args: ProgramTrainingArguments, model: Any, text: Text
+) -> list[Choice]:
+    """Choose what the recipe leaves out."""
+    is_new, width = arguments.model_name_or_path is None, model.config.hidden_size
+    rows = (len(text.splits["train"]), 1, len(text.splits["validation"]))
+    choices = choose_arguments(args, RunSize(width, is_new, *rows, arguments.max_length))
+    choices += keep_last_weights(arguments, args)
+    if arguments.problem_type != "next_sentence":
+        choices += choose_loss_as_best(args, f"{TASK}_mlm_loss")
+    return choices
 
 
 PROGRAM = Program(

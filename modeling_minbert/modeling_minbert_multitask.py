@@ -478,6 +478,21 @@ class MinBertForMultiTask(
         """
         return self._head(task).distillation(logits, teacher, temperature, labels)
 
+    def to_targets(self, task: str, logits: Tensor) -> Tensor:
+        """Convert logits of this model as a teacher to what a student learns; see `distillation`.
+
+        Args:
+            task: Name of the task.
+            logits: Of a batch in evaluation mode, (B, K), or (B, L, K) of a task about tokens.
+
+        Returns:
+            Scores in units of the range for a similarity, (B, 1); for other tasks the logits.
+
+        Raises:
+            ValueError: If there is no such task, or it is of pre-training.
+        """
+        return self._head(task).to_targets(logits)
+
     def teach(
         self,
         task: str,
@@ -489,15 +504,17 @@ class MinBertForMultiTask(
         """Compute what a student learns from this model as its teacher; see `distillation`.
 
         Args:
-            task: Name of a classification, multi_label_classification, paraphrase or similarity.
-            sentences: Sentences, or pairs of them, as for `predict`.
+            task: Name of a task that scores texts, such as a classification; none about tokens or
+                vectors.
+            sentences: Rows as for `predict`: sentences, pairs of them, or contexts with choices.
             max_tokens_per_batch: Tokens that are computed together; None for a default of the
                 device.
             show_progress: Whether to show a progress bar; None shows it for long lists.
 
         Returns:
             Float32 logits on the CPU, (number of rows, K); scores in units of the range for a
-            similarity, (number of rows, 1).
+            similarity, (number of rows, 1). Of multiple choice the lowest number where a row has
+            fewer choices than others.
 
         Raises:
             ValueError: If there is no such task, or it has another type; else as for `predict`.

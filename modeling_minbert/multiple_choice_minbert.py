@@ -4,8 +4,9 @@
 Shapes: B rows of S choices, N = B * S sequences of L tokens, D hidden size.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -14,11 +15,13 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.modeling_outputs import MultipleChoiceModelOutput
 
-from .choosing_minbert import ChoicePredictor
+from .choosing_minbert import ChoicePredictor, check_questions
+from .distillation_minbert import IMPOSSIBLE, match_classes
 from .head_minbert import Inputs, TaskBatch, ids_of
+from .inference_minbert import stream, tokenize
 from .losses_minbert import Target
 from .pooled_minbert import PairEncoding, PooledHead, PooledTask
-from .task_minbert import DATA, RowKind
+from .task_minbert import DATA, MinBertTask, RowKind
 from .temperature_minbert import CalibratedHead, CalibratedTask
 
 
@@ -93,6 +96,20 @@ class MultipleChoiceTask(CalibratedTask, PooledTask):
     def encoding_options(self, max_length: int) -> dict[str, Any]:
         return super().encoding_options(max_length) | {"num_choices": self.num_choices}
 
+    def align(self, teacher: MinBertTask) -> Callable[[Tensor], Tensor]:
+        super().align(teacher)
+        if getattr(teacher, "has_question", None) != self.has_question:
+            kinds = ("contexts with a question", "contexts without a question")
+            own, other = kinds if self.has_question else reversed(kinds)
+            raise ValueError(f"it has {other}, but the task to learn has {own}")
+        return self.fit_choices
+
+    def fit_choices(self, values: Tensor) -> Tensor:
+        """Bring the outputs of a teacher, (..., K), to the choices of this task, (..., S)."""
+        count = int(self.num_choices or 0)
+        kept = values[..., :count]
+        return F.pad(kept, (0, count - kept.shape[-1]), value=lowest(values))
+
     def make_head(self, config: Any) -> "MultipleChoiceHead":
         return MultipleChoiceHead(config, self)
 
@@ -156,6 +173,33 @@ class MultipleChoiceHead(CalibratedHead, PooledHead):
         is_labelled = labels != -100
         mean = spread.masked_fill(~is_labelled, 0).sum() / is_labelled.sum().clamp(min=1)
         return (1 - share) * plain + share * mean
+
+    def match(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        # a low temperature would make the logits of missing choices infinite
+        own, other = (values.float().clamp(min=IMPOSSIBLE) for values in (logits, teacher))
+        return match_classes(own, other, temperature)
+
+    def teach(self, model: Any, name: str, rows: Iterable[Any], **options: Any) -> Iterator[Tensor]:
+        """Compute the logits of the choices, (n, S), of rows as for `predict`.
+
+        S is that of the task, or of the longest row; the lowest number where a row has no choice.
+        """
+        questions = list(check_questions(list(rows), name))
+        sizes = torch.tensor([len(question.choices) for question in questions])
+        longest = self.task.limit_length(model.config.max_position_embeddings)
+        cut: dict[str, Any] = {"max_length": longest, "truncation": self.task.truncation}
+        encode = partial(tokenize, model.tokenizer, separate=False, **cut)
+
+        def compute(batch: dict[str, Any]) -> Tensor:
+            logits: Tensor = model(**batch, task=[name])[name].logits
+            return logits.unsqueeze(-1)
+
+        pairs = [pair for question in questions for pair in question.pairs()]
+        scores = torch.cat(list(stream(model, pairs, encode, compute, **options))).squeeze(-1)
+        places = torch.arange(max(int(sizes.max()), self.task.num_choices))
+        table = torch.full((len(questions), len(places)), lowest(scores))
+        table[places < sizes.unsqueeze(1)] = scores
+        yield table
 
     def decode(self, logits: Tensor) -> Tensor:
         return logits.argmax(dim=-1)

@@ -14,13 +14,19 @@ from tests.problem_examples import EXAMPLES
 from tests.simulated_cuda import use_cuda
 from tests.test_simulated_cuda import SIZES, CudaArguments, cuda, values_of  # noqa: F401  a fixture
 from tests.trainers import tiny
-from trainers import Distillation, MultiTaskTrainer
+from trainers import (
+    Distillation,
+    MultiTaskTrainer,
+    OnlineDistillation,
+    OnlineTeacher,
+    RelationDistillation,
+)
 from trainers.runs.program_arguments import ProgramTrainingArguments
 
 pytestmark = pytest.mark.usefixtures("cuda")
 
 
-def train(folder, arguments, **options):
+def train(folder, arguments, method=None, **options):
     defaults = {
         "output_dir": str(folder),
         "per_device_train_batch_size": 4,
@@ -37,7 +43,7 @@ def train(folder, arguments, **options):
         tiny.make_model(**SIZES),
         arguments(**(defaults | options)),
         tiny.make_tasks(),
-        methods=[Distillation(outputs)],
+        methods=[method or Distillation(outputs)],
     )
     trainer.train()
     return trainer
@@ -49,6 +55,34 @@ def test_training_equals_the_cpu(tmp_path):
 
     assert gpu.model.device.type == "cuda"
     assert_close(values_of(gpu.model.state_dict()), cpu.model.state_dict(), atol=1e-4, rtol=1e-3)
+
+
+def teach_online():
+    teacher = OnlineTeacher(tiny.make_model(seed=5, **SIZES))
+    return OnlineDistillation(dict.fromkeys(tiny.SIZES, teacher))
+
+
+def teach_relations():
+    return RelationDistillation(tiny.make_model(seed=5, **SIZES).base_model)
+
+
+@pytest.mark.parametrize("teach", [teach_online, teach_relations])
+def test_teachers_of_every_step_run_on_the_device(tmp_path, teach):
+    cpu = train(tmp_path / "cpu", TrainingArguments, teach(), use_cpu=True)
+    gpu = train(tmp_path / "gpu", CudaArguments, teach())
+
+    assert_close(values_of(gpu.model.state_dict()), cpu.model.state_dict(), atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("teach", "most"), [(teach_online, 0), (teach_relations, 1)])
+def test_how_often_a_step_waits_for_the_device(cuda, tmp_path, teach, most):  # noqa: F811
+    counts = []
+    for steps in (3, 9):
+        cuda.clear()
+        trainer = train(tmp_path / str(steps), CudaArguments, teach(), max_steps=steps)
+        del trainer
+        counts.append(sum(cuda.values()))
+    assert counts[1] - counts[0] == most * 6
 
 
 def test_a_step_waits_for_nothing(cuda, tmp_path):  # noqa: F811  the fixture

@@ -24,6 +24,9 @@ from .methods.adapters import add_lora, merge_lora
 from .methods.averaging import WeightAveraging
 from .methods.base import Method
 from .methods.distillation.distillation import Distillation
+from .methods.distillation.online_distillation import OnlineDistillation, OnlineTeacher
+from .methods.distillation.relation_arguments import RelationArguments
+from .methods.distillation.relation_distillation import RelationDistillation
 from .methods.gradient_surgery import GradientSurgery
 from .methods.layers import FreezeLayers, GradualUnfreezing
 from .methods.learning_rates import ExponentialDecay, LayerwiseLearningRates
@@ -82,12 +85,16 @@ __all__ = [
     "MethodArguments",
     "Metric",
     "MultiTaskTrainer",
+    "OnlineDistillation",
+    "OnlineTeacher",
     "PretrainArguments",
     "Problem",
     "ProblemType",
     "Program",
     "ProgramTrainingArguments",
     "RDrop",
+    "RelationArguments",
+    "RelationDistillation",
     "RunArguments",
     "RunFacts",
     "SamplingArguments",

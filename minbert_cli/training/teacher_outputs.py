@@ -19,7 +19,7 @@ from transformers.utils import logging
 from datasets_scripts import LoadedTask
 from minbert_cli.checkpoints import load_encoder, load_tokenizer
 from minbert_cli.training.teachers import Lesson
-from modeling_minbert import __version__
+from modeling_minbert import MinBertConfig, __version__
 from modeling_minbert.inference_minbert import (
     Encoded,
     batches,
@@ -114,7 +114,7 @@ def find_taught(
     loaded: Mapping[str, LoadedTask],
     encoded: Mapping[str, Mapping[str, Any]],
     tokenizer: PreTrainedTokenizerBase,
-    width: int,
+    student: MinBertConfig,
     args: TrainingArguments,
 ) -> dict[str, TaughtTask]:
     """Describe the tasks that have teachers, whose outputs are computed later.
@@ -131,7 +131,7 @@ def find_taught(
             columns = [encoded[name]["train"][column][:] for column in TOKEN_COLUMNS]
             for lesson in given:
                 check_tokens(name, lesson, tokenizer, max(map(len, columns[0])))
-        taught[name] = TaughtTask(name, kind, given, columns, width, args)
+        taught[name] = TaughtTask(name, kind, given, columns, student.hidden_size, args)
     return taught
 
 

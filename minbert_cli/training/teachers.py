@@ -175,11 +175,11 @@ def find_teaching(
         for key in ("distillation_alpha", "distillation_temperature"):
             if getattr(arguments, key) is not None:
                 raise ValueError(f"{key} has no effect without a teacher; leave it out")
+        if arguments.teacher_mode != "cached":
+            raise ValueError("teacher_mode has no effect without a teacher; leave it out")
     return teaching
 
 
-def make_distillation(
-    arguments: FinetuneArguments, taught: Mapping[str, Callable[[], Any]]
-) -> list[Method]:
+def make_distillation(arguments: FinetuneArguments, taught: Mapping[str, Any]) -> list[Method]:
     """Build the method for the tasks that have teachers, if any."""
     return [arguments.make_distillation(taught)] if taught else []

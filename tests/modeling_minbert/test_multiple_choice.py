@@ -152,6 +152,54 @@ def test_the_divergence_is_of_the_choices_that_there_are(build, batch):
     assert second.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+def test_students_learn_the_choices_that_there_are(build, batch, temperature):
+    ours, _ = build(MinBertForMultiTask)
+    short = shorten(batch, row=1)
+    student = ours(**short).logits.detach().requires_grad_()
+    teachers = [
+        ours(**{**short, "token_type_ids": each}).logits.detach()
+        for each in (torch.zeros_like(short["token_type_ids"]), 1 - short["token_type_ids"])
+    ]
+
+    found = ours.distillation("swag", student, torch.stack(teachers, dim=1), temperature)
+
+    expected = []
+    for row in range(4):
+        count = 2 if row == 1 else 3
+        parts = [(each[row, :count] / temperature).softmax(0) for each in teachers]
+        own = Categorical(logits=student[row, :count] / temperature)
+        expected.append(kl_divergence(Categorical(probs=sum(parts) / 2), own))
+    assert_close(found.double(), temperature**2 * torch.stack(expected).mean(), **ROUGH)
+    found.backward()
+    assert student.grad.isfinite().all()
+    assert student.grad[1, 2] == 0
+
+
+ROUGH = {"atol": 1e-6, "rtol": 1e-5}
+
+
+def test_a_teacher_scores_the_choices_of_every_row(build, tokenizer):
+    ours, _ = build(MinBertForMultiTask, num_choices=4)
+    ours.float().tokenizer = tokenizer
+    taught = ours.teach("swag", ROWS)
+
+    assert taught.shape == (2, 4)
+    for logits, found in zip(taught, ours.predict("swag", ROWS, top_k=4), strict=True):
+        scores = torch.tensor([each["score"] for each in sorted(found, key=lambda x: x["index"])])
+        assert_close(logits.softmax(0)[: len(scores)], scores, **ROUGH)
+        assert not logits.softmax(0)[len(scores) :].any()
+    student, teacher = (
+        MinBertConfig(tasks={"swag": TASK | {"num_choices": count}}).task("swag")
+        for count in (3, 4)
+    )
+    assert_close(student.align(teacher)(taught), taught[:, :3])
+    assert_close(teacher.align(student)(taught[:, :3]), taught)
+    other = MinBertConfig(tasks={"swag": TASK | {"has_question": True}}).task("swag")
+    with pytest.raises(ValueError, match="has contexts with a question, but the task to learn"):
+        student.align(other)
+
+
 @packed_or_not
 def test_rows_of_padding_alone_do_not_count(build, batch, packed):
     ours, _ = build(MinBertForMultiTask)

@@ -24,7 +24,6 @@ class MultipleChoice(ClassProblem):
     header = "id \t Predicted_Choice \n"
     shares_rows = False  # a row is several sequences
     has_classes = False  # the same place is another choice in every row
-    teaching = None  # the outputs of a teacher would have as many values as a row has choices
 
     @property
     def label_range(self) -> tuple[float, float] | None:

@@ -92,14 +92,18 @@ class Distillation(Method):
         self.alphas = {
             task: ALPHAS[kind] if self.alpha is None else self.alpha for task, kind in kinds.items()
         }
+        self._take_teachers(given)
+        if others := [task for task in trainer.problems if task not in given]:
+            logger.warning("%s: trained without a teacher", ", ".join(others))
+
+    def _take_teachers(self, given: Mapping[str, Any]) -> None:
+        """Read the outputs that are known, and keep the functions that compute others."""
         self._rows: dict[str, TeacherRows] = {
             task: self._lay_out(task, values)
             for task, values in given.items()
             if not callable(values)
         }
         self._later = {task: values for task, values in given.items() if callable(values)}
-        if others := [task for task in trainer.problems if task not in given]:
-            logger.warning("%s: trained without a teacher", ", ".join(others))
 
     def describe(self) -> str:
         shares = (f"{task} {alpha:g}" for task, alpha in self.alphas.items())

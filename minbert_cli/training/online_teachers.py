@@ -1,0 +1,89 @@
+"""Teachers of a recipe that run on every batch of their student."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from minbert_cli.checkpoints import load_tokenizer
+from minbert_cli.training.teachers import Lesson, Teacher
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from trainers import PROBLEMS, OnlineTeacher, load_pretrained
+
+
+def find_online(
+    lessons: Mapping[str, Sequence[Lesson]],
+    student: MinBertConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+) -> dict[str, list[OnlineTeacher]]:
+    """Describe the teachers of the tasks that have any; they are loaded when training starts.
+
+    Args:
+        lessons: What is taught of each task.
+        student: Configuration of the student.
+        tokenizer: Its tokenizer.
+        max_length: Most tokens of a sequence of the tasks without an own limit.
+
+    Raises:
+        ValueError: If a teacher cannot read the batches of its student.
+    """
+    loaders: dict[str, Callable[[], MinBertForMultiTask]] = {}
+    found: dict[str, list[OnlineTeacher]] = {}
+    for name, given in lessons.items():
+        for lesson in given:
+            path = lesson.teacher.path
+            if path not in loaders:
+                loaders[path] = partial(_load, lesson.teacher)
+                if load_tokenizer(path, "teacher").get_vocab() != tokenizer.get_vocab():
+                    raise ValueError(
+                        f"teacher={path!r} has another vocabulary than the student, whose batches "
+                        f"it reads {CACHED}"
+                    )
+            _check_rows(name, lesson, student, max_length)
+        found[name] = [
+            OnlineTeacher(loaders[each.teacher.path], each.task or name, each.align)
+            for each in given
+        ]
+    return found
+
+
+# How messages end: what to do instead.
+CACHED = "with teacher_mode online; use teacher_mode cached, where it reads the texts themselves"
+
+
+def _check_rows(name: str, lesson: Lesson, student: MinBertConfig, max_length: int) -> None:
+    """Raise ValueError if the teacher would encode the rows of a task in another way."""
+    where = f"task {name!r}: teacher={lesson.teacher.path!r}"
+    spec, task = student.task(name), lesson.task or name
+    known = lesson.config.task(task) if task in (lesson.config.tasks or {}) else None
+    if known is None or known.problem_type != spec.problem_type:
+        raise ValueError(f"{where} has no {spec.problem_type} task to read batches {CACHED}")
+    own, other = (each.encoding_options(max_length) for each in (spec, known))
+    longest, positions = own.pop("max_length"), lesson.config.max_position_embeddings
+    other.pop("max_length")
+    for key in own:
+        if own[key] != other.get(key):
+            raise ValueError(
+                f"{where} has {key} {other.get(key)!r}, but the batches of the student have "
+                f"{own[key]!r}, which it cannot read {CACHED}"
+            )
+    if longest > positions:
+        raise ValueError(
+            f"{where} has {positions} positions, but sequences have up to {longest} tokens; lower "
+            "max_length"
+        )
+    widths = (lesson.config.hidden_size, student.hidden_size)
+    if PROBLEMS[spec.problem_type].teaching == "vectors" and widths[0] > widths[1]:
+        raise ValueError(
+            f"{where} has vectors of the size {widths[0]}, wider than the {widths[1]} of the "
+            f"student, which takes those of all rows to project and not single batches {CACHED}"
+        )
+
+
+def _load(teacher: Teacher) -> MinBertForMultiTask:
+    options: dict[str, Any] = {"flag": "teacher", "dtype": torch.float32}
+    model: MinBertForMultiTask = load_pretrained(MinBertForMultiTask, teacher.path, **options)
+    return model

@@ -1,0 +1,112 @@
+"""The teacher of a recipe whose relations of tokens a student learns."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from minbert_cli.checkpoints import find_commit, load_tokenizer
+from minbert_cli.training.teachers import Teacher
+from modeling_minbert import MinBertConfig, MinBertModel
+from trainers import Choice, Method, RelationArguments, load_pretrained
+from trainers.methods.distillation.relation_distillation import fit_relations
+from trainers.runs.program_arguments import ProgramTrainingArguments
+from trainers.runs.recipe_files import expand_path
+
+FLAG = "relation_teacher"
+
+
+@dataclass(frozen=True)
+class RelationTeaching:
+    """The relation teacher of a run, if it has one.
+
+    Args:
+        arguments: The keys of the recipe.
+        path: Folder or Hub id of the teacher; None for none.
+        config: Of the teacher.
+    """
+
+    arguments: RelationArguments
+    path: str | None = None
+    config: MinBertConfig | None = None
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """Hash of the teacher."""
+        return (
+            {} if self.path is None else {f"{FLAG} {self.path}": Teacher(self.path).fingerprint()}
+        )
+
+    @property
+    def commits(self) -> dict[str, str | None]:
+        """Commit of a teacher on the Hub; None for a folder."""
+        return {} if self.path is None else {f"{FLAG} {self.path}": find_commit(self.path, None)}
+
+    def make_methods(
+        self, student: MinBertConfig, tokenizer: PreTrainedTokenizerBase, max_length: int
+    ) -> list[Method]:
+        """Build the method for a student, if there is a teacher, which is loaded for training.
+
+        Args:
+            student: Configuration of the student.
+            tokenizer: Its tokenizer.
+            max_length: Most tokens of a sequence of the tasks without an own limit.
+
+        Raises:
+            ValueError: If the teacher does not read the tokens of the student, or a key does not
+                fit it.
+        """
+        if self.path is None or self.config is None:
+            return []
+        where = f"{FLAG}={self.path!r}"
+        if load_tokenizer(self.path, FLAG).get_vocab() != tokenizer.get_vocab():
+            raise ValueError(
+                f"{where} has another vocabulary than the student, but their tokens are compared: "
+                "start the student from a checkpoint with the same one, or for a new model of "
+                f"`minbert pretrain` give tokenizer_name_or_path: {self.path}"
+            )
+        limits = (student.task(name).encoding_options(max_length) for name in student.tasks or {})
+        longest = max((limit["max_length"] for limit in limits), default=max_length)
+        if longest > (positions := self.config.max_position_embeddings):
+            raise ValueError(
+                f"{where} has {positions} positions, but sequences have up to {longest} tokens; "
+                "lower max_length"
+            )
+        keys = (self.arguments.relation_teacher_layer, self.arguments.relation_heads)
+        fit_relations(student, self.config, *keys)
+        return [self.arguments.make_relation_distillation(self._load)]
+
+    def _load(self) -> MinBertModel:
+        options: dict[str, Any] = {"replaceable": ("pooler.",), "dtype": torch.float32}
+        model: MinBertModel = load_pretrained(MinBertModel, str(self.path), flag=FLAG, **options)
+        return model
+
+
+def find_relation_teaching(arguments: RelationArguments) -> RelationTeaching:
+    """Find the relation teacher of a recipe, if it has one.
+
+    Raises:
+        ValueError: If it cannot be loaded, or a value is out of range.
+    """
+    if arguments.relation_teacher is None:
+        return RelationTeaching(arguments)
+    path = expand_path(arguments.relation_teacher)
+    config: MinBertConfig = load_pretrained(MinBertConfig, path, flag=FLAG)
+    if getattr(config, "quantization_config", None) is not None:
+        raise ValueError(
+            f"{FLAG}={path!r} has quantized weights; give the checkpoint that it was made from"
+        )
+    teaching = RelationTeaching(arguments, path, config)
+    arguments.make_relation_distillation(teaching._load)  # checks the values
+    return teaching
+
+
+def keep_last_weights(arguments: RelationArguments, args: ProgramTrainingArguments) -> list[Choice]:
+    """Keep the last weights of a run that trains no head, unless the recipe chooses them."""
+    is_chosen = not args.chooses_best or not args.load_best_model_at_end
+    if arguments.relation_alpha != 1 or is_chosen:
+        return []
+    args.keep_last()
+    reason = "with relation_alpha 1 the heads are not trained, so their metrics say nothing"
+    return [Choice("load_best_model_at_end", False, reason)]
