@@ -42,7 +42,7 @@ from trainers import (  # noqa: E402
     Task,
     add_lora,
 )
-from trainers.data.task_sampling import SamplingArguments  # noqa: E402
+from trainers.data.sampling.task_sampling import SamplingArguments  # noqa: E402
 from trainers.methods.method_arguments import MethodArguments  # noqa: E402
 
 PLAIN = "plain"

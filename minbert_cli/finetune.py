@@ -161,8 +161,7 @@ def prepare_run(
         texts = load_texts(text_tasks, tokenizer, args, length)
     encoded |= {name: text.splits for name, text in texts.items()}
     taught = find_teachers(arguments, args, lessons, data, encoded, model, tokenizer)
-    learned = make_distillation(arguments, taught)
-    learned += relations.make_methods(model.config, tokenizer, length)
+    related = relations.make_methods(model.config, tokenizer, length)
     weights, choices = choose_for_finetuning(arguments, args, model, encoded)
     choices += keep_last_weights(arguments, args)
     trainer = make_trainer(
@@ -170,7 +169,11 @@ def prepare_run(
         args,
         model,
         make_tasks(arguments, model, data, encoded, texts, weights),
-        methods=[*learned, *arguments.make_methods()],
+        methods=[
+            *make_distillation(arguments, taught),
+            *related,
+            *arguments.make_methods(),
+        ],
         sampling=arguments.make_sampling(),
         steps_per_epoch=arguments.parse_steps_per_epoch(),
         processing_class=tokenizer,
@@ -178,6 +181,18 @@ def prepare_run(
     )
     choices = head_choices + choices
     facts = describe_run(arguments, args, given, data, texts, notes, choices, teaching, relations)
+    return make_run(arguments, args, trainer, data, encoded, facts)
+
+
+def make_run(
+    arguments: FinetuneArguments,
+    args: TrainingArguments,
+    trainer: MultiTaskTrainer,
+    data: RecipeData,
+    encoded: dict[str, dict[str, Any]],
+    facts: RunFacts,
+) -> Run:
+    """Describe what a run trains, predicts and writes."""
     validation = {name: task.splits["validation"] for name, task in data.loaded.items()}
     return Run(
         trainer,

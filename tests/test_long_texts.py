@@ -14,8 +14,8 @@ from modeling_minbert.windows_minbert import choose_windows
 from tests.modeling_minbert.test_onnx import needs_onnx
 from tests.trainers import tiny
 from trainers import Task, TaskCollator, TaskDataset
+from trainers.data.sampling.task_batch_sampler import TaskBatchSampler
 from trainers.data.shapes import FixedShapes
-from trainers.data.task_batch_sampler import TaskBatchSampler
 from trainers.data.task_dataset import count_tokens
 
 WORDS = [f"w{number}" for number in range(12)]

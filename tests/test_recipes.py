@@ -21,7 +21,7 @@ from trainers import (
     make_problems,
     parse_recipe,
 )
-from trainers.training.checks import check_arguments
+from trainers.training.preparation.checks import check_arguments
 
 ROOT = Path(__file__).parents[1]
 FILES = [

@@ -20,8 +20,8 @@ from tests.simulated_cuda import CudaTensor, simulated_cuda, use_cuda
 from tests.trainers import tiny
 from trainers import MultiTaskTrainer
 from trainers.data.collators import TaskCollator
+from trainers.data.sampling.task_sampling import Mixed
 from trainers.data.shapes import FixedShapes
-from trainers.data.task_sampling import Mixed
 from trainers.methods.method_arguments import MethodArguments
 from trainers.methods.regularization import smart
 from trainers.reports import evidence

@@ -7,9 +7,9 @@ The layers from below: ``files``, ``errors``, ``options``, ``data``, ``problems`
 from .data.collators import TaskCollator
 from .data.masking import Masking
 from .data.rows import TextSource
-from .data.task_batch_sampler import TaskBatchSampler
+from .data.sampling.task_batch_sampler import TaskBatchSampler
+from .data.sampling.task_sampling import SamplingArguments
 from .data.task_dataset import TaskDataset, spread
-from .data.task_sampling import SamplingArguments
 from .errors import (
     INPUT_ERRORS,
     UsageError,
@@ -57,11 +57,11 @@ from .runs.text_arguments import PretrainArguments, TextArguments
 from .runs.time_estimate import TimeEstimate
 from .runs.workload import Workload, measure_workload
 from .task import Task, TaskTraining
-from .training.argument_checks import check_libraries
 from .training.callbacks import AggregateEarlyStopping, LastStep
-from .training.checks import check_arguments, check_sampling, list_metrics
 from .training.divergence import TrainingDivergedError
 from .training.multitask import MultiTaskTrainer
+from .training.preparation.argument_checks import check_libraries
+from .training.preparation.checks import check_arguments, check_sampling, list_metrics
 from .training.pretrained import load_pretrained
 from .training.resuming import last_complete_checkpoint
 

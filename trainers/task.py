@@ -6,7 +6,7 @@ from typing import Any
 
 from trainers.data.given_rows import read_rows
 from trainers.data.masking import Masking
-from trainers.data.oversampling import Oversample, check_oversample
+from trainers.data.sampling.oversampling import Oversample, check_oversample
 from trainers.data.task_dataset import Rows
 from trainers.options import MAX_ROWS, MAX_TOKENS, check_count, is_positive
 from trainers.problems import PROBLEMS, ProblemType, make_problems

@@ -19,7 +19,7 @@ ARGUMENTS = {
 SOURCES = (
     "minbert_cli/experiments/compare.py",
     "minbert_cli/experiments/experiment_arguments.py",
-    "trainers/data/task_sampling.py",
+    "trainers/data/sampling/task_sampling.py",
     "trainers/methods/distillation/relation_arguments.py",
     "trainers/methods/method_arguments.py",
     "trainers/runs/arguments.py",

@@ -75,10 +75,14 @@ def _check_rows(name: str, lesson: Lesson, student: MinBertConfig, max_length: i
             f"{where} has {positions} positions, but sequences have up to {longest} tokens; lower "
             "max_length"
         )
-    widths = (lesson.config.hidden_size, student.hidden_size)
-    if PROBLEMS[spec.problem_type].teaching == "vectors" and widths[0] > widths[1]:
+    _check_width(where, lesson.config.hidden_size, student.hidden_size, spec.problem_type)
+
+
+def _check_width(where: str, teacher: int, student: int, problem_type: str) -> None:
+    """Raise ValueError if a student cannot learn the vectors of a teacher from single batches."""
+    if PROBLEMS[problem_type].teaching == "vectors" and teacher > student:
         raise ValueError(
-            f"{where} has vectors of the size {widths[0]}, wider than the {widths[1]} of the "
+            f"{where} has vectors of the size {teacher}, wider than the {student} of the "
             f"student, which takes those of all rows to project and not single batches {CACHED}"
         )
 

@@ -7,7 +7,7 @@ from transformers import TrainingArguments
 
 from tests.trainers.tiny import make_trainer
 from trainers.runs.arguments import FastTrainingArguments
-from trainers.training.argument_checks import OPTIONAL, RANGES, check_numbers
+from trainers.training.preparation.argument_checks import OPTIONAL, RANGES, check_numbers
 
 NAN, INF = math.nan, math.inf
 BAD = {

@@ -13,8 +13,8 @@ from tests.trainers.test_contrastive import make_rows as make_texts
 from tests.trainers.test_contrastive import make_trainer as make_contrastive
 from trainers import Distillation, MethodArguments, RDrop, Smart, Task, TaskCollator
 from trainers.data.collators import FixedShapes
+from trainers.data.sampling.task_sampling import Mixed
 from trainers.data.task_dataset import TaskDataset
-from trainers.data.task_sampling import Mixed
 from trainers.data.teacher_rows import TEACHER, TeacherRows
 from trainers.methods.distillation.principal_components import reduce_width
 

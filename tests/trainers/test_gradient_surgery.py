@@ -12,7 +12,7 @@ from tests.trainers.test_mixed import MIXED, WEIGHTS, run, weights
 from tests.trainers.tiny import SIZES, make_model
 from trainers import GradientSurgery
 from trainers.data.collating import list_batches
-from trainers.data.task_sampling import Mixed
+from trainers.data.sampling.task_sampling import Mixed
 from trainers.methods.pcgrad_gradvac import GradientMerger
 
 PCGRAD = MIXED | {"methods": {"gradient_surgery": "pcgrad"}}

@@ -6,7 +6,7 @@ from transformers import TrainerCallback
 
 from tests.trainers.tiny import SIZES, make_model, make_tasks
 from trainers.data.collating import list_batches
-from trainers.data.task_sampling import Annealed, Mixed, Proportional
+from trainers.data.sampling.task_sampling import Annealed, Mixed, Proportional
 
 MIXED = {"sampling": Mixed(), "steps_per_epoch": 4}
 WEIGHTS = {"tasks": make_tasks(pairs={"loss_weight": 3.0})}

@@ -19,7 +19,7 @@ from trainers import (
     Task,
     TrainingDivergedError,
 )
-from trainers.data.task_sampling import Mixed
+from trainers.data.sampling.task_sampling import Mixed
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 

@@ -9,10 +9,10 @@ from transformers import TrainingArguments
 
 from tests.trainers import tiny
 from trainers import Task, TaskBatchSampler, TaskDataset, TaskTraining
-from trainers.data.oversampling import ClassShares
-from trainers.data.task_sampling import RoundRobin
-from trainers.training.batches import make_sampler as make_task_sampler
-from trainers.training.batches import most_tokens
+from trainers.data.sampling.oversampling import ClassShares
+from trainers.data.sampling.task_sampling import RoundRobin
+from trainers.training.preparation.batches import make_sampler as make_task_sampler
+from trainers.training.preparation.batches import most_tokens
 
 CLASSES = np.asarray([0] * 50 + [1] * 7 + [2] * 13)
 NAMES = ("common", "rare", "some")

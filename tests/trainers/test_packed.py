@@ -7,7 +7,7 @@ from transformers import TrainingArguments
 from tests.trainers.tiny import PROBLEM_TYPES, SIZES, make_model, make_rows
 from trainers import TaskCollator
 from trainers.data.shapes import FixedShapes
-from trainers.training.batches import make_collator
+from trainers.training.preparation.batches import make_collator
 
 WAYS = {
     "packed": TaskCollator(0, packed=True),

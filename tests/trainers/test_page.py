@@ -23,7 +23,7 @@ from trainers import (
     write_report,
     write_results,
 )
-from trainers.data.task_sampling import Annealed
+from trainers.data.sampling.task_sampling import Annealed
 from trainers.problems.base.problem import MAX_QUOTED_CHARACTERS
 from trainers.reports.escaping import printable
 from trainers.reports.evidence import write_evidence

@@ -14,13 +14,14 @@ from trainers import (
     GradientSurgery,
     MultiTaskTrainer,
     RDrop,
+    RelationDistillation,
     Smart,
     SmartConfig,
     Task,
     TaskTraining,
 )
+from trainers.data.sampling.task_sampling import Mixed
 from trainers.data.shared_rows import share_rows
-from trainers.data.task_sampling import Mixed
 
 COUNT = 24
 NAMES = ("mood", "size")
@@ -241,6 +242,7 @@ def test_an_interrupted_run_continues_bit_for_bit(tmp_path, strategy):
         ({"training": {"mood": {"oversample": "balanced"}}}, "labels of other tasks, too"),
         ({"own": {"data_collator": lambda rows: rows}}, "a data_collator of your own"),
         ({"methods": [Smart(SmartConfig())]}, "smart perturbs the input of one task"),
+        ({"methods": [RelationDistillation(make_model())]}, "the pass of one task"),
         (
             {"methods": [Distillation({"mood": np.zeros((COUNT, 3))})]},
             "teachers have outputs for the rows of one task",

@@ -4,7 +4,7 @@ import pytest
 from transformers import TrainerCallback
 
 from trainers import MultiTaskTrainer
-from trainers.data.task_sampling import SamplingArguments
+from trainers.data.sampling.task_sampling import SamplingArguments
 
 from . import tiny
 

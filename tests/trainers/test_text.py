@@ -28,7 +28,7 @@ from trainers import (
 )
 from trainers.data.rows import SourceRows
 from trainers.data.shapes import FixedShapes
-from trainers.training.batches import find_texts
+from trainers.training.preparation.batches import find_texts
 
 MODELS = {
     "masked_lm": MinBertForMaskedLM,

@@ -6,7 +6,7 @@ from transformers import TrainerCallback
 from tests.trainers import tiny
 from trainers import LastStep, TimeEstimate, measure_workload
 from trainers.data.collating import list_batches
-from trainers.data.task_sampling import SamplingArguments
+from trainers.data.sampling.task_sampling import SamplingArguments
 from trainers.runs.time_estimate import format_duration, measure_costs
 
 SECONDS = {"moods": 2.0, "pairs": 4.0, "scores": 6.0}  # of a micro-step

@@ -232,13 +232,10 @@ def _only_row(joined: Joined) -> dict[str, Any]:
         if values is not None:
             parts = np.split(values, np.cumsum(joined.lengths)[:-1])
             row[name] = [part.tolist() for part in parts] if joined.is_separate else values.tolist()
+    if joined.shared is not None:
+        row[LABELS] = {task: each.only() for task, each in joined.shared.items()}
     if joined.labels is not None:
         row[LABELS] = joined.labels[0].tolist()
-    if joined.shared is not None:
-        row[LABELS] = {
-            task: each.values[0].tolist() if len(each.values) else None
-            for task, each in joined.shared.items()
-        }
     if joined.next_sentence_label is not None:
         row["next_sentence_label"] = joined.next_sentence_label[0].tolist()
     if joined.teacher is not None:

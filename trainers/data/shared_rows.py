@@ -24,6 +24,10 @@ class BatchLabels(NamedTuple):
     values: NDArray[Any]  # (k, ...)
     rows: NDArray[np.int64] | None  # which rows they are of, (k,); None for all
 
+    def only(self) -> Any:
+        """Return the label of the only row, None if it has none."""
+        return self.values[0].tolist() if len(self.values) else None
+
 
 @dataclass(frozen=True)
 class SharedLabels:

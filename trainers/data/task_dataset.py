@@ -18,8 +18,8 @@ from .rows import (
     TextSource,
     row_order,
 )
+from .sampling.streams import Counts, counts_of
 from .shared_rows import LABELS, SharedLabels, list_labels
-from .streams import Counts, counts_of
 from .teacher_rows import TEACHER, TeacherRows
 
 ROW_TOKENS = 512  # the most that a row has without windows

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
-from trainers.data.task_sampling import TaskSampling
+from trainers.data.sampling.task_sampling import TaskSampling
 
 
 @dataclass(frozen=True)

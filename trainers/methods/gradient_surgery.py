@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from transformers import TrainerState, TrainingArguments
 
-from trainers.data.task_sampling import TaskSampling
+from trainers.data.sampling.task_sampling import TaskSampling
 
 from .base import Method
 from .pcgrad_gradvac import GradientMerger, MergeRule

@@ -94,6 +94,9 @@ class MethodArguments(RelationArguments):
         given = [name for name in freezing if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} both choose what to train; give one of them")
+        self._check_averaging()
+
+    def _check_averaging(self) -> None:
         if self.weight_averaging is None:
             for name in ("averaging_decay", "averaging_start"):
                 if getattr(self, name) is not None:

@@ -11,11 +11,11 @@ from transformers import TrainingArguments
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from did_you_mean import unknown
-from trainers.data.task_sampling import SamplingArguments, StepsPerEpoch, TaskSizes
+from trainers.data.sampling.task_sampling import SamplingArguments, StepsPerEpoch, TaskSizes
 from trainers.methods.method_arguments import MethodArguments
 from trainers.options import MAX_TOKENS, check_count, option
-from trainers.training.argument_checks import check_numbers, check_schedules
 from trainers.training.callbacks import AggregateEarlyStopping
+from trainers.training.preparation.argument_checks import check_numbers, check_schedules
 
 # Arguments that other libraries check, whose messages do not name them.
 ELSEWHERE = ("accelerator_config", "ddp_backend", "deepspeed", "fsdp", "fsdp_config")

@@ -7,7 +7,7 @@ from trainers.data.masking import check_shares
 from trainers.methods.distillation.relation_arguments import RelationArguments
 from trainers.options import check_count, option
 from trainers.problems import PROBLEMS, ProblemType
-from trainers.training.argument_checks import MAX_WORKERS
+from trainers.training.preparation.argument_checks import MAX_WORKERS
 
 from .arguments import RunArguments, check_names
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from transformers import EarlyStoppingCallback, TrainingArguments
 
-from trainers.data.task_batch_sampler import TaskBatchSampler
+from trainers.data.sampling.task_batch_sampler import TaskBatchSampler
 from trainers.data.task_dataset import Rows
 from trainers.training.callbacks import LastStep
+from trainers.training.shared_steps import find_leaders
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def measure_workload(
         tuple(dict.fromkeys(split for splits in final.values() for split in splits)),
         any(isinstance(callback, EarlyStoppingCallback) for callback in callbacks),
         _describe_hardware(trainer.model, args),
-        {name: task.training.shares_rows_with or name for name, task in trainer.tasks.items()},
+        find_leaders(trainer.tasks),
     )
 
 

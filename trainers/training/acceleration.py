@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import Trainer, TrainingArguments
 
-from .checks import steps_in_backward
+from .preparation.checks import steps_in_backward
 
 # Compiled programs per task: eight batch sizes, each with two numbers of rows, in training and in
 # evaluation. A generous limit: beyond it dynamo gives up and runs the model uncompiled.

@@ -16,11 +16,11 @@ from transformers import Trainer, TrainingArguments, set_seed
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trainers.data.collating import list_batches
+from trainers.data.sampling.task_sampling import RoundRobin, StepsPerEpoch, TaskSampling
 from trainers.data.shared_rows import describe_labels
 from trainers.data.task_dataset import Rows, TaskDataset
-from trainers.data.task_sampling import RoundRobin, StepsPerEpoch, TaskSampling
 from trainers.errors import WriteError, named_writes
-from trainers.methods.base import Method, MethodCallback, make_scheduler, nested_loss
+from trainers.methods.base import Method, MethodCallback, make_scheduler
 from trainers.methods.regularization.neftune import NoisyEmbeddings
 from trainers.methods.temperature_scaling import TemperatureScaling
 from trainers.methods.threshold_fitting import ThresholdFitting
@@ -28,7 +28,6 @@ from trainers.task import Task, find_rows
 from trainers.wrapped_models import find_inner, takes_task
 
 from .acceleration import reused_gradients, static_shapes
-from .batches import make_loader
 from .counters import FlopCounter, LossLog, mean_targets
 from .divergence import DivergenceCheck
 from .evaluation import (
@@ -39,10 +38,11 @@ from .evaluation import (
     predict_rows,
 )
 from .label_smoothing import smooth_labels, without_smoothing
+from .preparation.batches import make_loader
+from .preparation.setup import Setup
 from .resuming import find_best_checkpoint, write_checksums
 from .search import search_hyperparameters
-from .setup import Setup
-from .shared_steps import find_groups, shared_losses
+from .shared_steps import find_groups, step_losses
 
 
 class MultiTaskTrainer(Trainer):
@@ -267,8 +267,7 @@ class MultiTaskTrainer(Trainer):
                 losses.append(super().training_step(model, batch, *args, **kwargs))
             for method in self.methods:
                 method.after_backward(batch["task"])
-        owners = [self._groups[batch["task"]] for batch in batches]
-        self._weights += [self._loss_weight(task) for group in owners for task in group]
+            self._weights += map(self._loss_weight, self._groups[batch["task"]])
         for method in self.methods if self.accelerator.sync_gradients else ():
             method.before_optimizer(self.state)
         return sum(losses[1:], losses[0])
@@ -290,13 +289,11 @@ class MultiTaskTrainer(Trainer):
             return compute() if return_outputs else compute()[0]
         for method in self.methods:
             method.take(inputs)
-        if isinstance(inputs.get("labels"), Mapping):
-            steps = shared_losses(model, inputs, self.methods)
-        else:
-            steps = {task: nested_loss(self.methods, compute, task, inputs)}
+        steps = step_losses(self.methods, model, compute, task, inputs)
+        losses = []
         for name, step in steps.items():
             self._losses.add(name, step)
-        losses = [step.loss * self._loss_weight(name) for name, step in steps.items()]
+            losses.append(step.loss * self._loss_weight(name))
         loss = sum(losses[1:], losses[0])
         return (loss, next(iter(steps.values())).outputs) if return_outputs else loss
 

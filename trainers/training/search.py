@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Any
 
-from .checks import list_metrics
+from .preparation.checks import list_metrics
 
 
 def search_hyperparameters(

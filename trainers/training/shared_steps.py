@@ -20,6 +20,11 @@ from trainers.wrapped_models import find_inner
 BATCH_KEYS = {"batch_size": None, "max_tokens_per_batch": None, "oversample": None}
 
 
+def find_leaders(tasks: Mapping[str, Any]) -> dict[str, str]:
+    """Return the task whose batches each task is in, mostly itself; see ``find_groups``."""
+    return {name: task.training.shares_rows_with or name for name, task in tasks.items()}
+
+
 def find_groups(tasks: Mapping[str, Any]) -> dict[str, list[str]]:
     """List the tasks whose labels are in the batches of each task, itself first.
 
@@ -28,7 +33,7 @@ def find_groups(tasks: Mapping[str, Any]) -> dict[str, list[str]]:
     Raises:
         ValueError: If a task shares rows with one that does not exist, or that shares rows itself.
     """
-    leaders = {name: task.training.shares_rows_with or name for name, task in tasks.items()}
+    leaders = find_leaders(tasks)
     for name, task in tasks.items():
         leader = leaders[name]
         where = f"task {name!r}: shares_rows_with"
@@ -131,13 +136,27 @@ class SharedPasses:
         return read
 
 
-def shared_losses(
-    model: nn.Module, inputs: Mapping[str, Any], methods: Sequence[Method]
+def step_losses(
+    methods: Sequence[Method],
+    model: nn.Module,
+    compute: Callable[[], tuple[Tensor, Any]],
+    task: str,
+    inputs: dict[str, Any],
 ) -> dict[str, StepLoss]:
-    """Compute the losses of all tasks that have a label in a batch."""
-    labels: Mapping[str, Tensor] = inputs["labels"]
+    """Compute the loss of a batch, or those of all tasks that have a label in it.
+
+    Args:
+        methods: The training methods.
+        model: The model.
+        compute: Computes loss and outputs of a batch of one task.
+        task: The task of the batch.
+        inputs: The batch.
+    """
+    labels = inputs.get("labels")
+    if not isinstance(labels, Mapping):
+        return {task: nested_loss(methods, compute, task, inputs)}
     passes = SharedPasses(lambda: model(**{**inputs, "task": list(labels)}))
     return {
-        task: nested_loss(methods, passes.of(task), task, {**inputs, "task": task, "labels": own})
-        for task, own in labels.items()
+        name: nested_loss(methods, passes.of(name), name, {**inputs, "task": name, "labels": own})
+        for name, own in labels.items()
     }

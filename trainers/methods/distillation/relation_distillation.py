@@ -7,7 +7,13 @@ import torch
 from torch import Tensor, nn
 from transformers import TrainingArguments
 
-from trainers.methods.base import ComputeLoss, Method, StepLoss, refuse_sharding
+from trainers.methods.base import (
+    ComputeLoss,
+    Method,
+    StepLoss,
+    refuse_sharding,
+    refuse_shared_rows,
+)
 from trainers.options import is_count, is_positive
 from trainers.wrapped_models import find_inner
 
@@ -87,6 +93,7 @@ class RelationDistillation(Method):
 
     def attach(self, trainer: Any) -> None:
         refuse_sharding(trainer, "relation distillation")
+        refuse_shared_rows(trainer, trainer.tasks, "relations belong to the pass of one task")
         self.trainer = trainer
         methods: Sequence[Method] = trainer.methods
         for method in methods[: methods.index(self)]:

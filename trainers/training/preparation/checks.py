@@ -6,15 +6,15 @@ from typing import Any
 from transformers import TrainingArguments
 
 from did_you_mean import unknown
-from trainers.data.task_sampling import TaskSampling
+from trainers.data.sampling.task_sampling import TaskSampling
 from trainers.methods.base import Method
 from trainers.problems.aggregates import AGGREGATES
 from trainers.problems.base.problem import Metric, Problem
 from trainers.task import Task, find_rows
+from trainers.training.label_smoothing import check_smoothing
 from trainers.wrapped_models import find_inner, takes_task
 
 from .argument_checks import check_numbers, check_schedules
-from .label_smoothing import check_smoothing
 
 # Names that Trainer adds to the metrics of an evaluation.
 MEASURED_TIMES = (

@@ -14,12 +14,12 @@ from transformers import TrainingArguments
 from trainers.data.collating import collate_rows
 from trainers.data.collators import TaskCollator
 from trainers.data.masking import TextTask
-from trainers.data.oversampling import ClassShares
+from trainers.data.sampling.oversampling import ClassShares
+from trainers.data.sampling.streams import counts_of
+from trainers.data.sampling.task_batch_sampler import TaskBatchSampler
+from trainers.data.sampling.task_sampling import StepsPerEpoch, TaskSampling
 from trainers.data.shapes import FixedShapes
-from trainers.data.streams import counts_of
-from trainers.data.task_batch_sampler import TaskBatchSampler
 from trainers.data.task_dataset import Rows, count_tokens, read_lengths
-from trainers.data.task_sampling import StepsPerEpoch, TaskSampling
 from trainers.problems import PROBLEMS
 from trainers.problems.base.problem import Problem
 from trainers.task import Task

@@ -6,19 +6,19 @@ from typing import Any, NamedTuple
 
 from transformers import TrainingArguments
 
-from trainers.data.task_batch_sampler import TaskBatchSampler
+from trainers.data.sampling.task_batch_sampler import TaskBatchSampler
+from trainers.data.sampling.task_sampling import StepsPerEpoch, TaskSampling
 from trainers.data.task_dataset import TaskDataset
-from trainers.data.task_sampling import StepsPerEpoch, TaskSampling
 from trainers.hub_token import HubToken
 from trainers.methods.base import Method
 from trainers.problems.base.problem import Problem
 from trainers.task import Task
+from trainers.training.evaluation import ComputeMetrics, TaskEvaluator
+from trainers.training.shared_steps import check_groups, merge_rows
 from trainers.wrapped_models import takes_task
 
 from .batches import make_collator, make_sampler
 from .checks import check_arguments, check_compute_metrics, check_sampling, check_tasks
-from .evaluation import ComputeMetrics, TaskEvaluator
-from .shared_steps import check_groups, merge_rows
 
 
 class Parts(NamedTuple):

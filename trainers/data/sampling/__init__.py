@@ -1,0 +1,1 @@
+"""Which task and which rows a step takes."""

@@ -1,0 +1,1 @@
+"""Checks before training, and the parts that a trainer makes of its tasks."""
