@@ -431,6 +431,16 @@ def test_a_sample_task_goes_with_own_files(files, recipe):
     assert run.facts.data["sample"] == "sample_sst"
 
 
+def test_a_run_may_start_from_one_with_other_tasks(run, files, recipe):
+    tasks = {"feelings": recipe["tasks"]["moods"]}
+    start = {key: value for key, value in recipe.items() if key != "model_config"}
+
+    other = prepare(files, start | {"tasks": tasks, "model_name_or_path": str(run[0])})
+
+    assert list(other.trainer.model.config.tasks) == ["feelings"]
+    assert other.trainer.model.config.default_task == "feelings"
+
+
 def test_the_same_run_may_be_repeated(run, files, recipe):
     before = read_weights(run[0])
 

@@ -236,7 +236,7 @@ def check_recipe(
     length = arguments.max_length
     heads = {name: task.describe_placeholder(length) for name, task in tasks.items()}
     heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
-    config = MinBertConfig.from_dict((start or MinBertConfig()).to_dict() | {"tasks": heads})
+    config = MinBertConfig.from_dict((start or MinBertConfig()).to_dict(), tasks=heads)
     kinds = {name: config.task(name).problem_type for name in arguments.tasks}
     metrics = {name: task.metrics for name, task in tasks.items()}
     glue = [name for name, task in tasks.items() if task.in_glue]
