@@ -180,7 +180,9 @@ def describe(task: Any, predict: Any) -> str:
         low, high = task.score_limits
         return f"Scores {texts}" + (f" from {low:g} to {high:g}." if high < math.inf else ".")
     example = TEXTS[0] if task.num_texts == 1 else PAIRS[0]
-    names = sorted(str(row["label"]) for row in predict(*example, top_k=20))
+    given = {str(row["label"]): None for row in predict(*example, top_k=20)}
+    # classes in their order: that of grades matters
+    names = [name for name in task.labels if name in given] if task.labels else sorted(given)
     return f"Labels {texts}: {', '.join(names)}."
 
 
