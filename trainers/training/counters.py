@@ -93,10 +93,13 @@ class LossLog:
     def flush(self, reduce: Callable[[Tensor], Tensor]) -> dict[str, float]:
         """Return the mean of each loss since the last call, over batches and (``reduce``) ranks."""
         sums = torch.stack(list(self._sums.values()))
-        totals = dict(zip(self._sums, reduce(sums).tolist(), strict=True))
+        # ranks differ in their batches of tasks that share rows, of which some have no label
+        counts = sums.new_tensor(list(self._counts.values()))
+        values = reduce(torch.cat([sums, counts])).tolist()
+        totals = dict(zip(self._sums, values[: len(sums)], strict=True))
         means = {
             name: totals[name] / count
-            for task, count in self._counts.items()
+            for task, count in zip(self._counts, values[len(sums) :], strict=True)
             if count
             for name in self._names[task]
         }
