@@ -11,7 +11,8 @@ from .problems.encoding.tags import encode_tagged
 from .problems.encoding.windows import WindowSizes, encode_questions
 from .tasks.held_out import MOST_HELD_OUT
 from .tasks.invalid_rows import InvalidRow
-from .tasks.loading import LoadedTask, check_files, load_task
+from .tasks.loading import LoadedTask, load_group, load_task
+from .tasks.reading import check_files
 from .tasks.task_data import TaskData
 from .vocabulary import train_wordpiece
 
@@ -35,6 +36,7 @@ __all__ = [
     "encode_questions",
     "encode_rows",
     "encode_tagged",
+    "load_group",
     "load_task",
     "make_text_rows",
     "train_wordpiece",

@@ -88,6 +88,14 @@ class RecipeData:
         """All tasks, labeled ones first."""
         return {**self.tasks, **self.texts}
 
+    @property
+    def shared(self) -> dict[str, int]:
+        """Count the training rows that tasks share, by the first of them."""
+        counts: dict[str, Any] = {
+            name: rows.facts["train"].get("shared_rows") for name, rows in self.loaded.items()
+        }
+        return {name: count for name, count in counts.items() if count is not None}
+
     def describe_heads(self, max_length: int) -> dict[str, dict[str, Any]]:
         """Describe the head of every task for the configuration of the model."""
         heads = {
@@ -162,7 +170,7 @@ def prepare_run(
     encoded |= {name: text.splits for name, text in texts.items()}
     taught = find_teachers(arguments, args, lessons, data, encoded, model, tokenizer)
     related = relations.make_methods(model.config, tokenizer, length)
-    weights, choices = choose_for_finetuning(arguments, args, model, encoded)
+    weights, choices = choose_for_finetuning(arguments, args, model, encoded, data.shared)
     choices += keep_last_weights(arguments, args)
     trainer = make_trainer(
         arguments,

@@ -244,6 +244,10 @@ class MinBertForMultiTask(
         labels: Mapping[str, Tensor] | Tensor | None = None,
     ) -> Any:
         """Run the encoder once, and the heads of several tasks: outputs by name."""
+        if not names:
+            raise ValueError("task is an empty list: name at least one task")
+        for name in names:
+            self.config.task(name)  # refuses unknown tasks
         heads = {name: self._find_head(name) for name in names}
         given = GivenLabels(names, labels, options.pop("labelled_rows", None))
         num_windows = options.pop("num_windows", None)

@@ -35,21 +35,12 @@ class GivenLabels:
     """
 
     def __init__(self, names: Sequence[str], labels: Any, rows: Any) -> None:
-        if labels is not None and not isinstance(labels, Mapping):
-            raise ValueError(
-                f"task={list(names)!r} names several tasks, so labels are a dictionary by task, "
-                f"not a {type(labels).__name__}"
-            )
+        _check_mapping("labels", labels)
+        _check_mapping("labelled_rows", rows)
         self.labels: Mapping[str, Tensor] = labels or {}
         self.rows: Mapping[str, Tensor] = rows or {}
-        for what, given, known in (
-            ("labels", self.labels, names),
-            ("labelled_rows", self.rows, self.labels),
-        ):
-            if others := [name for name in given if name not in known]:
-                raise ValueError(
-                    f"{what} of task {others[0]!r}; expected some of {', '.join(known) or 'none'}"
-                )
+        _check_names("labels", self.labels, names)
+        _check_names("labelled_rows", self.rows, list(self.labels))
 
     def make_batch(
         self, name: str, head: MinBertHead, inputs: Inputs, options: Mapping[str, Any]
@@ -65,3 +56,18 @@ class GivenLabels:
                 "rows of a batch; leave them out"
             )
         return batch
+
+
+def _check_mapping(what: str, given: Any) -> None:
+    if given is not None and not isinstance(given, Mapping):
+        raise ValueError(
+            f"task names several tasks, so {what} are a dictionary by task, not a "
+            f"{type(given).__name__}"
+        )
+
+
+def _check_names(what: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    if others := [name for name in given if name not in known]:
+        raise ValueError(
+            f"{what} of task {others[0]!r}; expected some of {', '.join(known) or 'none'}"
+        )

@@ -179,11 +179,14 @@ def describe(task: Any, predict: Any) -> str:
     if task.score_limits is not None:
         low, high = task.score_limits
         return f"Scores {texts}" + (f" from {low:g} to {high:g}." if high < math.inf else ".")
+    return f"Labels {texts}: {', '.join(name_labels(task, predict))}."
+
+
+def name_labels(task: Any, predict: Any) -> list[str]:
+    """Name up to twenty labels in their order, which matters for grades."""
     example = TEXTS[0] if task.num_texts == 1 else PAIRS[0]
     given = {str(row["label"]): None for row in predict(*example, top_k=20)}
-    # classes in their order: that of grades matters
-    names = [name for name in task.labels if name in given] if task.labels else sorted(given)
-    return f"Labels {texts}: {', '.join(names)}."
+    return [name for name in task.labels if name in given] if task.labels else sorted(given)
 
 
 def choose(model: Any, task: str, context: str, start: str, choices: list[str]) -> list[float]:

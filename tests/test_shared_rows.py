@@ -7,9 +7,11 @@ import random
 import pytest
 import yaml
 
-from datasets_scripts import TaskData, load_task
+from datasets_scripts import load_task
 from minbert_cli import finetune, label_issues
-from minbert_cli.training.shared_tasks import complete_keys
+from minbert_cli.experiments import program as experiments
+from minbert_cli.training.recipe_tasks import parse_labeled
+from minbert_cli.training.shared_tasks import complete_keys, load_tasks
 from modeling_minbert import MinBertForMultiTask
 
 MOODS = {"good": ("fine", "lovely"), "bad": ("dull", "bleak")}
@@ -51,11 +53,13 @@ def write_recipe(folder, tasks, **keys):
     (folder / "mail.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
 
 
-def load(tasks, name, folder, other=None):
-    keys = complete_keys(tasks)[name]
-    keys = {key: value for key, value in keys.items() if key != "shares_rows_with"}
-    data = TaskData.from_recipe(name, keys | {"max_invalid_fraction": 1.0})
-    return load_task(data, folder / "cache", held_out_with=other)
+def load(**tasks):
+    """Load the rows of tasks of a recipe."""
+    return load_tasks(parse_labeled(tasks, None))
+
+
+def texts_of(task, split):
+    return set(task.splits[split]["sentence1"])
 
 
 def test_a_recipe_trains_all_labels_of_a_file_in_one_pass(tmp_path, monkeypatch, capsys):
@@ -66,38 +70,87 @@ def test_a_recipe_trains_all_labels_of_a_file_in_one_pass(tmp_path, monkeypatch,
     finetune.main(["mail.yaml"])
 
     output = capsys.readouterr().out
-    assert "encoded once for its labels: mood 57, topic 48, stars 73" in output
+    assert "encoded once for its labels: mood 58, topic 47, stars 72" in output
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text(encoding="utf-8"))
     assert set(metrics["validation"]["standard_errors"]) == {"mood", "topic", "stars"}
     model = MinBertForMultiTask.from_pretrained(tmp_path / "run")
     assert set(model.predict_all(["the soup was fine"])) == {"mood", "topic", "stars"}
 
 
-def test_tasks_that_share_rows_hold_the_same_ones_out(tmp_path, monkeypatch):
+def test_texts_are_held_out_for_all_tasks_or_none(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_mail(tmp_path)
-    tasks = {"mood": MOOD, "stars": STARS}
 
-    mood = load(tasks, "mood", tmp_path)
-    stars = load(tasks, "stars", tmp_path, other=mood)
+    loaded = load(mood=MOOD, topic=TOPIC, stars=STARS)
 
-    held = set(mood.splits["validation"]["sentence1"])
-    assert held == set(stars.splits["validation"]["sentence1"])
-    assert not held & set(stars.splits["train"]["sentence1"])
-    assert len(stars.splits["train"]) == 80 - len(held)
+    held, learned = (
+        set.union(*(texts_of(task, split) for task in loaded.values()))
+        for split in ("validation", "train")
+    )
+    assert (len(held), len(learned)) == (8, 72)
+    assert not held & learned
+    assert all(texts_of(task, "validation") for task in loaded.values())
+    assert loaded["stars"].facts["train"]["rows"] == 72
+    assert loaded["mood"].facts["train"]["shared_rows"] == 72
 
 
-def test_rows_and_tokens_come_from_the_other_task_unless_given():
+def test_every_label_keeps_a_training_row(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [f"text {row},{'ab'[row % 2]},{'rare' if row == 3 else 'often'}" for row in range(40)]
+    (tmp_path / "mail.csv").write_text("\n".join(["text,mood,topic", *lines]), encoding="utf-8")
+
+    for seed in range(12):
+        loaded = load(mood={**MOOD, "sample_seed": seed, "validation_share": 0.5}, topic=TOPIC)
+        assert loaded["topic"].facts["train"]["classes"]["rare"] == 1
+
+
+def test_a_sample_has_the_same_texts_for_all_tasks(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_mail(tmp_path)
+    mood = {**MOOD, "max_train_samples": 30, "max_eval_samples": 4}
+
+    loaded = load(mood=mood, topic=TOPIC, stars=STARS)
+
+    assert len(loaded["stars"].splits["train"]) == 30
+    for task in loaded.values():
+        assert texts_of(task, "train") <= texts_of(loaded["stars"], "train")
+        assert texts_of(task, "validation") <= texts_of(loaded["stars"], "validation")
+    assert len(loaded["stars"].splits["validation"]) == 4
+
+
+def test_a_task_alone_has_the_rows_that_it_has_in_its_group(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_mail(tmp_path)
+    tasks = parse_labeled({"mood": MOOD, "topic": TOPIC}, None)
+
+    alone, together = load_task(tasks["topic"].data), load_tasks(tasks)["topic"]
+
+    assert alone.fingerprint == together.fingerprint
+
+
+def test_rows_and_tokens_are_those_of_the_other_task():
     leader = {**MOOD, "truncation": "tail", "validation_share": 0.2, "loss": "focal"}
-    own = {"problem_type": "ordinal", "train_file": "other.csv", "text_columns": ["body"]}
-    tasks = {"mood": leader, "topic": TOPIC, "grade": {**own, "shares_rows_with": "mood"}}
 
-    complete = complete_keys(tasks)
+    complete = complete_keys({"mood": leader, "topic": TOPIC})
 
     taken = {"train_file": "mail.csv", "text_columns": ["text"], "validation_share": 0.2}
     assert complete["topic"] == {**TOPIC, **taken, "truncation": "tail"}
-    assert complete["grade"] == {**tasks["grade"], "truncation": "tail"}
     assert complete["mood"] == leader
+
+
+def test_runs_with_shared_rows_can_be_compared(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_recipe(tmp_path, {"mood": MOOD, "topic": TOPIC})
+    for seed in (1, 2):
+        finetune.main(["mail.yaml", "--seed", str(seed), "--output_dir", f"run{seed}"])
+    capsys.readouterr()
+
+    with pytest.raises(SystemExit, match="0"):
+        experiments.main(["compare", "run1", "run2"])
+
+    output = capsys.readouterr().out
+    assert "mood" in output
+    assert "topic" in output
 
 
 @pytest.mark.parametrize(
@@ -108,7 +161,10 @@ def test_rows_and_tokens_come_from_the_other_task_unless_given():
             {"batch_size": 4},
             "task 'topic': batch_size=4, but its rows are in the batches of 'mood'",
         ),
-        ({"text_columns": ["topic"]}, "none of its training rows has the tokens"),
+        ({"text_columns": ["topic"]}, "its rows and their tokens are those of 'mood'"),
+        ({"train_file": "dev.csv"}, "its rows and their tokens are those of 'mood'"),
+        ({"max_train_samples_per_class": 3}, "goes by the labels of one task"),
+        ({"shares_rows_with": "topic"}, "names the task itself"),
         ({"problem_type": "token_classification"}, "shares_rows_with='mood' is for tasks of"),
     ],
 )
@@ -117,7 +173,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dev.csv").write_text("text,mood,topic\na,good,food\nb,bad,travel\n")
-    topic = {**TOPIC, **change, "validation_file": "dev.csv"}
+    topic = {**TOPIC, **change}
     write_recipe(tmp_path, {"mood": {**MOOD, "validation_file": "dev.csv"}, "topic": topic})
 
     with pytest.raises(SystemExit):

@@ -48,34 +48,6 @@ def hold_out(
     return rows.select(np.flatnonzero(~held)), rows.select(np.flatnonzero(held))
 
 
-def hold_out_with(
-    where: str,
-    rows: datasets.Dataset,
-    row_format: RowFormat,
-    other: tuple[str, datasets.Dataset, Sequence[str]],
-) -> tuple[datasets.Dataset, datasets.Dataset]:
-    """Split rows into training and validation rows, as those of another task with equal texts.
-
-    Args:
-        where: Owner of the rows, for messages.
-        rows: The valid training rows.
-        row_format: Their format.
-        other: Name of the other task, its validation rows, and the columns of their texts.
-
-    Raises:
-        ValueError: If no row is a validation row of the other task, or all are.
-    """
-    name, validation, columns = other
-    held = np.isin(_digest(rows, row_format.text_names), _digest(validation, columns))
-    if held.all() or not held.any():
-        raise ValueError(
-            f"{where}: of its {len(rows)} training rows, {int(held.sum())} have the texts of "
-            f"validation rows of {name!r}, which are held out of the training rows; give both "
-            "tasks a validation_file"
-        )
-    return rows.select(np.flatnonzero(~held)), rows.select(np.flatnonzero(held))
-
-
 def choose_units(
     units: NDArray[np.uint64], strata: NDArray[np.int64], wanted: int, seed: str
 ) -> NDArray[np.bool_]:

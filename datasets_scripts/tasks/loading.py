@@ -1,27 +1,22 @@
-"""Load a task: build its rows, skip the invalid ones, draw a part of the rest."""
+"""Load a task: read its rows, hold some out for validation, draw a part of the rest."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import datasets
 from numpy.typing import NDArray
 
 from datasets_scripts.files.cache import count_batch
-from datasets_scripts.files.characters import check_twins
-from datasets_scripts.files.hub import read_hub
-from datasets_scripts.files.readers import check_file
-from datasets_scripts.problems import ROW_FORMATS, RowFormat
-from datasets_scripts.problems.row_format import RowSource
-from datasets_scripts.problems.sentences import UNDECIDED
-from datasets_scripts.samples.task_rows import generate_rows
+from datasets_scripts.problems import RowFormat
 
-from .building import build_rows
 from .class_pairs import HELD_OUT_PAIRS, pair_rows
-from .held_out import hold_out, hold_out_with
-from .invalid_rows import InvalidRow, check_invalid_fraction, log_invalid_rows
+from .groups import count_texts, share_rows
+from .held_out import hold_out
+from .invalid_rows import InvalidRow, log_invalid_rows
+from .reading import TaskRows, ValidRows, make_format, read_rows
 from .repeated_rows import count_repeated
 from .subsampling import describe_rows, sample_rows
 from .task_data import TaskData
@@ -146,19 +141,12 @@ class LoadedTask:
         return None if labels is None else (list(rows["id"]), labels)
 
 
-def load_task(
-    data: TaskData,
-    cache_dir: str | Path | None = None,
-    *,
-    held_out_with: LoadedTask | None = None,
-) -> LoadedTask:
+def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask:
     """Load the rows of a task from its files, the Hub, or the built-in sample.
 
     Args:
         data: Description of the rows, from ``TaskData.from_recipe``.
         cache_dir: Folder for the built rows; None uses the cache of `datasets`.
-        held_out_with: A task with the same texts. If validation rows must be held out of the
-            training rows, they are those with the texts of its validation rows.
 
     Raises:
         ValueError: If a file or a dataset cannot be read, lacks a column, or has too many invalid
@@ -167,24 +155,36 @@ def load_task(
     """
     if data.class_rows is not None:
         return _load_pairs(data, load_task(data.class_rows, cache_dir))
-    row_format = make_format(data)
-    sources, commit = _find_sources(data, row_format, cache_dir)
-    row_format = row_format.resolve(data.where, sources)
-    check_twins(f"{data.where}: the labels", row_format.label_names or ())
-    found: dict[str, _ValidRows] = {}
-    for split, source in sources.items():
-        rows = build_rows(source, row_format, cache_dir)
-        found[split] = _find_valid(data, row_format, source, rows)
+    if data.group:
+        return load_group(data.group, cache_dir)[data.name]
+    read = read_rows(data, cache_dir)
+    return _draw(data, read if "validation" in read.found else _hold_out(data, read))
+
+
+def load_group(
+    group: Sequence[TaskData], cache_dir: str | Path | None = None
+) -> dict[str, LoadedTask]:
+    """Load tasks with the same texts, the sources and numbers of rows of which are the first's."""
+    read = share_rows(group[0], {data.name: read_rows(data, cache_dir) for data in group})
+    loaded = {}
+    for data in group:
+        # the rows are drawn already
+        whole = replace(data, max_train_samples=None, max_eval_samples=None, max_test_samples=None)
+        loaded[data.name] = _draw(whole, read[data.name])
+    loaded[group[0].name].facts["train"]["shared_rows"] = count_texts(read)
+    return loaded
+
+
+def _draw(data: TaskData, read: TaskRows) -> LoadedTask:
+    """Draw the rows of all splits, and describe them."""
+    row_format, found, commit, held_out_of = read
     invalid = [row for valid in found.values() for row in valid.invalid]
-    num_rows = len(found["train"].rows)
-    if is_held_out := "validation" not in found:
-        found = _hold_out(data, row_format, found, held_out_with)
     splits: dict[str, datasets.Dataset] = {}
     facts: dict[str, Facts] = {}
     for split, valid in found.items():
         splits[split], facts[split] = _draw_rows(data, row_format, split, valid)
-    if is_held_out:
-        facts["validation"]["held_out_of"] = num_rows
+    if held_out_of is not None:
+        facts["validation"]["held_out_of"] = held_out_of
     log_invalid_rows(data.where, invalid)
     for split, count in count_repeated(data.where, row_format, splits).items():
         facts[split]["training_rows"] = count
@@ -218,90 +218,17 @@ def _load_pairs(data: TaskData, loaded: LoadedTask) -> LoadedTask:
     )
 
 
-def make_format(data: TaskData) -> RowFormat:
-    """Make the format of the rows of a task."""
-    kind = ROW_FORMATS[str(data.problem_type)]
-    keys = {field.name for field in fields(kind)} & {field.name for field in fields(data)}
-    given = {key: getattr(data, key) for key in keys} | data.options
-    given |= {"text_columns": data.text_columns or (), "undecided": data.built_in.undecided}
-    given["skips_unlabelled"] = data.skips_unlabelled
-    return kind(**given)
-
-
-def check_files(data: TaskData) -> None:
-    """Check that the files of a task exist, are not empty, and have a known suffix."""
-    for path in data.files.values():
-        check_file(path, ROW_FORMATS[str(data.problem_type)].file_suffixes)
-
-
-def _find_sources(
-    data: TaskData, row_format: RowFormat, cache_dir: str | Path | None
-) -> tuple[dict[str, RowSource], str | None]:
-    """Return the source of each split, and the commit of a dataset on the Hub."""
-    if data.files:
-        check_files(data)
-        file_format = data.built_in.file_format
-        files = data.files.items()
-        return {split: RowSource(path, split, file_format) for split, path in files}, None
-    if data.hub_id is None:
-        samples = generate_rows(str(data.dataset))
-        splits = {split: datasets.Dataset.from_list(rows) for split, rows in samples.items()}
-        commit = None
-    else:
-        splits, commit = read_hub(
-            data.where,
-            data.hub_id,
-            row_format.required_columns,
-            needed_splits=("train",) if data.validation_share else ("train", "validation"),
-            extra_tests=data.built_in.hub_tests,
-            cache_dir=cache_dir,
-            revision=data.revision,
-        )
-    name = data.hub_id or data.dataset
-    sources = {
-        split: RowSource(f"{name}:{split}", split, rows=rows) for split, rows in splits.items()
-    }
-    return sources, commit
-
-
-class _ValidRows(NamedTuple):
-    """The valid rows of a split, and what was skipped."""
-
-    rows: datasets.Dataset
-    num_undecided: int = 0
-    invalid: Sequence[InvalidRow] = ()
-
-
-def _find_valid(
-    data: TaskData, row_format: RowFormat, source: RowSource, rows: datasets.Dataset
-) -> _ValidRows:
-    """Keep the valid rows of a split."""
-    checked = row_format.check_split(rows, source.name, source.split)
-    decided, undecided = _drop_undecided(checked)
-    valid, invalid = _drop_invalid(decided, row_format, source.name, data.max_invalid_fraction)
-    return _ValidRows(valid, undecided, invalid)
-
-
-def _hold_out(
-    data: TaskData,
-    row_format: RowFormat,
-    found: dict[str, _ValidRows],
-    like: LoadedTask | None,
-) -> dict[str, _ValidRows]:
+def _hold_out(data: TaskData, read: TaskRows) -> TaskRows:
     """Make validation rows of some training rows."""
-    rows, share = found["train"].rows, data.validation_share
-    if like is None:
-        train, validation = hold_out(data.where, rows, row_format, share, data.sample_seed)
-    else:
-        names, others = like.row_format.text_names, like.splits["validation"]
-        train, validation = hold_out_with(data.where, rows, row_format, (like.name, others, names))
-    learned = found["train"]._replace(rows=train)
-    others = {split: valid for split, valid in found.items() if split != "train"}
-    return {"train": learned, "validation": _ValidRows(validation), **others}
+    given, share = read.found["train"], data.validation_share
+    train, validation = hold_out(data.where, given.rows, read.row_format, share, data.sample_seed)
+    others = {split: valid for split, valid in read.found.items() if split != "train"}
+    found = {"train": given._replace(rows=train), "validation": ValidRows(validation), **others}
+    return read._replace(found=found, held_out_of=len(given.rows))
 
 
 def _draw_rows(
-    data: TaskData, row_format: RowFormat, split: str, valid: _ValidRows
+    data: TaskData, row_format: RowFormat, split: str, valid: ValidRows
 ) -> tuple[datasets.Dataset, Facts]:
     """Keep the rows of a split, or a part of them; returns also facts about them."""
     rows, undecided, invalid = valid
@@ -311,34 +238,6 @@ def _draw_rows(
         **row_format.count(f"{data.where}: {split}", rows, drawn),
     }
     return drawn.remove_columns(list(row_format.helper_columns)), facts
-
-
-def _drop_undecided(rows: datasets.Dataset) -> tuple[datasets.Dataset, int]:
-    """Skip the rows on which the annotators did not agree, and count them."""
-    kept = [place for place, problem in enumerate(rows["problem"][:]) if problem != UNDECIDED]
-    missing = len(rows) - len(kept)
-    return (rows.select(kept) if missing else rows), missing
-
-
-def _drop_invalid(
-    rows: datasets.Dataset, row_format: RowFormat, source: str, max_invalid_fraction: float
-) -> tuple[datasets.Dataset, list[InvalidRow]]:
-    """Split rows into valid and invalid ones; only a whole test split may have no labels."""
-    label = row_format.label_name
-    table = rows.select_columns([label, "line", "problem"]).with_format("arrow")[:]
-    problems: list[str] = table["problem"].to_pylist()
-    unlabeled: list[bool] = table[label].is_null().to_pylist()
-    both = list(zip(unlabeled, problems, strict=True))
-    is_unlabeled = all(missing for missing, problem in both if not problem)
-    if not is_unlabeled:
-        unusable = "no label, though other rows have one"
-        problems = [problem or (unusable if missing else "") for missing, problem in both]
-    lines = zip(table["line"].to_pylist(), problems, strict=True)
-    invalid = [InvalidRow(source, line, problem) for line, problem in lines if problem]
-    check_invalid_fraction(source, invalid, len(problems), max_invalid_fraction)
-    if invalid:
-        rows = rows.select([place for place, problem in enumerate(problems) if not problem])
-    return rows.remove_columns(["line", "problem", *([label] if is_unlabeled else [])]), invalid
 
 
 def _fingerprint(splits: dict[str, datasets.Dataset]) -> str:

@@ -111,6 +111,8 @@ class TaskData:
         document_context: Whether to encode a sentence with tags together with its neighbors in the
             document, as far as there is room.
         class_rows: The rows that ``class_pairs`` pairs.
+        group: The tasks that share their rows, this one among them; the first one says how many
+            rows are held out or drawn.
         skips_unlabelled: Whether rows without a label are skipped, and not counted as invalid.
         options: Keys that only formats of some problem types have; see ``RowFormat.options``.
     """
@@ -144,13 +146,14 @@ class TaskData:
     document_context: bool = False
     class_pairs: int | None = None
     class_rows: "TaskData | None" = None
+    group: tuple["TaskData", ...] = ()
     skips_unlabelled: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def recipe_fields(cls) -> tuple[str, ...]:
         """List the keys of a recipe."""
-        inner = ("name", "options", "class_rows", "skips_unlabelled")
+        inner = ("name", "options", "class_rows", "group", "skips_unlabelled")
         return (*(field.name for field in fields(cls) if field.name not in inner), *OPTIONS)
 
     @classmethod

@@ -21,7 +21,9 @@ def describe_data(run: Any) -> str:
     for task, splits in run.encoded.items():
         # a pre-training evaluates only some of its training rows
         held_out = {split: len(rows) for split, rows in splits.items() if split != "train"}
-        learned = run.trainer.train_sampler.sizes.get(task, len(splits["train"]))
+        shares = any(task in labels for labels in run.trainer.train_dataset.shared.values())
+        sizes_of = run.trainer.train_sampler.sizes
+        learned = len(splits["train"]) if shares else sizes_of[task]
         sizes = describe_sizes({"train": learned, **held_out})
         kind, source = run.trainer.problems[task].problem_type, run.facts.data[task]
         lines.append(f"{task}: {kind}, {source}, {sizes}")

@@ -80,8 +80,5 @@ def read_fingerprints(settings: Mapping[str, Any], known: dict[str, str]) -> dic
 def list_labeled(settings: Mapping[str, Any]) -> dict[str, recipe_tasks.RecipeTask]:
     """Return the labeled tasks of a run, in their order."""
     tasks: dict[str, Any] = settings.get("tasks") or {}
-    return {
-        name: recipe_tasks.RecipeTask.from_recipe(name, tasks[name], settings["data_dir"])
-        for name in settings.get("task_order", tasks)  # JSON sorts the tasks
-        if not recipe_tasks.learns_from_text(tasks[name])
-    }
+    ordered = {name: tasks[name] for name in settings.get("task_order", tasks)}  # JSON sorts them
+    return recipe_tasks.parse_labeled(ordered, settings["data_dir"])

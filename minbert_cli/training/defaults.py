@@ -52,13 +52,21 @@ def choose_for_finetuning(
     args: ProgramTrainingArguments,
     model: MinBertForMultiTask,
     encoded: Mapping[str, Mapping[str, Any]],
+    shared: Mapping[str, int] | None = None,
 ) -> tuple[dict[str, float], list[Choice]]:
     """Choose what the recipe of a fine-tuning leaves out.
+
+    Args:
+        arguments: The keys of the recipe.
+        args: Arguments of the Trainer, whose values are set.
+        model: The model.
+        encoded: Encoded rows by task and split.
+        shared: Training rows of each task whose rows others share, those of all of them.
 
     Returns:
         The chosen loss weights by task, which the model does not keep, and all choices.
     """
-    size = _measure_finetuning(arguments, model, encoded)
+    size = _measure_finetuning(arguments, model, encoded, shared or {})
     weights, weight_choices = choose_weights(arguments.tasks, model.config)
     choices = choose_arguments(args, size) + choose_head_rate(arguments, args, size)
     return weights, choices + weight_choices + choose_kept_weights(arguments, args, encoded)
@@ -68,14 +76,16 @@ def _measure_finetuning(
     arguments: FinetuneArguments,
     model: MinBertForMultiTask,
     encoded: Mapping[str, Mapping[str, Any]],
+    shared: Mapping[str, int],
 ) -> RunSize:
     # the rows of the others are in the batches of these
     trained = {name: own for name, own in encoded.items() if KEY not in arguments.tasks[name]}
+    whole = {name: shared.get(name, len(splits["train"])) for name, splits in trained.items()}
     counts = [
-        _count_rows(name, arguments.tasks[name], model.config, splits["train"])
+        shared.get(name) or _count_rows(name, arguments.tasks[name], model.config, splits["train"])
         for name, splits in trained.items()
     ]
-    is_repeated = counts != [len(splits["train"]) for splits in trained.values()]
+    is_repeated = counts != list(whole.values())
     # a number of steps stands for about one pass over the largest task
     return RunSize(
         width=model.config.hidden_size,

@@ -12,7 +12,7 @@ from transformers import TrainingArguments
 
 from datasets_scripts import DATASETS, CorpusData, LoadedTask, TaskData, check_files
 from minbert_cli.checkpoints import check_rows
-from minbert_cli.training.shared_tasks import complete_keys, skip_unlabelled
+from minbert_cli.training.shared_tasks import complete_keys, join_groups
 from minbert_cli.training.teachers import Teacher, parse_teachers
 from minbert_cli.training.texts import parse_corpus
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask
@@ -177,22 +177,31 @@ def learns_from_text(keys: Any) -> bool:
     return isinstance(kind, str) and kind in PROBLEMS and PROBLEMS[kind].is_text
 
 
+def parse_labeled(keys: Mapping[str, Any], data_dir: str | None) -> dict[str, RecipeTask]:
+    """Check the keys of the labeled tasks of a recipe."""
+    tasks = {
+        name: RecipeTask.from_recipe(name, own, data_dir)
+        for name, own in complete_keys(keys).items()
+        if not learns_from_text(own)
+    }
+    return join_groups(tasks)
+
+
 def parse_tasks(
     arguments: FinetuneArguments,
 ) -> tuple[dict[str, RecipeTask], dict[str, RecipeText]]:
     """Check all tasks of a recipe; return labeled tasks, and tasks that learn from text."""
-    tasks, texts = {}, {}
-    for name, keys in complete_keys(arguments.tasks).items():
-        if learns_from_text(keys):
-            texts[name] = RecipeText.from_recipe(name, keys, arguments.data_dir)
-        else:
-            tasks[name] = RecipeTask.from_recipe(name, keys, arguments.data_dir)
+    tasks = parse_labeled(arguments.tasks, arguments.data_dir)
+    texts = {
+        name: RecipeText.from_recipe(name, keys, arguments.data_dir)
+        for name, keys in arguments.tasks.items()
+        if learns_from_text(keys)
+    }
     if not tasks:
         raise ValueError(
             f"tasks: {', '.join(texts)} learn from text alone; add a task with labels, or use "
             "minbert pretrain"
         )
-    tasks = skip_unlabelled(tasks)
     return (calibrated(tasks) if arguments.calibrate else tasks), texts
 
 

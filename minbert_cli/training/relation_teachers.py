@@ -73,6 +73,7 @@ class RelationTeaching:
                 f"{where} has {positions} positions, but sequences have up to {longest} tokens; "
                 "lower max_length"
             )
+        _check_layers(student, where)
         keys = (self.arguments.relation_teacher_layer, self.arguments.relation_heads)
         fit_relations(student, self.config, *keys)
         return [self.arguments.make_relation_distillation(self._load)]
@@ -91,6 +92,7 @@ def find_relation_teaching(arguments: RelationArguments) -> RelationTeaching:
     """
     if arguments.relation_teacher is None:
         return RelationTeaching(arguments)
+    _check_alone(arguments)
     path = expand_path(arguments.relation_teacher)
     config: MinBertConfig = load_pretrained(MinBertConfig, path, flag=FLAG)
     if getattr(config, "quantization_config", None) is not None:
@@ -100,6 +102,36 @@ def find_relation_teaching(arguments: RelationArguments) -> RelationTeaching:
     teaching = RelationTeaching(arguments, path, config)
     arguments.make_relation_distillation(teaching._load)  # checks the values
     return teaching
+
+
+def _check_layers(student: MinBertConfig, where: str) -> None:
+    """Raise ValueError if a task of the student computes no layer."""
+    for name in student.tasks or {}:
+        if student.task(name).count_layers(student.num_hidden_layers) == 0:
+            raise ValueError(
+                f"task {name!r}: pooling_layer takes no layer of the encoder, so there are no "
+                f"relations to learn from {where}"
+            )
+
+
+def _check_alone(arguments: Any) -> None:
+    """Refuse what has no effect if a student learns from relations alone."""
+    if arguments.relation_alpha != 1:
+        return
+    tasks = (getattr(arguments, "tasks", None) or {}).values()
+    has_teacher = getattr(arguments, "teacher", None) or any(keys.get("teacher") for keys in tasks)
+    refused = {
+        "teacher: its share of the loss is 0": has_teacher,
+        "early_stopping_patience: the heads are not trained, so no metric can stop the run": (
+            arguments.early_stopping_patience is not None
+        ),
+    }
+    for reason, is_refused in refused.items():
+        if is_refused:
+            raise ValueError(
+                f"relation_alpha=1 does not go with {reason}; leave it out, or give a smaller "
+                "relation_alpha"
+            )
 
 
 def keep_last_weights(arguments: RelationArguments, args: ProgramTrainingArguments) -> list[Choice]:

@@ -117,6 +117,9 @@ def test_a_task_without_labels_is_only_predicted():
             {"task": ["mood", "size"], "labels": {}, "labelled_rows": {"size": SOME}},
             "labelled_rows of task 'size'; expected some of none",
         ),
+        ({"task": ["mood"], "labels": {}, "labelled_rows": SOME}, "by task, not a Tensor"),
+        ({"task": ["mood", "moods"]}, "unknown task 'moods'"),
+        ({"task": []}, "an empty list"),
     ],
 )
 def test_labels_that_do_not_fit_the_tasks_are_refused(given, message):

@@ -256,3 +256,29 @@ def test_an_interrupted_run_continues_bit_for_bit(tmp_path, strategy):
 def test_what_does_not_go_with_shared_rows_is_refused(tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         make_trainer(tmp_path, **options)
+
+
+@pytest.mark.parametrize(("rows", "steps"), [(8, 1), (4, 2), (2, 4)])
+def test_a_rare_label_counts_equally_in_all_micro_batches(tmp_path, rows, steps):
+    one = {"mood": make_rows("mood", range(8)), "size": make_rows("size", [2])}
+    arguments = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": steps}
+
+    trainer = train(tmp_path, rows=one, max_steps=1, max_grad_norm=0.0, optim="sgd", **arguments)
+
+    whole = train(
+        tmp_path,
+        rows=one,
+        max_steps=1,
+        max_grad_norm=0.0,
+        optim="sgd",
+        per_device_train_batch_size=8,
+    )
+    assert_close(trainer.model.state_dict(), whole.model.state_dict(), rtol=1e-5, atol=1e-6)
+
+
+def test_tasks_without_common_rows_share_those_of_a_third():
+    parts = {"mood": range(12), "same": range(12, 24), "size": range(24)}
+
+    shared = share_rows({name: make_rows(name, places) for name, places in parts.items()})
+
+    assert len(shared.rows) == 24

@@ -86,7 +86,7 @@ def share_rows(tasks: Mapping[str, datasets.Dataset]) -> SharedRows:
         tasks: Encoded rows of each task, with labels.
 
     Raises:
-        ValueError: If no row of a task is one of those before, or they have other columns.
+        ValueError: If a task has no row that another one has, too.
     """
     places: dict[tuple[bytes, int], int] = {}
     parts, found = [], {}
@@ -95,20 +95,29 @@ def share_rows(tasks: Mapping[str, datasets.Dataset]) -> SharedRows:
         own = np.asarray(
             [places.setdefault(key, len(places)) for key in _number_rows(rows)], np.int64
         )
-        if known and own.min() >= known:
-            leader = next(iter(tasks))
-            raise ValueError(
-                f"task {task!r}: shares_rows_with={leader!r}, but none of its training rows has "
-                f"the tokens of a row of {leader!r}; both need the same texts, encoded in the same "
-                "way (pair_encoding, truncation, max_length)"
-            )
         found[task] = own
         parts.append(rows.select(np.flatnonzero(own >= known)).remove_columns(LABELS))
+    _check_overlap(found, len(places))
     labels = {
         task: _scatter(tasks[task].with_format("numpy")[LABELS][:], own, len(places))
         for task, own in found.items()
     }
     return SharedRows(_concatenate(parts), labels)
+
+
+def _check_overlap(found: Mapping[str, NDArray[np.int64]], count: int) -> None:
+    """Check that every task has a row that is also one of another task."""
+    tasks = np.zeros(count, np.int64)
+    for own in found.values():
+        tasks[own] += 1
+    for task, own in found.items():
+        if tasks[own].max() < 2:
+            raise ValueError(
+                f"task {task!r}: none of its training rows has the tokens of a row of "
+                f"{', '.join(map(repr, found.keys() - {task}))}, with which it shares rows; tasks "
+                "that do need the same texts, encoded in the same way (pair_encoding, truncation, "
+                "max_length)"
+            )
 
 
 def _number_rows(rows: datasets.Dataset) -> Iterator[tuple[bytes, int]]:

@@ -40,7 +40,7 @@ class GradientMerger:
             raise ValueError(
                 f"gradient_surgery: {rule} needs two or more tasks with shared trainable "
                 f"parameters; found {len(tasks)} task(s) and {len(shared)} such parameters in "
-                "base_model; leave it out"
+                "base_model (tasks that share rows count as one); leave it out"
             )
         layers = group_by_layer(model, shared) if rule == "gradvac" else {0: list(shared.values())}
         self._parameters = list(chain.from_iterable(layers.values()))

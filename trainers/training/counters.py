@@ -11,26 +11,37 @@ from trainers.data.masking import IGNORED_LABEL
 from trainers.methods.base import Method, StepLoss
 from trainers.problems.base.problem import Problem
 
+FEWEST = 1e-6  # labels of a batch on average, to divide by
+
 
 def mean_targets(
     steps: Sequence[dict[str, Any]],
     problems: Mapping[str, Problem[Any]],
+    groups: Mapping[str, Sequence[str]],
     device: torch.device,
     reduce: Callable[[Tensor], Tensor],
 ) -> dict[str, Tensor]:
-    """Count the labeled tokens of each token-level task, as a mean over batches and ranks.
+    """Count the labels of some tasks, as a mean over their batches and ranks.
 
-    The mean of the batches' means is not the mean over all tokens of the step.
+    These are the labeled tokens of token-level tasks, and the labels of tasks that share rows, by
+    ``groups``: batches have different numbers of them, so that the mean of the batches' means is
+    not the mean over all of them.
     """
     counts: dict[str, list[Tensor]] = {}
     for batch in (batch for inputs in steps for batch in list_batches(inputs)):
-        if problems[batch["task"]].predicts_tokens:
+        name, labels = batch["task"], batch.get("labels")
+        if problems[name].predicts_tokens:
             count = (batch["labels"] != IGNORED_LABEL).sum().float()
-            counts.setdefault(batch["task"], []).append(count.to(device))
+            counts.setdefault(name, []).append(count.to(device))
+        elif isinstance(labels, Mapping):
+            for task in groups[name]:
+                count = torch.tensor(float(len(labels.get(task, ()))), device=device)
+                counts.setdefault(task, []).append(count)
     if not counts:
         return {}
     means = torch.stack([torch.stack(task_counts).mean() for task_counts in counts.values()])
-    return dict(zip(counts, reduce(means).clamp(min=1), strict=True))
+    # the loss of no label at all is 0
+    return dict(zip(counts, reduce(means).clamp(min=FEWEST), strict=True))
 
 
 class FlopCounter:

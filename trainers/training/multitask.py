@@ -42,7 +42,7 @@ from .preparation.batches import make_loader
 from .preparation.setup import Setup
 from .resuming import find_best_checkpoint, write_checksums
 from .search import search_hyperparameters
-from .shared_steps import find_groups, step_losses
+from .shared_steps import find_groups, list_labelled, step_losses, weigh_labels
 
 
 class MultiTaskTrainer(Trainer):
@@ -263,11 +263,12 @@ class MultiTaskTrainer(Trainer):
         for batch in batches:
             # DDP records until the last backward pass which parameters had a gradient
             is_local = own_average or batch is not batches[-1]
+            task, tasks = batch["task"], list_labelled(batch)  # which a step removes
             with self.accelerator.no_sync(model) if is_local else nullcontext():
                 losses.append(super().training_step(model, batch, *args, **kwargs))
             for method in self.methods:
-                method.after_backward(batch["task"])
-            self._weights += map(self._loss_weight, self._groups[batch["task"]])
+                method.after_backward(task)
+            self._weights += map(self._loss_weight, tasks)
         for method in self.methods if self.accelerator.sync_gradients else ():
             method.before_optimizer(self.state)
         return sum(losses[1:], losses[0])
@@ -281,7 +282,7 @@ class MultiTaskTrainer(Trainer):
     ) -> Any:
         inputs.pop("num_rows", None)
         task = inputs["task"] if self.takes_task else inputs.pop("task")
-        if model.training and task in self._targets:
+        if model.training and task in self._targets and isinstance(inputs["labels"], Tensor):
             inputs["num_items_in_batch"] = self._targets[task]
         self.label_smoother = self._smoother if model.training else None
         compute: Any = partial(super().compute_loss, model, inputs, True, num_items_in_batch)
@@ -290,10 +291,11 @@ class MultiTaskTrainer(Trainer):
         for method in self.methods:
             method.take(inputs)
         steps = step_losses(self.methods, model, compute, task, inputs)
+        weights = weigh_labels(inputs.get("labels"), self._targets)
         losses = []
         for name, step in steps.items():
             self._losses.add(name, step)
-            losses.append(step.loss * self._loss_weight(name))
+            losses.append(step.loss * self._loss_weight(name) * weights.get(name, 1.0))
         loss = sum(losses[1:], losses[0])
         return (loss, next(iter(steps.values())).outputs) if return_outputs else loss
 
@@ -323,7 +325,7 @@ class MultiTaskTrainer(Trainer):
         samples, number = super().get_batch_samples(*args, **kwargs)
         # a single batch needs no count, and DataParallel cannot distribute one
         is_alone = len(samples) * self.args.world_size == 1 or self.args.n_gpu > 1
-        options = (self.problems, self.args.device, self._average_over_ranks)
+        options = (self.problems, self._groups, self.args.device, self._average_over_ranks)
         self._targets = mean_targets([] if is_alone else samples, *options)
         return samples, number
 

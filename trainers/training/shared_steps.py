@@ -74,6 +74,18 @@ def check_groups(
     for leader, group in groups.items():
         for name in group:
             _check_member(tasks[name], leader)
+            _check_loss(name, find_inner(model), args)
+
+
+def _check_loss(name: str, model: Any, args: TrainingArguments) -> None:
+    """Refuse losses for which all processes need labels in every step."""
+    function = getattr(model.config.task(name), "loss_function", None)
+    if args.world_size > 1 and getattr(function, "compares_rows", False):
+        raise ValueError(
+            f"task {name!r}: its loss compares the rows of {args.world_size} processes, some of "
+            "which may have no label in a batch of tasks that share rows; use another loss, one "
+            "process, or leave shares_rows_with out"
+        )
 
 
 def _check_member(task: Task, leader: str) -> None:
@@ -109,6 +121,24 @@ def merge_rows(tasks: Mapping[str, Task]) -> tuple[dict[str, Rows], dict[str, Sh
         if tasks[name].training.shares_rows_with is None
     }
     return rows, shared
+
+
+def weigh_labels(labels: Any, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return weights for tasks that share rows: a label counts equally in all batches of a step.
+
+    Args:
+        labels: Those of a batch; by task if the tasks share rows.
+        means: The mean number of labels in a batch of this step, over micro-batches and ranks.
+    """
+    if not isinstance(labels, Mapping):
+        return {}
+    return {task: len(own) / means[task] for task, own in labels.items() if task in means}
+
+
+def list_labelled(batch: Mapping[str, Any]) -> list[str]:
+    """List the tasks that have a loss in a batch."""
+    labels = batch.get("labels")
+    return list(labels) if isinstance(labels, Mapping) else [batch["task"]]
 
 
 class SharedPasses:
