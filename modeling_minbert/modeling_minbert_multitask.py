@@ -247,7 +247,8 @@ class MinBertForMultiTask(
         if not names:
             raise ValueError("task is an empty list: name at least one task")
         for name in names:
-            self.config.task(name)  # refuses unknown tasks
+            if name not in self._tasks:
+                self.config.task(name)  # refuses it
         heads = {name: self._find_head(name) for name in names}
         given = GivenLabels(names, labels, options.pop("labelled_rows", None))
         num_windows = options.pop("num_windows", None)

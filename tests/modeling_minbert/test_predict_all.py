@@ -286,8 +286,8 @@ def test_a_string_is_no_list(model, given):
         model.predict_all(*given)
 
 
-def test_labels_are_of_one_task(model, tokenizer):
+def test_labels_of_one_task_are_refused_for_several(model, tokenizer):
     batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
 
-    with pytest.raises(ValueError, match="labels are of one task"):
+    with pytest.raises(ValueError, match="labels are a dictionary by task"):
         model(**batch, task=["pooled", "mean"], labels=torch.zeros(5, dtype=torch.long))

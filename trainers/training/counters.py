@@ -105,7 +105,7 @@ class LossLog:
         """Return the mean of each loss since the last call, over batches and (``reduce``) ranks."""
         sums = torch.stack(list(self._sums.values()))
         # ranks differ in their batches of tasks that share rows, of which some have no label
-        counts = sums.new_tensor(list(self._counts.values()))
+        counts = torch.tensor(list(self._counts.values()), dtype=sums.dtype, device=sums.device)
         values = reduce(torch.cat([sums, counts])).tolist()
         totals = dict(zip(self._sums, values[: len(sums)], strict=True))
         means = {
