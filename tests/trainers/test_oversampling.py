@@ -11,6 +11,7 @@ from tests.trainers import tiny
 from trainers import Task, TaskBatchSampler, TaskDataset, TaskTraining
 from trainers.data.sampling.oversampling import ClassShares
 from trainers.data.sampling.task_sampling import RoundRobin
+from trainers.task import find_rows
 from trainers.training.preparation.batches import make_sampler as make_task_sampler
 from trainers.training.preparation.batches import most_tokens
 
@@ -166,7 +167,8 @@ def test_the_fixed_shapes_of_a_compiled_model_hold_the_longest_rows_several_time
     tasks = {"moods": one_task(oversample={0: 0.05, 1: 0.9, 2: 0.05})["tasks"][0]}
     problems = {"moods": tasks["moods"].make_problem()}
     args = TrainingArguments(per_device_train_batch_size=4, use_cpu=True)
-    sampler = make_task_sampler(tasks, problems, args, "longest", None, RoundRobin())
+    rows = find_rows(tasks.values())
+    sampler = make_task_sampler(tasks, rows, problems, args, "longest", None, RoundRobin())
     lengths = np.asarray(tasks["moods"].train["length"])
 
     bound = most_tokens("moods", tasks["moods"].train, sampler)

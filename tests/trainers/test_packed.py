@@ -82,7 +82,7 @@ def choose(tmp_path, model=None, devices=0, **options):
     """Let the run choose its collator."""
     args = TrainingArguments(str(tmp_path), use_cpu=True, **options)
     args._n_gpu = devices
-    return make_collator(model or make_model(), args, None, {}, None)
+    return make_collator(model or make_model(), args, None, {}, {}, None)
 
 
 def test_a_model_that_takes_packed_batches_gets_them(make_trainer):
@@ -119,4 +119,4 @@ def test_batches_are_packed_where_that_needs_no_mask_of_all_tokens(tmp_path, att
     model.set_attn_implementation(attention)
     args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
 
-    assert make_collator(model, args, None, {}, None).packed is packed
+    assert make_collator(model, args, None, {}, {}, None).packed is packed
