@@ -73,6 +73,8 @@ def test_a_recipe_trains_all_labels_of_a_file_in_one_pass(tmp_path, monkeypatch,
     assert "encoded once for its labels: mood 58, topic 47, stars 72" in output
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text(encoding="utf-8"))
     assert set(metrics["validation"]["standard_errors"]) == {"mood", "topic", "stars"}
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "mood: each of these 72 rows is encoded once" in page
     model = MinBertForMultiTask.from_pretrained(tmp_path / "run")
     assert set(model.predict_all(["the soup was fine"])) == {"mood", "topic", "stars"}
 

@@ -6,6 +6,7 @@ from functools import cache
 import datasets
 import numpy as np
 import torch
+from torch.testing import assert_close
 from transformers import TrainingArguments
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
@@ -125,3 +126,19 @@ def make_trainer(output_dir, *, dropout=0.0, model=None, callbacks=None, own=Non
 def weights(trainer):
     """Copy the weights of a trainer's model."""
     return {name: value.clone() for name, value in trainer.model.state_dict().items()}
+
+
+def assert_resumes(build, checkpoint):
+    """Check that a run continues from a checkpoint of the same run, bit for bit.
+
+    `build` makes the trainer, which writes that checkpoint.
+    """
+    whole = build()
+    whole.train()
+    resumed = build()
+    with torch.no_grad():
+        for value in resumed.model.parameters():
+            value.add_(1.0)  # unrestored values would show
+    resumed.train(resume_from_checkpoint=str(checkpoint))
+
+    assert_close(resumed.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)

@@ -12,7 +12,8 @@ from typing import Any
 import datasets
 import torch
 
-from trainers.data.task_dataset import Rows
+from trainers.data.shared_rows import describe_labels
+from trainers.data.task_dataset import Rows, TaskDataset
 from trainers.files import write_text
 from trainers.training.multitask import MultiTaskTrainer
 
@@ -42,6 +43,7 @@ def write_evidence(
             None,
         ),
         **_describe_shares(trainer),
+        "shared_rows": _describe_shared_rows(trainer),
         "oversampling": _describe_oversampling(trainer),
         "splits": {
             task: {split: len(rows) for split, rows in splits.items()}
@@ -110,6 +112,13 @@ def _describe_oversampling(trainer: MultiTaskTrainer) -> dict[str, list[dict[str
     return {
         task: [one._asdict() for one in plan.describe_classes()] for task, plan in plans.items()
     }
+
+
+def _describe_shared_rows(trainer: MultiTaskTrainer) -> list[str]:
+    """Say which tasks learn from the rows of another one, a sentence for each of these."""
+    dataset = trainer.train_dataset
+    groups = dataset.shared if isinstance(dataset, TaskDataset) else {}
+    return [f"{owner}: {describe_labels(labels)}" for owner, labels in groups.items()]
 
 
 def _describe_shares(trainer: MultiTaskTrainer) -> dict[str, Any]:
