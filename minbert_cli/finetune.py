@@ -157,6 +157,9 @@ def prepare_run(
     start = load_config(arguments, arguments.model_config)
     tasks, text_tasks = check_recipe(arguments, args, start)
     teaching = find_teaching(arguments, {name: task.teachers for name, task in tasks.items()})
+    for name, task in tasks.items():
+        if task.data.unlabeled_file is not None:
+            teaching.check_taught(name)
     relations = find_relation_teaching(arguments)
     set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
     data, head_choices = load_data(arguments, args, tasks, text_tasks, start)
@@ -168,15 +171,17 @@ def prepare_run(
         encoded, notes = encode_rows(data, model, tokenizer, length)
         texts = load_texts(text_tasks, tokenizer, args, length)
     encoded |= {name: text.splits for name, text in texts.items()}
-    taught = find_teachers(arguments, args, lessons, data, encoded, model, tokenizer)
+    with args.main_process_first(desc="encode the rows without labels"):
+        trained = add_unlabeled(data, encoded, model, tokenizer, length)
+    taught = find_teachers(arguments, args, lessons, data, trained, model, tokenizer)
     related = relations.make_methods(model.config, tokenizer, length)
-    weights, choices = choose_for_finetuning(arguments, args, model, encoded, data.shared)
+    weights, choices = choose_for_finetuning(arguments, args, model, trained, data.shared)
     choices += keep_last_weights(arguments, args)
     trainer = make_trainer(
         arguments,
         args,
         model,
-        make_tasks(arguments, model, data, encoded, texts, weights),
+        make_tasks(arguments, model, data, trained, texts, weights),
         methods=[
             *make_distillation(arguments, taught),
             *related,
@@ -246,6 +251,21 @@ def encode_rows(
         )
         encoded[name] = rows.encode(tokenizer, **options)
     return encoded, notes
+
+
+def add_unlabeled(
+    data: RecipeData,
+    encoded: Mapping[str, Mapping[str, Any]],
+    model: MinBertForMultiTask,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+) -> dict[str, dict[str, Any]]:
+    """Append the rows without labels to the encoded training rows of their tasks."""
+    trained = {name: dict(splits) for name, splits in encoded.items()}
+    for name, rows in data.loaded.items():
+        options = model.config.task(name).encoding_options(max_length)
+        trained[name]["train"] = rows.add_unlabeled(trained[name]["train"], tokenizer, **options)
+    return trained
 
 
 def load_texts(

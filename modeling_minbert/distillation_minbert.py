@@ -41,6 +41,17 @@ def match_scores(scores: Tensor, teacher: Tensor) -> Tensor:
     return (scores.float() - teacher.float().mean(dim=-2)).square().sum(dim=-1)
 
 
+def match_probabilities(logits: Tensor, teacher: Tensor) -> Tensor:
+    """Compute `KL(p || q)` of scores in [0, 1] as probabilities, (B, 1) and (B, M, 1) -> (B,).
+
+    p is the mean score of the teachers, and q the sigmoid of the student's logit.
+    """
+    target = teacher.float().mean(dim=-2).clamp(0, 1)  # those trained by squares may be outside
+    losses = F.binary_cross_entropy_with_logits(logits.float(), target, reduction="none")
+    entropy = F.binary_cross_entropy(target, target, reduction="none")
+    return (losses - entropy).sum(dim=-1)
+
+
 def match_vectors(vectors: Tensor, teacher: Tensor) -> Tensor:
     """Compute the mean of `1 - cosine` over sequences, (B, S, D) and (B, 1, S, D) -> (B,).
 

@@ -460,8 +460,9 @@ class MinBertForMultiTask(
         temperature T, and P the mean of those of the teachers: of the classes, of the two outcomes
         of each single logit (a mean over them), or of the first and the last tokens of answers (a
         mean of both). For a similarity it is the squared difference from the mean score of the
-        teachers, in units of the range, and for a contrastive task the mean of `1 - cosine`, both
-        without a temperature.
+        teachers, in units of the range, or with the loss `bce`, whose scores are probabilities,
+        `KL(P || Q)`; and for a contrastive task the mean of `1 - cosine`. These have no
+        temperature.
 
         Args:
             task: Name of the task.

@@ -9,7 +9,12 @@ from typing import Any, ClassVar, Literal
 from huggingface_hub.dataclasses import strict
 from torch import Tensor
 
-from .distillation_minbert import check_teacher, match_scores, mean_taught
+from .distillation_minbert import (
+    check_teacher,
+    match_probabilities,
+    match_scores,
+    mean_taught,
+)
 from .losses_minbert import Target
 from .pooled_minbert import HEADS, CosineTask, PooledHead, describe_scores
 from .task_minbert import DATA, RECIPE, Pretrained, Suggestion
@@ -134,9 +139,11 @@ class SimilarityHead(PooledHead):
     def distillation(
         self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
     ) -> Tensor:
-        scores = self.to_targets(logits)
+        scores, known = self.to_targets(logits), teacher.nan_to_num()
         check_teacher(scores, teacher, 1)
-        return mean_taught(match_scores(scores, teacher.nan_to_num()), teacher)
+        if self.task.loss == "bce":
+            return mean_taught(match_probabilities(logits, known), teacher)
+        return mean_taught(match_scores(scores, known), teacher)
 
     def decode(self, logits: Tensor) -> Tensor:
         return self.task.loss_function.decode_score(logits, *self.score_range)

@@ -14,6 +14,7 @@ class ContrastiveFormat(SentenceFormat):
     """Rows without a label; each text is a sequence."""
 
     problem_type = "contrastive"
+    has_unlabeled_rows = False  # none of its rows has a label
     text_counts = (1, 2, 3)
     own_keys = ()
     required_keys = ("text_columns",)

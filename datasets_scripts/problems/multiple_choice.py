@@ -39,6 +39,7 @@ class ChoiceFormat(SentenceFormat):
     num_choices: int | None = None  # of a row, at most; from the rows
 
     problem_type = "multiple_choice"
+    has_unlabeled_rows = False
     text_counts = (1, 2)
     own_keys = ("label_column", "labels")
     options: ClassVar[Mapping[str, Converter]] = {"choice_columns": to_columns}

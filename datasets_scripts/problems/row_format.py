@@ -82,6 +82,8 @@ class RowFormat(ABC):
 
     problem_type: ClassVar[str]
     text_counts: ClassVar[tuple[int, ...]]
+    # Whether a task may have training rows without labels, for which it has a teacher.
+    has_unlabeled_rows: ClassVar[bool] = False
     # Whether rows can be drawn and counted by class.
     has_classes: ClassVar[bool] = False
     # Keys of a recipe that not every problem type has, and those that it must give.

@@ -25,6 +25,7 @@ UNLIMITED = 10**9  # tokens; more than any row has
 class SentenceFormat(RowFormat):
     """Rows with ``sentence1``, ``sentence2`` (pairs only) and ``label``."""
 
+    has_unlabeled_rows = True
     row_type = "int64"  # of the label in rows
     loss_type = "float32"  # of the label in encoded rows
 

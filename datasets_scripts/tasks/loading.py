@@ -20,6 +20,7 @@ from .reading import TaskRows, ValidRows, make_format, read_rows
 from .repeated_rows import count_repeated
 from .subsampling import describe_rows, sample_rows
 from .task_data import TaskData
+from .unlabeled import join_unlabeled, read_unlabeled
 
 MEASURED_ROWS = 1_000  # evenly spread, of which the share of cut tokens is measured
 
@@ -47,6 +48,7 @@ class LoadedTask:
             of validation rows that were training rows the number of rows they were drawn from.
         fingerprint: Hash of the rows.
         commit: Commit of the dataset on the Hub; None for local rows.
+        unlabeled: Training rows without labels, of the same columns but ``label``; None without.
     """
 
     name: str
@@ -56,6 +58,7 @@ class LoadedTask:
     facts: dict[str, Facts]
     fingerprint: str
     commit: str | None = None
+    unlabeled: datasets.Dataset | None = None
 
     @classmethod
     def placeholder(cls, data: TaskData, num_labels: int = 2) -> "LoadedTask":
@@ -114,6 +117,29 @@ class LoadedTask:
         except ValueError as error:
             raise ValueError(f"task {self.name!r}: {error}") from error
 
+    def add_unlabeled(
+        self, encoded: datasets.Dataset, tokenizer: Any, **options: Any
+    ) -> datasets.Dataset:
+        """Append the encoded rows without labels to the encoded training rows.
+
+        Args:
+            encoded: The training rows as `encode` returns them.
+            tokenizer: The fast tokenizer of the model.
+            **options: Those of `encode`.
+        """
+        if self.unlabeled is None:
+            return encoded
+        rows = self.row_format.encode(self.unlabeled, tokenizer, **options)
+        return join_unlabeled(encoded, rows)
+
+    def training_texts(self) -> list[list[Any]]:
+        """List the texts of all training rows, those without labels last, by column."""
+        parts = [self.splits["train"], *([] if self.unlabeled is None else [self.unlabeled])]
+        return [
+            [text for rows in parts for text in rows[name][:]]
+            for name in self.row_format.text_names
+        ]
+
     def cut_share(self, tokenizer: Any, **options: Any) -> float | None:
         """Estimate the share of the training tokens that `encode` cuts; None if it keeps all.
 
@@ -158,7 +184,8 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> LoadedTask
     if data.group:
         return load_group(data.group, cache_dir)[data.name]
     read = read_rows(data, cache_dir)
-    return _draw(data, read if "validation" in read.found else _hold_out(data, read))
+    loaded = _draw(data, read if "validation" in read.found else _hold_out(data, read))
+    return _with_unlabeled(data, loaded, cache_dir)
 
 
 def load_group(
@@ -189,6 +216,18 @@ def _draw(data: TaskData, read: TaskRows) -> LoadedTask:
     for split, count in count_repeated(data.where, row_format, splits).items():
         facts[split]["training_rows"] = count
     return LoadedTask(data.name, row_format, splits, invalid, facts, _fingerprint(splits), commit)
+
+
+def _with_unlabeled(data: TaskData, loaded: LoadedTask, cache_dir: str | Path | None) -> LoadedTask:
+    """Add the training rows without labels."""
+    valid = read_unlabeled(data, loaded.row_format, cache_dir)
+    if valid is None:
+        return loaded
+    log_invalid_rows(data.where, list(valid.invalid))
+    fingerprint = _fingerprint({**loaded.splits, "unlabeled": valid.rows})
+    loaded.facts["train"]["unlabeled_rows"] = len(valid.rows)
+    invalid = [*loaded.bad_rows, *valid.invalid]
+    return replace(loaded, unlabeled=valid.rows, fingerprint=fingerprint, bad_rows=invalid)
 
 
 def _load_pairs(data: TaskData, loaded: LoadedTask) -> LoadedTask:

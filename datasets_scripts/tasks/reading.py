@@ -46,7 +46,7 @@ def read_rows(data: TaskData, cache_dir: str | Path | None) -> TaskRows:
     found: dict[str, ValidRows] = {}
     for split, source in sources.items():
         rows = build_rows(source, row_format, cache_dir)
-        found[split] = _find_valid(data, row_format, source, rows)
+        found[split] = find_valid(data, row_format, source, rows)
     return TaskRows(row_format, found, commit)
 
 
@@ -62,7 +62,8 @@ def make_format(data: TaskData) -> RowFormat:
 
 def check_files(data: TaskData) -> None:
     """Check that the files of a task exist, are not empty, and have a known suffix."""
-    for path in data.files.values():
+    unlabeled = [] if data.unlabeled_file is None else [data.unlabeled_file]
+    for path in [*data.files.values(), *unlabeled]:
         check_file(path, ROW_FORMATS[str(data.problem_type)].file_suffixes)
 
 
@@ -96,7 +97,7 @@ def _find_sources(
     return sources, commit
 
 
-def _find_valid(
+def find_valid(
     data: TaskData, row_format: RowFormat, source: RowSource, rows: datasets.Dataset
 ) -> ValidRows:
     """Keep the valid rows of a split."""

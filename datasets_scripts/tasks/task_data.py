@@ -24,12 +24,13 @@ SAMPLING_CONVERTERS: dict[str, values.Converter] = {
     "max_train_samples": values.to_count,
     "max_eval_samples": values.to_count,
     "max_test_samples": values.to_count,
+    "max_unlabeled_samples": values.to_count,
     **dict.fromkeys(CLASS_SAMPLING_KEYS, values.to_samples_per_class),
     "sample_seed": partial(values.to_count, least=0),
 }
 # Keys that a task with a built-in dataset may have.
 FREE_KEYS = {
-    *("dataset", "data_dir", "revision", "problem_type"),
+    *("dataset", "data_dir", "revision", "problem_type", "unlabeled_file"),
     *("max_invalid_fraction", "metrics", "document_context"),
     *SAMPLING_CONVERTERS,
 }
@@ -74,6 +75,8 @@ class TaskData:
         validation_share: Share of the training rows that is held out if the task has no validation
             rows, in [0, 1); 0 makes validation rows obligatory.
         test_file: Path of the test rows, which may be unlabeled.
+        unlabeled_file: Path of more training rows, whose labels, if there are any, are not read;
+            a student learns from the predictions of its teachers for them.
         extra_files: Paths of more held-out rows by split, as in ``validation_hard`` or
             ``test_web``; each is evaluated, or predicted, separately.
         text_columns: One or two columns with the sentences; of a contrastive task one, two that
@@ -94,6 +97,7 @@ class TaskData:
         max_train_samples: Maximum training rows, drawn at random; None for all.
         max_eval_samples: The same for validation rows.
         max_test_samples: The same for test rows, of which all are needed for a submission.
+        max_unlabeled_samples: The same for the rows of ``unlabeled_file``.
         max_train_samples_per_class: Maximum training rows of each class, drawn at random, or
             ``balanced`` for the size of the smallest class; None for all.
         max_eval_samples_per_class: The same for validation rows.
@@ -127,6 +131,7 @@ class TaskData:
     validation_file: str | None = None
     validation_share: float = 0.1
     test_file: str | None = None
+    unlabeled_file: str | None = None
     extra_files: dict[str, str] | None = None
     text_columns: tuple[str, ...] | None = None
     label_column: str | None = None
@@ -137,6 +142,7 @@ class TaskData:
     max_train_samples: int | None = None
     max_eval_samples: int | None = None
     max_test_samples: int | None = None
+    max_unlabeled_samples: int | None = None
     max_train_samples_per_class: int | str | None = None
     max_eval_samples_per_class: int | str | None = None
     metrics: tuple[str, ...] | None = None
@@ -192,6 +198,7 @@ class TaskData:
         else:
             data = _fill_own(data)
         _check_sampling(data)
+        _check_unlabeled(data)
         values.check_revision(data.where, data.revision, data.hub_id)
         return data
 
@@ -289,6 +296,8 @@ def _with_official_files(data: TaskData, row: DatasetRow, folder: Path) -> TaskD
     main: dict[str, Any] = {
         f"{split}_file": paths.pop(split) for split in MAIN_SPLITS if split in paths
     }
+    if data.unlabeled_file is not None:
+        main["unlabeled_file"] = str(folder / data.unlabeled_file)
     data = replace(data, data_dir=str(folder), extra_files=paths or None, **main)
     return data if row.columns is None else replace(data, **vars(row.columns))
 
@@ -331,7 +340,9 @@ def _join_data_dir(data: TaskData) -> TaskData:
         )
     folder = Path(data.data_dir)
     joined: dict[str, Any] = {
-        key: str(folder / getattr(data, key)) for key in FILE_KEYS if getattr(data, key) is not None
+        key: str(folder / getattr(data, key))
+        for key in (*FILE_KEYS, "unlabeled_file")
+        if getattr(data, key) is not None
     }
     extra = {split: str(folder / path) for split, path in (data.extra_files or {}).items()}
     return replace(data, **joined, extra_files=extra or None)
@@ -397,3 +408,19 @@ def _check_sampling(data: TaskData) -> None:
             )
         if getattr(data, other) is not None:
             raise ValueError(f"{data.where}: {other} and {key} are mutually exclusive; remove one")
+
+
+def _check_unlabeled(data: TaskData) -> None:
+    """Check the keys of rows without labels."""
+    if data.max_unlabeled_samples is not None and data.unlabeled_file is None:
+        raise ValueError(
+            f"{data.where}: max_unlabeled_samples={data.max_unlabeled_samples} has no effect "
+            "without unlabeled_file; remove it"
+        )
+    if data.unlabeled_file is None or ROW_FORMATS[str(data.problem_type)].has_unlabeled_rows:
+        return
+    kinds = ", ".join(name for name, kind in ROW_FORMATS.items() if kind.has_unlabeled_rows)
+    raise ValueError(
+        f"{data.where}: unlabeled_file is for tasks of the types {kinds}; remove it from a "
+        f"{data.problem_type} task"
+    )

@@ -32,6 +32,7 @@ def describe_data(
     return [
         *_describe_unlabelled(task, data),
         *_describe_held_out(task, data),
+        *_describe_taught(task),
         *_describe_labels(task, is_weighed="class_weights" in head or is_oversampled),
         *([] if cut is None else [_describe_cut(cut, options)]),
     ]
@@ -71,6 +72,13 @@ def _describe_unlabelled(task: LoadedTask, data: TaskData) -> list[str]:
     if not data.group or not count:
         return []
     return [f"{count:,} of the training rows have no label of this task; others learn from them"]
+
+
+def _describe_taught(task: LoadedTask) -> list[str]:
+    """Count the training rows that have no label."""
+    if task.unlabeled is None:
+        return []
+    return [f"{len(task.unlabeled):,} more training rows have no label, only the teacher's"]
 
 
 def _describe_held_out(task: LoadedTask, data: TaskData) -> list[str]:

@@ -124,8 +124,7 @@ def find_taught(
     """
     taught = {}
     for name, given in lessons.items():
-        rows = loaded[name].splits["train"]
-        columns = [rows[column][:] for column in loaded[name].row_format.text_names]
+        columns = loaded[name].training_texts()
         kind = loaded[name].problem_type
         if PROBLEMS[kind].teaching == "tokens":
             columns = [encoded[name]["train"][column][:] for column in TOKEN_COLUMNS]

@@ -105,6 +105,17 @@ class Teaching:
         """Commits of teachers on the Hub; None for folders."""
         return {f"teacher {each.path}": find_commit(each.path, None) for each in self.teachers}
 
+    def check_taught(self, name: str) -> None:
+        """Raise ValueError if no teacher teaches a task that has rows without labels."""
+        own = self._own[name]
+        known = [self._configs[teacher].tasks or {} for teacher in self._of_run]
+        if own or (own is None and any(name in tasks for tasks in known)):
+            return
+        raise ValueError(
+            f"task {name!r}: unlabeled_file needs a teacher that has learned the task, to predict "
+            "what its rows lack; give teacher, or remove unlabeled_file"
+        )
+
     def find_lessons(self, student: MinBertConfig) -> dict[str, list[Lesson]]:
         """Find what is taught of each task of a student.
 

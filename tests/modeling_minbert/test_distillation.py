@@ -3,6 +3,7 @@
 import pytest
 import torch
 from scipy.special import expit, log_softmax, softmax
+from torch.distributions import Bernoulli, kl_divergence
 from torch.nn import functional as F
 from torch.testing import assert_close
 
@@ -225,9 +226,21 @@ def test_scores_of_all_losses_are_compared_in_units_of_the_range(model):
     assert_close(unit["order"], (logits["order"] + 1) / 2)
     assert_close(unit["cosines"], logits["cosines"])
     teacher = torch.tensor([[[0.5], [0.9]], [[0.1], [0.3]]])
-    loss = model.distillation("scores", logits["scores"], teacher)
+    loss = model.distillation("order", logits["order"], teacher)
     wanted = torch.tensor([[0.7], [0.2]])
-    assert_close(loss, (logits["scores"].sigmoid() - wanted).square().mean())
+    assert_close(loss, (unit["order"] - wanted).square().mean())
+
+
+def test_scores_that_are_probabilities_are_compared_by_their_divergence(model):
+    logits = predict(model, "scores").requires_grad_()
+    teacher = torch.tensor([[[0.5], [0.9]], [[0.0], [0.0]]])
+    loss = model.distillation("scores", logits, teacher)
+
+    mean = torch.tensor([[0.7], [0.0]])
+    pairs = (Bernoulli(probs=mean), Bernoulli(logits=logits))
+    assert_close(loss, kl_divergence(*pairs).mean())
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert_close(gradient, (logits.sigmoid() - mean) / 2)
 
 
 def test_the_loss_of_unit_vectors_is_half_of_their_squared_distance(model):

@@ -11,7 +11,15 @@ from modeling_minbert import MinBertForMultiTask
 from tests.trainers import tiny
 from tests.trainers.test_contrastive import make_rows as make_texts
 from tests.trainers.test_contrastive import make_trainer as make_contrastive
-from trainers import Distillation, MethodArguments, RDrop, Smart, Task, TaskCollator
+from trainers import (
+    Distillation,
+    MethodArguments,
+    RDrop,
+    Smart,
+    Task,
+    TaskCollator,
+    TaskTraining,
+)
 from trainers.data.collators import FixedShapes
 from trainers.data.sampling.task_sampling import Mixed
 from trainers.data.task_dataset import TaskDataset
@@ -127,6 +135,38 @@ def test_rows_without_a_label_learn_from_the_teacher_alone(make_trainer):
     history = [entry for entry in trainer.state.log_history if "loss" in entry]
     assert all(entry["loss_moods"] == 0 for entry in history)
     assert history[-1]["distillation_moods"] < history[0]["distillation_moods"] / 2
+
+
+@pytest.mark.parametrize("batch_size", [4, 8, 16, 32])
+def test_every_label_counts_equally_however_batches_are_cut(make_trainer, batch_size):
+    rows = tiny.make_rows("moods", 32)
+    labels = [label if place < 9 else -100 for place, label in enumerate(rows["labels"])]
+    rows = rows.remove_columns("labels").add_column("labels", labels)
+    teacher = draw("moods")[:32]
+    tasks = [
+        Task("moods", "classification", rows, training=TaskTraining(batch_size=batch_size)),
+    ]
+    model = tiny.make_model(seed=3)
+    trainer = train(
+        make_trainer,
+        Distillation({"moods": teacher}, alpha=0.3, temperature=2),
+        own={"tasks": tasks},
+        model=model,
+        max_steps=1,
+        dropout=0.0,
+        gradient_accumulation_steps=32 // batch_size,
+        max_grad_norm=0.0,
+        eval_strategy="no",
+    )
+    loss = trainer.state.log_history[0]["loss"]
+
+    fresh = tiny.make_model(seed=3)
+    encoded = [torch.tensor(row) for row in rows["input_ids"]]
+    with torch.no_grad():
+        logits = torch.cat([fresh(input_ids=ids[None], task="moods").logits for ids in encoded])
+    plain = torch.nn.functional.cross_entropy(logits[:9], torch.tensor(labels[:9]))
+    soft = fresh.distillation("moods", logits, torch.tensor(teacher)[:, None], 2.0)
+    assert loss == pytest.approx(float(0.7 * plain + 0.3 * soft), rel=1e-4)
 
 
 def test_a_student_follows_its_teacher(make_trainer):

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import TrainingArguments
 
+from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import TextSource
 from trainers.data.task_dataset import count_tokens
 from trainers.data.teacher_rows import TEACHER, TeacherRows
@@ -29,6 +30,15 @@ ALPHAS = {"logits": 0.5, "tokens": 0.5, "vectors": 1.0}
 TEMPERATURE = 2.0
 
 
+def share_labeled(rows: Any) -> float:
+    """Return the share of training rows that have a label; 1 if none has, or they are unknown."""
+    if "labels" not in getattr(rows, "column_names", ()):
+        return 1.0
+    labels = np.asarray(rows.with_format(None)["labels"][:])
+    is_labeled = (labels != IGNORED_LABEL).reshape(len(labels), -1).any(axis=1)
+    return float(is_labeled.mean()) or 1.0
+
+
 class Distillation(Method):
     """Learn from teachers, whose outputs were computed once (Hinton et al. 2015, section 2).
 
@@ -36,6 +46,9 @@ class Distillation(Method):
     ``model.distillation(task, logits, teacher_logits, temperature)``, which is ``T^2 KL(P || Q)``
     for classes. With several teachers P is the mean of their probabilities. There is no pass
     through a teacher in training.
+
+    Rows whose labels are -100 learn from the teacher alone. The loss of the labels is then weighted
+    so that each label counts equally, however many are in its batch.
 
     It must come first in the list of methods. Then R-Drop averages the whole loss over both of its
     passes, and SMART adds to it.
@@ -93,6 +106,11 @@ class Distillation(Method):
             task: ALPHAS[kind] if self.alpha is None else self.alpha for task, kind in kinds.items()
         }
         self._take_teachers(given)
+        self._shares = {
+            task: share_labeled(self.trainer.tasks[task].train)
+            for task, kind in kinds.items()
+            if kind == "logits"
+        }
         if others := [task for task in trainer.problems if task not in given]:
             logger.warning("%s: trained without a teacher", ", ".join(others))
 
@@ -210,10 +228,23 @@ class Distillation(Method):
         logits = self.trainer.problems[task].logits_of(step.outputs)
         options = (self.temperature, inputs.get("labels"))
         divergence = self.model.distillation(task, logits, self._taken, *options)
-        alpha = self.alphas[task]
-        loss = (1 - alpha) * step.loss + alpha * divergence
+        alpha, weight = self.alphas[task], self._weigh_labels(task, inputs.get("labels"))
+        loss = (1 - alpha) * weight * step.loss + alpha * divergence
         facts = step.facts | {"distillation": divergence.detach()}
         return StepLoss(loss, step.plain, step.outputs, facts)
+
+    def _weigh_labels(self, task: str, labels: Any) -> Tensor | float:
+        """Return the factor with which every label of the task counts equally in all batches.
+
+        The loss of the labels is a mean over those of its batch, of which there may be few.
+        """
+        share = self._shares.get(task, 1)
+        if self._taken is None or share == 1:
+            return 1.0
+        is_taught = self._taken.isfinite().flatten(1).all(dim=1)
+        is_labeled = (labels != IGNORED_LABEL).view(len(labels), -1).any(dim=1)
+        rows = (is_taught | is_labeled).sum().clamp(min=1)
+        return is_labeled.sum() / (rows * share)
 
     def fact_names(self, task: str) -> tuple[str, ...]:
         return ("distillation",) if task in self.alphas else ()

@@ -1,0 +1,183 @@
+"""Training rows without labels, of which a student learns from its teachers alone."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from datasets_scripts import ROW_FORMATS, TaskData, load_task
+from minbert_cli import finetune
+from tests import small_run
+from tests.problem_examples import COLUMNS, EXAMPLES
+from trainers.runs.smoke_test import TRAINING_ROWS, shrink
+
+KINDS = [name for name, kind in ROW_FORMATS.items() if kind.has_unlabeled_rows]
+OTHERS = sorted(ROW_FORMATS.keys() - KINDS)
+
+
+def write_texts(folder, columns):
+    """Write the texts of the validation rows, in another order, without anything else."""
+    rows = [row[1 : 1 + len(columns)] for row in small_run.make_rows("dev")]
+    small_run.write_tsv(folder / "texts.tsv", columns, reversed(rows))
+    return str(folder / "texts.tsv")
+
+
+def describe(folder, kind="classification", **keys):
+    task = {"problem_type": kind} | EXAMPLES[kind].write(folder)
+    return task | {"unlabeled_file": write_texts(folder, task["text_columns"])} | keys
+
+
+def load(keys):
+    return load_task(TaskData.from_recipe("own", keys))
+
+
+def train(folder, recipe, name, **changes):
+    recipe = recipe | {"output_dir": str(folder / name), "save_strategy": "no"} | changes
+    (folder / f"{name}.yaml").write_text(json.dumps(recipe))
+    finetune.main([str(folder / f"{name}.yaml")])
+    return folder / name
+
+
+# Reading
+
+
+def test_labels_of_the_file_are_not_read(tmp_path):
+    keys = describe(tmp_path)
+    plain = load(keys)
+    assert plain.unlabeled.column_names == ["id", "sentence1"]
+    assert len(plain.unlabeled) == plain.facts["train"]["unlabeled_rows"] == 9
+    texts = [text for _, text, *_ in small_run.make_rows("dev")]
+    assert plain.unlabeled["sentence1"][:] == texts[::-1]
+    assert plain.training_texts() == [[*plain.splits["train"]["sentence1"][:], *texts[::-1]]]
+
+    rows = [(str(place), text, "", "", "odd") for place, text in enumerate(texts[::-1])]
+    small_run.write_tsv(tmp_path / "labels.tsv", COLUMNS, rows)
+    named = load(keys | {"unlabeled_file": str(tmp_path / "labels.tsv")})
+    assert named.unlabeled["sentence1"][:] == texts[::-1]
+    assert named.labels == plain.labels
+    assert named.fingerprint == plain.fingerprint
+    assert load({**keys, "unlabeled_file": None}).fingerprint != plain.fingerprint
+
+
+def test_some_of_the_rows_are_drawn(tmp_path):
+    whole = load(describe(tmp_path)).unlabeled["sentence1"][:]
+    three, five = (
+        load(describe(tmp_path, max_unlabeled_samples=count)).unlabeled["sentence1"][:]
+        for count in (3, 5)
+    )
+    assert len(three) == 3
+    assert len(five) == 5
+    assert set(three) <= set(five) <= set(whole)
+
+
+def test_rows_without_a_text_are_skipped_and_reported(tmp_path):
+    keys = describe(tmp_path, max_invalid_fraction=0.5)
+    with Path(keys["unlabeled_file"]).open("a", encoding="utf-8") as file:
+        file.write('""\n')
+    loaded = load(keys)
+
+    assert len(loaded.unlabeled) == 9
+    assert [row.describe(quotes=True) for row in loaded.bad_rows] == [
+        f"{keys['unlabeled_file']}:11: empty text in column 'a'"
+    ]
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_problem_types_refuse_them(tmp_path, kind):
+    written = EXAMPLES[kind].write(tmp_path).items()
+    known = TaskData.recipe_fields()
+    task = {"problem_type": kind} | {key: value for key, value in written if key in known}
+    with pytest.raises(ValueError, match=f"unlabeled_file is for .* from a {kind} task"):
+        TaskData.from_recipe("own", task | {"unlabeled_file": "texts.tsv"})
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"unlabeled_file": None}, "max_unlabeled_samples=3 has no effect without unlabeled_file"),
+        ({"class_pairs": 2, "problem_type": "paraphrase"}, "class_pairs pairs rows by their label"),
+        ({"unlabeled_file": "nowhere.tsv"}, "nowhere.tsv"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, keys, message):
+    keys = describe(tmp_path, max_unlabeled_samples=3) | keys
+    with pytest.raises((ValueError, OSError), match=message):
+        load({key: value for key, value in keys.items() if value is not None})
+
+
+# Training
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def student(request, tmp_path_factory):
+    """A student of a task of each type; returns its folder, its recipe and its output."""
+    folder = tmp_path_factory.mktemp(request.param)
+    task = describe(folder, request.param, batch_size=11)
+    plain = {key: value for key, value in task.items() if key != "unlabeled_file"}
+    recipe = small_run.make_recipe(folder) | {"tasks": {"own": plain}, "evaluate_train": False}
+    teacher = train(folder, recipe | {"eval_strategy": "no"}, "teacher", seed=1)
+    recipe |= {"tasks": {"own": task}, "teacher": str(teacher), "save_strategy": "epoch"}
+    return folder, recipe, train(folder, recipe, "student", save_strategy="epoch")
+
+
+def read_log(output):
+    state = json.loads((output / "checkpoint-6" / "trainer_state.json").read_text())
+    return [entry for entry in state["log_history"] if "loss" in entry]
+
+
+def test_every_row_is_trained_on(student, capsys):
+    folder, recipe, output = student
+    log = read_log(output)
+    assert len(log) == 6  # an epoch has 24 rows with a label and 9 without, in batches of 11
+    assert all(entry["distillation_own"] > 0 for entry in log)
+    train(folder, recipe, "again", save_strategy="epoch")
+    assert "own: 9 more training rows have no label, only the teacher's" in capsys.readouterr().out
+
+
+def test_a_resumed_student_equals_the_whole_one(student):
+    folder, _, output = student
+    again = folder / "resumed"
+    shutil.rmtree(again, ignore_errors=True)
+    flags = ["--output_dir", str(again)]
+    flags += ["--resume_from_checkpoint", str(output / "checkpoint-3")]
+    finetune.main([str(folder / "student.yaml"), *flags])
+    whole, resumed = (load_file(path / "model.safetensors") for path in (output, again))
+    assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
+
+
+def test_a_teacher_of_every_batch_predicts_them_too(student):
+    folder, recipe, output = student
+    online = train(folder, recipe, "online", save_strategy="epoch", teacher_mode="online")
+    for one, other in zip(read_log(online), read_log(output), strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
+        assert one["distillation_own"] == pytest.approx(other["distillation_own"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "teacher", [{}, {"teacher": "{teacher}", "own": None}, {"teacher": "{teacher}", "name": "else"}]
+)
+def test_they_need_a_teacher(student, tmp_path, capsys, teacher):
+    folder, recipe, _ = student
+    task, name = dict(recipe["tasks"]["own"]), teacher.get("name", "own")
+    if "own" in teacher:
+        task["teacher"] = teacher["own"]
+    recipe = {key: value for key, value in recipe.items() if key != "teacher"}
+    if "teacher" in teacher:
+        recipe["teacher"] = str(folder / "teacher")
+    tasks = {name: task}
+    if name != "own":
+        tasks["own"] = {key: value for key, value in task.items() if key != "unlabeled_file"}
+    with pytest.raises(SystemExit):
+        train(tmp_path, recipe | {"tasks": tasks}, "student")
+
+    assert f"task {name!r}: unlabeled_file needs a teacher" in capsys.readouterr().err
+    assert not (tmp_path / "student").exists()
+
+
+def test_a_smoke_test_reads_few_of_them(student):
+    _, recipe, _ = student
+    changes = shrink(recipe)
+    assert changes["tasks"]["own"]["max_unlabeled_samples"] == TRAINING_ROWS
