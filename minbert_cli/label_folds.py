@@ -122,10 +122,11 @@ def read_keys(recipe: str, flags: Sequence[str]) -> dict[str, Any]:
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
             f"{recipe}: tasks={keys.get('tasks')!r}; expected tasks and their keys"
         )
-    if any((own or {}).get("teacher") for own in (keys, *keys["tasks"].values())):
+    owners = [own for own in (keys, *keys["tasks"].values()) if isinstance(own, Mapping)]
+    if any(own.get("teacher") for own in owners):
         raise ValueError(
-            f"{recipe}: a teacher may have learned the very labels that are to be checked, and would "
-            "hide what is wrong with them; leave teacher out"
+            f"{recipe}: a teacher may have learned the very labels that are to be checked, and "
+            "would hide what is wrong with them; leave teacher out"
         )
     if sharing := [name for name, own in keys["tasks"].items() if KEY in (own or ())]:
         raise ValueError(

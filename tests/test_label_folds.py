@@ -114,6 +114,7 @@ def test_folds_have_equal_shares_of_classes_and_keep_equal_texts_together():
     [
         ({"tasks": ["moods"]}, "expected tasks and their keys"),
         ({"output_dir": None}, "output_dir is missing"),
+        ({"teacher": "runs/one"}, "a teacher may have learned the very labels"),
         ({"tasks": "only scores"}, "no task has labels that are classes; expected one of the"),
     ],
 )

@@ -7,8 +7,12 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from minbert_cli.checkpoints import load_tokenizer
-from minbert_cli.training.teachers import Lesson, Teacher
+from minbert_cli.training.teachers import (
+    Lesson,
+    Teacher,
+    check_positions,
+    has_vocabulary_of,
+)
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import PROBLEMS, OnlineTeacher, load_pretrained
 
@@ -37,7 +41,7 @@ def find_online(
             path = lesson.teacher.path
             if path not in loaders:
                 loaders[path] = partial(_load, lesson.teacher)
-                if load_tokenizer(path, "teacher").get_vocab() != tokenizer.get_vocab():
+                if not has_vocabulary_of(path, "teacher", tokenizer):
                     raise ValueError(
                         f"teacher={path!r} has another vocabulary than the student, whose batches "
                         f"it reads {CACHED}"
@@ -62,7 +66,7 @@ def _check_rows(name: str, lesson: Lesson, student: MinBertConfig, max_length: i
     if known is None or known.problem_type != spec.problem_type:
         raise ValueError(f"{where} has no {spec.problem_type} task to read batches {CACHED}")
     own, other = (each.encoding_options(max_length) for each in (spec, known))
-    longest, positions = own.pop("max_length"), lesson.config.max_position_embeddings
+    longest = own.pop("max_length")
     other.pop("max_length")
     for key in own:
         if own[key] != other.get(key):
@@ -70,11 +74,7 @@ def _check_rows(name: str, lesson: Lesson, student: MinBertConfig, max_length: i
                 f"{where} has {key} {other.get(key)!r}, but the batches of the student have "
                 f"{own[key]!r}, which it cannot read {CACHED}"
             )
-    if longest > positions:
-        raise ValueError(
-            f"{where} has {positions} positions, but sequences have up to {longest} tokens; lower "
-            "max_length"
-        )
+    check_positions(where, lesson.config, longest)
     _check_width(where, lesson.config.hidden_size, student.hidden_size, spec.problem_type)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from minbert_cli.checkpoints import find_commit, load_tokenizer
-from minbert_cli.training.teachers import Teacher
+from minbert_cli.checkpoints import find_commit
+from minbert_cli.training.teachers import Teacher, check_positions, has_vocabulary_of
 from modeling_minbert import MinBertConfig, MinBertModel
 from trainers import Choice, Method, RelationArguments, load_pretrained
 from trainers.methods.distillation.relation_distillation import fit_relations
@@ -60,7 +60,7 @@ class RelationTeaching:
         if self.path is None or self.config is None:
             return []
         where = f"{FLAG}={self.path!r}"
-        if load_tokenizer(self.path, FLAG).get_vocab() != tokenizer.get_vocab():
+        if not has_vocabulary_of(self.path, FLAG, tokenizer):
             raise ValueError(
                 f"{where} has another vocabulary than the student, but their tokens are compared: "
                 "start the student from a checkpoint with the same one, or for a new model of "
@@ -68,11 +68,7 @@ class RelationTeaching:
             )
         limits = (student.task(name).encoding_options(max_length) for name in student.tasks or {})
         longest = max((limit["max_length"] for limit in limits), default=max_length)
-        if longest > (positions := self.config.max_position_embeddings):
-            raise ValueError(
-                f"{where} has {positions} positions, but sequences have up to {longest} tokens; "
-                "lower max_length"
-            )
+        check_positions(where, self.config, longest)
         _check_layers(student, where)
         keys = (self.arguments.relation_teacher_layer, self.arguments.relation_heads)
         fit_relations(student, self.config, *keys)

@@ -17,8 +17,8 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 from transformers.utils import logging
 
 from datasets_scripts import LoadedTask
-from minbert_cli.checkpoints import load_encoder, load_tokenizer
-from minbert_cli.training.teachers import Lesson
+from minbert_cli.checkpoints import load_encoder
+from minbert_cli.training.teachers import Lesson, check_positions, has_vocabulary_of
 from modeling_minbert import MinBertConfig, __version__
 from modeling_minbert.inference_minbert import (
     Encoded,
@@ -139,16 +139,12 @@ def check_tokens(
 ) -> None:
     """Check that a teacher can read the tokens of the student, in rows of this length."""
     where = f"task {name!r} is about tokens: teacher={lesson.teacher.path!r}"
-    if load_tokenizer(lesson.teacher.path, "teacher").get_vocab() != tokenizer.get_vocab():
+    if not has_vocabulary_of(lesson.teacher.path, "teacher", tokenizer):
         raise ValueError(
             f"{where} has another vocabulary than the student; start both from checkpoints with "
             "the same one"
         )
-    positions = lesson.config.max_position_embeddings
-    if longest > positions:
-        raise ValueError(
-            f"{where} has {positions} positions, but a row has {longest} tokens; lower max_length"
-        )
+    check_positions(where, lesson.config, longest)
 
 
 def read_or_compute(key: str, compute: Callable[[], Outputs]) -> Outputs:

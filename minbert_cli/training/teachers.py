@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from did_you_mean import unknown
-from minbert_cli.checkpoints import find_commit
+from minbert_cli.checkpoints import find_commit, load_tokenizer
 from modeling_minbert import MinBertConfig
 from trainers import (
     PROBLEMS,
@@ -73,6 +74,21 @@ def _parse_teacher(where: str, entry: Any) -> Teacher:
         if isinstance(path, str) and path and isinstance(task, str | None):
             return Teacher(expand_path(path), task)
     raise ValueError(f"{where}: teacher={entry!r}; expected {EXAMPLE}")
+
+
+def has_vocabulary_of(path: str, flag: str, tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether a teacher reads the tokens of a student."""
+    return bool(load_tokenizer(path, flag).get_vocab() == tokenizer.get_vocab())
+
+
+def check_positions(where: str, teacher: MinBertConfig, longest: int) -> None:
+    """Raise ValueError if a teacher cannot read so many tokens."""
+    positions = teacher.max_position_embeddings
+    if longest > positions:
+        raise ValueError(
+            f"{where} has {positions} positions, but sequences have up to {longest} tokens; lower "
+            "max_length"
+        )
 
 
 class Teaching:

@@ -13,7 +13,7 @@ import datasets
 import numpy as np
 from numpy.typing import NDArray
 
-INPUTS = ("input_ids", "token_type_ids")
+TOKEN_COLUMNS = ("input_ids", "token_type_ids")
 LABELS = "labels"
 BLOCK = 1_000  # rows that are in memory as Python lists
 
@@ -123,7 +123,7 @@ def _check_overlap(found: Mapping[str, NDArray[np.int64]], count: int) -> None:
 def _number_rows(rows: datasets.Dataset) -> Iterator[tuple[bytes, int]]:
     """Yield a hash of the tokens of each row, and how many rows before it have the same."""
     seen: Counter[bytes] = Counter()
-    columns = rows.select_columns(list(INPUTS)).with_format(None)
+    columns = rows.select_columns(list(TOKEN_COLUMNS)).with_format(None)
     for block in columns.iter(BLOCK):
         for tokens in zip(*block.values(), strict=True):
             key = hashlib.blake2b(repr(tokens).encode(), digest_size=16).digest()

@@ -14,8 +14,14 @@ from torch import Tensor
 from .relations import Span, Vectors
 
 # Arguments of the encoder in their order, and those about a batch without padding.
-INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
-PACKED = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
+ARGUMENTS = (
+    "input_ids",
+    "attention_mask",
+    "token_type_ids",
+    "position_ids",
+    "inputs_embeds",
+)
+OF_PACKED = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
 
 
 @dataclass
@@ -58,8 +64,8 @@ def watch(encoder: Any) -> Iterator[EncoderPass]:
     seen = EncoderPass()
 
     def record_inputs(_: Any, inputs: tuple[Any, ...], options: Mapping[str, Any]) -> None:
-        given = {**dict(zip(INPUTS, inputs, strict=False)), **options}
-        seen.inputs = {name: given[name] for name in (*INPUTS, *PACKED) if name in given}
+        given = {**dict(zip(ARGUMENTS, inputs, strict=False)), **options}
+        seen.inputs = {name: given[name] for name in (*ARGUMENTS, *OF_PACKED) if name in given}
 
     def record_layer(attention: Any, inputs: tuple[Any, ...]) -> None:
         seen.attention, seen.hidden = attention, inputs[0]

@@ -2,21 +2,20 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from trainers.methods.base import ComputeLoss, StepLoss
 from trainers.wrapped_models import find_inner
 
 from .distillation import TEMPERATURE, Distillation
+from .frozen import Frozen, load_frozen
 
-# A teacher, or a function that loads it when training starts.
-LiveModel: TypeAlias = nn.Module | Callable[[], nn.Module]
 # What a teacher reads of a batch.
-INPUTS = (
+READ_BY_TEACHERS = (
     *("input_ids", "attention_mask", "token_type_ids", "position_ids", "num_windows"),
     *("cu_seq_lens_q", "max_length_q"),
 )
@@ -39,7 +38,7 @@ class OnlineTeacher:
             description of a task makes it.
     """
 
-    model: LiveModel
+    model: Frozen
     task: str | None = None
     align: Callable[[Tensor], Tensor] = keep_order
 
@@ -82,13 +81,10 @@ class OnlineDistillation(Distillation):
 
     def begin(self) -> None:
         super().begin()
-        # loading a model draws random numbers, which must not change what the student draws
-        with torch.random.fork_rng(devices=[]):
-            for teacher in (each for several in self._live.values() for each in several):
-                given = teacher.model
-                if id(given) not in self._models:
-                    model: nn.Module = given if isinstance(given, nn.Module) else given()
-                    self._models[id(given)] = model.to(self.trainer.args.device).eval()
+        for teacher in (each for several in self._live.values() for each in several):
+            given = teacher.model
+            if id(given) not in self._models:
+                self._models[id(given)] = load_frozen(given, self.trainer.args.device)
 
     def loss(self, compute: ComputeLoss, task: str, inputs: dict[str, Any]) -> StepLoss:
         # once for all passes of a batch
@@ -100,7 +96,7 @@ class OnlineDistillation(Distillation):
     def _ask(self, task: str, inputs: Mapping[str, Any]) -> Tensor:
         """Compute what teachers teach of a batch, in the layout of ``teacher_logits``."""
         problem = self.trainer.problems[task]
-        batch = {name: inputs[name] for name in INPUTS if name in inputs}
+        batch = {name: inputs[name] for name in READ_BY_TEACHERS if name in inputs}
         found = []
         for teacher in self._live[task]:
             model, name = self._models[id(teacher.model)], teacher.task or task

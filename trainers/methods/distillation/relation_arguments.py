@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from trainers.options import option
 
-from .relation_distillation import ALPHA, RelationDistillation, RelationTeacher
+from .frozen import Frozen
+from .relation_distillation import ALPHA, RelationDistillation
 
 
 @dataclass(kw_only=True)
@@ -34,7 +35,7 @@ class RelationArguments:
                 if getattr(self, name) is not None:
                     raise ValueError(f"{name} has no effect without relation_teacher; leave it out")
 
-    def make_relation_distillation(self, teacher: RelationTeacher) -> RelationDistillation:
+    def make_relation_distillation(self, teacher: Frozen) -> RelationDistillation:
         """Build the method, which comes after ``Distillation`` and before all others."""
         alpha = ALPHA if self.relation_alpha is None else self.relation_alpha
         return RelationDistillation(

@@ -1,7 +1,7 @@
 """Relation distillation: a student learns how the tokens of a teacher attend to each other."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +19,9 @@ from trainers.wrapped_models import find_inner
 
 from .distillation import Distillation
 from .encoder_pass import EncoderPass, project, watch
+from .frozen import Frozen, load_frozen
 from .relations import Vectors, choose_relation_heads, compare_relations
 
-# A teacher, or a function that loads it when training starts.
-RelationTeacher: TypeAlias = nn.Module | Callable[[], nn.Module]
 ALPHA = 0.5
 MAX_HEADS = 10_000
 
@@ -57,7 +56,7 @@ class RelationDistillation(Method):
 
     def __init__(
         self,
-        teacher: RelationTeacher,
+        teacher: Frozen,
         alpha: float = ALPHA,
         teacher_layer: int | None = None,
         heads: int | None = None,
@@ -107,11 +106,7 @@ class RelationDistillation(Method):
         return f"share of the relations of tokens in the loss: {self.alpha:g}"
 
     def begin(self) -> None:
-        teacher = self.teacher
-        # loading a model draws random numbers, which must not change what the student draws
-        with torch.random.fork_rng(devices=[]):
-            loaded = teacher if isinstance(teacher, nn.Module) else teacher()
-        self._model = find_encoder(loaded).to(self.trainer.args.device).eval()
+        self._model = find_encoder(load_frozen(self.teacher, self.trainer.args.device))
         self._fit(self._model)
 
     def _fit(self, teacher: Any) -> None:
