@@ -157,10 +157,9 @@ def prepare_run(
     start = load_config(arguments, arguments.model_config)
     tasks, text_tasks = check_recipe(arguments, args, start)
     teaching = find_teaching(arguments, {name: task.teachers for name, task in tasks.items()})
-    for name, task in tasks.items():
-        if task.data.unlabeled_file is not None:
-            teaching.check_taught(name)
+    teaching.check_tasks(tasks)
     relations = find_relation_teaching(arguments)
+    relations.check_tasks(tasks)
     set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
     data, head_choices = load_data(arguments, args, tasks, text_tasks, start)
     tokenizer = share(args, lambda: find_tokenizer(arguments, data, checkpoint))

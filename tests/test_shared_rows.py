@@ -185,6 +185,21 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("key", ["teacher", "relation_teacher"])
+def test_a_teacher_is_refused_before_rows_are_read(tmp_path, monkeypatch, capsys, key):
+    monkeypatch.chdir(tmp_path)
+    write_recipe(tmp_path, {"mood": MOOD, "topic": TOPIC}, output_dir="first")
+    finetune.main(["mail.yaml"])
+    capsys.readouterr()
+    wrong = MOOD | {"label_column": "nowhere"}  # which would be an error of the file
+    write_recipe(tmp_path, {"mood": wrong, "topic": TOPIC}, **{key: "first"})
+    with pytest.raises(SystemExit):
+        finetune.main(["mail.yaml"])
+
+    assert "task 'mood' shares rows with other tasks, but" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_folds_of_tasks_that_share_rows_are_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_recipe(tmp_path, {"mood": MOOD, "topic": TOPIC})

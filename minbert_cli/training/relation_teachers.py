@@ -1,5 +1,6 @@
 """The teacher of a recipe whose relations of tokens a student learns."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,8 @@ from minbert_cli.checkpoints import find_commit
 from minbert_cli.training.teachers import Teacher, check_positions, has_vocabulary_of
 from modeling_minbert import MinBertConfig, MinBertModel
 from trainers import Choice, Method, RelationArguments, load_pretrained
-from trainers.methods.distillation.relation_distillation import fit_relations
+from trainers.methods.base import refuse_shared_rows
+from trainers.methods.distillation.relation_distillation import NOT_SHARED, fit_relations
 from trainers.runs.program_arguments import ProgramTrainingArguments
 from trainers.runs.recipe_files import expand_path
 
@@ -42,6 +44,11 @@ class RelationTeaching:
     def commits(self) -> dict[str, str | None]:
         """Commit of a teacher on the Hub; None for a folder."""
         return {} if self.path is None else {f"{FLAG} {self.path}": find_commit(self.path, None)}
+
+    def check_tasks(self, tasks: Mapping[str, Any]) -> None:
+        """Raise ValueError if a `RecipeTask` shares rows, and there is a teacher."""
+        if self.path is not None:
+            refuse_shared_rows(tasks, tasks, NOT_SHARED)
 
     def make_methods(
         self, student: MinBertConfig, tokenizer: PreTrainedTokenizerBase, max_length: int

@@ -18,6 +18,8 @@ from trainers import (
     fingerprint_start,
     load_pretrained,
 )
+from trainers.methods.base import refuse_shared_rows
+from trainers.methods.distillation.distillation import NOT_SHARED
 from trainers.runs.recipe_files import expand_path
 
 EXAMPLE = "a folder or a Hub id, {path: folder, task: name}, or a list of these"
@@ -121,16 +123,27 @@ class Teaching:
         """Commits of teachers on the Hub; None for folders."""
         return {f"teacher {each.path}": find_commit(each.path, None) for each in self.teachers}
 
-    def check_taught(self, name: str) -> None:
-        """Raise ValueError if no teacher teaches a task that has rows without labels."""
+    def teaches(self, name: str) -> bool:
+        """Return whether a task has a teacher."""
         own = self._own[name]
         known = [self._configs[teacher].tasks or {} for teacher in self._of_run]
-        if own or (own is None and any(name in tasks for tasks in known)):
-            return
-        raise ValueError(
-            f"task {name!r}: unlabeled_file needs a teacher that has learned the task, to predict "
-            "what its rows lack; give teacher, or remove unlabeled_file"
-        )
+        return bool(own) or (own is None and any(name in tasks for tasks in known))
+
+    def check_tasks(self, tasks: Mapping[str, Any]) -> None:
+        """Check what depends on whether a `RecipeTask` has a teacher, before rows are read.
+
+        Raises:
+            ValueError: If rows without labels have no teacher, or one teaches rows that tasks
+                share.
+        """
+        taught = [name for name in tasks if self.teaches(name)]
+        refuse_shared_rows(tasks, taught, NOT_SHARED)
+        for name, task in tasks.items():
+            if task.data.unlabeled_file is not None and name not in taught:
+                raise ValueError(
+                    f"task {name!r}: unlabeled_file needs a teacher that has learned the task, to "
+                    "predict what its rows lack; give teacher, or remove unlabeled_file"
+                )
 
     def find_lessons(self, student: MinBertConfig) -> dict[str, list[Lesson]]:
         """Find what is taught of each task of a student.

@@ -1,7 +1,7 @@
 """What a training method is: hooks that the trainer calls, in the order of its list of methods."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -140,9 +140,9 @@ def refuse_sharding(trainer: Any, name: str) -> None:
         raise ValueError(f"{name} needs whole weights on every rank; train without sharding")
 
 
-def refuse_shared_rows(trainer: Any, tasks: Iterable[str], reason: str) -> None:
-    """Raise ValueError if some of these tasks share rows with others."""
-    followers = {name: task.training.shares_rows_with for name, task in trainer.tasks.items()}
+def refuse_shared_rows(known: Mapping[str, Any], tasks: Iterable[str], reason: str) -> None:
+    """Raise ValueError if some tasks share rows with others; `known` are all, with `training`."""
+    followers = {name: task.training.shares_rows_with for name, task in known.items()}
     sharing = {*filter(None, followers.values()), *(x for x, leader in followers.items() if leader)}
     if found := [task for task in tasks if task in sharing]:
         raise ValueError(

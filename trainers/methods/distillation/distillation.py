@@ -28,6 +28,7 @@ Teachers: TypeAlias = Values | Sequence[Values] | Callable[[], Sequence[Values]]
 # student needs: Reimers and Gurevych 2020, section 2.
 ALPHAS = {"logits": 0.5, "tokens": 0.5, "vectors": 1.0}
 TEMPERATURE = 2.0
+NOT_SHARED = "teachers have outputs for the rows of one task"
 
 
 def share_labeled(rows: Any) -> float:
@@ -100,7 +101,7 @@ class Distillation(Method):
         self._check_order(trainer.methods)
         given = self._find_columns() if self.teachers is None else self.teachers
         self._check_tasks(given)
-        refuse_shared_rows(trainer, given, "teachers have outputs for the rows of one task")
+        refuse_shared_rows(trainer.tasks, given, NOT_SHARED)
         kinds = {task: str(trainer.problems[task].teaching) for task in given}
         self.alphas = {
             task: ALPHAS[kind] if self.alpha is None else self.alpha for task, kind in kinds.items()

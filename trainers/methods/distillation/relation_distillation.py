@@ -23,6 +23,7 @@ from .frozen import Frozen, load_frozen
 from .relations import Vectors, choose_relation_heads, compare_relations
 
 ALPHA = 0.5
+NOT_SHARED = "relations belong to the pass of one task"
 MAX_HEADS = 10_000
 
 
@@ -92,7 +93,7 @@ class RelationDistillation(Method):
 
     def attach(self, trainer: Any) -> None:
         refuse_sharding(trainer, "relation distillation")
-        refuse_shared_rows(trainer, trainer.tasks, "relations belong to the pass of one task")
+        refuse_shared_rows(trainer.tasks, trainer.tasks, NOT_SHARED)
         self.trainer = trainer
         methods: Sequence[Method] = trainer.methods
         for method in methods[: methods.index(self)]:

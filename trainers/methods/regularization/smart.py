@@ -52,7 +52,7 @@ class Smart(Regularizer):
 
     def attach(self, trainer: Any) -> None:
         super().attach(trainer)
-        refuse_shared_rows(trainer, self.tasks, f"{self.key} perturbs the input of one task")
+        refuse_shared_rows(trainer.tasks, self.tasks, f"{self.key} perturbs the input of one task")
         self.trainer = trainer
 
     def begin(self) -> None:
