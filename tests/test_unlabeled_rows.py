@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from datasets_scripts import ROW_FORMATS, TaskData, load_task
 from minbert_cli import finetune
+from minbert_cli.training.recipe_tasks import parse_labeled
 from tests import small_run
 from tests.problem_examples import COLUMNS, EXAMPLES
 from trainers.runs.smoke_test import TRAINING_ROWS, shrink
@@ -175,6 +176,12 @@ def test_they_need_a_teacher(student, tmp_path, capsys, teacher):
 
     assert f"task {name!r}: unlabeled_file needs a teacher" in capsys.readouterr().err
     assert not (tmp_path / "student").exists()
+
+
+def test_rows_are_not_repeated_by_a_class_that_they_lack(tmp_path):
+    keys = describe(tmp_path, oversample="balanced")
+    with pytest.raises(ValueError, match="those of unlabeled_file have none"):
+        parse_labeled({"own": keys}, None)
 
 
 def test_a_smoke_test_reads_few_of_them(student):

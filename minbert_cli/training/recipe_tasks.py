@@ -63,6 +63,15 @@ def _check_balance(head: Mapping[str, Any], training: TaskTraining) -> None:
         )
 
 
+def _check_oversample(data: TaskData, training: TaskTraining) -> None:
+    """Refuse to repeat rows by their class if some have none."""
+    if training.oversample is not None and data.unlabeled_file is not None:
+        raise ValueError(
+            f"oversample={training.oversample!r} repeats rows by their class, but those of "
+            "unlabeled_file have none: leave one out, or give class_weights"
+        )
+
+
 @dataclass(frozen=True)
 class RecipeTask:
     """A labeled task of a recipe, its keys split among data, head and training."""
@@ -87,6 +96,7 @@ class RecipeTask:
         with _name_task(name):
             task_training.check_type(kind)
             _check_balance(head, task_training)
+            _check_oversample(task_data, task_training)
         teachers = parse_teachers(f"task {name!r}", taught["teacher"]) if taught else None
         return cls(task_data, own, task_training, teachers)
 
