@@ -232,7 +232,7 @@ class Distillation(Method):
         alpha, weight = self.alphas[task], self._weigh_labels(task, inputs.get("labels"))
         loss = (1 - alpha) * weight * step.loss + alpha * divergence
         facts = step.facts | {"distillation": divergence.detach()}
-        return StepLoss(loss, step.plain, step.outputs, facts)
+        return StepLoss(loss, weight * step.plain, step.outputs, facts)
 
     def _weigh_labels(self, task: str, labels: Any) -> Tensor | float:
         """Return the factor with which every label of the task counts equally in all batches.
