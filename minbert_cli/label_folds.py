@@ -40,7 +40,7 @@ LEFT_OUT = (
 )
 # Without a report on the model.
 FOLD = replace(PROGRAM, report=lambda _: None)
-TEST_KEYS = ("test_file", "extra_files")
+UNUSED_KEYS = ("test_file", "extra_files", "unlabeled_file", "max_unlabeled_samples")
 DATA_KEYS = TaskData.recipe_fields()
 
 
@@ -197,7 +197,7 @@ def change_keys(
     """Return the recipe of the run of a fold."""
     keys = {key: value for key, value in recipe.items() if key not in LEFT_OUT}
     others = {
-        name: {key: value for key, value in own.items() if key not in TEST_KEYS}
+        name: {key: value for key, value in own.items() if key not in UNUSED_KEYS}
         for name, own in recipe["tasks"].items()
     }
     return {**keys, **CHANGES, "tasks": {**others, **tasks}, "output_dir": str(folder)}

@@ -48,7 +48,7 @@ def match_probabilities(logits: Tensor, teacher: Tensor) -> Tensor:
     """
     target = teacher.float().mean(dim=-2).clamp(0, 1)  # those trained by squares may be outside
     losses = F.binary_cross_entropy_with_logits(logits.float(), target, reduction="none")
-    entropy = F.binary_cross_entropy(target, target, reduction="none")
+    entropy = torch.special.entr(target) + torch.special.entr(1 - target)
     return (losses - entropy).sum(dim=-1)
 
 

@@ -13,6 +13,7 @@ from minbert_cli import finetune
 from minbert_cli.training.recipe_tasks import parse_labeled
 from tests import small_run
 from tests.problem_examples import COLUMNS, EXAMPLES
+from trainers.runs.recipe_files import PATH_KEYS
 from trainers.runs.smoke_test import TRAINING_ROWS, shrink
 
 KINDS = [name for name, kind in ROW_FORMATS.items() if kind.has_unlabeled_rows]
@@ -121,6 +122,9 @@ def student(request, tmp_path_factory):
     recipe = small_run.make_recipe(folder) | {"tasks": {"own": plain}, "evaluate_train": False}
     teacher = train(folder, recipe | {"eval_strategy": "no"}, "teacher", seed=1)
     recipe |= {"tasks": {"own": task}, "teacher": str(teacher), "save_strategy": "epoch"}
+    # with the vocabulary of the teacher
+    del recipe["model_config"]
+    recipe |= {"model_name_or_path": str(teacher), "seed": 2}
     return folder, recipe, train(folder, recipe, "student", save_strategy="epoch")
 
 
@@ -134,10 +138,10 @@ def test_every_row_is_trained_on(student, capsys):
     log = read_log(output)
     assert len(log) == 6  # an epoch has 24 rows with a label and 9 without, in batches of 11
     for entry in log:
-        mixed = (entry["loss_own"] + entry["distillation_own"]) / 2
+        mixed = (entry["loss_own"] * 24 / 33 + entry["distillation_own"]) / 2
         assert entry["loss"] == pytest.approx(mixed, rel=1e-3)
     train(folder, recipe, "again", save_strategy="epoch")
-    assert "own: 9 more training rows have no label, only the teacher's" in capsys.readouterr().out
+    assert "own: 9 more training rows have no label: the student learns" in capsys.readouterr().out
 
 
 def test_a_resumed_student_equals_the_whole_one(student):
@@ -184,6 +188,29 @@ def test_rows_are_not_repeated_by_a_class_that_they_lack(tmp_path):
     keys = describe(tmp_path, oversample="balanced")
     with pytest.raises(ValueError, match="those of unlabeled_file have none"):
         parse_labeled({"own": keys}, None)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"distillation_alpha": 0}, "unlabeled_file has no effect with distillation_alpha=0"),
+        ({"loss": "cosent"}, "does not go with a loss that compares the labels of a batch"),
+    ],
+)
+def test_what_has_no_effect_is_refused(tmp_path, capsys, keys, message):
+    task = describe(tmp_path, "similarity", pair_encoding="separate", score_range=[0, 1])
+    if "loss" in keys:
+        task["loss"] = keys["loss"]
+    recipe = small_run.make_recipe(tmp_path) | {"tasks": {"own": task}, "teacher": "nowhere"}
+    recipe |= {key: value for key, value in keys.items() if key != "loss"}
+    with pytest.raises(SystemExit):
+        train(tmp_path, recipe, "student")
+    assert message in capsys.readouterr().err
+
+
+def test_a_path_may_begin_with_the_home_folder():
+    keys = [name for name in TaskData.recipe_fields() if name.endswith(("_file", "_files"))]
+    assert set(keys) <= PATH_KEYS
 
 
 def test_a_smoke_test_reads_few_of_them(student):

@@ -37,7 +37,7 @@ def split_pair_keys(where: str, mapping: Mapping[str, Any]) -> dict[str, Any]:
         )
     is_built_in = "dataset" in mapping and "/" not in str(mapping["dataset"])
     own = {"problem_type": SINGLE_TYPE} if not is_built_in else {}
-    if "unlabeled_file" in mapping:
+    if mapping.get("unlabeled_file") is not None:
         raise ValueError(f"{where}: class_pairs pairs rows by their label; remove unlabeled_file")
     left_out = ("class_pairs", "problem_type", "metrics")
     return {key: value for key, value in mapping.items() if key not in left_out} | own

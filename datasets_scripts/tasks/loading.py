@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ class LoadedTask:
         facts: By split the number of its rows, of its valid rows before some were drawn, of the
             rows of each class, and, where there are any, of rows that were skipped because they are
             invalid or because the annotators did not agree, of words, and of moved answers; of
-            held-out splits also the number of rows whose texts are those of a training row; and
+            held-out splits also the number of rows whose texts are those of a training row; of
+            training the number of further rows without a label, ``unlabeled_rows``; and
             of validation rows that were training rows the number of rows they were drawn from.
         fingerprint: Hash of the rows.
         commit: Commit of the dataset on the Hub; None for local rows.
@@ -134,11 +136,12 @@ class LoadedTask:
 
     def training_texts(self) -> list[list[Any]]:
         """List the texts of all training rows, those without labels last, by column."""
-        parts = [self.splits["train"], *([] if self.unlabeled is None else [self.unlabeled])]
-        return [
-            [text for rows in parts for text in rows[name][:]]
-            for name in self.row_format.text_names
-        ]
+        names, parts = self.row_format.text_names, self._training_rows
+        return [[text for rows in parts for text in rows[name][:]] for name in names]
+
+    @property
+    def _training_rows(self) -> list[datasets.Dataset]:
+        return [self.splits["train"], *([] if self.unlabeled is None else [self.unlabeled])]
 
     def cut_share(self, tokenizer: Any, **options: Any) -> float | None:
         """Estimate the share of the training tokens that `encode` cuts; None if it keeps all.
@@ -153,8 +156,8 @@ class LoadedTask:
         return self.row_format.cut_share(rows, tokenizer, **options)
 
     def texts(self) -> Iterator[str]:
-        """Yield the training texts, for a vocabulary."""
-        return self.row_format.texts(self.splits["train"])
+        """Yield the training texts, also those without labels, for a vocabulary."""
+        return chain(*map(self.row_format.texts, self._training_rows))
 
     def references(self, split: str) -> tuple[list[str], NDArray[Any]] | None:
         """Return ids and labels of a split, (N,), to score predictions; None without labels.

@@ -76,7 +76,8 @@ class TaskData:
             rows, in [0, 1); 0 makes validation rows obligatory.
         test_file: Path of the test rows, which may be unlabeled.
         unlabeled_file: Path of more training rows, whose labels, if there are any, are not read;
-            a student learns from the predictions of its teachers for them.
+            a student learns from the predictions of its teachers for them. Of a built-in dataset it
+            may be in ``data_dir``, and has the format of the dataset's files.
         extra_files: Paths of more held-out rows by split, as in ``validation_hard`` or
             ``test_web``; each is evaluated, or predicted, separately.
         text_columns: One or two columns with the sentences; of a contrastive task one, two that
@@ -296,7 +297,7 @@ def _with_official_files(data: TaskData, row: DatasetRow, folder: Path) -> TaskD
     main: dict[str, Any] = {
         f"{split}_file": paths.pop(split) for split in MAIN_SPLITS if split in paths
     }
-    if data.unlabeled_file is not None:
+    if data.unlabeled_file is not None and (folder / data.unlabeled_file).is_file():
         main["unlabeled_file"] = str(folder / data.unlabeled_file)
     data = replace(data, data_dir=str(folder), extra_files=paths or None, **main)
     return data if row.columns is None else replace(data, **vars(row.columns))

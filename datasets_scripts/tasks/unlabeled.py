@@ -8,7 +8,7 @@ from typing import Any
 import datasets
 import numpy as np
 
-from datasets_scripts.files.readers import Record
+from datasets_scripts.files.readers import PLAIN_FORMAT, Record
 from datasets_scripts.problems.row_format import RowFormat, RowSource
 
 from .building import build_rows
@@ -16,6 +16,7 @@ from .reading import ValidRows, find_valid
 from .subsampling import choose_places
 from .task_data import TaskData
 
+SPLIT = "test_unlabeled"  # rows of a test split may lack their labels
 MISSING = -100  # the label of an encoded row that has none; losses leave it out
 
 
@@ -37,8 +38,8 @@ def read_unlabeled(
     if data.unlabeled_file is None:
         return None
     row_format = replace(row_format, id_column=None)
-    # test rows may lack their labels
-    source = TextsOf(data.unlabeled_file, "test", data.built_in.file_format)
+    file_format = data.built_in.file_format if data.files else PLAIN_FORMAT
+    source = TextsOf(data.unlabeled_file, SPLIT, file_format)
     valid = find_valid(data, row_format, source, build_rows(source, row_format, cache_dir))
     most = data.max_unlabeled_samples
     if most is None:

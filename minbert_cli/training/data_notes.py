@@ -78,7 +78,10 @@ def _describe_taught(task: LoadedTask) -> list[str]:
     """Count the training rows that have no label."""
     if task.unlabeled is None:
         return []
-    return [f"{len(task.unlabeled):,} more training rows have no label, only the teacher's"]
+    return [
+        f"{len(task.unlabeled):,} more training rows have no label: the student learns what its "
+        "teachers predict for them"
+    ]
 
 
 def _describe_held_out(task: LoadedTask, data: TaskData) -> list[str]:

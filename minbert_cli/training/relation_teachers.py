@@ -48,7 +48,7 @@ class RelationTeaching:
     def check_tasks(self, tasks: Mapping[str, Any]) -> None:
         """Raise ValueError if a `RecipeTask` shares rows, and there is a teacher."""
         if self.path is not None:
-            refuse_shared_rows(tasks, tasks, NOT_SHARED)
+            refuse_shared_rows(tasks, tasks, *NOT_SHARED)
 
     def make_methods(
         self, student: MinBertConfig, tokenizer: PreTrainedTokenizerBase, max_length: int

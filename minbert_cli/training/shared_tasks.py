@@ -18,8 +18,11 @@ ROW_KEYS = (
     *("max_train_samples", "max_eval_samples", "max_test_samples"),
     *("max_length", "pair_encoding", "truncation", "window_overlap", "max_windows"),
 )
-# Numbers of rows by the labels of one task, which are not those of the others.
-REFUSED_KEYS = ("max_train_samples_per_class", "max_eval_samples_per_class", "class_pairs")
+# These go by the labels of one task, which are not those of the others.
+REFUSED_KEYS = (
+    *("max_train_samples_per_class", "max_eval_samples_per_class", "class_pairs"),
+    *("unlabeled_file", "max_unlabeled_samples"),
+)
 
 
 def complete_keys(tasks: Mapping[str, Any]) -> dict[str, Any]:

@@ -126,8 +126,9 @@ class Teaching:
     def teaches(self, name: str) -> bool:
         """Return whether a task has a teacher."""
         own = self._own[name]
-        known = [self._configs[teacher].tasks or {} for teacher in self._of_run]
-        return bool(own) or (own is None and any(name in tasks for tasks in known))
+        if own is not None:
+            return bool(own)
+        return any((x.task or name) in (self._configs[x].tasks or {}) for x in self._of_run)
 
     def check_tasks(self, tasks: Mapping[str, Any]) -> None:
         """Check what depends on whether a `RecipeTask` has a teacher, before rows are read.
@@ -137,12 +138,12 @@ class Teaching:
                 share.
         """
         taught = [name for name in tasks if self.teaches(name)]
-        refuse_shared_rows(tasks, taught, NOT_SHARED)
+        refuse_shared_rows(tasks, taught, *NOT_SHARED)
         for name, task in tasks.items():
             if task.data.unlabeled_file is not None and name not in taught:
                 raise ValueError(
                     f"task {name!r}: unlabeled_file needs a teacher that has learned the task, to "
-                    "predict what its rows lack; give teacher, or remove unlabeled_file"
+                    "supply the missing labels; give a teacher, or remove unlabeled_file"
                 )
 
     def find_lessons(self, student: MinBertConfig) -> dict[str, list[Lesson]]:

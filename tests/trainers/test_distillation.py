@@ -166,7 +166,8 @@ def test_every_label_counts_equally_however_batches_are_cut(make_trainer, batch_
         logits = torch.cat([fresh(input_ids=ids[None], task="moods").logits for ids in encoded])
     plain = torch.nn.functional.cross_entropy(logits[:9], torch.tensor(labels[:9]))
     soft = fresh.distillation("moods", logits, torch.tensor(teacher)[:, None], 2.0)
-    assert loss == pytest.approx(float(0.7 * plain + 0.3 * soft), rel=1e-4)
+    assert loss == pytest.approx(float(0.7 * plain * 9 / 32 + 0.3 * soft), rel=1e-4)
+    assert trainer.state.log_history[0]["loss_moods"] == pytest.approx(float(plain), rel=1e-4)
 
 
 def test_a_student_follows_its_teacher(make_trainer):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, Sampler
 
+from .masking import IGNORED_LABEL
 from .rows import (
     MODEL_COLUMNS,
     WINDOWS_COLUMN,
@@ -153,6 +154,23 @@ def spread(rows: Rows, most: int) -> Rows:
         return rows
     chosen = spread_numbers(len(rows), most)
     return SourceRows(rows, chosen) if isinstance(rows, TextSource) else rows.select(chosen)
+
+
+def find_labeled(rows: Rows) -> NDArray[np.bool_]:
+    """Return which rows have a label, (N,); with several labels at least one of them."""
+    if isinstance(rows, TextSource) or LABELS not in rows.column_names:
+        return np.ones(len(rows), np.bool_)
+    labels = np.asarray(rows.with_format(None)[LABELS][:])
+    is_labeled: NDArray[np.bool_] = (labels != IGNORED_LABEL).reshape(len(rows), -1).any(axis=1)
+    return is_labeled
+
+
+def select_labeled(rows: Rows) -> Rows:
+    """Leave out the rows without a label."""
+    if isinstance(rows, TextSource):
+        return rows
+    is_labeled = find_labeled(rows)
+    return rows if is_labeled.all() else rows.select(np.flatnonzero(is_labeled))
 
 
 def read_lengths(task: str, dataset: Rows, column: str) -> Counts:

@@ -140,14 +140,23 @@ def refuse_sharding(trainer: Any, name: str) -> None:
         raise ValueError(f"{name} needs whole weights on every rank; train without sharding")
 
 
-def refuse_shared_rows(known: Mapping[str, Any], tasks: Iterable[str], reason: str) -> None:
-    """Raise ValueError if some tasks share rows with others; `known` are all, with `training`."""
+def refuse_shared_rows(
+    known: Mapping[str, Any], tasks: Iterable[str], reason: str, instead: str
+) -> None:
+    """Raise ValueError if some tasks share rows with others.
+
+    Args:
+        known: All tasks, with `training`.
+        tasks: Names of those that may not share rows.
+        reason: Why they may not.
+        instead: What else the user can leave out.
+    """
     followers = {name: task.training.shares_rows_with for name, task in known.items()}
     sharing = {*filter(None, followers.values()), *(x for x, leader in followers.items() if leader)}
     if found := [task for task in tasks if task in sharing]:
         raise ValueError(
             f"task {found[0]!r} shares rows with other tasks, but {reason}; leave out "
-            "shares_rows_with, or this method for the task"
+            f"shares_rows_with, or {instead}"
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.data.task_dataset import spread
+from trainers.data.task_dataset import select_labeled, spread
 from trainers.wrapped_models import find_inner
 
 from .base import Method
@@ -49,7 +49,7 @@ class ThresholdFitting(Method):
         """
         trainer = self.trainer
         data = trainer.tasks[task]
-        rows: Any = spread(data.train, THRESHOLD_ROWS)
+        rows: Any = spread(select_labeled(data.train), THRESHOLD_ROWS)
         if trainer.problems[task].fits_held_out and data.evaluation is not None:
             rows = data.evaluation
         model: Any = find_inner(trainer.model)

@@ -61,7 +61,7 @@ def _shrink_task(keys: Any) -> Any:
     }
     most = dict.fromkeys(("max_eval_samples", "max_test_samples"), HELD_OUT_ROWS)
     most["max_train_samples"] = TRAINING_ROWS
-    if "unlabeled_file" in kept:
+    if kept.get("unlabeled_file") is not None:
         most["max_unlabeled_samples"] = TRAINING_ROWS
     return kept | {key: _least(kept.get(key), limit) for key, limit in most.items()}
 

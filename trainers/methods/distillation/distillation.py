@@ -11,7 +11,7 @@ from transformers import TrainingArguments
 
 from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import TextSource
-from trainers.data.task_dataset import count_tokens
+from trainers.data.task_dataset import count_tokens, find_labeled
 from trainers.data.teacher_rows import TEACHER, TeacherRows
 from trainers.methods.base import ComputeLoss, Method, StepLoss, refuse_shared_rows
 from trainers.options import is_positive
@@ -28,16 +28,7 @@ Teachers: TypeAlias = Values | Sequence[Values] | Callable[[], Sequence[Values]]
 # student needs: Reimers and Gurevych 2020, section 2.
 ALPHAS = {"logits": 0.5, "tokens": 0.5, "vectors": 1.0}
 TEMPERATURE = 2.0
-NOT_SHARED = "teachers have outputs for the rows of one task"
-
-
-def share_labeled(rows: Any) -> float:
-    """Return the share of training rows that have a label; 1 if none has, or they are unknown."""
-    if "labels" not in getattr(rows, "column_names", ()):
-        return 1.0
-    labels = np.asarray(rows.with_format(None)["labels"][:])
-    is_labeled = (labels != IGNORED_LABEL).reshape(len(labels), -1).any(axis=1)
-    return float(is_labeled.mean()) or 1.0
+NOT_SHARED = ("teachers have outputs for the rows of one task", "give the task teacher: null")
 
 
 class Distillation(Method):
@@ -48,8 +39,8 @@ class Distillation(Method):
     for classes. With several teachers P is the mean of their probabilities. There is no pass
     through a teacher in training.
 
-    Rows whose labels are -100 learn from the teacher alone. The loss of the labels is then weighted
-    so that each label counts equally, however many are in its batch.
+    Rows whose labels are -100 learn from the teacher alone. The loss of a batch is a mean over all
+    of its rows, so that every label counts equally.
 
     It must come first in the list of methods. Then R-Drop averages the whole loss over both of its
     passes, and SMART adds to it.
@@ -101,14 +92,14 @@ class Distillation(Method):
         self._check_order(trainer.methods)
         given = self._find_columns() if self.teachers is None else self.teachers
         self._check_tasks(given)
-        refuse_shared_rows(trainer.tasks, given, NOT_SHARED)
+        refuse_shared_rows(trainer.tasks, given, *NOT_SHARED)
         kinds = {task: str(trainer.problems[task].teaching) for task in given}
         self.alphas = {
             task: ALPHAS[kind] if self.alpha is None else self.alpha for task, kind in kinds.items()
         }
         self._take_teachers(given)
         self._shares = {
-            task: share_labeled(self.trainer.tasks[task].train)
+            task: float(find_labeled(self.trainer.tasks[task].train).mean()) or 1.0
             for task, kind in kinds.items()
             if kind == "logits"
         }
@@ -223,29 +214,27 @@ class Distillation(Method):
         self._taken = inputs.pop(TEACHER, None)
 
     def loss(self, compute: ComputeLoss, task: str, inputs: dict[str, Any]) -> StepLoss:
+        labels = inputs.get("labels")  # which a loss of the user may take out
         step = compute()
         if self._taken is None:
             return step
         logits = self.trainer.problems[task].logits_of(step.outputs)
-        options = (self.temperature, inputs.get("labels"))
+        options = (self.temperature, labels)
         divergence = self.model.distillation(task, logits, self._taken, *options)
-        alpha, weight = self.alphas[task], self._weigh_labels(task, inputs.get("labels"))
-        loss = (1 - alpha) * weight * step.loss + alpha * divergence
+        alpha, share = self.alphas[task], self._share_labeled(task, labels)
+        loss = (1 - alpha) * share * step.loss + alpha * divergence
+        # the mean over batches is that over all labels
+        plain = step.plain * share / self._shares.get(task, 1.0)
         facts = step.facts | {"distillation": divergence.detach()}
-        return StepLoss(loss, weight * step.plain, step.outputs, facts)
+        return StepLoss(loss, plain, step.outputs, facts)
 
-    def _weigh_labels(self, task: str, labels: Any) -> Tensor | float:
-        """Return the factor with which every label of the task counts equally in all batches.
-
-        The loss of the labels is a mean over those of its batch, of which there may be few.
-        """
-        share = self._shares.get(task, 1)
-        if self._taken is None or share == 1:
+    def _share_labeled(self, task: str, labels: Any) -> Tensor | float:
+        """Return the share of the rows of a batch that have a label; others fill the batch."""
+        if self._taken is None or labels is None or self._shares.get(task, 1.0) == 1:
             return 1.0
         is_taught = self._taken.isfinite().flatten(1).all(dim=1)
         is_labeled = (labels != IGNORED_LABEL).view(len(labels), -1).any(dim=1)
-        rows = (is_taught | is_labeled).sum().clamp(min=1)
-        return is_labeled.sum() / (rows * share)
+        return is_labeled.sum() / (is_taught | is_labeled).sum().clamp(min=1)
 
     def fact_names(self, task: str) -> tuple[str, ...]:
         return ("distillation",) if task in self.alphas else ()

@@ -23,7 +23,7 @@ from .frozen import Frozen, load_frozen
 from .relations import Vectors, choose_relation_heads, compare_relations
 
 ALPHA = 0.5
-NOT_SHARED = "relations belong to the pass of one task"
+NOT_SHARED = ("relations belong to the pass of one task", "relation_teacher")
 MAX_HEADS = 10_000
 
 
@@ -93,7 +93,7 @@ class RelationDistillation(Method):
 
     def attach(self, trainer: Any) -> None:
         refuse_sharding(trainer, "relation distillation")
-        refuse_shared_rows(trainer.tasks, trainer.tasks, NOT_SHARED)
+        refuse_shared_rows(trainer.tasks, trainer.tasks, *NOT_SHARED)
         self.trainer = trainer
         methods: Sequence[Method] = trainer.methods
         for method in methods[: methods.index(self)]:
@@ -107,8 +107,12 @@ class RelationDistillation(Method):
         return f"share of the relations of tokens in the loss: {self.alpha:g}"
 
     def begin(self) -> None:
-        self._model = find_encoder(load_frozen(self.teacher, self.trainer.args.device))
+        self._model = load_frozen(self._find_teacher, self.trainer.args.device)
         self._fit(self._model)
+
+    def _find_teacher(self) -> Any:
+        given = self.teacher
+        return find_encoder(given if isinstance(given, nn.Module) else given())
 
     def _fit(self, teacher: Any) -> None:
         """Choose the relations of a teacher; ValueError if it does not fit the student."""

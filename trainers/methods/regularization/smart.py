@@ -52,7 +52,8 @@ class Smart(Regularizer):
 
     def attach(self, trainer: Any) -> None:
         super().attach(trainer)
-        refuse_shared_rows(trainer.tasks, self.tasks, f"{self.key} perturbs the input of one task")
+        reason = f"{self.key} perturbs the input of one task"
+        refuse_shared_rows(trainer.tasks, self.tasks, reason, "give the task regularize: false")
         self.trainer = trainer
 
     def begin(self) -> None:
