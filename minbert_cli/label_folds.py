@@ -122,6 +122,14 @@ def read_keys(recipe: str, flags: Sequence[str]) -> dict[str, Any]:
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
             f"{recipe}: tasks={keys.get('tasks')!r}; expected tasks and their keys"
         )
+    _check_tasks(recipe, keys)
+    if not keys.get("output_dir"):
+        raise ValueError(f"{recipe}: output_dir is missing; the results are put next to it")
+    return keys
+
+
+def _check_tasks(recipe: str, keys: Mapping[str, Any]) -> None:
+    """Refuse what would make folds of single tasks wrong."""
     owners = [own for own in (keys, *keys["tasks"].values()) if isinstance(own, Mapping)]
     if any(own.get("teacher") for own in owners):
         raise ValueError(
@@ -133,9 +141,6 @@ def read_keys(recipe: str, flags: Sequence[str]) -> dict[str, Any]:
             f"{recipe}: task {sharing[0]!r} has {KEY}, but folds differ by task; check each "
             "with a recipe of its own, and a file whose rows all have its label"
         )
-    if not keys.get("output_dir"):
-        raise ValueError(f"{recipe}: output_dir is missing; the results are put next to it")
-    return keys
 
 
 def split_tasks(recipe: Mapping[str, Any], folds: int) -> dict[str, Folds]:

@@ -28,6 +28,18 @@ def train(folder, recipe, name, **changes):
     return folder / name
 
 
+def check_resumed(folder, student):
+    """Resume the recipe `student.yaml` from a checkpoint; the weights have to be the same."""
+    again = folder / "resumed"
+    shutil.rmtree(again, ignore_errors=True)
+    flags = ["--output_dir", str(again)]
+    flags += ["--resume_from_checkpoint", str(student / "checkpoint-3")]
+
+    finetune.main([str(folder / "student.yaml"), *flags])
+    whole, resumed = (load_file(path / "model.safetensors") for path in (student, again))
+    assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
+
+
 @pytest.fixture(scope="module")
 def teachers(tmp_path_factory):
     """A folder with two teachers of three tasks, and their recipe."""
@@ -135,13 +147,7 @@ def test_every_problem_type_can_be_taught(taught_type):
 
 def test_a_resumed_student_equals_the_whole_one(taught_type):
     _, folder, _, student = taught_type
-    again, checkpoint = folder / "again", student / "checkpoint-3"
-    shutil.rmtree(again, ignore_errors=True)
-    flags = ["--output_dir", str(again), "--resume_from_checkpoint", str(checkpoint)]
-
-    finetune.main([str(folder / "student.yaml"), *flags])
-    whole, resumed = (load_file(path / "model.safetensors") for path in (student, again))
-    assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
+    check_resumed(folder, student)
 
 
 def test_a_teacher_of_every_batch_teaches_what_the_cached_one_does(taught_type, capsys):

@@ -1,18 +1,15 @@
 """Training rows without labels, of which a student learns from its teachers alone."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from datasets_scripts import ROW_FORMATS, TaskData, load_task
-from minbert_cli import finetune
 from minbert_cli.training.recipe_tasks import parse_labeled
 from tests import small_run
 from tests.problem_examples import COLUMNS, EXAMPLES
+from tests.test_finetune_teacher import check_resumed, train
 from trainers.runs.recipe_files import PATH_KEYS
 from trainers.runs.smoke_test import TRAINING_ROWS, shrink
 
@@ -34,13 +31,6 @@ def describe(folder, kind="classification", **keys):
 
 def load(keys):
     return load_task(TaskData.from_recipe("own", keys))
-
-
-def train(folder, recipe, name, **changes):
-    recipe = recipe | {"output_dir": str(folder / name), "save_strategy": "no"} | changes
-    (folder / f"{name}.yaml").write_text(json.dumps(recipe))
-    finetune.main([str(folder / f"{name}.yaml")])
-    return folder / name
 
 
 # Reading
@@ -146,13 +136,7 @@ def test_every_row_is_trained_on(student, capsys):
 
 def test_a_resumed_student_equals_the_whole_one(student):
     folder, _, output = student
-    again = folder / "resumed"
-    shutil.rmtree(again, ignore_errors=True)
-    flags = ["--output_dir", str(again)]
-    flags += ["--resume_from_checkpoint", str(output / "checkpoint-3")]
-    finetune.main([str(folder / "student.yaml"), *flags])
-    whole, resumed = (load_file(path / "model.safetensors") for path in (output, again))
-    assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
+    check_resumed(folder, output)
 
 
 def test_a_teacher_of_every_batch_predicts_them_too(student):

@@ -297,10 +297,15 @@ def _with_official_files(data: TaskData, row: DatasetRow, folder: Path) -> TaskD
     main: dict[str, Any] = {
         f"{split}_file": paths.pop(split) for split in MAIN_SPLITS if split in paths
     }
-    if data.unlabeled_file is not None and (folder / data.unlabeled_file).is_file():
-        main["unlabeled_file"] = str(folder / data.unlabeled_file)
     data = replace(data, data_dir=str(folder), extra_files=paths or None, **main)
+    data = _find_unlabeled(data, folder)
     return data if row.columns is None else replace(data, **vars(row.columns))
+
+
+def _find_unlabeled(data: TaskData, folder: Path) -> TaskData:
+    """Look for the file of rows without labels in the folder of a built-in dataset first."""
+    path = folder / (data.unlabeled_file or "")
+    return replace(data, unlabeled_file=str(path)) if path.is_file() else data
 
 
 def _fill_own(data: TaskData) -> TaskData:

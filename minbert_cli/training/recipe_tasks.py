@@ -17,7 +17,7 @@ from minbert_cli.training.teachers import Teacher, parse_teachers
 from minbert_cli.training.texts import parse_corpus
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask
 from modeling_minbert.class_weights_minbert import BALANCED, WEIGHTS
-from modeling_minbert.task_minbert import MinBertTask, Pretrained
+from modeling_minbert.task_minbert import Pretrained
 from modeling_minbert.tasks_minbert import parse_task
 from trainers import (
     PROBLEMS,
@@ -259,9 +259,7 @@ def check_recipe(
     kinds = {name: config.task(name).problem_type for name in arguments.tasks}
     metrics = {name: task.metrics for name, task in tasks.items()}
     glue = [name for name, task in tasks.items() if task.in_glue]
-    for name, task in tasks.items():
-        if task.data.unlabeled_file is not None:
-            _check_unlabeled(arguments, task, config.task(name))
+    _check_unlabeled(arguments, tasks, config)
     problems = make_problems(kinds, heads, metrics)
     args.keep_last_without(list_metrics(problems, glue))
     check_arguments(args, problems, glue)
@@ -272,23 +270,28 @@ def check_recipe(
     return tasks, texts
 
 
-def _check_unlabeled(arguments: FinetuneArguments, task: RecipeTask, head: MinBertTask) -> None:
-    """Check that a task can learn from rows without labels."""
-    where = f"{task.data.where}: unlabeled_file"
-    if not (arguments.teacher if task.teachers is None else task.teachers):
-        raise ValueError(
-            f"{where} needs a teacher, to supply the missing labels; give a teacher, or remove "
-            "unlabeled_file"
-        )
-    if arguments.distillation_alpha == 0:
-        raise ValueError(
-            f"{where} has no effect with distillation_alpha=0; remove it, or give another alpha"
-        )
-    if getattr(getattr(head, "loss_function", None), "compares_rows", False):
-        raise ValueError(
-            f"{where} does not go with a loss that compares the labels of a batch, of which some "
-            "rows would have none; choose another loss, or remove unlabeled_file"
-        )
+def _check_unlabeled(
+    arguments: FinetuneArguments, tasks: Mapping[str, RecipeTask], config: MinBertConfig
+) -> None:
+    """Check that tasks can learn from their rows without labels."""
+    for name, task in tasks.items():
+        if task.data.unlabeled_file is None:
+            continue
+        where = f"task {name!r}: unlabeled_file"
+        if not (arguments.teacher if task.teachers is None else task.teachers):
+            raise ValueError(
+                f"{where} needs a teacher, to supply the missing labels; give a teacher, or remove "
+                "unlabeled_file"
+            )
+        if arguments.distillation_alpha == 0:
+            raise ValueError(
+                f"{where} has no effect with distillation_alpha=0; remove it, or give another alpha"
+            )
+        if getattr(getattr(config.task(name), "loss_function", None), "compares_rows", False):
+            raise ValueError(
+                f"{where} does not go with a loss that compares the labels of a batch, of which "
+                "some rows would have none; choose another loss, or remove unlabeled_file"
+            )
 
 
 def _check_model(
