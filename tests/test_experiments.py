@@ -2,6 +2,7 @@
 
 import csv
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,15 @@ def test_a_field_that_no_recipe_has_is_refused_before_any_run(recipe, overrides,
         check({"good": {}, "a": {"overrides": overrides}}, recipe)
 
     assert not Path("out").exists()
+
+
+def test_the_program_leaves_signals_as_they_were(recipe, capsys):
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        experiments.main([recipe])  # which has no rows
+
+    assert "minbert experiments: error:" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_grid_is_checked_as_a_whole(recipe):

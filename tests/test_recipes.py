@@ -162,6 +162,9 @@ def tasks(recipe, glue_folder, tmp_path):
         found[name] = keys | write_own(tmp_path, keys)
         if dataset is not None:
             found[name]["dataset"] = SAMPLES.get(dataset, dataset)
+        if "unlabeled_file" in keys:
+            found[name]["unlabeled_file"] = str(tmp_path / "texts.csv")
+            (tmp_path / "texts.csv").write_text("sentence1\na film\na song\n", encoding="utf-8")
         if dataset in ("snli", "conll2003", "swag", *QUESTIONS):
             found[name]["data_dir"] = str(tmp_path)
         elif dataset in GLUE:
@@ -187,13 +190,20 @@ def test_a_smoke_test_goes_to_the_end(recipe, tasks, tmp_path, capsys):
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     sizes |= {"vocab_size": 400, "intermediate_size": 16, "max_position_embeddings": 512}
     output = tmp_path / "runs"
+    flags = ["--smoke_test", "--use_cpu", "--model_config", json.dumps(sizes)]
+    teachers = []
+    if parse(recipe)[0].teacher is not None:  # models that the user has trained before
+        own = ("teacher", "unlabeled_file", "max_unlabeled_samples")
+        plain = {
+            name: {key: value for key, value in keys.items() if key not in own}
+            for name, keys in tasks.items()
+        }
+        before = [*flags, "--output_dir", str(tmp_path / "teacher"), "--tasks", json.dumps(plain)]
+        finetune.main([str(ROOT / "recipes/cs224n_r_drop.yaml"), *before])
+        teachers = ["--teacher", str(tmp_path / "teacher-smoke")]
 
-    finetune.main(
-        [
-            *(str(recipe), "--smoke_test", "--output_dir", str(output), "--use_cpu"),
-            *("--model_config", json.dumps(sizes), "--tasks", json.dumps(tasks)),
-        ]
-    )
+    flags += ["--output_dir", str(output), "--tasks", json.dumps(tasks)]
+    finetune.main([str(recipe), *flags, *teachers])
 
     assert "\nsmoke test passed" in capsys.readouterr().out
     assert (tmp_path / "runs-smoke/history.png").is_file()

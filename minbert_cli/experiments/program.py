@@ -282,5 +282,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else argv
     if show_help("experiments", argv):
         return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(run(argv))
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        status = run(argv)
+    finally:
+        # processes that are forked later by the same program must end on SIGTERM
+        signal.signal(signal.SIGTERM, previous)
+    sys.exit(status)
