@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from datasets_scripts import ROW_FORMATS, TaskData, load_task
+from datasets_scripts import ROW_FORMATS, TaskData, load_task, train_wordpiece
 from minbert_cli.training.recipe_tasks import parse_labeled
 from tests import small_run
 from tests.problem_examples import COLUMNS, EXAMPLES
@@ -15,6 +15,12 @@ from trainers.runs.smoke_test import TRAINING_ROWS, shrink
 
 KINDS = [name for name, kind in ROW_FORMATS.items() if kind.has_unlabeled_rows]
 OTHERS = sorted(ROW_FORMATS.keys() - KINDS)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """Return a tokenizer of which "word" is a token."""
+    return train_wordpiece(["word"] * 9, 200)
 
 
 def write_texts(folder, columns):
@@ -63,6 +69,26 @@ def test_some_of_the_rows_are_drawn(tmp_path):
     assert len(three) == 3
     assert len(five) == 5
     assert set(three) <= set(five) <= set(whole)
+
+
+def test_the_name_of_the_data_has_the_file(tmp_path):
+    task = parse_labeled({"own": describe(tmp_path)}, None)["own"]
+    assert task.source.endswith(" + texts.tsv")
+
+
+def test_tokens_cut_from_rows_without_labels_count(tmp_path, tokenizer):
+    keys = describe(tmp_path)
+    options = {"max_length": 16, "pair_encoding": None, "truncation": "head"}
+    short = load(keys).cut_share(tokenizer, **options)
+    texts = ["word " * 200] * 9
+    small_run.write_tsv(tmp_path / "texts.tsv", keys["text_columns"], [(one,) for one in texts])
+    assert load(keys).cut_share(tokenizer, **options) > short + 0.5
+
+
+def test_an_encoding_that_does_not_fit_names_its_task(tmp_path, tokenizer):
+    options = {"max_length": 16, "pair_encoding": "joint", "truncation": "head"}
+    with pytest.raises(ValueError, match=r"^task 'own': pair_encoding='joint'.*; remove it$"):
+        load(describe(tmp_path)).cut_share(tokenizer, **options)
 
 
 def test_rows_without_a_text_are_skipped_and_reported(tmp_path):

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -111,13 +112,11 @@ class LoadedTask:
         Raises:
             ValueError: If the options do not fit the rows.
         """
-        try:
+        with self._named_errors():
             return {
                 split: self.row_format.encode(rows, tokenizer, **options)
                 for split, rows in self.splits.items()
             }
-        except ValueError as error:
-            raise ValueError(f"task {self.name!r}: {error}") from error
 
     def add_unlabeled(
         self, encoded: datasets.Dataset, tokenizer: Any, **options: Any
@@ -146,14 +145,33 @@ class LoadedTask:
     def cut_share(self, tokenizer: Any, **options: Any) -> float | None:
         """Estimate the share of the training tokens that `encode` cuts; None if it keeps all.
 
+        Rows without labels count, too.
+
         Args:
             tokenizer: The fast tokenizer of the model.
             **options: Those of `encode`.
+
+        Raises:
+            ValueError: If the options do not fit the rows.
         """
         rows = self.splits["train"]
+        if self.unlabeled is not None:
+            columns = ["id", *self.row_format.text_names]
+            rows = datasets.concatenate_datasets(
+                [part.select_columns(columns) for part in self._training_rows]
+            )
         if len(rows) > MEASURED_ROWS:
             rows = rows.select(range(0, len(rows), -(-len(rows) // MEASURED_ROWS)))
-        return self.row_format.cut_share(rows, tokenizer, **options)
+        with self._named_errors():
+            return self.row_format.cut_share(rows, tokenizer, **options)
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Name the task in the errors of its row format."""
+        try:
+            yield
+        except ValueError as error:
+            raise ValueError(f"task {self.name!r}: {error}") from error
 
     def texts(self) -> Iterator[str]:
         """Yield the training texts, also those without labels, for a vocabulary."""

@@ -112,8 +112,10 @@ class RecipeTask:
 
     @property
     def source(self) -> str:
-        """Name of the data."""
-        return self.data.hub_id or self.data.dataset or Path(str(self.data.train_file)).name
+        """Names of the data."""
+        name = self.data.hub_id or self.data.dataset or Path(str(self.data.train_file)).name
+        unlabeled = self.data.unlabeled_file
+        return name if unlabeled is None else f"{name} + {Path(unlabeled).name}"
 
     @property
     def hub_datasets(self) -> list[str | None]:

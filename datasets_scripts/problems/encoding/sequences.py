@@ -124,11 +124,10 @@ def _check_pair_encoding(
         kind, allowed = "pairs", ("joint", "separate")
     else:
         kind, allowed = "single sentences", (None,)
-    if given not in allowed:
-        raise ValueError(
-            f"pair_encoding={given!r}, but the rows are {kind}; allowed: "
-            f"{', '.join(map(repr, allowed))}"
-        )
+    if given in allowed:
+        return
+    remedy = "remove it" if None in allowed else f"allowed: {', '.join(map(repr, allowed))}"
+    raise ValueError(f"pair_encoding={given!r}, but the rows are {kind}; {remedy}")
 
 
 def choose_tokens(special: Sequence[int], max_length: int, head_share: float) -> list[int]:

@@ -237,7 +237,7 @@ def test_a_pair_needs_a_known_encoding(pairs, tokenizer, pair_encoding):
 
 
 def test_a_single_sentence_has_no_pair_encoding(pairs, tokenizer):
-    with pytest.raises(ValueError, match="'joint', but the rows are single sentences"):
+    with pytest.raises(ValueError, match="'joint', but the rows are single sentences; remove it"):
         encode(pairs.remove_columns("sentence2"), tokenizer, "joint")
 
 
