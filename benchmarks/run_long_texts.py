@@ -1,10 +1,10 @@
-r"""Head, tail, both, or windows of long texts: who wrote a passage of a novel?
+"""Head, tail, both, or windows of long texts: is a film review positive?
 
-    python benchmarks/run_long_texts.py --encoder <folder> --novels <folder>
+    python benchmarks/run_long_texts.py --encoder <folder> --reviews imdb.csv
 
-The folder has files `Author_Title_Year.txt`. Of every author with several novels, passages of the
-first one are for training and passages of the second one for validation. The last weights are
-measured, so that no validation row chooses anything.
+The file has the columns `text` and `label`, such as the training split of IMDB (Maas et al. 2011).
+Of its reviews of 300 to 500 words, some are for training and some for validation. The last
+weights are measured, so that no validation row chooses anything.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
+from itertools import islice
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -27,18 +28,20 @@ from benchmarks.report import table  # noqa: E402
 from minbert_cli.finetune import finetune  # noqa: E402
 from trainers import readable_errors  # noqa: E402
 
+WINDOWS = {"truncation": "windows", "window_overlap": 16}
 WAYS: dict[str, dict[str, Any]] = {
     "head": {},
     "tail": {"truncation": "tail"},
     "head and tail": {"truncation": "head_tail"},
-    "windows, mean": {"truncation": "windows", "window_pooling": "mean"},
-    "windows, max": {"truncation": "windows", "window_pooling": "max"},
-    "windows, attention": {"truncation": "windows", "window_pooling": "attention"},
+    "windows, mean": {**WINDOWS, "window_pooling": "mean"},
+    "windows, max": {**WINDOWS, "window_pooling": "max"},
+    "windows, attention": {**WINDOWS, "window_pooling": "attention"},
 }
-PASSAGES = {"train": 24, "dev": 30}  # of each author
-SKIPPED = 4  # passages at both ends of a novel, such as its title page
+COLUMNS = ("text", "label")
+WORDS = (300, 500)  # the fewest and the most of a review
+ROWS = {"train": 400, "dev": 500}
 RUN = {
-    "num_train_epochs": 4,
+    "num_train_epochs": 2,
     "learning_rate": 1e-4,
     "eval_strategy": "no",
     "save_strategy": "no",
@@ -48,32 +51,23 @@ RUN = {
 }
 
 
-def find_novels(folder: Path) -> dict[str, list[Path]]:
-    """List the novels of every author with several ones, from the oldest."""
-    novels: dict[str, list[tuple[int, Path]]] = {}
-    for path in sorted(folder.glob("*_*_*.txt")):
-        author, _, year = path.stem.split("_")
-        novels.setdefault(author, []).append((int(year), path))
-    several = {name: sorted(own) for name, own in novels.items() if len(own) > 1}
-    if len(several) < 2:
-        raise ValueError(f"{folder} has no two authors with two files Author_Title_Year.txt each")
-    return {name: [path for _, path in own] for name, own in several.items()}
-
-
-def write_passages(novels: dict[str, list[Path]], words: int, folder: Path) -> None:
-    """Write passages of so many words and their authors, by split."""
-    generator = random.Random(0)
-    for place, (split, count) in enumerate(PASSAGES.items()):
-        rows = []
-        for author, paths in novels.items():
-            text = paths[place].read_text(encoding="utf-8-sig").split()
-            places = list(range(SKIPPED, len(text) // words - SKIPPED))
-            generator.shuffle(places)
-            starts = [number * words for number in sorted(places[:count])]
-            rows += [(" ".join(text[start : start + words]), author) for start in starts]
-        generator.shuffle(rows)
+def write_reviews(path: Path, folder: Path) -> float:
+    """Draw long reviews and write them by split; return their mean number of words."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [(row["text"].replace("<br />", " "), row["label"]) for row in csv.DictReader(file)]
+    # a text may be there twice
+    found = dict(row for row in rows if WORDS[0] <= len(row[0].split()) <= WORDS[1])
+    if len(found) < sum(ROWS.values()):
+        raise ValueError(
+            f"{path} has {len(found):,} reviews of {WORDS[0]} to {WORDS[1]:,} words; "
+            f"{sum(ROWS.values()):,} are needed"
+        )
+    drawn = random.Random(0).sample(sorted(found.items()), sum(ROWS.values()))
+    parts = iter(drawn)
+    for split, count in ROWS.items():
         with (folder / f"{split}.csv").open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([("passage", "author"), *rows])
+            csv.writer(file).writerows([COLUMNS, *islice(parts, count)])
+    return mean(len(text.split()) for text, _ in drawn)
 
 
 def measure(args: argparse.Namespace, folder: Path, way: str, seed: int) -> float:
@@ -82,14 +76,14 @@ def measure(args: argparse.Namespace, folder: Path, way: str, seed: int) -> floa
         "problem_type": "classification",
         "train_file": str(folder / "train.csv"),
         "validation_file": str(folder / "dev.csv"),
-        "text_columns": ["passage"],
-        "label_column": "author",
+        "text_columns": ["text"],
+        "label_column": "label",
         "pooling": "mean",
         "batch_size": 8,
         **WAYS[way],
     }
     recipe = {
-        "tasks": {"author": task},
+        "tasks": {"mood": task},
         "model_name_or_path": args.encoder,
         "max_length": args.max_length,
         "bf16": args.bf16,
@@ -99,17 +93,16 @@ def measure(args: argparse.Namespace, folder: Path, way: str, seed: int) -> floa
     }
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         metrics: dict[str, float] = finetune(recipe).evaluate()
-    return metrics["eval_author_accuracy"]
+    return metrics["eval_mood_accuracy"]
 
 
 def run(args: argparse.Namespace) -> None:
     """Measure all ways, and print a table."""
-    novels = find_novels(Path(args.novels))
     print(", ".join(f"{key} {value}" for key, value in describe_machine().items()))
-    print(f"{len(novels)} authors, passages of {args.words} words, {args.max_length} tokens\n")
     lines = []
     with tempfile.TemporaryDirectory() as name:
-        write_passages(novels, args.words, Path(name))
+        words = write_reviews(Path(args.reviews), Path(name))
+        print(f"{ROWS}, {words:.0f} words on average, windows of {args.max_length} tokens\n")
         for way in args.ways:
             scores = [measure(args, Path(name), way, seed) for seed in args.seeds]
             lines.append([way, *map("{:.3f}".format, scores), f"{mean(scores):.3f}"])
@@ -128,9 +121,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     add = parser.add_argument
     add("--encoder", required=True, help="checkpoint of the encoder: a folder or Hub id")
-    add("--novels", required=True, help="folder with files Author_Title_Year.txt")
-    add("--words", type=int, default=225, help="words of a passage (225)")
-    add("--max_length", type=int, default=64, help="tokens of a window (64)")
+    add("--reviews", required=True, help="CSV file with the columns text and label")
+    add("--max_length", type=int, default=128, help="tokens of a window (128)")
     add("--ways", nargs="+", choices=WAYS, default=[*WAYS], help="what is read")
     add("--seeds", nargs="+", type=int, default=[1, 2, 3], help="seeds (1 2 3)")
     add("--bf16", action="store_true", help="train in bfloat16")

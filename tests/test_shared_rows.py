@@ -5,6 +5,7 @@ import json
 import random
 
 import pytest
+import torch
 import yaml
 
 from datasets_scripts import load_task
@@ -13,6 +14,7 @@ from minbert_cli.experiments import program as experiments
 from minbert_cli.training.recipe_tasks import parse_labeled
 from minbert_cli.training.shared_tasks import complete_keys, load_tasks
 from modeling_minbert import MinBertForMultiTask
+from modeling_minbert.temperature_minbert import find_temperature
 
 MOODS = {"good": ("fine", "lovely"), "bad": ("dull", "bleak")}
 TOPICS = {"food": ("soup", "bread"), "travel": ("train", "road")}
@@ -77,6 +79,24 @@ def test_a_recipe_trains_all_labels_of_a_file_in_one_pass(tmp_path, monkeypatch,
     assert "mood: each of these 72 rows is encoded once" in page
     model = MinBertForMultiTask.from_pretrained(tmp_path / "run")
     assert set(model.predict_all(["the soup was fine"])) == {"mood", "topic", "stars"}
+
+
+def test_each_label_has_the_temperature_of_its_own_validation_rows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tasks = {"mood": {**MOOD, "validation_share": 0.5}, "topic": TOPIC}
+    write_recipe(tmp_path, tasks, calibrate=True, bf16=False, num_train_epochs=3)
+
+    finetune.main(["mail.yaml"])
+
+    model = MinBertForMultiTask.from_pretrained(tmp_path / "run").eval()
+    for name, task in load(**tasks).items():
+        rows = task.splits["validation"]
+        encoded = model.tokenizer(rows["sentence1"][:], padding=True, return_tensors="pt")
+        with torch.no_grad():
+            logits = model(**encoded, task=name).logits.double()
+        expected = find_temperature(logits, torch.tensor(rows["label"][:]), is_binary=False)
+        assert expected != pytest.approx(1, abs=0.01)
+        assert model.config.task(name).temperature == pytest.approx(expected, rel=1e-4)
 
 
 def test_texts_are_held_out_for_all_tasks_or_none(tmp_path, monkeypatch):
