@@ -72,8 +72,9 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_a_student_learns_from_an_ensemble(student, cache, capsys):
-    output = student(teacher=student.teachers)
-    shown = capsys.readouterr().out
+    output = student(teacher=student.teachers, disable_tqdm=False)
+    shown, errors = capsys.readouterr()
+    assert "\r" not in errors  # a bar, which only a terminal can show
     assert "share of teachers in the loss, at temperature 2: moods 0.5, pairs 0.5" in shown
     assert f"moods: {student.teachers[1]} predicts the 24 training rows" in shown
     assert len(list(cache.iterdir())) == 6

@@ -12,6 +12,7 @@ import datasets
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.console import Console
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 from transformers.utils import logging
@@ -29,6 +30,7 @@ from modeling_minbert.inference_minbert import (
 )
 from trainers import PROBLEMS
 from trainers.methods.distillation.principal_components import reduce_width
+from trainers.runs.console import shows_bars
 
 Outputs = NDArray[np.float32]
 TOKEN_COLUMNS = ("input_ids", "token_type_ids")
@@ -89,7 +91,8 @@ class TaughtTask:
         path, count = lesson.teacher.path, len(self.columns[0])
         print(f"{self.name}: {path} predicts the {count:,} training rows")
         model = load_encoder(path, str(self.args.device), "teacher")
-        if not self.args.disable_tqdm:
+        # in a log a bar would be a line for each of its steps
+        if shows_bars(Console(stderr=True)) and not self.args.disable_tqdm:
             logging.enable_progress_bar()
         if self.teaching == "tokens":
             return score_tokens(model, str(lesson.task), self.problem_type, self.columns)
