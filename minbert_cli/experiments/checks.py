@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from datasets_scripts import load_task
+from did_you_mean import unknown
 from minbert_cli import finetune, pretrain
 from minbert_cli.checkpoints import load_config
 from minbert_cli.training import recipe_tasks
 from trainers import (
     INPUT_ERRORS,
+    FinetuneArguments,
     PretrainArguments,
     describe_settings,
     fill_arguments,
@@ -59,7 +61,15 @@ def _check_recipe(run: PlannedRun) -> dict[str, Any]:
     else:
         start = load_config(arguments, arguments.model_config) if is_known else None
         recipe_tasks.check_recipe(arguments, args, start)
+        _check_objective(run.objective, arguments)
     return describe_settings(args, asdict(arguments))
+
+
+def _check_objective(objective: str | None, arguments: FinetuneArguments) -> None:
+    """Check that results will have what a search needs."""
+    known = [] if objective is None else recipe_tasks.list_results(arguments)
+    if objective is not None and objective not in known:
+        raise ValueError(f"search: {unknown('objective', objective, known)}")
 
 
 def read_fingerprints(settings: Mapping[str, Any], known: dict[str, str]) -> dict[str, str]:

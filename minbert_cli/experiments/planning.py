@@ -43,6 +43,7 @@ class PlannedRun:
     after: "PlannedRun | None" = None  # pre-training whose weights it starts from
     chosen: bool = True  # runs that were not selected are in the table if they are finished
     trial: tuple[str, str] | None = None  # study and number of the trial that may be pruned
+    objective: str | None = None  # of its search, which its results must have
 
 
 @dataclass(frozen=True)
@@ -133,10 +134,15 @@ def plan_rows(
 
 
 def plan_studies(
-    arguments: ExperimentArguments, flags: Mapping[str, Any] | None = None
+    arguments: ExperimentArguments,
+    flags: Mapping[str, Any] | None = None,
+    of_file: Mapping[str, Any] | None = None,
 ) -> list[RowPlan]:
-    """List the selected rows whose points a study chooses."""
-    plans = [plan_row(arguments, flags or {}, name, keys) for name, keys in arguments.rows.items()]
+    """List the rows whose points a study chooses; those that were not selected have no seeds."""
+    plans = []
+    for name, keys in {**(of_file or {}), **arguments.rows}.items():
+        with nullcontext() if name in arguments.rows else suppress(*INPUT_ERRORS):
+            plans.append(plan_row(arguments, flags or {}, name, keys))
     return [plan for plan in plans if plan.uses_study]
 
 

@@ -58,7 +58,7 @@ from .experiment_arguments import ExperimentArguments, parse_experiments
 from .planning import PlannedRun, Row, RowPlan, plan_rows, plan_studies
 from .search.plot import write_trials
 from .search.study import import_optuna
-from .searching import SearchedRow, describe, expect_rows, sample_rows
+from .searching import SearchedRow, describe, expect_rows, finished_rows, sample_rows
 from .smoke_test import check_smoke_folder, clear_smoke_folder, shrink_rows
 from .tables import ExperimentTable
 
@@ -92,7 +92,10 @@ def prepare(argv: Sequence[str]) -> Prepared:
     if arguments.smoke_test:
         arguments = replace(arguments, output_dir=smoke_folder(arguments.output_dir))
         check_smoke_folder(Path(arguments.output_dir))
-    rows, studies = plan_rows(arguments, overrides, of_file), plan_studies(arguments, overrides)
+    rows = plan_rows(arguments, overrides, of_file)
+    plans = plan_studies(arguments, overrides, of_file)
+    studies = [plan for plan in plans if plan.seeds]
+    rows += chain(*(finished_rows(plan) for plan in plans if not plan.seeds))
     samples = list(chain(*map(sample_rows, studies)))
     if studies:
         import_optuna(f"{studies[0].where}: search")

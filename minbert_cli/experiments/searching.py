@@ -2,16 +2,19 @@
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from did_you_mean import unknown
+from trainers.errors import reason_of
 from trainers.reports.results import read_metrics
 
 from .campaign import Campaign, Failure, State, order_runs
-from .planning import PlannedRun, Row, RowPlan, check_folders
+from .planning import PRETRAIN, PlannedRun, Row, RowPlan, check_folders
 from .search.points import Search
 from .search.study import Study, Trial
 
@@ -22,7 +25,23 @@ Done = tuple[PlannedRun, Failure | None]
 
 def sample_rows(plan: RowPlan) -> list[Row]:
     """Plan rows that together have every choice and both ends of every range, to check them."""
-    return [plan.at(point) for point in _search(plan).extremes()]
+    search = _search(plan)
+    rows = [plan.at(point) for point in search.extremes()]
+    return [
+        replace(
+            row,
+            runs={seed: replace(run, objective=search.objective) for seed, run in row.runs.items()},
+        )
+        for row in rows
+    ]
+
+
+def finished_rows(plan: RowPlan) -> list[Row]:
+    """Plan the rows of the trials of a row that was not selected, to show them."""
+    rows: list[Row] = []
+    with suppress(ValueError):  # an invalid row matters only if it was selected
+        rows = [plan.at(trial.point) for trial in ended_trials(plan) if trial.state == "complete"]
+    return [row for row in rows if row.runs]
 
 
 def expect_rows(plan: RowPlan) -> list[Row]:
@@ -42,10 +61,11 @@ def describe(plan: RowPlan) -> str:
     """Describe the trials to do of a row in a line."""
     search, ended = _search(plan), len(ended_trials(plan))
     total = search.trials or len(search.points())
+    left = max(0, total - ended)
     how = ", chosen by the results of earlier ones" if search.method == "tpe" else ""
     how += ", stopped early below their median" if search.prune else ""
     seeds = f", {len(plan.seeds)} seeds each" if len(plan.seeds) > 1 else ""
-    return f"to do    {plan.name}: {total - ended} of {total} trials{seeds}{how}"
+    return f"to do    {plan.name}: {left} of {max(total, ended)} trials{seeds}{how}"
 
 
 def study_file(plan: RowPlan) -> Path:
@@ -59,6 +79,34 @@ def _search(plan: RowPlan) -> Search:
     return plan.search
 
 
+def describe_settings(plan: RowPlan) -> dict[str, Any]:
+    """Return what all trials of a row have in common: their recipes without what is searched."""
+    fields = _search(plan).fields
+    (run, *_) = plan.at(_search(plan).extremes()[0]).runs.values()
+    own = [path for path in fields if not path.startswith(PRETRAIN)]
+    # a pre-training has a folder for each of its recipes
+    own += ["output_dir", "seed", *([] if run.after is None else ["model_name_or_path"])]
+    settings = _without(run.recipe, own)
+    if run.after is not None:
+        theirs = [path.removeprefix(PRETRAIN) for path in fields if path.startswith(PRETRAIN)]
+        before = _without(run.after.recipe, [*theirs, "output_dir"])
+        settings |= {f"{PRETRAIN}{key}": value for key, value in before.items()}
+    return settings | {"seeds": list(plan.seeds)}
+
+
+def _without(recipe: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
+    """Return a recipe without the values of dotted paths."""
+    kept = deepcopy(dict(recipe))
+    for path in paths:
+        *parents, last = path.split(".")
+        owner: Any = kept
+        for name in parents:
+            owner = owner.get(name) if isinstance(owner, dict) else None
+        if isinstance(owner, dict):
+            owner.pop(last, None)
+    return kept
+
+
 @dataclass
 class SearchedRow:
     """A row with a study.
@@ -67,7 +115,7 @@ class SearchedRow:
         plan: The row.
         study: Its trials.
         find_states: Looks up the runs whose folders exist.
-        rows: Rows of the complete trials.
+        rows: Rows of the complete trials whose results are there.
     """
 
     plan: RowPlan
@@ -77,44 +125,61 @@ class SearchedRow:
 
     @classmethod
     def open(cls, plan: RowPlan, find_states: FindStates, *, overwrite: bool) -> "SearchedRow":
-        """Open or create the study; ValueError as for `Study`."""
-        sample = plan.at(_search(plan).extremes()[0])
-        (first, *_) = sample.runs.values()
-        searched = [name.partition(".")[0] for name in _search(plan).fields]
-        changed = ("output_dir", "seed", *searched)
-        settings = {key: value for key, value in first.recipe.items() if key not in changed}
-        settings |= {"changes": plan.own, "general": plan.general, "seeds": list(plan.seeds)}
-        study = Study(study_file(plan), _search(plan), settings, overwrite=overwrite)
+        """Open or create the study.
+
+        Raises:
+            ValueError: As for `Study`; or trials were done with other settings or data.
+        """
+        study = Study(study_file(plan), _search(plan), describe_settings(plan), overwrite=overwrite)
+        search = cls(plan, study, find_states)
         known = [plan.at(trial.point) for trial in study.trials if trial.state == "complete"]
-        return cls(plan, study, find_states, known)
+        used = [run for row in known for run in row.runs.values() if run.folder.exists()]
+        states = search._states(used)
+        if overwrite and "new" in states.values():
+            study.restart()
+            return search
+        is_done = {folder for folder, state in states.items() if state == "done"}
+        search.rows = [row for row in known if is_done.issuperset(_folders(row))]
+        return search
 
     @property
     def left(self) -> int:
         """Number of runs to do, if no trial is pruned."""
         ended = [trial for trial in self.study.trials if trial.state != "running"]
-        return (self.study.size - len(ended)) * len(self.plan.seeds)
+        return max(0, self.study.size - len(ended)) * len(self.plan.seeds)
 
     def do(self, campaign: Campaign, announce: Callable[[PlannedRun], None]) -> Iterator[Done]:
         """Do the trials; the next command resumes those that failed."""
         failed: set[int] = set()
         while (trial := self.study.ask(failed)) is not None:
             row = self.plan.at(trial.point)
-            check_folders([row])
-            runs = self._watch(order_runs([row]), trial)
-            part = replace(campaign, runs=runs, states=self._states(runs))
-            self.rows.append(row)
-            for run, failure in part.do(announce):
-                if failure is not None and self.study.is_pruned(trial):
-                    for checkpoint in run.folder.glob("checkpoint-*"):
-                        shutil.rmtree(checkpoint)
-                    self.rows.remove(row)
-                    yield run, None
-                    break
-                if failure is not None:
-                    failed.add(trial.number)
-                yield run, failure
-            if trial.number not in failed and not self.study.is_pruned(trial):
-                self.study.complete(trial, self._measure(row))
+            try:
+                for run, failure in self._try(trial, row, campaign, announce):
+                    if failure is not None:
+                        failed.add(trial.number)
+                    yield run, failure
+                if trial.number not in failed and not self.study.is_pruned(trial):
+                    self.study.complete(trial, self._measure(row))
+            except ValueError as error:
+                failed.add(trial.number)
+                yield next(iter(row.runs.values())), Failure(f"failed: {reason_of(error)}")
+
+    def _try(
+        self, trial: Trial, row: Row, campaign: Campaign, announce: Callable[[PlannedRun], None]
+    ) -> Iterator[Done]:
+        """Do the runs of a trial until it is stopped."""
+        check_folders([row])
+        runs = self._watch(order_runs([row]), trial)
+        part = replace(campaign, runs=runs, states=self._states(runs))
+        self.rows.append(row)
+        for run, failure in part.do(announce):
+            if failure is not None and self.study.is_pruned(trial):
+                for checkpoint in run.folder.glob("checkpoint-*"):
+                    shutil.rmtree(checkpoint)
+                self.rows.remove(row)
+                yield run, None
+                break
+            yield run, failure
 
     def _watch(self, runs: Sequence[PlannedRun], trial: Trial) -> list[PlannedRun]:
         """Let the run of the first seed be pruned."""
@@ -147,9 +212,13 @@ class SearchedRow:
         """Describe the trials in a line below the table."""
         trials, best = self.study.trials, self.study.best
         pruned = sum(trial.state == "pruned" for trial in trials)
-        done = sum(trial.state == "complete" for trial in trials)
-        line = f"Search {self.plan.name}: {done} trials"
+        done = [trial for trial in trials if trial.state == "complete"]
+        shown = {folder for row in self.rows for folder in _folders(row)}
+        lost = [one for one in done if not shown.issuperset(_folders(self.plan.at(one.point)))]
+        line = f"Search {self.plan.name}: {len(done)} trials"
         line += f", {pruned} more stopped early" if pruned else ""
+        if lost:
+            line += f" ({len(lost)} without results in the folder are not in the table)"
         if best is None:
             return f"{line}."
         point = ", ".join(f"{name}={value}" for name, value in best.point.items())
@@ -157,3 +226,7 @@ class SearchedRow:
             f"{line}; the best {self.study.search.objective} is {best.value:.4f}, with {point}. "
             "It was chosen by these numbers, so repeat it with other seeds."
         )
+
+
+def _folders(row: Row) -> set[Path]:
+    return {run.folder for run in row.runs.values()}

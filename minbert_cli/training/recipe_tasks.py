@@ -36,6 +36,7 @@ from trainers import (
     make_problems,
     split_keys,
 )
+from trainers.problems.base.problem import Problem
 
 # `complete` refuses keys of the wrong problem type.
 HEAD_KEYS = {
@@ -254,15 +255,9 @@ def check_recipe(
     tasks, texts = parse_tasks(arguments)
     for task in tasks.values():
         check_files(task.data)
-    length = arguments.max_length
-    heads = {name: task.describe_placeholder(length) for name, task in tasks.items()}
-    heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
-    config = MinBertConfig.from_dict((start or MinBertConfig()).to_dict(), tasks=heads)
-    kinds = {name: config.task(name).problem_type for name in arguments.tasks}
-    metrics = {name: task.metrics for name, task in tasks.items()}
-    glue = [name for name, task in tasks.items() if task.in_glue]
+    config, problems = _describe_tasks(arguments, tasks, texts, start)
     _check_unlabeled(arguments, tasks, config)
-    problems = make_problems(kinds, heads, metrics)
+    glue = [name for name, task in tasks.items() if task.in_glue]
     args.keep_last_without(list_metrics(problems, glue))
     check_arguments(args, problems, glue)
     arguments.make_callbacks(args)
@@ -270,6 +265,30 @@ def check_recipe(
     if start is not None:
         _check_model(arguments, args, config)
     return tasks, texts
+
+
+def list_results(arguments: FinetuneArguments) -> list[str]:
+    """List the names that results of a recipe have; those of losses are left out."""
+    tasks, texts = parse_tasks(arguments)
+    _, problems = _describe_tasks(arguments, tasks, texts, None)
+    names = list_metrics(problems, [name for name, task in tasks.items() if task.in_glue])
+    return [name for name in names if name not in {f"{task}_loss" for task in problems}]
+
+
+def _describe_tasks(
+    arguments: FinetuneArguments,
+    tasks: Mapping[str, RecipeTask],
+    texts: Mapping[str, RecipeText],
+    start: MinBertConfig | None,
+) -> tuple[MinBertConfig, dict[str, Problem[Any]]]:
+    """Describe the heads and the problems of tasks whose rows have not been read."""
+    length = arguments.max_length
+    heads = {name: task.describe_placeholder(length) for name, task in tasks.items()}
+    heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
+    config = MinBertConfig.from_dict((start or MinBertConfig()).to_dict(), tasks=heads)
+    kinds = {name: config.task(name).problem_type for name in arguments.tasks}
+    metrics = {name: task.metrics for name, task in tasks.items()}
+    return config, make_problems(kinds, heads, metrics)
 
 
 def _check_unlabeled(

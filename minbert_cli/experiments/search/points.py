@@ -48,6 +48,11 @@ class Search:
             self._check_grid()
         elif self.trials is None or not 1 <= self.trials <= MAX_POINTS:
             raise ValueError(f"trials={self.trials}; expected an integer from 1 to {MAX_POINTS:,}")
+        elif self.trials > self.combinations:
+            raise ValueError(
+                f"trials={self.trials}, but there are only {self.combinations:.0f} combinations of "
+                "the values; reduce trials, or use a grid"
+            )
 
     def _check_grid(self) -> None:
         """Check that all combinations of the fields can be tried."""
@@ -61,13 +66,19 @@ class Search:
                 f"fields: {ranges[0]}={self.fields[ranges[0]]!r} is a range, but a grid needs "
                 "lists of values; use method: random or tpe"
             )
-        if (count := math.prod(len(values) for _, values in self.kinds.values())) > MAX_POINTS:
-            raise ValueError(f"grid has {count:,} points; expected at most {MAX_POINTS:,}")
+        if (count := self.combinations) > MAX_POINTS:
+            raise ValueError(f"grid has {count:,.0f} points; expected at most {MAX_POINTS:,}")
 
     @property
     def kinds(self) -> dict[str, tuple[str, list[Any]]]:
         """Kind and values of each field: ``("choice", [1, 2])``, ``("uniform", [low, high])``."""
         return {name: _split(distribution) for name, distribution in self.fields.items()}
+
+    @property
+    def combinations(self) -> float:
+        """Number of different points; infinite with a range."""
+        sizes = [len(own) if kind == "choice" else math.inf for kind, own in self.kinds.values()]
+        return math.prod(sizes)
 
     @property
     def uses_study(self) -> bool:

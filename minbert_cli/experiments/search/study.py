@@ -7,7 +7,7 @@ The file is an optuna journal, which optuna's own tools read, too::
 
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from typing import Any
 from .points import Point, Search, round_value
 
 NAME = "minbert"
+STATES = ("COMPLETE", "PRUNED", "RUNNING")
+MOST_REPEATS = 20  # proposals of points that are known, before one is drawn at random
 INSTALL = "needs optuna: pip install 'minbert[search]'"
 
 
@@ -81,30 +83,42 @@ class Study:
     ) -> None:
         self.path, self.search = path, search
         self._optuna = import_optuna("a search with method tpe or prune")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if settings is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _cut_last_line(path)
         self._study = self._load()
         if settings is None:
             return
-        described = _describe(search) | {"settings": json.dumps(settings, default=str)}
+        self._described = _describe(search) | {"settings": json.dumps(settings, default=str)}
         known: dict[str, Any] = self._study.user_attrs
-        if known and known != described and overwrite:
-            path.unlink()
-            self._study, known = self._load(), {}
-        if known and known != described:
+        if known == self._described:
+            return
+        if known and self._has_ended_trials() and not overwrite:
             raise ValueError(
-                f"{str(path)!r} has trials with other settings than this search; delete it, give "
-                "the row another name, or use --overwrite_output_dir true"
+                f"{str(path)!r} has trials with other settings than this search: "
+                f"{', '.join(_differences(known, self._described))}. Restore them, give the row "
+                "another name, or use --overwrite_output_dir true, which deletes these trials"
             )
-        for name, value in described.items():
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin again without the trials of the file."""
+        self.path.unlink()
+        self._study = self._load()
+        for name, value in self._described.items():
             self._study.set_user_attr(name, value)
+
+    def _has_ended_trials(self) -> bool:
+        return any(trial.state != "running" for trial in self.trials)
 
     def _load(self) -> Any:
         try:
+            storage = open_storage(self.path)
+            if self.path.stat().st_size:
+                # create_study would write, too
+                return self._optuna.load_study(storage=storage, study_name=NAME)
             return self._optuna.create_study(
-                storage=open_storage(self.path),
-                study_name=NAME,
-                direction=self.search.direction,
-                load_if_exists=True,
+                storage=storage, study_name=NAME, direction=self.search.direction
             )
         except (ValueError, KeyError, OSError) as error:
             raise ValueError(
@@ -123,7 +137,8 @@ class Study:
                 dict(trial.intermediate_values),
             )
             for trial in self._study.get_trials(deepcopy=False)
-            if "point" in trial.user_attrs
+            # one without was begun by a process that ended before the point was known
+            if "point" in trial.user_attrs and trial.state.name in STATES
         ]
 
     @property
@@ -141,25 +156,47 @@ class Study:
         running = [trial for trial in known if trial.state == "running"]
         if waiting := [trial for trial in running if trial.number not in failed]:
             return waiting[0]
-        number = len(self._study.get_trials(deepcopy=False))
         if len(known) >= self.size:
             return None
         if self.search.method == "tpe":
+            return self._propose(known)
+        point = self.search.points()[len(known)]
+        return self._begin(point)
+
+    def _propose(self, known: Sequence[Trial]) -> Trial:
+        """Begin a trial at a new point that TPE proposes."""
+        for _ in range(MOST_REPEATS):
+            number = len(self._study.get_trials(deepcopy=False))
             self._study.sampler = self._optuna.samplers.TPESampler(seed=self.search.seed + number)
-        else:
-            point = self.search.points()[len(known)]
-            self._study.enqueue_trial(
-                {
-                    name: json.dumps(value) if self.search.kinds[name][0] == "choice" else value
-                    for name, value in point.items()
-                }
-            )
-        trial = self._study.ask(_distributions(self._optuna, self.search))
-        point = {
-            name: _to_value(*self.search.kinds[name], trial.params[name])
-            for name in self.search.fields
+            trial = self._study.ask(_distributions(self._optuna, self.search))
+            point = {
+                name: _to_value(*self.search.kinds[name], trial.params[name])
+                for name in self.search.fields
+            }
+            before = [each for each in known if each.point == point]
+            if not before:
+                trial.set_user_attr("point", point)
+                return Trial(trial.number, point, "running", None, {})
+            # a run would have the same result, which the next proposal should know
+            value = before[0].value
+            state = self._optuna.trial.TrialState.FAIL if value is None else None
+            self._study.tell(trial, value, state=state)
+        points = self.search.points(len(known) + 1)
+        return self._begin(next(point for point in points if point not in self._points(known)))
+
+    @staticmethod
+    def _points(trials: Sequence[Trial]) -> list[Point]:
+        return [trial.point for trial in trials]
+
+    def _begin(self, point: Point) -> Trial:
+        """Begin a trial at a point."""
+        values = {
+            name: json.dumps(value) if self.search.kinds[name][0] == "choice" else value
+            for name, value in point.items()
         }
-        trial.set_user_attr("point", point)
+        # one that waits was enqueued by a process that ended right after
+        self._study.enqueue_trial(values, user_attrs={"point": point}, skip_if_exists=True)
+        trial = self._study.ask(_distributions(self._optuna, self.search))
         return Trial(trial.number, point, "running", None, {})
 
     def complete(self, trial: Trial, value: float) -> None:
@@ -170,7 +207,7 @@ class Study:
 
     def is_pruned(self, trial: Trial) -> bool:
         """Return whether a trial was stopped."""
-        return self.trials[trial.number].state == "pruned"
+        return any(one.number == trial.number and one.state == "pruned" for one in self.trials)
 
     @property
     def best(self) -> Trial | None:
@@ -201,6 +238,23 @@ def _describe(search: Search) -> dict[str, Any]:
     """Describe a search; more trials continue the same one."""
     names = ("fields", "method", "seed", "prune", "objective", "direction")
     return {name: json.dumps(getattr(search, name), default=str) for name in names}
+
+
+def _differences(known: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
+    """List the names of settings that differ."""
+    names = [name for name in given if name != "settings" and known.get(name) != given[name]]
+    before, now = (json.loads(each.get("settings", "{}")) for each in (known, given))
+    return names + sorted(
+        name for name in before.keys() | now.keys() if before.get(name) != now.get(name)
+    )
+
+
+def _cut_last_line(path: Path) -> None:
+    """Cut a line that a process could not write to its end, before another one is appended."""
+    if not path.is_file() or (content := path.read_bytes()).endswith(b"\n"):
+        return
+    with path.open("r+b") as file:
+        file.truncate(content.rfind(b"\n") + 1)
 
 
 def _distributions(optuna: Any, search: Search) -> dict[str, Any]:
