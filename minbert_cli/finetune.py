@@ -40,6 +40,7 @@ from minbert_cli.training.recipe_tasks import (
     choose_heads,
     find_glue_files,
     find_tables,
+    keep_calibrated,
     prepare_weights,
 )
 from minbert_cli.training.relation_teachers import (
@@ -230,7 +231,8 @@ def load_data(
         loaded = load_tasks(tasks)
     pretrained = describe_pretrained(arguments.model_name_or_path, arguments.revision, start)
     tasks, choices = choose_heads(tasks, loaded, pretrained)
-    return RecipeData(tasks, texts, loaded), choices
+    tasks, more = keep_calibrated(tasks, start)
+    return RecipeData(tasks, texts, loaded), choices + more
 
 
 def encode_rows(

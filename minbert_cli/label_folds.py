@@ -32,6 +32,7 @@ CHANGES = {
     "eval_strategy": "no",
     "save_strategy": "no",
     "load_best_model_at_end": False,
+    "calibrate": False,
 }
 LEFT_OUT = (
     *("metric_for_best_model", "greater_is_better", "early_stopping_patience"),
@@ -40,6 +41,8 @@ LEFT_OUT = (
 )
 # Without a report on the model.
 FOLD = replace(PROGRAM, report=lambda _: None)
+# What is fitted to the validation rows would have seen the labels that are checked.
+FITTED_KEYS = ("calibrate", "threshold_for")
 UNUSED_KEYS = ("test_file", "extra_files", "unlabeled_file", "max_unlabeled_samples")
 DATA_KEYS = TaskData.recipe_fields()
 
@@ -66,7 +69,8 @@ class Folds:
         for row in rows:
             label = row["label"] if names is None else names[row["label"]]
             lines.append(json.dumps({**{name: row[name] for name in texts}, "label": label}))
-        keys = {key: value for key, value in self.keys.items() if key not in DATA_KEYS}
+        unused = {*DATA_KEYS, *FITTED_KEYS}
+        keys = {key: value for key, value in self.keys.items() if key not in unused}
         keys |= {"problem_type": self.task.problem_type, "label_column": "label"}
         keys |= {"text_columns": texts, "max_invalid_fraction": 0}
         if names is not None:
@@ -140,6 +144,11 @@ def _check_tasks(recipe: str, keys: Mapping[str, Any]) -> None:
         raise ValueError(
             f"{recipe}: task {sharing[0]!r} has {KEY}, but folds differ by task; check each "
             "with a recipe of its own, and a file whose rows all have its label"
+        )
+    if pairing := [name for name, keys in keys["tasks"].items() if "class_pairs" in (keys or ())]:
+        raise ValueError(
+            f"{recipe}: task {pairing[0]!r} has class_pairs, which puts each row into pairs of "
+            "every fold; check the classification that the pairs are made of"
         )
 
 

@@ -347,3 +347,27 @@ def test_predictions_that_are_all_right_leave_probabilities_alone(tmp_path, capl
 
     assert trainer.model.config.task("moods").temperature is None
     assert "the probabilities are not calibrated" in caplog.text
+
+
+def test_training_that_goes_on_fits_the_temperature_again(run, tmp_path, capsys):
+    before = MinBertForMultiTask.from_pretrained(run).config.task("moods").temperature
+    recipe = make_recipe(tmp_path, "moods", model_name_or_path=str(run), learning_rate=1e-9)
+    del recipe["calibrate"], recipe["model_config"]
+
+    finetune.main([small_run.write_recipe(tmp_path, recipe)])
+
+    task = MinBertForMultiTask.from_pretrained(tmp_path / "out").config.task("moods")
+    assert task.temperature == pytest.approx(before, rel=0.02)
+    shown = capsys.readouterr().out
+    assert "the checkpoint has a temperature for it" in shown
+
+
+def test_a_temperature_that_is_not_wanted_is_left_out(run, tmp_path):
+    recipe = make_recipe(tmp_path, "moods", model_name_or_path=str(run))
+    del recipe["calibrate"], recipe["model_config"]
+    recipe["tasks"]["moods"]["calibrate"] = False
+
+    finetune.main([small_run.write_recipe(tmp_path, recipe)])
+
+    task = MinBertForMultiTask.from_pretrained(tmp_path / "out").config.task("moods")
+    assert task.temperature is None

@@ -48,6 +48,30 @@ def test_every_task_with_classes_gets_a_list_of_its_training_rows(tmp_path, reci
     assert all([row["text"], row["label"]] == given[row["id"]] for row in texts["moods"])
 
 
+def test_nothing_is_fitted_to_the_labels_that_are_checked(tmp_path, recipe):
+    del recipe["tasks"]["scores"]
+    flags = ["--folds", "2", "--num_train_epochs", "1"]
+    label_issues.main([small_run.write_recipe(tmp_path, recipe), *flags])
+    lists = [path.read_text() for path in sorted((tmp_path / "out-label-issues").iterdir())]
+
+    recipe["tasks"]["pairs"]["threshold_for"] = {"precision": 0.9}
+    recipe["tasks"]["moods"]["calibrate"] = True
+    label_issues.main([small_run.write_recipe(tmp_path, recipe), *flags, "--calibrate", "true"])
+
+    again = [path.read_text() for path in sorted((tmp_path / "out-label-issues").iterdir())]
+    assert again == lists
+    assert any(len(text.splitlines()) > 1 for text in lists)
+
+
+def test_pairs_of_classes_are_refused(tmp_path, recipe, capsys):
+    recipe["tasks"]["moods"]["class_pairs"] = 2
+    with pytest.raises(SystemExit):
+        label_issues.main([small_run.write_recipe(tmp_path, recipe)])
+    assert (
+        "has class_pairs, which puts each row into pairs of every fold" in capsys.readouterr().err
+    )
+
+
 def test_each_model_is_measured_on_rows_that_it_did_not_see(tmp_path, recipe, monkeypatch):
     from minbert_cli import label_folds
 

@@ -68,7 +68,10 @@ def flatten(task: str, prediction: Any) -> Iterator[tuple[str, Any]]:
     if "entities" in prediction:  # they contain what matters of the words
         prediction = {"entities": prediction["entities"]}
     for key, value in prediction.items():
-        yield f"{task}.{key}", value
+        if isinstance(value, dict):
+            yield from flatten(f"{task}.{key}", value)
+        else:
+            yield f"{task}.{key}", value
 
 
 def announce(message: str) -> None:

@@ -244,6 +244,22 @@ def choose_heads(
     return complete, choices
 
 
+def keep_calibrated(
+    tasks: Mapping[str, RecipeTask], start: MinBertConfig
+) -> tuple[dict[str, RecipeTask], list[Choice]]:
+    """Calibrate tasks that the checkpoint has calibrated; return the tasks, and what was chosen."""
+    kept, choices = dict(tasks), []
+    for name, task in tasks.items():
+        before = start.task(name) if name in (start.tasks or {}) else None
+        if getattr(before, "temperature", None) is None:
+            continue
+        kept[name] = task.with_calibration(name)
+        if kept[name] is not task:
+            reason = "the checkpoint has a temperature for it"
+            choices.append(Choice(f"tasks.{name}.calibrate", value=True, reason=reason))
+    return kept, choices
+
+
 def check_recipe(
     arguments: FinetuneArguments, args: ProgramTrainingArguments, start: MinBertConfig | None
 ) -> tuple[dict[str, RecipeTask], dict[str, RecipeText]]:
