@@ -82,7 +82,7 @@ def test_points_differ():
     values = draw({"choice": [1, 2, 3]}, draws=3)
 
     assert sorted(values) == [1, 2, 3]
-    with pytest.raises(ValueError, match="trials=4, but there are only 3 combinations"):
+    with pytest.raises(ValueError, match="trials=4, but only 3 of them can differ"):
         draw({"choice": [1, 2, 3]}, draws=4)
 
 
