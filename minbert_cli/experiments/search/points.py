@@ -50,8 +50,8 @@ class Search:
             raise ValueError(f"trials={self.trials}; expected an integer from 1 to {MAX_POINTS:,}")
         elif self.trials > self.combinations:
             raise ValueError(
-                f"trials={self.trials}, but only {self.combinations:.0f} of them can differ; reduce "
-                "trials, or use a grid"
+                f"trials={self.trials}, but only {self.combinations:.0f} of them can differ; "
+                "reduce trials, or use a grid"
             )
 
     def _check_grid(self) -> None:
