@@ -7,6 +7,7 @@ logger = logging.getLogger(__name__)
 
 MAX_ROWS_LISTED = 20
 MAX_ROWS_IN_ERROR = 3
+MOST_LETTERS = 300  # of a reason, which may quote a value of any length
 
 
 @dataclass(frozen=True)
@@ -16,12 +17,16 @@ class InvalidRow:
     Args:
         file: Path of the file, or ``hub_id:split``.
         line: First line of the row, from 1 (in Parquet and on the Hub: its row).
-        reason: What is wrong with it.
+        reason: What is wrong with it; the end of a long reason is cut.
     """
 
     file: str
     line: int
     reason: str
+
+    def __post_init__(self) -> None:
+        if len(self.reason) > MOST_LETTERS:
+            object.__setattr__(self, "reason", f"{self.reason[: MOST_LETTERS - 3]}...")
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.reason}"

@@ -146,6 +146,12 @@ def test_any_json_is_questions_or_an_error(tmp_path, content):
     assert_rows_or_error(tmp_path, "question_answering", "rows.json", json.dumps(content).encode())
 
 
+def test_a_long_value_is_not_quoted_in_full(tmp_path):
+    row = {"id": [10**1500], "question": "", "context": "", "answers": {}}
+    content = json.dumps({"data": [row, row]}).encode()
+    assert_rows_or_error(tmp_path, "question_answering", "rows.json", content)
+
+
 PARAGRAPHS = st.fixed_dictionaries({"context": TEXTS | VALUES, "qas": ROWS | VALUES})
 
 
