@@ -15,6 +15,7 @@ from minbert_cli.finetune import PROGRAM
 from minbert_cli.resources import find_recipe
 from minbert_cli.training.recipe_tasks import RecipeTask, learns_from_text
 from minbert_cli.training.shared_tasks import KEY
+from modeling_minbert import TASKS
 from trainers import PROBLEMS, MultiTaskTrainer, write_text
 from trainers.problems.base.problem import Problem
 from trainers.problems.measures.label_issues import find_label_issues
@@ -73,6 +74,8 @@ class Folds:
         keys = {key: value for key, value in self.keys.items() if key not in unused}
         keys |= {"problem_type": self.task.problem_type, "label_column": "label"}
         keys |= {"text_columns": texts, "max_invalid_fraction": 0}
+        if "calibrate" in TASKS[self.task.problem_type].fields_set_by("recipe"):
+            keys["calibrate"] = False  # also if the checkpoint is calibrated
         if names is not None:
             keys["labels"] = list(names)
         for key, chosen in (

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from minbert_cli import label_issues
-from minbert_cli.label_folds import split_folds
+from minbert_cli.label_folds import split_folds, split_tasks
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 
@@ -61,6 +61,12 @@ def test_nothing_is_fitted_to_the_labels_that_are_checked(tmp_path, recipe):
     again = [path.read_text() for path in sorted((tmp_path / "out-label-issues").iterdir())]
     assert again == lists
     assert any(len(text.splitlines()) > 1 for text in lists)
+
+
+def test_folds_of_a_calibrated_checkpoint_fit_no_temperature(tmp_path, recipe):
+    moods = split_tasks({"tasks": recipe["tasks"]}, 2)["moods"]
+
+    assert moods.write(tmp_path, 0)["calibrate"] is False
 
 
 def test_pairs_of_classes_are_refused(tmp_path, recipe, capsys):

@@ -204,7 +204,8 @@ def _make_table(
     """Make the table of the rows, and of the rows that searches have found so far."""
     shown = [*rows, *chain(*(search.rows for search in searches))]
     notes = [search.describe() for search in searches]
-    return ExperimentTable(shown, failures, waiting, left_out, notes)
+    unfinished = waiting.union(*(search.waiting for search in searches))
+    return ExperimentTable(shown, failures, unfinished, left_out, notes)
 
 
 def _write_results(

@@ -14,7 +14,7 @@ from trainers.errors import reason_of
 from trainers.reports.results import read_metrics
 
 from .campaign import Campaign, Failure, State, order_runs
-from .planning import PRETRAIN, PlannedRun, Row, RowPlan, check_folders
+from .planning import PRETRAIN, PlannedRun, Row, RowPlan
 from .search.points import Search
 from .search.study import Study, Trial
 
@@ -115,13 +115,15 @@ class SearchedRow:
         plan: The row.
         study: Its trials.
         find_states: Looks up the runs whose folders exist.
-        rows: Rows of the complete trials whose results are there.
+        rows: Rows of the trials whose results are there or are being made.
+        waiting: Folders of runs of these rows that have not ended.
     """
 
     plan: RowPlan
     study: Study
     find_states: FindStates
     rows: list[Row] = field(default_factory=list)
+    waiting: set[Path] = field(default_factory=set)
 
     @classmethod
     def open(cls, plan: RowPlan, find_states: FindStates, *, overwrite: bool) -> "SearchedRow":
@@ -168,11 +170,12 @@ class SearchedRow:
         self, trial: Trial, row: Row, campaign: Campaign, announce: Callable[[PlannedRun], None]
     ) -> Iterator[Done]:
         """Do the runs of a trial until it is stopped."""
-        check_folders([row])
+        self.rows.append(row)
+        self.waiting |= _folders(row)
         runs = self._watch(order_runs([row]), trial)
         part = replace(campaign, runs=runs, states=self._states(runs))
-        self.rows.append(row)
         for run, failure in part.do(announce):
+            self.waiting.discard(run.folder)
             if failure is not None and self.study.is_pruned(trial):
                 for checkpoint in run.folder.glob("checkpoint-*"):
                     shutil.rmtree(checkpoint)

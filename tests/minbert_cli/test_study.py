@@ -10,12 +10,13 @@ import yaml
 from PIL import Image
 
 from minbert_cli.experiments import program as experiments
+from minbert_cli.experiments.campaign import Campaign
 from minbert_cli.experiments.experiment_arguments import parse_experiments
 from minbert_cli.experiments.planning import plan_studies
 from minbert_cli.experiments.search.plot import write_trials
 from minbert_cli.experiments.search.points import Search
 from minbert_cli.experiments.search.study import NAME, Study, open_storage
-from minbert_cli.experiments.searching import describe_settings
+from minbert_cli.experiments.searching import SearchedRow, describe_settings
 from tests import small_run
 
 FIELDS = {"rate": {"loguniform": [1e-5, 1e-1]}, "loss": ["mse", None, {"a": [1]}]}
@@ -332,3 +333,26 @@ def test_finished_trials_stay_in_the_table_and_are_those_of_the_search(file, cap
     with pytest.raises(SystemExit):
         experiments.run([file(trials=3), "--rows", "tuned"])
     assert "tuned, learning_rate=" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_trial_may_have_several_seeds(file):
+    assert experiments.run([file(seeds=[1, 2])]) == 0
+
+    with Path("out/runs.csv").open() as lines:
+        rows = [row for row in csv.DictReader(lines) if row["row"].startswith("tuned")]
+    assert len(rows) == 2
+
+
+def test_a_resumed_trial_with_other_data_is_a_failure_in_the_table(file):
+    search = SearchedRow.open(plan(file()), dict, overwrite=False)
+    trial = search.study.ask()
+
+    def refuse(_):
+        raise ValueError("other data")
+
+    (run,) = plan(file()).at(trial.point).runs.values()
+    run.folder.mkdir(parents=True)
+    search.find_states = refuse
+    assert not experiments.run_campaign([], Campaign([], {}, {}), Path("out"), [search])
+    assert "other data" in Path("out/table.md").read_text()
