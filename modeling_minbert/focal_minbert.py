@@ -3,8 +3,13 @@
 
 The focal loss multiplies the cross-entropy of a class of probability p by `(1 - p)^gamma`, so that
 examples that are already right count less (Lin et al. 2017, equations 4 and 5; their alpha is the
-weight of a class). With smoothed labels every class has a share t of the label, and the loss is
-`-sum t * weight * (1 - p)^gamma * log p`. With gamma = 0 it is the cross-entropy.
+weight of a class). With smoothed labels every class has a share t of the label (Szegedy et al.
+2016, section 7), and the loss of an example is `-weight * sum t * (1 - p)^gamma * log p`, with the
+weight of its label. With gamma = 0 it is the cross-entropy.
+
+torch's cross-entropy gives each share the weight of the class that receives it. Then the rare class
+may get more of the loss by the shares of all other rows than by its own rows, and is predicted
+everywhere: a weight says how much a row counts, not how probable a class is.
 """
 
 from dataclasses import dataclass, field
@@ -60,25 +65,32 @@ def sum_class_losses(
     smoothing: float = 0.0,
     gamma: float = 0.0,
 ) -> Tensor:
-    """Sum the losses of N examples, as `torch.nn.functional.cross_entropy` does for gamma = 0.
+    """Sum the losses of N examples.
+
+    For gamma = 0 that is `torch.nn.functional.cross_entropy`, unless labels are smoothed and
+    classes weighted.
 
     Args:
         logits: (N, K).
         labels: Class ids, (N,); -100 for examples that do not count.
-        weight: Factor on the loss of each class, (K,).
+        weight: Factor on the loss of the examples of each class, (K,).
         smoothing: Share of a label that is spread over all classes.
         gamma: Exponent of the focal factor.
     """
     # casting the whole model to half precision also casts the weights
     weight = None if weight is None else weight.to(logits.dtype)
-    options: Any = {"weight": weight, "reduction": "sum"}
-    if not gamma:
+    if not gamma and (weight is None or not smoothing):
+        options: Any = {"weight": weight, "reduction": "sum"}
         return F.cross_entropy(logits, labels, label_smoothing=smoothing, **options)
-    scores = _focus(logits.log_softmax(dim=-1), gamma)
-    of_labels = F.nll_loss(scores, labels, **options)
+    scores = logits.log_softmax(dim=-1)
+    if gamma:
+        scores = _focus(scores, gamma)
+    of_labels = F.nll_loss(scores, labels, weight=weight, reduction="sum")
     if not smoothing:
         return of_labels
-    of_all = -(scores if weight is None else scores * weight).sum(dim=-1)
+    of_all = -scores.sum(dim=-1)
+    if weight is not None:
+        of_all = of_all * weight[labels.clamp(min=0)]
     spread = of_all.masked_fill(labels == -100, 0).sum() / logits.shape[-1]
     return (1 - smoothing) * of_labels + smoothing * spread
 
@@ -95,6 +107,7 @@ def binary_losses(
     targets: Tensor,
     *,
     weights: tuple[Tensor, Tensor] | None = None,
+    smoothing: float = 0.0,
     gamma: float = 0.0,
 ) -> Tensor:
     """Compute the loss of every logit, for targets in [0, 1] of the same shape.
@@ -102,15 +115,21 @@ def binary_losses(
     Args:
         logits: Any shape.
         targets: Probability of yes.
-        weights: Factors on the losses of no and of yes; they broadcast.
+        weights: Factors on the losses of the targets no and yes; they broadcast.
+        smoothing: Share of a target that is spread over no and yes.
         gamma: Exponent of the focal factor.
     """
+    if weights is None:
+        targets = targets * (1 - smoothing) + smoothing / 2
     if weights is None and not gamma:
         return F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
     minus_log_yes, minus_log_no = F.softplus(-logits), F.softplus(logits)
     # the probability of no is 1 - p of yes, and the other way around
-    of_yes = targets * minus_log_yes * (-gamma * minus_log_no).exp()
-    of_no = (1 - targets) * minus_log_no * (-gamma * minus_log_yes).exp()
+    of_yes = minus_log_yes * (-gamma * minus_log_no).exp()
+    of_no = minus_log_no * (-gamma * minus_log_yes).exp()
     if weights is None:
-        return of_no + of_yes
-    return weights[0] * of_no + weights[1] * of_yes
+        return (1 - targets) * of_no + targets * of_yes
+    own, other = 1 - smoothing / 2, smoothing / 2
+    if smoothing:
+        of_no, of_yes = own * of_no + other * of_yes, own * of_yes + other * of_no
+    return weights[0] * (1 - targets) * of_no + weights[1] * targets * of_yes

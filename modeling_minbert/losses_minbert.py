@@ -273,8 +273,8 @@ class BinaryCrossEntropy(MinBertLoss):
     weighs_classes = True
 
     def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
-        target = smooth_binary(head, target)
-        return binary_losses(head.to_logits(scores), target, weights=head.binary_weights)
+        options: Any = {"weights": head.binary_weights, "smoothing": head.smoothing}
+        return binary_losses(head.to_logits(scores), target, **options)
 
     def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
         return symmetric_kl(logits, other).mean()
@@ -302,8 +302,8 @@ class Focal(MinBertLoss):
         return super().__call__(head, inputs)
 
     def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
-        target = smooth_binary(head, target)
-        return binary_losses(scores, target, weights=head.binary_weights, gamma=head.gamma)
+        options: Any = {"weights": head.binary_weights, "smoothing": head.smoothing}
+        return binary_losses(scores, target, gamma=head.gamma, **options)
 
     def num_logits(self, num_classes: int) -> int:
         return num_classes
@@ -319,11 +319,6 @@ def mean_class_loss(head: Any, inputs: LossInputs, gamma: float = 0.0) -> Tensor
     options: Any = {"weight": head.class_weights, "smoothing": head.smoothing, "gamma": gamma}
     losses = sum_class_losses(inputs.scores.float(), labels, **options)
     return losses / (labels != -100).sum().clamp(min=1)
-
-
-def smooth_binary(head: Any, target: Tensor) -> Tensor:
-    """Spread a share of targets in [0, 1] over the two classes."""
-    return target * (1 - head.smoothing) + head.smoothing / 2
 
 
 class CosineEmbedding(MinBertLoss):

@@ -401,7 +401,8 @@ class MinBertForMultiTask(
     def smooth_labels(self, task: str, factor: float) -> None:
         """Train a task towards labels of which a share is spread over all classes.
 
-        The loss of evaluation stays plain. `MultiTaskTrainer` calls it.
+        Where classes are weighted, the whole loss of a row has the weight of its label. The loss of
+        evaluation stays plain. `MultiTaskTrainer` calls it.
 
         Args:
             task: Name of a task with the loss cross_entropy, bce or focal.
