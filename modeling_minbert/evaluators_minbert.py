@@ -107,11 +107,18 @@ class MinBertComparing:
         return self.config.embedding.similarity
 
     def similarity(self, first: Any, second: Any) -> Tensor:
-        """Compare all vectors of (N, D) with all of (M, D), tensors or arrays: (N, M)."""
+        """Compare all vectors of (N, D) with all of (M, D), tensors or arrays: (N, M), in float32.
+
+        Raises:
+            ValueError: If they are integers of 8 bits, which may be packed bits.
+        """
         first, second = self._prepare(first), self._prepare(second)
         if (order := DISTANCES.get(self.similarity_fn_name)) is not None:
-            return -torch.cdist(first, second, p=order)
-        return first @ second.T
+            # by default, distances of near vectors would be rounded
+            mode = "donot_use_mm_for_euclid_dist"
+            return -torch.cdist(first, second, p=order, compute_mode=mode)
+        with torch.autocast(first.device.type, enabled=False):
+            return first @ second.T
 
     def similarity_pairwise(self, first: Any, second: Any) -> Tensor:
         """Compare each vector of (N, D) with the one of (N, D) in the same place: (N,)."""
@@ -125,6 +132,14 @@ class MinBertComparing:
         if isinstance(vectors, list | tuple):
             vectors = torch.stack([torch.as_tensor(each) for each in vectors])
         vectors = torch.atleast_2d(torch.as_tensor(vectors))
+        if vectors.dtype in (torch.uint8, torch.int8):
+            raise ValueError(
+                "vectors are 8-bit integers: for packed bits, use semantic_search of "
+                "sentence_vectors with similarity='hamming'; if they are numbers, convert them to "
+                "float32"
+            )
+        if vectors.dtype != torch.float64:
+            vectors = vectors.float()  # half precision has few different similarities
         is_cosine = self.similarity_fn_name == "cosine"
         return F.normalize(vectors, dim=-1) if is_cosine else vectors
 

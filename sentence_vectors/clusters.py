@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .search import MAX_SCORES
-from .vectors import unit_vectors
+from .vectors import products, unit_vectors
 
 # Rounding error of the cosine of equal vectors.
 ROUNDING = 1e-6
@@ -38,7 +38,7 @@ def community_detection(
     found: list[tuple[int, Tensor]] = []
     size = max(1, max_scores // len(unit))
     for start in range(0, len(unit), size):
-        cosines = unit[start : start + size] @ unit.T
+        cosines = products(unit[start : start + size], unit)
         counts = (cosines >= threshold - ROUNDING).sum(dim=1)
         for row in (counts >= min_size).nonzero().flatten().tolist():
             members = cosines[row].topk(int(counts[row])).indices

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .search import MAX_SCORES
-from .vectors import unit_vectors
+from .vectors import products, unit_vectors
 
 
 class Pairs(NamedTuple):
@@ -42,7 +42,7 @@ def paraphrase_mining(
     scores = unit.new_empty(0)
     keys = torch.empty(0, dtype=torch.int64, device=unit.device)  # first * n + second
     for rows, columns in _blocks(count, max_scores):
-        cosines = unit[rows] @ unit[columns].T
+        cosines = products(unit[rows], unit[columns])
         # only above the diagonal, to count every pair once
         first = torch.arange(count, device=unit.device)[rows].unsqueeze(1)
         second = torch.arange(count, device=unit.device)[columns]

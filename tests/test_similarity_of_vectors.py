@@ -1,0 +1,193 @@
+"""Vectors are compared in float32 or better, and packed bits by the bits in which they differ."""
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
+from sentence_vectors import (
+    agglomerative_clusters,
+    community_detection,
+    kmeans_clusters,
+    most_similar_pair,
+    paraphrase_mining,
+    semantic_search,
+)
+
+FORMULAS = {
+    "cosine": lambda u, v: u @ v / (u.norm() * v.norm()),
+    "dot": lambda u, v: u @ v,
+    "euclidean": lambda u, v: -(u - v).square().sum().sqrt(),
+    "manhattan": lambda u, v: -(u - v).abs().sum(),
+}
+
+
+def draw(count, size, seed=0):
+    """Draw vectors that are close to each other, as those of sentences are."""
+    noise = torch.randn(count, size, generator=torch.Generator().manual_seed(seed))
+    return 1 + 0.05 * noise
+
+
+def compare_all(name, first, second):
+    """Compare all pairs by a formula, in float64."""
+    rows = [[FORMULAS[name](u, v) for v in second.double()] for u in first.double()]
+    return torch.tensor(rows)
+
+
+def unpack(packed):
+    """Return the bits of packed vectors as they were before, which numpy can do alone."""
+    array = np.asarray(packed)
+    # int8 is the format of sentence-transformers that subtracts 128
+    array = array if array.dtype == np.uint8 else (array.astype(np.int16) + 128).astype(np.uint8)
+    return np.unpackbits(array, axis=1)
+
+
+@pytest.fixture
+def make_model(tiny_sizes):
+    def make(similarity):
+        config = MinBertConfig(**tiny_sizes, sentence_embedding={"similarity": similarity})
+        return MinBertModel(config).eval()
+
+    return make
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_model_compares_vectors_in_half_precision_as_float32(make_model, name, dtype):
+    first, second = draw(6, 64).to(dtype), draw(5, 64, seed=1).to(dtype)
+    model, expected = make_model(name), compare_all(name, first, second)
+
+    scores = model.similarity(first, second)
+    pairwise = model.similarity_pairwise(first[:5], second)
+
+    assert scores.dtype == pairwise.dtype == torch.float32
+    assert_close(scores.double(), expected, atol=1e-4, rtol=1e-5)
+    assert_close(pairwise.double(), expected[:5].diagonal(), atol=1e-4, rtol=1e-5)
+    assert len(scores.unique()) > 20
+
+
+def test_many_similarities_of_bfloat16_vectors_are_different_values(make_model):
+    vectors = draw(100, 384).bfloat16()
+
+    first, second = torch.triu_indices(100, 100, offset=1)
+    assert len(make_model("cosine").similarity(vectors, vectors)[first, second].unique()) > 1000
+    assert len(paraphrase_mining(vectors).scores.unique()) > 1000
+
+
+@pytest.mark.parametrize("name", ["cosine", "dot"])
+def test_autocast_does_not_reach_comparisons(make_model, name):
+    vectors = draw(40, 64)
+    expected = compare_all(name, vectors, vectors)
+    model = make_model(name)
+
+    with torch.autocast("cpu", torch.bfloat16):
+        scores = model.similarity(vectors, vectors)
+        hits = semantic_search(vectors, vectors, top_k=40, similarity=name)
+        pairs = paraphrase_mining(vectors)
+
+    assert_close(scores.double(), expected, atol=1e-5, rtol=1e-6)
+    found = torch.empty(40, 40).scatter_(1, hits.indices, hits.scores)
+    assert_close(found.double(), expected, atol=1e-5, rtol=1e-6)
+    if name == "cosine":
+        assert_close(pairs.scores.double(), expected[pairs.first, pairs.second], atol=1e-6, rtol=0)
+
+
+def test_autocast_does_not_reach_communities():
+    vectors = draw(30, 64)
+    vectors[:12] = vectors[0] + 0.1 * vectors[:12]  # with cosines that bfloat16 rounds to 1
+    expected = community_detection(vectors, threshold=0.9995, min_size=3)
+
+    with torch.autocast("cpu", torch.bfloat16):
+        assert community_detection(vectors, threshold=0.9995, min_size=3) == expected
+    assert sorted(expected[0]) == list(range(12))
+
+
+def test_a_cosine_head_in_bfloat16_compares_in_float32(tiny_sizes):
+    torch.manual_seed(0)
+    fields = {"problem_type": "similarity", "score_range": [-1, 1], "pair_encoding": "separate"}
+    config = MinBertConfig(**tiny_sizes, tasks={"near": fields}, initializer_range=0.2)
+    model = MinBertForMultiTask(config).eval().bfloat16()
+    ids = torch.randint(5, tiny_sizes["vocab_size"], (64, 2, 6))
+    pooled = model.bert(ids.flatten(0, 1)).last_hidden_state.mean(dim=1).unflatten(0, (64, 2))
+
+    with torch.no_grad():
+        cosines = model(ids, task="near").logits.squeeze(-1)
+
+    expected = torch.cosine_similarity(*pooled.double().unbind(dim=1), dim=-1)
+    assert cosines.dtype == torch.float32
+    assert_close(cosines.double(), expected, atol=2e-3, rtol=0)  # the mean is in bfloat16
+    assert len(cosines.unique()) == 64
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize("max_scores", [1, 50, 10_000])
+def test_a_search_ranks_by_the_similarity_asked_for(name, max_scores):
+    queries, corpus = draw(4, 9), draw(23, 9, seed=1) * torch.arange(1, 24).unsqueeze(1)
+
+    hits = semantic_search(queries, corpus, top_k=7, similarity=name, max_scores=max_scores)
+
+    expected = compare_all(name, queries, corpus).sort(dim=1, descending=True)
+    assert_close(hits.scores.double(), expected.values[:, :7], atol=1e-5, rtol=1e-5)
+    assert torch.equal(hits.indices, expected.indices[:, :7])
+
+
+@pytest.mark.parametrize("max_scores", [1, 50, 10_000])
+@pytest.mark.parametrize("kind", ["ubinary", "binary"])
+def test_packed_bits_are_searched_by_the_bits_in_which_they_differ(kind, max_scores):
+    bits = np.random.default_rng(0).integers(0, 2, (33, 64)).astype(np.uint8)
+    packed = np.packbits(bits, axis=1)
+    if kind == "binary":  # as `quantize_embeddings` of sentence-transformers makes them
+        packed = (packed.astype(np.int16) - 128).astype(np.int8)
+    queries, corpus = packed[:5], packed
+
+    hits = semantic_search(queries, corpus, top_k=33, similarity="hamming", max_scores=max_scores)
+
+    differing = (unpack(queries)[:, None] != unpack(corpus)[None]).sum(axis=2)
+    order = np.argsort(differing, axis=1, kind="stable")
+    assert hits.indices.tolist() == order.tolist()
+    assert hits.scores.tolist() == (-np.take_along_axis(differing, order, 1)).tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize(
+    "compare",
+    [
+        lambda vectors: semantic_search(vectors, vectors),
+        paraphrase_mining,
+        most_similar_pair,
+        community_detection,
+        lambda vectors: kmeans_clusters(vectors, 2),
+        lambda vectors: agglomerative_clusters(vectors, 2),
+    ],
+)
+def test_bytes_are_not_compared_as_numbers(dtype, compare):
+    with pytest.raises(ValueError, match=r"8-bit.*similarity='hamming'.*float32"):
+        compare(np.arange(12, dtype=dtype).reshape(3, 4))
+
+
+def test_a_model_does_not_compare_bytes_as_numbers(make_model):
+    packed = torch.arange(12, dtype=torch.uint8).reshape(3, 4)
+
+    for compare in (make_model("dot").similarity, make_model("cosine").similarity_pairwise):
+        with pytest.raises(ValueError, match=r"8-bit.*semantic_search"):
+            compare(packed, packed)
+
+
+def test_integers_of_other_sizes_are_numbers():
+    hits = semantic_search([[3, 4]], np.array([[4, 3], [3, 4]]), top_k=2)
+
+    assert_close(hits.scores, torch.tensor([[1.0, 0.96]]))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"similarity": "hamming"}, "similarity='hamming' needs packed bits"),
+        ({"similarity": "cosin"}, "unknown similarity 'cosin'; did you mean 'cosine'"),
+        ({"similarity": "manhattan", "backend": "faiss"}, "backend='faiss' has no 'manhattan'"),
+    ],
+)
+def test_a_search_that_is_impossible_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        semantic_search(draw(2, 8), draw(2, 8), **options)
