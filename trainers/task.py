@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainers.data.given_rows import read_rows
+from trainers.data.given_rows import read_rows, to_dataset
 from trainers.data.masking import Masking
 from trainers.data.sampling.oversampling import Oversample, check_oversample
 from trainers.data.task_dataset import Rows
@@ -91,8 +91,9 @@ class Task:
     Rows are a ``datasets.Dataset`` with the columns ``input_ids`` and ``token_type_ids`` (lists of
     numbers; for separate sentences a list of such lists), ``labels``, and if they are to be sorted
     by length ``length``. If texts are split into windows, these are lists of all windows of a row,
-    and ``num_windows`` lists how many each text has. Other columns are ignored. Which labels there
-    are depends on the type:
+    and ``num_windows`` lists how many each text has. Tokens whose ``attention_mask`` is 0 are
+    padding, and left out. Other columns are ignored. Rows of other kinds, and without segment ids,
+    are converted as by ``from_dataset``. Which labels there are depends on the type:
 
     - ``classification`` and ``ordinal``: the number of the class; ``paraphrase``: 0 or 1;
       ``similarity``: a score; ``multi_label_classification``: a list of 0.0 or 1.0 for each label;
@@ -132,6 +133,9 @@ class Task:
 
     def __post_init__(self) -> None:
         self.make_problem()
+        for split, title in (("train", "training"), ("evaluation", "validation")):
+            rows = self.read_rows(title, getattr(self, split))
+            object.__setattr__(self, split, rows)  # the class is frozen
         self.training.check_type(self.problem_type)
         if PROBLEMS[self.problem_type].is_masked and self.masking is None:
             raise ValueError(
@@ -159,8 +163,10 @@ class Task:
             name: Name of the task.
             problem_type: Its type.
             train: Training rows, as ``dataset.map(lambda row: tokenizer(row["text"]))`` returns
-                them, a list of such rows, or a torch dataset of them. A column ``label`` is used as
-                ``labels``; without ``token_type_ids`` they are 0. The rows of an iterable dataset,
+                them, a list of such rows, a frame of pandas, the columns that a tokenizer returns,
+                or a torch dataset. A column ``label`` is used as ``labels``; without
+                ``token_type_ids`` they are 0; tokens whose ``attention_mask`` is 0 are padding, and
+                left out. The rows of an iterable dataset,
                 or of any other iterable, are read once and kept in memory, since order and shares
                 of the tasks depend on their number. To resume a run it must yield the same rows.
             validation: Rows to evaluate, of the same kinds.
@@ -175,16 +181,26 @@ class Task:
             TypeError: If they are not rows, or are a mapping of splits.
             ValueError: If a column is missing, or a value is refused; see ``Task``.
         """
-        where = f"the {{}} set of task {name!r}"
-        most = {"max_train_samples": max_train_samples, "max_eval_samples": max_eval_samples}
-        for key, size in most.items():
-            check_count(key, size, 10**9, null="all rows")
-        train = read_rows(where.format("training"), train, "max_train_samples", max_train_samples)
-        validation = read_rows(
-            where.format("validation"), validation, "max_eval_samples", max_eval_samples
+        limits = ("max_train_samples", max_train_samples), ("max_eval_samples", max_eval_samples)
+        given = ("training", train), ("validation", validation)
+        for limit in limits:
+            check_count(*limit, 10**9, null="all rows")
+        train, validation = (
+            to_dataset(f"the {title} set of task {name!r}", rows, *limit)
+            for (title, rows), limit in zip(given, limits, strict=True)
         )
         settings = TaskTraining(**training)
         return cls(name, problem_type, train, validation, settings, metrics, masking)
+
+    def read_rows(self, title: str, rows: Any) -> Any:
+        """Convert rows of any kind, such as a list, to those of this task; see ``from_dataset``.
+
+        Args:
+            title: Of their set, for errors.
+            rows: The rows, or None.
+        """
+        kind = PROBLEMS[self.problem_type]
+        return read_rows(f"the {title} set of task {self.name!r}", rows, kind.label_type)
 
     def make_problem(self, head: Mapping[str, Any] | None = None) -> Problem[Any]:
         """Create the problem: metrics and everything else that depends on the type.

@@ -316,13 +316,3 @@ def test_predict_and_evaluate_take_the_rows_of_the_only_task(tmp_path, spam):
     assert output.label_ids.tolist() == task.train["labels"]
     assert output.metrics["test_accuracy"] == trainer.evaluate()["eval_spam_accuracy"]
     assert trainer.evaluate(task.train).keys() >= {"eval_spam_accuracy", "eval_mean"}
-
-
-def test_predict_needs_to_know_the_task(tmp_path, spam, same):
-    tasks = [
-        Task.from_dataset("spam", "classification", spam),
-        Task.from_dataset("same", "paraphrase", same),
-    ]
-
-    with pytest.raises(ValueError, match=r"use predict_task\(task, rows\), one of spam, same"):
-        make_trainer(tmp_path, tasks).predict(tasks[0].train)

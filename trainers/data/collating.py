@@ -43,12 +43,19 @@ def call_collator(
 
     Raises:
         TypeError: If the batch is not a mapping.
-        ValueError: If labels are missing, or a tensor has another number of rows.
+        ValueError: If the collator raises one, labels are missing, or a tensor has another number
+            of rows.
     """
     task = rows[0]["task"]
     given = [{name: value for name, value in row.items() if name != "task"} for row in rows]
     options = {"task": task} if "task" in signature(collator).parameters else {}
-    batch = collator(given, **options)
+    try:
+        batch = collator(given, **options)
+    except ValueError as error:
+        raise ValueError(
+            f"the data_collator, for task {task!r}, failed: {error}. Its rows have no padding: use "
+            "one that pads, such as DataCollatorWithPadding(tokenizer)"
+        ) from error
     _check_batch(batch, rows, task)
     return {"task": task, **batch}
 

@@ -1,38 +1,43 @@
-"""Convert the rows that a user passes, such as lists and iterables, to datasets."""
+"""Convert the rows that a user passes, such as lists and frames, to datasets without padding."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import datasets
 import pyarrow as pa
+import pyarrow.compute as pc
 from torch.utils.data import IterableDataset
 from tqdm.auto import tqdm
 
 from .rows import TextSource
 
+# What `labels` are of: the row, every token, or positions of tokens.
+LabelType: TypeAlias = Literal["row", "tokens", "positions"]
 # Rows of an iterable that are read if the user gives no limit; it may have no end.
 MOST_ROWS = 1_000_000
 # Rows that become Arrow arrays at a time.
 CHUNK = 10_000
+MASK = "attention_mask"
+# Other names of the column of labels, which the collators of transformers know, too.
+LABEL_NAMES = ("label", "label_ids")
 
 
-def read_rows(where: str, rows: Any, key: str, most: int | None) -> Any:
-    """Convert rows to a dataset with the columns that a task needs.
+def read_rows(where: str, rows: Any, label_type: LabelType = "row") -> Any:
+    """Convert rows to a dataset with the columns that a task needs, and without padding.
 
     Args:
         where: Which rows they are, for errors.
         rows: The rows, a text source, or None.
-        key: Argument that limits their number, for errors.
-        most: Its value; None for all rows.
+        label_type: Whether a label is that of its row or of every token, or lists positions.
 
     Raises:
         TypeError: If they are not rows, or are a mapping of splits.
-        ValueError: If a column is missing, there are no rows, or too many.
+        ValueError: If a column is missing, there are no rows, or a mask is not that of paddings.
     """
     if rows is None or isinstance(rows, TextSource):
         return rows
-    rows = _to_dataset(where, rows, key, most)
+    rows = to_dataset(where, rows)
     if "input_ids" not in rows.column_names:
         raise ValueError(
             f"{where} has no column 'input_ids', but {', '.join(rows.column_names)}; encode its "
@@ -41,14 +46,126 @@ def read_rows(where: str, rows: Any, key: str, most: int | None) -> Any:
     if "token_type_ids" not in rows.column_names:
         zeros = [_zeros(ids) for ids in rows.with_format(None)["input_ids"]]
         rows = rows.add_column("token_type_ids", zeros)
-    only_label = "label" in rows.column_names and "labels" not in rows.column_names
-    return rows.rename_column("label", "labels") if only_label else rows
+    if "labels" not in rows.column_names:
+        for name in LABEL_NAMES:
+            if name in rows.column_names:
+                rows = rows.rename_column(name, "labels")
+                break
+    return _drop_padding(where, rows, label_type) if MASK in rows.column_names else rows
 
 
-def _to_dataset(where: str, rows: Any, key: str, most: int | None) -> datasets.Dataset:
-    """Convert rows of any kind to a dataset."""
+def _drop_padding(where: str, rows: datasets.Dataset, label_type: LabelType) -> datasets.Dataset:
+    """Remove the tokens whose ``attention_mask`` is 0, with their labels, and the mask."""
+    (mask_lengths, mask), (lengths, _) = (
+        _flatten(where, rows, name) for name in (MASK, "input_ids")
+    )
+    if mask_lengths.equals(lengths) and pc.all(pc.equal(mask, 1)).as_py():
+        return rows.remove_columns(MASK)
+    columns = ["input_ids", "token_type_ids", *(["labels"] if label_type == "tokens" else [])]
+    columns = [name for name in columns if name in rows.column_names]
+
+    def cut(batch: dict[str, Any], numbers: list[int]) -> dict[str, Any]:
+        changed: dict[str, list[Any]] = {name: [] for name in columns}
+        for row, number in enumerate(numbers):
+            spans = _find_spans(f"{where}, row {number}", batch["input_ids"][row], batch[MASK][row])
+            if label_type == "positions" and spans[0]:
+                raise ValueError(
+                    f"{where}, row {number}: it begins with padding, with which the positions of "
+                    "tokens in its other columns would be wrong; pad on the right, or not at all"
+                )
+            for name in columns:
+                changed[name].append(_cut(batch[name][row], spans))
+        if "length" in batch:
+            changed["length"] = [_count(ids) for ids in changed["input_ids"]]
+        return changed
+
+    features = rows.features | {name: _any_length(rows.features[name]) for name in columns}
+    cut_rows = rows.with_format(None).map(
+        cut,
+        with_indices=True,
+        batched=True,
+        remove_columns=MASK,
+        features=datasets.Features({k: v for k, v in features.items() if k != MASK}),
+        keep_in_memory=True,
+        desc="remove padding",
+    )
+    form = rows.format
+    names = [name for name in form["columns"] if name != MASK]
+    return cut_rows.with_format(form["type"], names, False, **form["format_kwargs"])
+
+
+def _flatten(
+    where: str, rows: datasets.Dataset, name: str
+) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """Return the length of every sequence of a column, and its numbers, one after the other."""
+    column = rows.data.column(name)
+    if not pa.types.is_nested(column.type):
+        raise ValueError(f"{where}: {name} holds no lists, but {column.type}")
+    while pa.types.is_nested(column.type.value_type):
+        column = pc.list_flatten(column)
+    return pc.list_value_length(column).cast(pa.int64()), pc.list_flatten(column).cast(pa.int64())
+
+
+def _find_spans(where: str, ids: Any, mask: Any) -> Any:
+    """Return start and end of the tokens of a sequence; a list of them for several sequences."""
+    if not isinstance(mask, list) or len(mask) != len(ids):
+        count = len(mask) if isinstance(mask, list) else 0
+        raise ValueError(f"{where}: attention_mask has {count} entries, input_ids {len(ids)}")
+    if ids and isinstance(ids[0], list):
+        return [_find_spans(where, *pair) for pair in zip(ids, mask, strict=True)]
+    kept = [place for place, value in enumerate(mask) if value]
+    problem = ""
+    if not set(mask) <= {0, 1}:
+        problem = f"is {set(mask) - {0, 1}}; expected 0 or 1"
+    elif not kept:
+        problem = "leaves no token; leave such rows out"
+    elif len(kept) <= kept[-1] - kept[0]:
+        problem = "is 0 between tokens, where there is no padding; remove these tokens instead"
+    if problem:
+        raise ValueError(f"{where}: attention_mask {problem}")
+    return kept[0], kept[-1] + 1
+
+
+def _cut(values: Any, spans: Any) -> Any:
+    if isinstance(spans, tuple):
+        return values[slice(*spans)]
+    return [_cut(*pair) for pair in zip(values, spans, strict=True)]
+
+
+def _count(ids: Any) -> int:
+    return sum(map(_count, ids)) if ids and isinstance(ids[0], list) else len(ids)
+
+
+def _any_length(feature: Any) -> Any:
+    """Return the feature of lists without their fixed lengths."""
+    if isinstance(feature, datasets.List):
+        return datasets.List(_any_length(feature.feature))
+    return feature
+
+
+def to_dataset(where: str, rows: Any, key: str | None = None, most: int | None = None) -> Any:
+    """Convert rows of any kind to a dataset.
+
+    Args:
+        where: Which rows they are, for errors.
+        rows: The rows, a text source, or None.
+        key: Argument that limits their number, for errors; None without one.
+        most: Its value; None for all rows.
+
+    Raises:
+        TypeError: If they are not rows, or are a mapping of splits.
+        ValueError: If there are no rows, too many, or their columns differ.
+    """
+    if rows is None or isinstance(rows, TextSource):
+        return rows
     if isinstance(rows, datasets.Dataset):
         return rows if most is None else rows.select(range(min(most, len(rows))))
+    if hasattr(rows, "iloc"):  # a frame of pandas
+        return datasets.Dataset.from_pandas(rows[:most], preserve_index=False)
+    if isinstance(rows, Mapping) and "input_ids" in rows:
+        return datasets.Dataset.from_dict(
+            {name: _listed(column)[:most] for name, column in rows.items()}
+        )
     if isinstance(rows, Mapping):
         raise TypeError(
             f"{where} is a {type(rows).__name__} of {', '.join(map(str, rows))}; give one of them"
@@ -70,14 +187,16 @@ def _is_indexed(rows: Any) -> bool:
     return has_items and not isinstance(rows, IterableDataset)
 
 
-def _read_stream(where: str, rows: Iterable[Any], key: str, most: int | None) -> Iterator[Any]:
+def _read_stream(
+    where: str, rows: Iterable[Any], key: str | None, most: int | None
+) -> Iterator[Any]:
     """Read an iterable to its end or to a limit, with a progress bar."""
     with tqdm(desc=f"reading {where}", total=most, unit=" rows", disable=None) as bar:
         for number, row in enumerate(rows, start=1):
             if most is None and number > MOST_ROWS:
                 raise ValueError(
                     f"{where} has more than {MOST_ROWS:,} rows, or no end, and is kept in memory; "
-                    f"give {key} to read as many, or a datasets.Dataset"
+                    f"give {key + ' to read as many, or ' if key else ''}a datasets.Dataset"
                 )
             yield row
             bar.update()
@@ -124,10 +243,12 @@ def _to_lists(where: str, rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
                 f"{where}: row {number} has the columns {', '.join(map(str, row))}, but those "
                 f"before have {', '.join(map(str, columns))}"
             )
-        yield {
-            name: value.tolist() if hasattr(value, "tolist") else value
-            for name, value in row.items()
-        }
+        yield {name: _listed(value) for name, value in row.items()}
+
+
+def _listed(values: Any) -> Any:
+    """Turn a tensor or an array into a list."""
+    return values.tolist() if hasattr(values, "tolist") else values
 
 
 def _zeros(ids: Any) -> Any:

@@ -38,6 +38,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
     problem_type = "token_classification"
     metrics = (Metric("f1"), Metric("precision"), Metric("recall"), Metric("accuracy"))
     predicts_tokens = True
+    label_type = "tokens"
     joins_rows = True
     hub_task = pipeline_tag = "token-classification"
     card_example = '["A sentence."]'

@@ -5,7 +5,6 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-import datasets
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -116,7 +115,8 @@ def evaluate_tasks(
     Args:
         trainer: The trainer.
         evaluate: ``evaluate`` of ``Trainer``.
-        given: Encoded, labelled rows by task, or of the only task.
+        given: Encoded, labelled rows by task, or of the only task, of any kind that
+            ``Task.from_dataset`` takes.
         prefix: Prefix of every name, such as ``eval``.
 
     Returns:
@@ -124,9 +124,13 @@ def evaluate_tasks(
         tasks of GLUE, ``<prefix>_glue``; of some of the tasks only the first.
 
     Raises:
-        ValueError: If ``given`` is not a mapping from known tasks to rows.
+        ValueError: If ``given`` is not a mapping from known tasks to rows, or these cannot be
+            measured.
     """
-    rows_by_task = _rows_by_task(given, trainer.tasks)
+    rows_by_task = _rows_by_task("evaluate", "evaluation", given, trainer.tasks)
+    for task, rows in rows_by_task.items():
+        if rows is not trainer.tasks[task].evaluation:
+            trainer.problems[task].check(f"the evaluation set of task {task!r}", rows)
     metrics: dict[str, float] = {}
     with ExitStack() as stack:
         for method in trainer.methods:
@@ -147,14 +151,18 @@ def evaluate_tasks(
     return metrics
 
 
-def _rows_by_task(given: Any, tasks: Mapping[str, Task]) -> Mapping[str, Any]:
-    """Return the rows of known tasks; rows alone are those of the only task."""
-    if isinstance(given, datasets.Dataset) and len(tasks) == 1:
-        return dict.fromkeys(tasks, given)
-    if not isinstance(given, Mapping) or not set(given) <= set(tasks):
-        known = ", ".join(tasks)
-        raise ValueError(f"evaluate() needs a mapping from task to rows; known tasks: {known}")
-    return given
+def _rows_by_task(name: str, title: str, given: Any, tasks: Mapping[str, Task]) -> dict[str, Rows]:
+    """Read the rows of known tasks; rows alone are those of the only task."""
+    if not _is_by_task(given, tasks):
+        if len(tasks) > 1:
+            known = ", ".join(tasks)
+            raise ValueError(f"{name}() needs a mapping from task to rows; known tasks: {known}")
+        given = dict.fromkeys(tasks, given)
+    return {task: tasks[task].read_rows(title, rows) for task, rows in given.items()}
+
+
+def _is_by_task(given: Any, tasks: Mapping[str, Task]) -> bool:
+    return isinstance(given, Mapping) and set(given) <= set(tasks)
 
 
 @contextmanager
@@ -195,29 +203,31 @@ def predict_batch(
 def predict_rows(
     trainer: Any, predict: Callable[..., Any], given: Any, ignore_keys: Any, prefix: str
 ) -> Any:
-    """Predict the encoded rows of the only task; see ``predict_in_order`` for several.
+    """Predict the encoded rows of the only task, or of several; see ``predict_in_order``, too.
 
     Args:
         trainer: The trainer.
         predict: ``predict`` of ``Trainer``.
-        given: The rows; with labels, the metrics of the task are computed.
+        given: The rows, or those of some tasks by name; with labels, metrics are computed.
         ignore_keys: Not used.
         prefix: Prefix of the metrics, such as ``test``.
 
     Returns:
-        A ``PredictionOutput`` of transformers.
+        A ``PredictionOutput`` of transformers; of rows by task a dictionary of them, with the
+        prefix ``<prefix>_<task>``.
 
     Raises:
-        ValueError: If the trainer has several tasks.
+        ValueError: If there are several tasks, and the rows are not those of known ones.
     """
-    if not isinstance(given, datasets.Dataset):
+    if isinstance(given, TaskDataset):
         return predict(given, ignore_keys, prefix)
-    if len(trainer.tasks) > 1:
-        names = ", ".join(trainer.tasks)
-        raise ValueError(f"predict() needs a task: use predict_task(task, rows), one of {names}")
-    (task,) = trainer.tasks
-    with _measuring(trainer, task, given, np.arange(len(given))):
-        return predict(TaskDataset({task: given}), ignore_keys, prefix)
+    outputs = {}
+    is_by_task = _is_by_task(given, trainer.tasks)
+    for task, rows in _rows_by_task("predict", "test", given, trainer.tasks).items():
+        with _measuring(trainer, task, rows, np.arange(len(rows))):
+            own_prefix = f"{prefix}_{task}" if is_by_task else prefix
+            outputs[task] = predict(TaskDataset({task: rows}), ignore_keys, own_prefix)
+    return outputs if is_by_task else next(iter(outputs.values()))
 
 
 def predict_in_order(trainer: Any, task: str, rows: Rows) -> NDArray[Any]:
@@ -232,6 +242,7 @@ def predict_in_order(trainer: Any, task: str, rows: Rows) -> NDArray[Any]:
     """
     if task not in trainer.tasks:
         raise ValueError(unknown("task", task, trainer.tasks))
+    rows = trainer.tasks[task].read_rows("test", rows)
     if not len(rows):
         raise ValueError(f"no rows to predict for task {task!r}")
     ordered, order = longest_first(task, rows, trainer.args.length_column_name)

@@ -107,6 +107,9 @@ class MultiTaskTrainer(Trainer):
     ) -> None:
         if (model is None) is (model_init is None):
             raise ValueError("give a model, or a model_init that makes one, and not both")
+        for name in ("train_dataset", "eval_dataset"):
+            if kwargs.get(name) is not None:
+                raise ValueError(f"{name}: rows belong to a task; give them to Task.from_dataset")
         args = args or TrainingArguments()
         self._divergence = DivergenceCheck()
         fits = (ThresholdFitting(), TemperatureScaling())
@@ -385,7 +388,7 @@ class MultiTaskTrainer(Trainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "test",
     ) -> Any:
-        """Predict the encoded rows of the only task; see ``predict_rows``."""
+        """Predict encoded rows of the only task, or of several by name; see ``predict_rows``."""
         given = (ignore_keys, metric_key_prefix)
         return predict_rows(self, super().predict, test_dataset, *given)
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from did_you_mean import unknown
+from trainers.data.given_rows import LabelType
 from trainers.data.rows import TextSource
 from trainers.data.task_dataset import Rows, spread
 from trainers.problems.measures.label_issues import LabelIssues
@@ -75,6 +76,8 @@ class Problem(ABC, Generic[Outputs]):
     is_paired: ClassVar[bool] = False
     # The loss is a mean over tokens instead of rows.
     predicts_tokens: ClassVar[bool] = False
+    # What `labels` of rows are of.
+    label_type: ClassVar[LabelType] = "row"
     # Several rows can belong to one sentence or question, so evaluation needs them in order.
     joins_rows: ClassVar[bool] = False
     # Outputs of two passes can be compared, which R-Drop and SMART do.

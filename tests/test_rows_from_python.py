@@ -1,0 +1,287 @@
+"""Rows that a user tokenized: padding is no text, and every container holds the same rows."""
+
+import datasets
+import pandas as pd
+import pytest
+import torch
+from torch.testing import assert_close
+from torch.utils.data import Dataset
+from transformers import BertTokenizer, TrainingArguments, default_data_collator
+
+from modeling_minbert import MinBertForMultiTask
+from tests.trainers.tiny import make_config, weights
+from trainers import Masking, MultiTaskTrainer, Task
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "a", "the", "not"]
+TEXTS = ["a good film", "a bad film", "the film not bad", "not good", "good", "bad the film"] * 4
+TAGS = ["O", "B-X", "I-X"]
+HEADS = {
+    "classification": {"labels": ["ham", "spam"]},
+    "paraphrase": {},
+    "similarity": {"score_range": [0, 5], "pair_encoding": "separate", "head": "cosine"},
+    "token_classification": {"labels": TAGS},
+    "multiple_choice": {"num_choices": 2},
+    "question_answering": {},
+    "masked_lm": {},
+}
+LABELS = [0, 1, 0, 1, 0, 1] * 4
+TIMES = ("runtime", "per_second")
+
+
+class Rows(Dataset):
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return {name: torch.tensor(value) for name, value in self.rows[index].items()}
+
+
+@pytest.fixture
+def tokenizer():
+    return BertTokenizer(vocab={word: index for index, word in enumerate(WORDS)})
+
+
+def encode(tokenizer, kind, *, side="right", **padding):
+    """Encode the rows of a problem type as a user would."""
+    tokenizer.padding_side = side
+
+    def tokenize(*texts):
+        return tokenizer(*texts, **padding)
+
+    if kind in ("similarity", "multiple_choice"):
+        first, second = tokenize(TEXTS), tokenize(TEXTS[::-1])
+        columns = {
+            name: list(map(list, zip(first[name], second[name], strict=True))) for name in first
+        }
+    elif kind in ("paraphrase", "question_answering"):
+        columns = dict(tokenize(TEXTS, TEXTS[::-1]))
+    else:
+        columns = dict(tokenize(TEXTS))
+    if kind == "token_classification":
+        columns["labels"] = [
+            [-100 if token in (0, 2, 3) else token % 3 for token in ids]
+            for ids in columns["input_ids"]
+        ]
+    elif kind == "question_answering":
+        columns["labels"] = [[1, 2]] * len(TEXTS)
+    elif kind != "masked_lm":
+        columns["label"] = list(map(float, LABELS)) if kind == "similarity" else LABELS
+    return datasets.Dataset.from_dict(columns)
+
+
+def make_trainer(folder, kind, rows, tokenizer, *, held_out=True, **options):
+    torch.manual_seed(0)
+    config = make_config({"own": {"problem_type": kind, **HEADS[kind]}})
+    masking = Masking.from_tokenizer(tokenizer) if kind == "masked_lm" else None
+    args = TrainingArguments(
+        str(folder), use_cpu=True, disable_tqdm=True, save_strategy="no", learning_rate=0.01,
+        per_device_train_batch_size=8, max_steps=4, report_to="none",
+    )  # fmt: skip
+    task = Task.from_dataset("own", kind, rows, rows if held_out else None, masking=masking)
+    return MultiTaskTrainer(MinBertForMultiTask(config), args, tasks=[task], **options)
+
+
+def measured(metrics):
+    return {name: value for name, value in metrics.items() if not name.endswith(TIMES)}
+
+
+PADDED = [
+    *((kind, "right") for kind in HEADS),
+    *((kind, "left") for kind in HEADS if kind != "question_answering"),
+]
+
+
+@pytest.mark.parametrize(("kind", "side"), PADDED)
+def test_padded_rows_are_trained_as_the_same_rows_without_padding(tmp_path, tokenizer, kind, side):
+    plain = encode(tokenizer, kind)
+    padded = encode(tokenizer, kind, side=side, padding="max_length", max_length=17)
+    held_out = kind != "question_answering"  # evaluation needs the passages
+    trainers, losses = [], []
+    for rows in (plain, padded):
+        trainers.append(make_trainer(tmp_path, kind, rows, tokenizer, held_out=held_out))
+        losses.append(trainers[-1].train().training_loss)
+
+    assert losses[0] == losses[1] > 0
+    assert_close(weights(trainers[1]), weights(trainers[0]), rtol=0, atol=0)
+    if held_out:
+        found = [measured(trainer.evaluate()) for trainer in trainers]
+        assert found[0] == found[1] == measured(trainers[0].evaluate({"own": padded}))
+        logits = [trainers[0].predict_task("own", rows) for rows in (plain, padded)]
+        assert (logits[0] == logits[1]).all()
+
+
+def test_rows_of_a_task_itself_are_read_as_those_of_from_dataset(tokenizer):
+    padded = encode(tokenizer, "classification", padding="max_length", max_length=12)
+    plain = encode(tokenizer, "classification").remove_columns("token_type_ids")
+
+    tasks = [Task("own", "classification", rows, rows) for rows in (padded, plain)]
+
+    for rows in (*(task.train for task in tasks), *(task.evaluation for task in tasks)):
+        assert rows["input_ids"][:] == plain["input_ids"][:]
+        assert rows["token_type_ids"][:] == [[0] * len(ids) for ids in plain["input_ids"]]
+        assert rows["labels"][:] == LABELS
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_lengths_and_formats_are_those_of_the_text(tokenizer, fixed):
+    plain = encode(tokenizer, "classification")
+    rows = encode(tokenizer, "classification", padding="max_length", max_length=12)
+    rows = rows.add_column("length", [12] * len(rows))
+    if fixed:
+        sizes = {name: datasets.List(rows.features[name].feature, length=12) for name in
+                 ("input_ids", "token_type_ids", "attention_mask")}  # fmt: skip
+        rows = rows.cast(datasets.Features(rows.features | sizes))
+
+    train = Task.from_dataset("own", "classification", rows.with_format("torch")).train
+
+    assert train.format["type"] == "torch"
+    assert train["length"][:].tolist() == [len(ids) for ids in plain["input_ids"]]
+    assert [row.tolist() for row in train["input_ids"][:]] == plain["input_ids"][:]
+
+
+@pytest.mark.parametrize(
+    ("kind", "side", "change", "message"),
+    [
+        ("classification", "right", [1, 1, 0, 1, 1], "row 0: attention_mask .* between tokens"),
+        ("classification", "right", [0, 0, 0, 0, 0], "row 0: attention_mask .* no token"),
+        (
+            "classification",
+            "right",
+            [1, 1, 1, 1],
+            "row 0: attention_mask has 4 entries, input_ids 5",
+        ),
+        ("classification", "right", [1, 1, 1, 1, 2], "row 0: attention_mask .* 0 or 1"),
+        ("question_answering", "left", None, "row 0: .* begins with padding"),
+    ],
+)
+def test_a_mask_that_is_no_padding_is_refused(tokenizer, kind, side, change, message):
+    rows = encode(tokenizer, kind, side=side, padding="max_length", max_length=12)
+    if change is not None:
+        listed = encode(tokenizer, kind).to_list()
+        rows = [{**listed[0], "attention_mask": change}, *listed[1:]]
+
+    with pytest.raises(ValueError, match=f"training set of task 'own', {message}"):
+        Task.from_dataset("own", kind, rows)
+
+
+def test_a_collator_that_does_not_pad_is_told_so(tmp_path, tokenizer):
+    rows = encode(tokenizer, "classification", padding="max_length", max_length=12)
+    own = {"data_collator": default_data_collator}
+    trainer = make_trainer(tmp_path, "classification", rows, tokenizer, **own)
+
+    with pytest.raises(ValueError, match=r"task 'own', failed: .*DataCollatorWithPadding"):
+        trainer.train()
+
+
+def contain(kind, rows):
+    """Put rows into a container."""
+    columns = rows.to_dict()
+    short = rows.remove_columns("token_type_ids")
+    return {
+        "dataset": rows,
+        "without segment ids": short,
+        "list": rows.to_list(),
+        "frame": pd.DataFrame(columns, index=range(7, 7 + len(rows))),
+        "columns": columns,
+        "torch": Rows(rows.to_list()),
+        "label_ids": rows.rename_column("label", "label_ids"),
+        "iterable": rows.to_iterable_dataset(),
+    }[kind]
+
+
+CONTAINERS = (
+    *("dataset", "without segment ids", "list", "frame", "columns", "torch", "label_ids"),
+    "iterable",
+)
+
+
+@pytest.fixture
+def trainer(tmp_path, tokenizer):
+    rows = encode(tokenizer, "classification")
+    return make_trainer(tmp_path, "classification", rows, tokenizer)
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_every_container_is_evaluated_and_predicted_alike(trainer, tokenizer, container):
+    rows = encode(tokenizer, "classification", padding="max_length", max_length=12)
+    expected = measured(trainer.evaluate())
+
+    given = contain(container, rows)
+
+    assert expected["eval_own_accuracy"] is not None
+    assert measured(trainer.evaluate({"own": given})) == expected
+    assert measured(trainer.evaluate(given)) == expected
+    logits = trainer.predict_task("own", trainer.tasks["own"].evaluation)
+    assert (trainer.predict_task("own", given) == logits).all()
+    output = trainer.predict(given)
+    assert (output.predictions == logits).all()
+    assert output.label_ids.tolist() == LABELS
+    assert output.metrics["test_accuracy"] == expected["eval_own_accuracy"]
+
+
+@pytest.fixture
+def two(tmp_path, tokenizer):
+    """A trainer with two tasks, and their rows."""
+    rows = {
+        "spam": encode(tokenizer, "classification"),
+        "same": encode(tokenizer, "paraphrase"),
+    }
+    kinds = {"spam": "classification", "same": "paraphrase"}
+    heads = {name: {"problem_type": kind, **HEADS[kind]} for name, kind in kinds.items()}
+    tasks = [Task.from_dataset(name, kinds[name], own, own) for name, own in rows.items()]
+    args = TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True, report_to="none")
+    return MultiTaskTrainer(MinBertForMultiTask(make_config(heads)), args, tasks=tasks), rows
+
+
+def test_predict_returns_the_predictions_of_every_task(two):
+    trainer, rows = two
+
+    outputs = trainer.predict({name: own.to_list() for name, own in rows.items()})
+
+    metrics = trainer.evaluate()
+    for name, own in rows.items():
+        assert (outputs[name].predictions == trainer.predict_task(name, own)).all()
+        assert outputs[name].metrics[f"test_{name}_accuracy"] == metrics[f"eval_{name}_accuracy"]
+
+
+def test_predict_without_labels_has_no_metrics(two):
+    trainer, rows = two
+
+    outputs = trainer.predict({"spam": rows["spam"].remove_columns("label")})
+
+    assert list(outputs) == ["spam"]
+    assert outputs["spam"].label_ids is None
+    assert "test_spam_accuracy" not in outputs["spam"].metrics
+
+
+@pytest.mark.parametrize("given", ["dataset", "list"])
+def test_rows_of_no_task_are_refused(two, given):
+    trainer, rows = two
+    some = contain(given, rows["spam"])
+
+    with pytest.raises(ValueError, match=r"predict.* from task to rows; known tasks: spam, same"):
+        trainer.predict(some)
+    with pytest.raises(ValueError, match=r"evaluate.* from task to rows; known tasks: spam, same"):
+        trainer.evaluate(some)
+
+
+def test_rows_that_cannot_be_measured_are_refused(trainer, tokenizer):
+    rows = encode(tokenizer, "classification")
+
+    with pytest.raises(ValueError, match="set of task 'own' has no labels"):
+        trainer.evaluate({"own": rows.remove_columns("label")})
+    with pytest.raises(ValueError, match="row 0: the label 7 is out of range"):
+        trainer.evaluate([{**row, "label": 7} for row in rows])
+    with pytest.raises(ValueError, match="has no column 'input_ids'"):
+        trainer.evaluate({"own": [{"text": "good", "label": 1}]})
+
+
+@pytest.mark.parametrize("name", ["train_dataset", "eval_dataset"])
+def test_rows_beside_the_tasks_are_refused(tmp_path, tokenizer, name):
+    rows = encode(tokenizer, "classification")
+
+    with pytest.raises(ValueError, match=f"{name}: rows belong to a task"):
+        make_trainer(tmp_path, "classification", rows, tokenizer, **{name: rows})
