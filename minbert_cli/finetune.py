@@ -30,7 +30,7 @@ from minbert_cli.checkpoints import (
 from minbert_cli.resources import RECIPES, find_recipe
 from minbert_cli.shell.program_help import show_help
 from minbert_cli.training.arguments import DeviceTrainingArguments
-from minbert_cli.training.data_notes import describe_data
+from minbert_cli.training.data_notes import describe_data, describe_words
 from minbert_cli.training.defaults import choose_for_finetuning
 from minbert_cli.training.online_teachers import find_online
 from minbert_cli.training.recipe_tasks import (
@@ -60,6 +60,7 @@ from minbert_cli.training.teacher_outputs import find_taught
 from minbert_cli.training.teachers import Lesson, Teaching, find_teaching, make_distillation
 from minbert_cli.training.texts import Text, load_text
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from modeling_minbert.token_classification_minbert import TokenClassificationTask
 from trainers import (
     Choice,
     FinetuneArguments,
@@ -244,12 +245,15 @@ def encode_rows(
     """Encode the rows of labeled tasks; returns also notes on their data."""
     encoded, notes = {}, {}
     for name, rows in data.loaded.items():
-        task, options = data.tasks[name], model.config.task(name).encoding_options(max_length)
+        task, described = data.tasks[name], model.config.task(name)
+        options = described.encoding_options(max_length)
         # before the rows are encoded, which sets the truncation of the tokenizer
         repeats = task.training.oversample is not None
         notes[name] = describe_data(
             rows, task.data, task.head, tokenizer, options, is_oversampled=repeats
         )
+        if isinstance(described, TokenClassificationTask):
+            notes[name] += describe_words(rows, described.words)
         encoded[name] = rows.encode(tokenizer, **options)
     return encoded, notes
 

@@ -5,7 +5,6 @@ A text that is too long is split into windows, as in training: they overlap by a
 word is tagged where its shorter context is longest.
 """
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain, islice
@@ -13,9 +12,7 @@ from typing import Any, NamedTuple
 
 from .inference_minbert import Encoded, check_unicode
 from .prediction_minbert import Predictor
-
-# A word, with its inner periods and hyphens, or a punctuation mark.
-WORDS = re.compile(r"\w+(?:[.'\u2019/&-]\w+)*|[^\w\s]")
+from .words_minbert import find_words
 
 
 class Words(NamedTuple):
@@ -34,12 +31,19 @@ class Part(NamedTuple):
     places: list[int]  # the first token of each word that is tagged here
 
 
-def split_words(row: Any, number: int, task: str) -> Words:
-    """Split a text into words, or take a list of them."""
+def split_words(row: Any, number: int, task: str, rule: str = "pattern") -> Words:
+    """Split a text into words by a rule of `WordRule`, or take a list of them."""
     if isinstance(row, str):
         check_unicode([row], number, task)
-        matches = list(WORDS.finditer(row))
-        return Words(row, [match[0] for match in matches], [match.span() for match in matches])
+        if rule == "given":
+            raise ValueError(
+                f"{task}: row {number} is a text, but the words that the task was trained on are "
+                "not those that a rule finds in a text: give lists of words, made as those of the "
+                "training rows; or, for texts whose words are separated by spaces, set words to "
+                '"whitespace" in the recipe, or for this task in config.json'
+            )
+        spans = find_words(row, rule)
+        return Words(row, [row[start:end] for start, end in spans], spans)
     if isinstance(row, list | tuple) and all(isinstance(word, str) for word in row):
         check_unicode(row, number, task)
         return Words(None, list(row), [(place, place + 1) for place in range(len(row))])
@@ -93,6 +97,7 @@ class TagPredictor(Predictor):
         self.name, self.model, self.head = name, model, head
         self.encoding = name  # the words of a row are described by the task that split it
         self.names: Sequence[str] = task.labels
+        self.rule: str = task.words
         self.longest: int = task.limit_length(model.config.max_position_embeddings)
         self.texts: list[Words] = []
         self.parts: list[Part] = []
@@ -103,7 +108,9 @@ class TagPredictor(Predictor):
             raise TypeError(f"{self.name}: pass a list of texts, not one string")
 
     def encode(self, rows: Sequence[Any], first: int) -> list[Encoded]:
-        self.texts = [split_words(row, number, self.name) for number, row in enumerate(rows, first)]
+        self.texts = [
+            split_words(row, number, self.name, self.rule) for number, row in enumerate(rows, first)
+        ]
         self.parts = [
             part
             for row, text in enumerate(self.texts)

@@ -1,7 +1,7 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Token classification: B rows of L tokens, T of a packed batch; D hidden size, K logits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -19,6 +19,7 @@ from .packing_minbert import Read, any_at_padding
 from .tagging_minbert import TagPredictor
 from .task_minbert import DATA, RECIPE, check_labels
 from .temperature_minbert import CalibratedHead, CalibratedTask
+from .words_minbert import WordRule, choose_rule
 
 
 @strict
@@ -32,6 +33,12 @@ class TokenClassificationTask(WeightedTask, CalibratedTask):
     Args:
         labels: Names of the tags, in the order of their ids.
         loss: `cross_entropy` or `focal`.
+        words: How predictions split a text into words. `pattern`: words and punctuation marks,
+            with clitics such as `'s` apart and each Chinese character alone; `elision`: the same,
+            but cut after an apostrophe, as in French; `compound`: not cut at apostrophes.
+            `characters`: each character with its combining marks. `whitespace`: what white space
+            separates. `given`: no rule finds the words of the training rows, and rows must be lists
+            of words. By default what fits the words of the training rows.
     """
 
     problem_type: Literal["token_classification"] = field(
@@ -40,8 +47,16 @@ class TokenClassificationTask(WeightedTask, CalibratedTask):
     labels: list[str] | None = field(default=None, metadata=DATA)
     loss: Literal["cross_entropy", "focal"] = field(default="cross_entropy", metadata=RECIPE)
     dropout: float | int = field(default=0.1, metadata=RECIPE)
+    words: WordRule = field(default="pattern", metadata=RECIPE)
     is_token_level: ClassVar[bool] = True
     single_task_model: ClassVar[str | None] = "MinBertForTokenClassification"
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        completed = super().complete(given, facts)
+        if "words" not in given and (sentences := facts.get("sentences")):
+            completed["words"] = choose_rule(sentences)
+        return completed
 
     def describe_outputs(self) -> tuple[Any, list[str]]:
         return None, self.labels or []

@@ -20,6 +20,8 @@ from .row_format import Row, RowFormat, RowSource, check_classes, list_names, ma
 from .tag_schemes import TaggedRecord, find_scheme, list_tags, to_iob2
 
 RECORD_SUFFIXES = (".jsonl", ".json", ".parquet")
+# evenly spread, whose words tell how the texts were split
+MEASURED_SENTENCES = 2000
 FEWEST_DOCUMENTS = 10  # of which whole ones are held out; of fewer, sentences
 
 
@@ -136,6 +138,13 @@ class TagFormat(RowFormat):
             "line": line,
             "problem": problem,
         }
+
+    def head_facts(self, train: datasets.Dataset) -> dict[str, Any]:
+        facts = super().head_facts(train)
+        if "words" in train.column_names:  # not of a placeholder
+            step = max(1, len(train) // MEASURED_SENTENCES)
+            facts["sentences"] = train[::step]["words"]
+        return facts
 
     def count(self, where: str, valid: datasets.Dataset, drawn: datasets.Dataset) -> dict[str, int]:
         return {"words": sum(map(len, drawn["words"]))}

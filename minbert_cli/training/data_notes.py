@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from datasets_scripts import MOST_HELD_OUT, LoadedTask, TaskData
+from modeling_minbert.words_minbert import measure_rule
 
 MOST_LABELS = 10  # in a note; more are counted
+MOST_FOUND = 0.98  # of the training words, without a warning
 LARGEST_RATIO = 10  # of the numbers of rows of two labels, without a warning
 
 
@@ -35,6 +37,26 @@ def describe_data(
         *_describe_taught(task),
         *_describe_labels(task, is_weighed="class_weights" in head or is_oversampled),
         *([] if cut is None else [_describe_cut(cut, options)]),
+    ]
+
+
+def describe_words(task: LoadedTask, rule: str) -> list[str]:
+    """Describe how predictions find the words of a task with tags in texts."""
+    cause = f"words: {rule}"
+    if rule == "given":
+        return [
+            f"warning: {cause}: no rule finds the words of the training rows in texts, so predict "
+            "takes lists of words, but no texts; if yours separate words by spaces, give words: "
+            "whitespace"
+        ]
+    found = measure_rule(task.head_facts()["sentences"], rule)
+    note = f"{cause}: {100 * found.share:.1f} % of the training words are found so in texts"
+    if found.share >= MOST_FOUND:
+        return [note]
+    return [
+        f"warning: {note}, but others are cut otherwise, such as "
+        f"{', '.join(repr(word) for word, _ in found.cut)}: predict lists of words where this "
+        "matters, or give words"
     ]
 
 

@@ -153,6 +153,9 @@ def advise(run: Run) -> str:
     for name, problem in run.trainer.problems.items():
         if name not in (model.config.tasks or {}) or model.config.task(name).is_pretraining:
             continue
+        if getattr(model.config.task(name), "words", None) == "given":
+            loaded = f'MinBertForMultiTask.from_pretrained("{folder}")'
+            return f'{loaded}.predict("{name}", [["the", "words"]])'
         if problem.has_labels:
             texts = " ".join(f'"{text}"' for text in model.config.task(name).example_texts)
             return f"minbert predict {folder} --task {name} {texts}"

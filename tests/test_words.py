@@ -1,0 +1,169 @@
+"""Predictions split a text into the words that a model of tags was trained on."""
+
+import json
+import random
+from contextlib import redirect_stdout
+from io import StringIO
+
+import pytest
+
+from minbert_cli import finetune
+from minbert_cli.authoring import check
+from modeling_minbert import MinBertForMultiTask
+from tests import small_run
+
+
+def write_task(folder, name, sentences):
+    """Write sentences, lists of (word, tag), or of words whose tags alternate; return the keys."""
+    blocks = []
+    for sentence in sentences:
+        if isinstance(sentence[0], str):
+            sentence = zip(sentence, ["B-PER", "O"] * len(sentence), strict=False)
+        blocks.append("".join(f"{word} {tag}\n" for word, tag in sentence))
+    path = folder / f"{name}.conll"
+    path.write_text("\n".join(blocks), encoding="utf-8")
+    files = {"train_file": str(path), "validation_file": str(path)}
+    return {"problem_type": "token_classification", **files}
+
+
+def write_recipe(folder, tasks, **changes):
+    recipe = small_run.make_recipe(folder) | {"steps_per_epoch": "1", "num_train_epochs": 1}
+    return small_run.write_recipe(
+        folder, recipe | {"tasks": tasks, "model_config": SIZES} | changes
+    )
+
+
+SIZES = {
+    "vocab_size": 400,
+    "hidden_size": 12,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 3,
+    "intermediate_size": 24,
+    "max_position_embeddings": 32,
+}
+
+
+def train(folder, tasks, **changes):
+    """Train on tasks; return the model as it is loaded by its users."""
+    finetune.main([write_recipe(folder, tasks, **changes)])
+    return MinBertForMultiTask.from_pretrained(folder / "out")
+
+
+ENGLISH = ["Ann 's sister lives in the U.S. .", "Bob does n't pay $ 1,000.50 , he said .", "Go !"]
+CASES = {
+    "English": (
+        [text.split() for text in ENGLISH],
+        "Rome's mayor doesn't live in the U.S., but (so far) in São Paulo.",
+        "Rome 's mayor does n't live in the U.S. , but ( so far ) in São Paulo .",
+    ),
+    "decomposed accents": (
+        [text.split() for text in ENGLISH],
+        "Jose\u0301 Garci\u0301a\u2019s son",
+        "Jose\u0301 Garci\u0301a \u2019s son",
+    ),
+    "Hindi": (
+        [["राम", "दिल्ली", "में", "रहता", "है", "।"]] * 3,
+        "हिन्दी में सीता, दिल्ली।",
+        "हिन्दी में सीता , दिल्ली ।",
+    ),
+    "Persian": ([["من", "می\u200cروم", "."]] * 3, "من می\u200cروم.", "من می\u200cروم ."),
+    "Chinese characters": ([list("王明住在北京。")] * 3, "李四在iOS。", "李 四 在 iOS 。"),
+    "Chinese and Latin characters": (
+        [[*"李四用iOS拍照片。"], [*"王明住在北京。"]] * 3,
+        "在iOS。",
+        "在 i O S 。",
+    ),
+    "Thai characters": ([["แ", "ม", "ว", "นั่", "ง"]] * 3, "ที่นี่", "ที่ นี่"),
+    "punctuation at words": (
+        [["Ann", "went", "to", "Rome."], ["Yes,", "it", "is", "(so)", "far."]],
+        "Rome, Bob's (new) home.",
+        "Rome, Bob's (new) home.",
+    ),
+    "apostrophes in words": (
+        [["Rome's", "mayor", "didn't", "."], ["It's", "Ann", "!"]],
+        "Bob's home.",
+        "Bob's home .",
+    ),
+    "French": (
+        [["L'", "homme", "d'", "affaires", "."], ["Il", "n'", "aime", "qu'", "elle", "."]],
+        "L\u2019ami d'Anne.",
+        "L\u2019 ami d' Anne .",
+    ),
+}
+
+
+SEGMENTED = {
+    "Chinese words": ["王明", "住", "在", "北京", "。"],
+    "Thai words": ["แมว", "นั่ง", "ที่", "นี่"],
+    "Japanese words": ["東京", "に", "行く", "。"],
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Train a model on all kinds of words; return it and what was printed."""
+    folder, printed = tmp_path_factory.mktemp("words"), StringIO()
+    kinds = {name: sentences for name, (sentences, _, _) in CASES.items()}
+    kinds |= {name: [words] * 3 for name, words in SEGMENTED.items()}
+    tasks = {name.replace(" ", "_"): sentences for name, sentences in kinds.items()}
+    tasks = {name: write_task(folder, name, sentences) for name, sentences in tasks.items()}
+    tasks["chosen"] = tasks["Chinese_words"] | {"words": "whitespace"}
+    with redirect_stdout(printed):
+        model = train(folder, tasks)
+    return model, printed.getvalue()
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_text_is_split_into_the_words_of_the_training_file(kind, trained):
+    _, text, words = CASES[kind]
+    task, words = kind.replace(" ", "_"), words.split(" ")
+
+    (found,) = trained[0].predict(task, [text])
+
+    assert found["words"] == words
+    (same,) = trained[0].predict(task, [words])
+    assert found["tags"] == same["tags"]
+    assert found["scores"] == pytest.approx(same["scores"])
+    assert all(text[one["start"] : one["end"]] == one["text"] for one in found["entities"])
+
+
+@pytest.mark.parametrize("kind", SEGMENTED)
+def test_a_text_without_the_words_of_the_training_file_is_refused(kind, trained):
+    (model, printed), sentence, task = trained, SEGMENTED[kind], kind.replace(" ", "_")
+
+    assert f"{task}: warning: words: given: no rule finds the words of the training" in printed
+    with pytest.raises(ValueError, match=r"row 0 is a text, but .* give lists of words"):
+        model.predict(task, ["".join(sentence)])
+    assert model.predict(task, [sentence])[0]["words"] == sentence
+
+
+def test_a_recipe_says_how_texts_are_split(trained):
+    assert trained[0].predict("chosen", ["王明 在 上海"])[0]["words"] == ["王明", "在", "上海"]
+
+
+def test_words_that_are_cut_otherwise_are_counted_and_named(tmp_path, capsys):
+    sentences = [*(["Ann", "pays", "."] for _ in range(9)), ["Mr.", "X", "."]]
+
+    check.main([write_recipe(tmp_path, {"names": write_task(tmp_path, "names", sentences)})])
+
+    printed = capsys.readouterr().out
+    assert "warning: words: pattern: 96.7 % of the training words are found so" in printed
+    assert "cut otherwise, such as 'Mr.'" in printed
+
+
+def test_a_person_of_two_characters_is_one_person(tmp_path):
+    generator, sentences = random.Random(0), []
+    for _ in range(60):
+        name, place = generator.choice(["王明", "李四", "赵云"]), generator.choice(["北京", "上海"])
+        tags = ["B-PER", "I-PER", "O", "O", "B-LOC", "I-LOC", "O"]
+        sentences.append(list(zip(f"{name}住在{place}。", tags, strict=True)))
+    changes = {"steps_per_epoch": "60", "num_train_epochs": 2, "learning_rate": 0.02}
+    task = write_task(tmp_path, "names", sentences)
+    model = train(tmp_path, {"names": task}, **changes)
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert metrics["validation"]["metrics"]["names_f1"] == 1
+
+    (found,) = model.predict("names", ["王明住在北京。"])
+
+    entities = [(one["label"], one["text"], one["start"]) for one in found["entities"]]
+    assert entities == [("PER", "王明", 0), ("LOC", "北京", 4)]
