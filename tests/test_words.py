@@ -17,9 +17,10 @@ def write_task(folder, name, sentences):
     """Write sentences, lists of (word, tag), or of words whose tags alternate; return the keys."""
     blocks = []
     for sentence in sentences:
+        tagged = sentence
         if isinstance(sentence[0], str):
-            sentence = zip(sentence, ["B-PER", "O"] * len(sentence), strict=False)
-        blocks.append("".join(f"{word} {tag}\n" for word, tag in sentence))
+            tagged = zip(sentence, ["B-PER", "O"] * len(sentence), strict=False)
+        blocks.append("".join(f"{word} {tag}\n" for word, tag in tagged))
     path = folder / f"{name}.conll"
     path.write_text("\n".join(blocks), encoding="utf-8")
     files = {"train_file": str(path), "validation_file": str(path)}
