@@ -110,6 +110,11 @@ def list_mistakes(args: argparse.Namespace) -> dict[str, Any]:
         f"--truncation {args.truncation} is for embeddings; a task keeps what its recipe says": (
             args.truncation and not has_vectors
         ),
+        f"the output would replace {args.file or args.corpus}, which is read": any(
+            written and written.is_file() and read and read.exists() and written.samefile(read)
+            for written in (args.output, args.embed)
+            for read in (args.file, args.corpus)
+        ),
         "--query needs --corpus, the file to search": args.query and args.corpus is None,
         "--query replaces the texts; leave out texts and --file": args.query and has_texts,
         "--clusters kmeans needs --num_clusters": (

@@ -15,10 +15,12 @@ from sentence_vectors import as_vectors
 from sentence_vectors.senteval import SOURCES, TransferTask, load_transfer_task, missing_files
 from sentence_vectors.tables import MEAN, add_mean, to_csv, to_markdown
 from sentence_vectors.transfer import Embedder, check_folds, evaluate_similarity, evaluate_transfer
-from trainers import write_text
+from trainers import sole_writer, write_text
 from trainers.reports.escaping import plain
+from trainers.runs.run_folder import check_tables
 
 PEER = "sentence-transformers"
+TABLES = ("table.md", "table.csv", "table.png")
 # Pairs of sentences with their scores.
 Similarity = tuple[list[tuple[str, str]], list[float]]
 
@@ -107,15 +109,18 @@ def run(args: argparse.Namespace) -> None:
     """Measure every checkpoint, and write the table after each."""
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
+    check_tables(args.output_dir, TABLES)
     tasks, similarities = load_transfer(args), load_similarity(args)
+    embedders = load_embedders(args)
     rows: dict[str, dict[str, float]] = {}
     table = ""
-    for name, embed in load_embedders(args).items():
-        rows[name] = measure(embed, similarities, tasks, args)
-        table = to_markdown({plain(name): row for name, row in rows.items()})
-        write_text(args.output_dir / "table.md", table)
-        write_text(args.output_dir / "table.csv", to_csv(rows))
-        plot_scores(rows, args.output_dir / "table.png")
+    with sole_writer(args.output_dir):
+        for name, embed in embedders.items():
+            rows[name] = measure(embed, similarities, tasks, args)
+            table = to_markdown({plain(name): row for name, row in rows.items()})
+            write_text(args.output_dir / "table.md", table)
+            write_text(args.output_dir / "table.csv", to_csv(rows))
+            plot_scores(rows, args.output_dir / "table.png")
     print(table, end="")
     print(f"\n{MEAN}: mean accuracy of the transfer tasks")
-    print(f"{args.output_dir}: table.md, table.csv, table.png")
+    print(f"{args.output_dir}: {', '.join(TABLES)}")

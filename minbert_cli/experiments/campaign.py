@@ -1,7 +1,6 @@
 """Do the unfinished runs of an experiments file, each in a separate process."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +18,8 @@ from trainers.reports.results import read_metrics
 from trainers.runs.recipe_files import format_recipe
 from trainers.runs.run_folder import (
     check_data,
-    check_output_dir,
+    check_same_run,
+    delete_checkpoints,
     is_finished,
     is_free,
     read_fingerprints,
@@ -67,7 +67,7 @@ def find_state(
     """Return the state of a run by its folder; ValueError if the folder has a different run."""
     folder = run.folder
     try:
-        check_output_dir(folder, settings, resume=True, overwrite=False)
+        check_same_run(folder, settings)
         if before := read_fingerprints(folder):
             check_data(folder, {**before, **read_data()}, resume=True, overwrite=False)
     except INPUT_ERRORS as error:
@@ -145,8 +145,7 @@ class Campaign:
             if failure is not None:
                 failed[run.folder] = failure
             elif not self.keep_checkpoints:
-                for checkpoint in run.folder.glob("checkpoint-*"):
-                    shutil.rmtree(checkpoint)
+                delete_checkpoints(run.folder)
             yield run, failure
 
     def _start(self, run: PlannedRun) -> Failure | None:

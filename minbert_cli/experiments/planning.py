@@ -23,7 +23,8 @@ from .search.points import Point, Search
 
 PRETRAIN = "pretrain."
 # Names in the output folder that are not folders of rows.
-RESERVED = ("table.md", "table.csv", "table.png", "runs.csv", "pretrained", LOCK_FILE)
+TABLES = ("table.md", "table.csv", "table.png", "runs.csv")
+RESERVED = (*TABLES, "pretrained", LOCK_FILE)
 # Set for every run.
 FIXED = ("output_dir", "overwrite_output_dir", "resume_from_checkpoint", "smoke_test")
 # Set by the pre-training of a row.

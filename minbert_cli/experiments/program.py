@@ -39,6 +39,7 @@ from minbert_cli.recipe_kinds import check_program
 from minbert_cli.resources import RECIPES, with_recipe
 from minbert_cli.shell.program_help import show_help
 from trainers import readable_errors, sole_writer
+from trainers.runs.run_folder import check_tables
 from trainers.runs.smoke_test import describe_skipped, smoke_folder
 
 from .campaign import (
@@ -55,11 +56,11 @@ from .checks import PROGRAMS, check_runs, read_fingerprints
 from .compare_command import compare
 from .estimates import Estimate, describe_estimates, group_runs, try_groups
 from .experiment_arguments import ExperimentArguments, parse_experiments
-from .planning import PlannedRun, Row, RowPlan, plan_rows, plan_studies
+from .planning import TABLES, PlannedRun, Row, RowPlan, plan_rows, plan_studies
 from .search.plot import write_trials
 from .search.study import import_optuna
 from .searching import SearchedRow, describe, expect_rows, finished_rows, sample_rows
-from .smoke_test import check_smoke_folder, clear_smoke_folder, shrink_rows
+from .smoke_test import check_smoke_folder, mark_smoke_folder, shrink_rows
 from .tables import ExperimentTable
 
 PROGRAM = "minbert experiments"
@@ -92,6 +93,7 @@ def prepare(argv: Sequence[str]) -> Prepared:
     if arguments.smoke_test:
         arguments = replace(arguments, output_dir=smoke_folder(arguments.output_dir))
         check_smoke_folder(Path(arguments.output_dir))
+    check_tables(arguments.output_dir, TABLES)
     rows = plan_rows(arguments, overrides, of_file)
     plans = plan_studies(arguments, overrides, of_file)
     studies = [plan for plan in plans if plan.seeds]
@@ -117,7 +119,7 @@ def prepare(argv: Sequence[str]) -> Prepared:
             name: program_command(f"minbert_cli.{module}", arguments.processes)
             for name, module in (MODULES | dict(zip(PROGRAMS, PROGRAMS, strict=True))).items()
         },
-        overwrite=overwrite,
+        overwrite=overwrite or arguments.smoke_test,
         keep_checkpoints=arguments.keep_checkpoints,
         left_out=left_out,
     )
@@ -261,7 +263,7 @@ def run(argv: Sequence[str]) -> int:
             if not arguments.dry_run:
                 stack.enter_context(sole_writer(output_dir))
                 if arguments.smoke_test:
-                    clear_smoke_folder(output_dir)
+                    mark_smoke_folder(output_dir)
             searches = [] if arguments.dry_run else open_studies(prepared)
         try:
             with readable_errors(PROGRAM, (OSError,)):

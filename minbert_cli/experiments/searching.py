@@ -1,6 +1,5 @@
 """Rows of the table whose points a study chooses, one after the other."""
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -12,6 +11,7 @@ from typing import Any
 from did_you_mean import unknown
 from trainers.errors import reason_of
 from trainers.reports.results import read_metrics
+from trainers.runs.run_folder import delete_checkpoints
 
 from .campaign import Campaign, Failure, State, order_runs
 from .planning import PRETRAIN, PlannedRun, Row, RowPlan
@@ -177,8 +177,7 @@ class SearchedRow:
         for run, failure in part.do(announce):
             self.waiting.discard(run.folder)
             if failure is not None and self.study.is_pruned(trial):
-                for checkpoint in run.folder.glob("checkpoint-*"):
-                    shutil.rmtree(checkpoint)
+                delete_checkpoints(run.folder)
                 self.rows.remove(row)
                 yield run, None
                 break

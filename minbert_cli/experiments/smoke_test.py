@@ -1,6 +1,5 @@
 """Smoke tests of experiments: every row once, with few rows of data and few steps."""
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,8 @@ from trainers.runs.smoke_test import shrink
 
 from .planning import PlannedRun, Row
 
-MARK = "smoke_test.txt"  # in a folder that the next smoke test may replace
+MARK = "smoke_test.txt"  # in a folder whose runs the next smoke test may replace
+NOTE = "The next smoke test replaces the runs in this folder.\n"
 
 
 def shrink_rows(rows: Sequence[Row]) -> list[Row]:
@@ -31,7 +31,8 @@ def _shrink_run(run: PlannedRun) -> PlannedRun:
 
 def check_smoke_folder(folder: Path) -> None:
     """Raise ValueError if a folder has files that are not of a smoke test."""
-    known = (folder / MARK).is_file() or not folder.exists()
+    mark = folder / MARK
+    known = not folder.exists() or (mark.is_file() and mark.read_bytes() == NOTE.encode())
     if not known and any(path.name != LOCK_FILE for path in folder.iterdir()):
         raise ValueError(
             f"{str(folder)!r} has files that are not of a smoke test; rename it, or choose another "
@@ -39,11 +40,6 @@ def check_smoke_folder(folder: Path) -> None:
         )
 
 
-def clear_smoke_folder(folder: Path) -> None:
-    """Remove the smoke test before this one."""
-    for path in folder.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name not in (LOCK_FILE, MARK):
-            path.unlink()
-    write_text(folder / MARK, "The next smoke test replaces this folder.\n")
+def mark_smoke_folder(folder: Path) -> None:
+    """Allow the next smoke test to replace the runs of this one."""
+    write_text(folder / MARK, NOTE)

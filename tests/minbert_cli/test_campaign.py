@@ -39,7 +39,7 @@ if recipe.get("refuse"):
 settings = json.loads(json.dumps(recipe))
 folder.mkdir(parents=True, exist_ok=True)
 note = lambda done: (folder / "run.json").write_text(
-    json.dumps({"finished": done, "settings": settings}))
+    json.dumps({"finished": done, "settings": settings, "files": ["checkpoint-1"]}))
 note(False)
 (folder / "checkpoint-1").mkdir(exist_ok=True)
 if recipe.get("die") and not Path("alive").exists():
@@ -307,8 +307,11 @@ def test_finished_runs_stay_finished_if_their_pre_training_fails_later(folder):
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_checkpoints_are_kept_on_request(folder, keep):
+    do(make_campaign(folder, {"a": {}}, seeds=[1]))
+    (folder / "out/a/seed-1/checkpoint-best").mkdir()  # a copy of the user
     do(make_campaign(folder, {"a": {}}, seeds=[1], keep_checkpoints=keep))
 
+    assert (folder / "out/a/seed-1/checkpoint-best").exists()
     assert (folder / "out/a/seed-1/checkpoint-1").exists() == keep
     assert (folder / "out/a/seed-1" / RUN_FILE).is_file()
 

@@ -75,8 +75,9 @@ def test_after_a_kill_while_old_files_go_nobody_goes_on_from_them(folder, monkey
     with pytest.raises(KeyboardInterrupt):
         start_run(folder, other, resume=False)
 
-    with pytest.raises(ValueError, match="has files that are not of a run"):
+    with pytest.raises(ValueError, match="has the rest of a run that was being replaced"):
         check(folder, other, resume=True)
+    check(folder, other, overwrite=True)
     monkeypatch.undo()
     start_run(folder, other, resume=False)
     check(folder, other, resume=True)
@@ -218,19 +219,6 @@ def test_a_file_is_never_a_folder(tmp_path):
 
     with pytest.raises(ValueError, match="is a file; name another folder"):
         check(path, overwrite=True)
-
-
-@pytest.mark.parametrize(("resume", "kept"), [(False, ["run.json"]), (True, None)])
-def test_a_start_deletes_the_previous_run_unless_it_resumes(tmp_path, resume, kept):
-    for name in ("checkpoint-3", "predictions"):
-        (tmp_path / name).mkdir()
-    for name in ("report.html", "report.json"):
-        (tmp_path / name).touch()
-
-    start_run(tmp_path, SETTINGS, resume=resume)
-
-    expected = kept or ["checkpoint-3", "predictions", "report.html", "report.json", "run.json"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == expected
 
 
 @pytest.mark.parametrize(

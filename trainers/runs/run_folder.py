@@ -2,8 +2,9 @@
 
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from accelerate.utils import gather_object
 from filelock import FileLock, Timeout
 from transformers import TrainingArguments
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trainers.errors import named_errors
 from trainers.files import read_object, remove_leftovers, write_text
@@ -26,9 +28,17 @@ from .run_facts import digest_code
 RUN_FILE = "run.json"
 # The Trainer does not push files whose name begins with an underscore.
 LOCK_FILE = "_run.lock"
-# Results of a run beside its weights; the last folder is that of a chained fine-tuning.
-OLD_FOLDERS = ("checkpoint-*", "predictions", "label_issues", "glue", "finetuned")
-OLD_FILES = ("README.md", "metrics.json", "history.png", "report.json", "report.html")
+# The run of a chained fine-tuning.
+CHAINED_FOLDER = "finetuned"
+# Everything else that a run may write to its folder, but for the files of logging services.
+RESULT_FOLDERS = ("predictions", "label_issues", "glue", "1_Pooling", "2_Normalize")
+RESULT_FILES = (
+    *("README.md", "metrics.json", "history.png", "report.json", "report.html"),
+    *("config.json", "training_args.bin", "model*.safetensors", "model.safetensors.index.json"),
+    *("*_minbert.py", "modeling_minbert_*.py"),
+    *("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*"),
+    *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
+)
 # Settings that do not affect the results of a run.
 FREE_SETTINGS = {
     "resume_from_checkpoint",
@@ -102,30 +112,46 @@ def check_output_dir(
     resume: bool,
     overwrite: bool,
 ) -> None:
-    """Check that a run would not destroy another one.
+    """Check that a run would destroy neither another one nor files that no run wrote.
 
-    An empty folder is free, and so is that of a finished run with equal settings.
+    An empty folder is free, and so is that of a finished run with equal settings. ``overwrite``
+    allows to replace another run, and nothing else.
     """
+    _check_writable(output_dir)
     folder = Path(output_dir)
+    if is_free(folder):
+        return
+    run = _read_run(folder)
+    _check_foreign(folder, run)
+    if not resume:
+        _check_start(folder, settings.get("model_name_or_path"))
+    if not overwrite:
+        _check_same_run(folder, run, settings, resume=resume)
+
+
+def check_same_run(output_dir: str | os.PathLike[str], settings: Mapping[str, Any]) -> None:
+    """Check that a folder is free or has this run, without an intention to write there."""
+    _check_writable(output_dir)
+    folder = Path(output_dir)
+    if not is_free(folder):
+        _check_same_run(folder, _read_run(folder), settings, resume=True)
+
+
+def _check_writable(output_dir: str | os.PathLike[str]) -> None:
+    """Check that a folder can be written, or be made in the first of its parents that exists."""
     if not str(output_dir):
         raise ValueError("output_dir is empty; name a folder, as in runs/mine")
+    folder = Path(output_dir)
     with named_errors(
         f"output_dir={str(output_dir)!r}", "name another folder", (OSError, ValueError)
     ):
-        _check_writable(folder)
-    if not is_free(folder) and not overwrite:
-        _check_same_run(folder, settings, resume=resume)
-
-
-def _check_writable(folder: Path) -> None:
-    """Check that a folder can be written, or be made in the first of its parents that exists."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        folder.lstat()  # fails for a name that no folder can have
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not existing.is_dir():
-        raise ValueError(f"{str(existing)!r} is a file")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise ValueError(f"{str(existing)!r} cannot be written")
+        with suppress(FileNotFoundError, NotADirectoryError):
+            folder.lstat()  # fails for a name that no folder can have
+        existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if not existing.is_dir():
+            raise ValueError(f"{str(existing)!r} is a file")
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise ValueError(f"{str(existing)!r} cannot be written")
 
 
 def is_free(folder: Path) -> bool:
@@ -231,6 +257,21 @@ def sole_writer(output_dir: str | os.PathLike[str]) -> Iterator[None]:
         yield
 
 
+def check_tables(output_dir: str | os.PathLike[str], names: Sequence[str]) -> None:
+    """Check that tables of results would not replace files of others.
+
+    A folder of our programs has their lock.
+    """
+    folder = Path(output_dir)
+    if (folder / LOCK_FILE).exists():
+        return
+    if foreign := [name for name in names if (folder / name).exists()]:
+        raise ValueError(
+            f"output_dir={str(folder)!r} has {', '.join(foreign)} of another program, which would "
+            "be replaced: choose another --output_dir, or move them"
+        )
+
+
 def start_run(
     output_dir: str | os.PathLike[str],
     settings: Mapping[str, Any],
@@ -252,35 +293,118 @@ def start_run(
     """
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    code = _name_code(_read_run(folder) if resume else None)
+    before = _read_run(folder)
+    code = _name_code(before if resume else None)
     data, commits = fingerprints or {}, commits or {}
     content = {"settings": settings, "data": data, "code": code, "commits": commits}
+    content["foreign"] = _list_foreign(folder, before)
     if not resume:
         _delete_results(folder)
+        if _delete_results(folder / CHAINED_FOLDER):
+            (folder / CHAINED_FOLDER / RUN_FILE).unlink()
     _write_run(folder, content | ({"launcher": launcher} if launcher else {}), finished=False)
 
 
-def _delete_results(folder: Path) -> None:
-    # first, so that a partly deleted run is never resumed
-    (folder / RUN_FILE).unlink(missing_ok=True)
-    for old in (path for name in OLD_FOLDERS for path in folder.glob(name)):
-        if old.is_dir():
-            shutil.rmtree(old)
-    for name in OLD_FILES:
-        (folder / name).unlink(missing_ok=True)
-
-
 def finish_run(output_dir: str | os.PathLike[str]) -> None:
-    """Record that all results are written."""
-    run = _read_run(Path(output_dir)) or {"settings": {}}
-    _write_run(Path(output_dir), run, finished=True)
+    """Record that all results are written, and which files they are."""
+    folder = Path(output_dir)
+    run = _read_run(folder) or {"settings": {}}
+    _write_run(folder, {**run, "files": sorted(_list_own(folder, run))}, finished=True)
 
 
-def _check_same_run(folder: Path, settings: Mapping[str, Any], *, resume: bool) -> None:
-    advice = "choose another --output_dir, or add --overwrite_output_dir"
+def _delete_results(folder: Path) -> bool:
+    """Delete what a run wrote, and only that; return whether there is a run."""
     run = _read_run(folder)
     if run is None:
+        return False
+    # a partly deleted run is never resumed, but can be deleted again
+    _write_run(folder, {**run, "settings": {}}, finished=run["finished"])
+    for name in _list_own(folder, run):
+        _delete(folder / name)
+    for name in RESULT_FOLDERS:
+        with suppress(OSError):  # it is not there, or has files of others
+            (folder / name).rmdir()
+    return True
+
+
+def delete_checkpoints(output_dir: str | os.PathLike[str]) -> None:
+    """Delete the checkpoints that a run wrote."""
+    folder = Path(output_dir)
+    run = _read_run(folder)
+    for name in () if run is None else _list_own(folder, run):
+        if is_checkpoint(name):
+            _delete(folder / name)
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def is_checkpoint(name: str) -> bool:
+    """Whether a folder has the name of a checkpoint of the Trainer."""
+    return re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-\d+", name) is not None
+
+
+def _list_results(folder: Path) -> set[str]:
+    """List what has the name of a result: files, and checkpoints as a whole."""
+    found = {path for pattern in RESULT_FILES for path in folder.glob(pattern)}
+    # the Trainer deletes old ones, whatever follows the hyphen
+    found |= {*folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*/")}
+    for name in RESULT_FOLDERS:
+        found |= {path for path in (folder / name).rglob("*") if not path.is_dir()}
+    return {path.relative_to(folder).as_posix() for path in found}
+
+
+def _list_own(folder: Path, run: Mapping[str, Any]) -> set[str]:
+    """List the results of a run; if it is unfinished, what was not there when it started."""
+    results = _list_results(folder) - {*run.get("foreign", ())}
+    if run.get("finished"):
+        return results & {*run.get("files", ())}
+    prefix = f"{PREFIX_CHECKPOINT_DIR}-"
+    return {name for name in results if not name.startswith(prefix) or is_checkpoint(name)}
+
+
+def _list_foreign(folder: Path, run: Mapping[str, Any] | None) -> list[str]:
+    """List what has the name of a result, but is not of the run in the folder."""
+    own = set() if run is None else _list_own(folder, run)
+    return sorted(_list_results(folder) - own)
+
+
+def _check_foreign(folder: Path, run: Mapping[str, Any] | None) -> None:
+    """Check that a run in this folder would not replace files that no run wrote."""
+    foreign = _list_foreign(folder, run)
+    if run is not None:  # what was put beside its predictions stays there
+        foreign = [name for name in foreign if "/" not in name]
+    if names := list(dict.fromkeys(name.partition("/")[0] for name in foreign)):
+        raise ValueError(
+            f"output_dir={str(folder)!r} has {', '.join(names)}, which no run wrote and this one "
+            "would replace or delete: choose another --output_dir, or move them"
+        )
+
+
+def _check_start(folder: Path, start: str | None) -> None:
+    """Check that a run does not begin with the deletion of the model that it starts from."""
+    path, output_dir = Path(start or os.devnull).resolve(), folder.resolve()
+    if path == output_dir or (path.parent == output_dir and is_checkpoint(path.name)):
+        raise ValueError(
+            f"output_dir={str(folder)!r} has the model that the run starts from, "
+            f"model_name_or_path={str(start)!r}, and would replace it: choose another --output_dir"
+        )
+
+
+def _check_same_run(
+    folder: Path, run: Mapping[str, Any] | None, settings: Mapping[str, Any], *, resume: bool
+) -> None:
+    advice = "choose another --output_dir, or add --overwrite_output_dir"
+    if run is None:
         raise ValueError(f"output_dir={str(folder)!r} has files that are not of a run: {advice}")
+    if not run["settings"]:
+        raise ValueError(
+            f"output_dir={str(folder)!r} has the rest of a run that was being replaced: {advice}"
+        )
     before, now = _fixed(run["settings"]), _fixed(settings)
     changed = sorted(key for key in before | now if before.get(key) != now.get(key))
     if changed:

@@ -1,0 +1,246 @@
+"""Commands delete and replace only what they wrote before."""
+
+import json
+import shutil
+from contextlib import redirect_stdout
+from io import StringIO
+
+import pytest
+import yaml
+
+from minbert_cli import embeddings, finetune, predict, pretrain
+from minbert_cli.experiments import program as experiments
+from tests import small_run
+from tests.runs import write_pretraining
+
+FOREIGN = {
+    "README.md": "# Mine",
+    "glue/CoLA/train.tsv": "rows",
+    "predictions/mine.csv": "my table",
+    "config.json": "{}",
+    "checkpoint-best/model.safetensors": "weights",
+    "1_Pooling/config.json": "{}",
+    "notes.txt": "years of work",
+}
+
+
+def write(folder, files):
+    """Write files by name."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def read(folder):
+    """Read the files of a folder, by name."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def run(program, *argv):
+    """Run a program; return its output."""
+    printed = StringIO()
+    with redirect_stdout(printed):
+        program.main([str(word) for word in argv])
+    return printed.getvalue()
+
+
+def refused(program, *argv):
+    """Check that a program refuses a command."""
+    with pytest.raises(SystemExit) as stop:
+        run(program, *argv)
+    assert stop.value.code in (1, 2)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Write the rows and a recipe of one task, with three steps."""
+    folder = tmp_path_factory.mktemp("files")
+    small_run.write_files(folder)
+    recipe = small_run.make_recipe(folder)
+    recipe["tasks"] = {"moods": recipe["tasks"]["moods"]}
+    recipe |= {"num_train_epochs": 3, "steps_per_epoch": 1}
+    small_run.write_recipe(folder, recipe)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(files):
+    """Run the recipe once."""
+    run(finetune, files / "recipe.yaml")
+    return files / "out"
+
+
+@pytest.fixture
+def folder(finished, tmp_path):
+    """Copy the finished run."""
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def train(files, folder, *flags):
+    """Train another run in a folder."""
+    flags = ("--output_dir", folder, "--seed", 2, *flags, "--overwrite_output_dir")
+    return run(finetune, files / "recipe.yaml", *flags)
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_run_replaces_no_file_that_no_run_wrote(files, tmp_path, capsys, name):
+    write(tmp_path, {name: FOREIGN[name]})
+    if name == "notes.txt":  # which is in nobody's way
+        train(files, tmp_path)
+        assert (tmp_path / "model.safetensors").is_file()
+        assert (tmp_path / name).read_text() == FOREIGN[name]
+        return
+
+    with pytest.raises(SystemExit):
+        train(files, tmp_path)
+
+    assert f"has {name.split('/')[0]}, which no run wrote" in capsys.readouterr().err
+    assert read(tmp_path) == {name: FOREIGN[name].encode()}
+
+
+def test_pre_training_replaces_no_file_that_no_run_wrote(tmp_path, capsys):
+    recipe, output = write_pretraining(tmp_path), tmp_path / "project"
+    write(output, FOREIGN)
+
+    refused(pretrain, recipe, "--output_dir", output, "--overwrite_output_dir")
+
+    names = "1_Pooling, README.md, checkpoint-best, config.json, glue, predictions"
+    message = f"has {names}, which no run wrote and this one would replace or delete: choose "
+    assert message in capsys.readouterr().err
+    assert read(output) == {name: text.encode() for name, text in FOREIGN.items()}
+
+
+def test_a_run_names_every_file_that_it_wrote(finished):
+    record = json.loads((finished / "run.json").read_text())
+
+    written = {name.split("/")[0] if "checkpoint-" in name else name for name in read(finished)}
+    assert {*record["files"], "run.json", "_run.lock"} == written
+    assert record["foreign"] == []
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_another_run_removes_the_files_of_the_last_one_only(files, folder, is_finished):
+    names = ("notes.txt", "predictions/mine.csv", "glue/CoLA/train.tsv", "1_Pooling/notes.txt")
+    added = dict.fromkeys(names, "mine")
+    record = json.loads((folder / "run.json").read_text())
+    if not is_finished:
+        del record["files"]  # as after a kill; what is added before the next start is not known
+        record |= {"finished": False, "foreign": [*added]}
+        (folder / "run.json").write_text(json.dumps(record))
+    write(folder, added)
+    before = read(folder)
+
+    train(files, folder, "--max_steps", 2, "--eval_strategy", "no", "--save_strategy", "no")
+
+    after = read(folder)
+    assert {name: after[name].decode() for name in added} == added
+    assert json.loads(after["run.json"])["settings"]["seed"] == 2
+    assert any(name.startswith("checkpoint-") for name in before)
+    assert not any(name.startswith("checkpoint-") for name in after)
+    assert after["model.safetensors"] != before["model.safetensors"]
+
+
+def test_files_that_were_added_survive_a_killed_run_in_their_folder(files, folder):
+    added = {"predictions/mine.csv": "mine"}
+    write(folder, added)
+    train(files, folder)
+    record = json.loads((folder / "run.json").read_text())
+    assert record["foreign"] == [*added]
+    del record["files"]
+    (folder / "run.json").write_text(json.dumps(record | {"finished": False}))
+
+    train(files, folder, "--seed", 3)
+
+    assert (folder / "predictions/mine.csv").read_text() == "mine"
+
+
+def test_a_copy_of_a_checkpoint_is_not_rotated_away(files, folder, capsys):
+    shutil.copytree(folder / "checkpoint-3", folder / "checkpoint-3-best")
+
+    refused(
+        *(finetune, files / "recipe.yaml", "--output_dir", folder, "--num_train_epochs", 5),
+        *("--resume_from_checkpoint", "true", "--overwrite_output_dir"),
+    )
+
+    assert "has checkpoint-3-best, which no run wrote" in capsys.readouterr().err
+    assert (folder / "checkpoint-3-best/model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("start", ["", "checkpoint-3"])
+def test_a_run_does_not_replace_the_model_that_it_starts_from(files, folder, capsys, start):
+    before = read(folder)
+
+    with pytest.raises(SystemExit):
+        train(files, folder, "--model_name_or_path", folder / start, "--model_config", "{}")
+
+    assert "has the model that the run starts from" in capsys.readouterr().err
+    assert read(folder) == before
+
+
+def test_experiments_replace_no_table_of_others(files, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/table.md").write_text("mine")
+    rows = {
+        "base": str(files / "recipe.yaml"),
+        "output_dir": "out",
+        "seeds": [1],
+        "rows": {"a": {}},
+    }
+    (tmp_path / "rows.yaml").write_text(yaml.safe_dump(rows))
+
+    with pytest.raises(SystemExit):
+        experiments.run(["rows.yaml"])
+
+    assert "has table.md of another program" in capsys.readouterr().err
+    assert read(tmp_path / "out") == {"table.md": b"mine"}
+
+
+@pytest.mark.slow
+def test_a_smoke_test_of_experiments_replaces_runs_and_nothing_else(files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = {
+        "base": str(files / "recipe.yaml"),
+        "output_dir": "out",
+        "seeds": [1],
+        "rows": {"a": {}},
+    }
+    (tmp_path / "rows.yaml").write_text(yaml.safe_dump(rows))
+    smoke = tmp_path / "out-smoke"
+    with redirect_stdout(StringIO()):
+        assert experiments.run(["rows.yaml", "--smoke_test"]) == 0
+        write(smoke, {"mine.txt": "a", "mine/notes.txt": "b", "a/seed-1/predictions/mine.csv": "c"})
+        first = read(smoke)
+        assert experiments.run(["rows.yaml", "--smoke_test"]) == 0
+
+    second = read(smoke)
+    assert {name for name in first if "mine" in name} <= {*second}
+    assert len(second["a/seed-1.log"]) > len(first["a/seed-1.log"])  # it ran again
+
+
+def test_predictions_do_not_replace_their_texts(finished, tmp_path, capsys):
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text("a fine day\n")
+    for flags in (
+        ("--task", "moods", "--file", texts, "--output", texts),
+        ("--embed", texts, "--file", texts),
+        ("--corpus", texts, "--query", "a", "--output", tmp_path / "x/../texts.jsonl"),
+    ):
+        (tmp_path / "x").mkdir(exist_ok=True)
+        refused(predict, finished, *flags)
+
+        assert f"the output would replace {texts}" in capsys.readouterr().err
+        assert texts.read_text() == "a fine day\n"
+
+
+def test_tables_of_embeddings_replace_no_table_of_others(finished, tmp_path, capsys):
+    (tmp_path / "table.csv").write_text("mine")
+
+    refused(embeddings, finished, "--sts", "sts", "--sts_dir", tmp_path, "--output_dir", tmp_path)
+
+    assert "has table.csv of another program" in capsys.readouterr().err
+    assert (tmp_path / "table.csv").read_text() == "mine"
