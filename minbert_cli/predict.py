@@ -4,6 +4,7 @@
     minbert predict CHECKPOINT --task quora < pairs.tsv                  # two columns
     minbert predict CHECKPOINT --task swag "a context" "a choice" "another choice"
     minbert predict CHECKPOINT --task sst --file texts.txt --output predictions.csv
+    minbert predict CHECKPOINT --file reviews.csv --text_columns review  # a table
     minbert predict CHECKPOINT --task all --file texts.txt               # or --task sst,topics
     minbert predict CHECKPOINT --embed vectors.npy --file sentences.txt
     minbert predict CHECKPOINT --corpus sentences.txt --query "text to look for"
@@ -11,7 +12,8 @@
     minbert predict CHECKPOINT --clusters kmeans --num_clusters 8 --file sentences.txt
 
 Texts come from the command line, a file, or the standard input: one per line; the two texts of a
-pair, or a context and its choices, are separated by tabs. Results are tab-separated columns (for
+pair, or a context and its choices, are separated by tabs. Tables are read as in training: the task
+knows its columns, or --text_columns names them. Results are tab-separated columns (for
 tags one line per entity), CSV or JSON lines; of several tasks one line per text or pair. CHECKPOINT
 is a folder or a Hub id of minBERT, BERT or sentence-transformers.
 """
@@ -56,7 +58,19 @@ def _add_input(parser: Parser) -> None:
         "texts; for a task on pairs, first and second texts alternate; for one on choices, "
     )
     add("texts", nargs="*", help=f"{help_texts}a context and its choices")
-    add("--file", type=to_path, help="file with a text or a pair on each line")
+    add(
+        "--file",
+        type=to_path,
+        help="table (.csv, .tsv, .jsonl, .json, .parquet or .conll), or file with a text or a pair "
+        "on each line; both may be compressed",
+    )
+    add(
+        "--text_columns",
+        nargs="+",
+        help="one or two columns of a table with the texts (default: those the task was trained "
+        "on)",
+    )
+    add("--lines", action="store_true", help="read every line as a text, also of a table")
     add(
         "--task",
         help="task to predict or whose embeddings to use (default: the model's); several tasks to "
@@ -75,7 +89,9 @@ def _add_modes(parser: Parser) -> None:
     mode.add_argument(
         "--embed", type=to_path, help="write embeddings: .npy, or .jsonl with the texts"
     )
-    mode.add_argument("--corpus", type=to_path, help="search the lines of this file")
+    mode.add_argument(
+        "--corpus", type=to_path, help="search the texts of this file, read as --file"
+    )
     mode.add_argument("--pairs", type=to_count, help="number of most similar pairs to find")
     mode.add_argument("--clusters", choices=CLUSTERINGS, help="cluster the texts")
     add = parser.add_argument_group("search").add_argument
@@ -114,6 +130,12 @@ def list_mistakes(args: argparse.Namespace) -> dict[str, Any]:
             written and written.is_file() and read and read.exists() and written.samefile(read)
             for written in (args.output, args.embed)
             for read in (args.file, args.corpus)
+        ),
+        "--text_columns names columns of a file; leave it out, or give --file": (
+            args.text_columns and not (args.file or args.corpus)
+        ),
+        "--lines and --text_columns exclude each other; leave one out": (
+            args.lines and args.text_columns
         ),
         "--query needs --corpus, the file to search": args.query and args.corpus is None,
         "--query replaces the texts; leave out texts and --file": args.query and has_texts,

@@ -60,6 +60,8 @@ class MinBertTask:
 
     Args:
         problem_type: A key of `TASKS`.
+        data_keys: Keys of a recipe that say where the texts of a row are in a file, such as
+            `text_columns`; `minbert predict --file` reads tables by them.
 
     Attributes:
         is_pretraining: Whether the task shares BERT's own pre-training heads.
@@ -74,6 +76,7 @@ class MinBertTask:
     """
 
     problem_type: ProblemType = field(metadata=DATA)
+    data_keys: dict[str, Any] | None = field(default=None, metadata=DATA)
     is_pretraining: ClassVar[bool] = False
     is_unlabelled: ClassVar[bool] = False
     is_token_level: ClassVar[bool] = False
@@ -98,11 +101,16 @@ class MinBertTask:
 
         `facts` are `labels`, `score_range`, `num_texts` (texts of a row), `class_counts` (training
         rows by class or label, words by tag, or None), `num_rows` of training, `has_unanswerable`,
-        `max_length` of the run, and for a regression `targets`, `mean` and `std`. A recipe that
+        `data_keys`, `max_length` of the run, and for a regression `targets`, `mean` and `std`. A
+        recipe that
         contradicts them is a ValueError.
         """
         known = {name: facts.get(name) for name in cls.fields_set_by("data")}
-        lists = {name: list(value) for name, value in known.items() if value is not None}
+        lists = {
+            name: value if isinstance(value, dict) else list(value)
+            for name, value in known.items()
+            if value is not None
+        }
         return {**given, **lists, "problem_type": vars(cls)["problem_type"]}
 
     @classmethod

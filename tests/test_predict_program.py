@@ -219,7 +219,7 @@ def test_paths_may_begin_with_a_variable(checkpoint, sentences, capsys, monkeypa
 @pytest.mark.parametrize(
     ("argv", "stdin", "message"),
     [
-        ([], b"", "no sentences: the input is empty"),
+        ([], b"", "no sentences: standard input is empty"),
         (["--task", "nli", "a"], b"", "unknown task 'nli'; known: near, same, tone"),
         (["a cat", " "], b"", "text 2 is empty"),
         (["a \udcff"], b"", "text 1, 'a \\udcff', is not UTF-8"),

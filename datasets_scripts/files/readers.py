@@ -3,10 +3,12 @@
 import csv
 import glob
 import json
+import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,9 @@ import datasets
 
 from .compression import OPENERS, find_suffix, is_compressed, open_text
 from .lines import LONGEST_ROW, check_length, read_lines
+from .stray_quotes import StrayQuotes
+
+logger = logging.getLogger(__name__)
 
 FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 MAX_SHOWN = 40  # characters of a value in a message
@@ -26,8 +31,10 @@ DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 class FileFormat:
     """How the delimited files of a dataset are written."""
 
-    delimiter: str | None = None  # None derives it from the suffix
-    quoting: bool = True  # whether a quoted field may contain separators, or quotes are text
+    delimiter: str | None = None  # None derives it from the header and the suffix
+    # Whether a quoted field may contain separators, or quotes are text; None refuses quoted fields
+    # that look as if stray quotes had joined several rows.
+    quoting: bool | None = None
     header: tuple[str, ...] | None = None  # of training and validation files without a header line
 
 
@@ -57,7 +64,7 @@ def read_records(
     if suffix == ".parquet":
         records = _read_parquet(path, columns)
     elif suffix in {".csv", ".tsv"}:
-        delimiter = file_format.delimiter or ("," if suffix == ".csv" else "\t")
+        delimiter = file_format.delimiter or find_delimiter(path, columns)
         records = _read_delimited(path, columns, file_format, delimiter)
     else:
         records = _read_json_lines(path, columns)
@@ -66,6 +73,12 @@ def read_records(
         yield record
     if record is None:
         raise ValueError(f"{path}: the file has no rows, only a header")
+
+
+def list_columns(path: str, file_format: FileFormat = PLAIN_FORMAT) -> list[str]:
+    """List the columns of the first record that can be read; none if there is no such record."""
+    records = read_records(path, (), file_format=file_format)
+    return next((list(record.values) for record in records if record.values), [])
 
 
 def check_file(path: str, suffixes: tuple[str, ...] | None = FILE_SUFFIXES) -> None:
@@ -88,17 +101,60 @@ def check_file(path: str, suffixes: tuple[str, ...] | None = FILE_SUFFIXES) -> N
         raise ValueError(f"{path}: Parquet has its own compression; decompress the file")
 
 
+def find_delimiter(path: str, columns: Sequence[str] = ()) -> str:
+    """Find what separates the columns: what the suffix says, unless the header says otherwise.
+
+    Args:
+        path: The file, ``.csv`` or ``.tsv``.
+        columns: Columns that its header must have; without any, all that matters is whether it has
+            several.
+    """
+    usual = "," if find_suffix(path) == ".csv" else "\t"
+    with open_text(path) as file:
+        first = next((line for _, line in read_lines(file, path) if line.strip()), "")
+    header = first.rstrip("\r\n")
+    found = {
+        mark: [name.strip() for name in next(csv.reader([header], delimiter=mark), [])]
+        for mark in (usual, *DELIMITERS)
+    }
+    fitting = [
+        mark
+        for mark, names in found.items()
+        if (set(columns) <= set(names) if columns else len(names) > 1)
+    ]
+    if not fitting or usual in fitting:
+        return usual
+    delimiter = max(fitting, key=lambda mark: len(found[mark]))
+    _name_delimiter(path, delimiter)
+    return delimiter
+
+
+@lru_cache(maxsize=1000)  # a file is opened several times
+def _name_delimiter(path: str, delimiter: str) -> None:
+    logger.warning(
+        "%s: read as %s-separated, as its first line is (delimiter: %s)",
+        path,
+        DELIMITERS[delimiter],
+        json.dumps(delimiter),
+    )
+
+
 def _read_delimited(
     path: str, columns: tuple[str, ...], file_format: FileFormat, delimiter: str
 ) -> Iterator[Record]:
     header = None if file_format.header is None else list(file_format.header)
-    lines = _split_quoted if file_format.quoting else _split_lines
+    stray = StrayQuotes(path, delimiter)
+    is_quoted = file_format.quoting is not False
+    lines = _split_quoted if is_quoted else _split_lines
     for line, values in lines(path, delimiter):
         if header is None:
             header = [value.strip() for value in values]
             check_header(path, header, columns, delimiter)
         elif values:  # an empty line is not a record
+            if file_format.quoting is None:
+                stray.add(line, values, len(header))
             yield _row_to_record(line, header, values)
+    stray.check()
 
 
 def _split_quoted(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -123,7 +179,8 @@ def _split_quoted(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         except csv.Error as error:
             raise ValueError(
                 f"{path}:{start}: the record that starts here cannot be read ({error}); enclose a "
-                "field that contains quotes in quotes, and double the quotes inside it"
+                "field that contains quotes in quotes, and double the quotes inside it; or add "
+                "quoting: false to the task, if quotes are plain text"
             ) from error
 
 
@@ -158,26 +215,44 @@ def check_header(
     line = delimiter.join(header)
     for other, name in DELIMITERS.items():
         if delimiter and other != delimiter and set(columns) <= set(line.split(other)):
+            was = DELIMITERS.get(delimiter, repr(delimiter))
             hint = (
-                f"the file is {name}-separated, but was read as {DELIMITERS[delimiter]}-separated"
-                " (.csv means comma, .tsv means tab)"
+                f"the file is {name}-separated, but was read as {was}-separated: correct delimiter"
             )
     raise ValueError(f"{path}: no column {missing}; its columns are {header}; {hint}")
 
 
+def check_keys(
+    path: str, records: Iterable[Record], columns: tuple[str, ...]
+) -> Iterator[Record]:
+    """Yield records of JSON, which need not all have the same keys.
+
+    Raises:
+        ValueError: After the last record, if a required column was in none that could be read.
+    """
+    keys: dict[str, None] = {}
+    is_complete = False
+    for record in records:
+        if not is_complete:
+            keys |= dict.fromkeys(record.values)
+            is_complete = keys.keys() >= set(columns)
+        yield record
+    if keys:
+        check_header(path, list(keys), columns)
+
+
 def _read_json_lines(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
-    is_checked = False
+    return check_keys(path, _parse_json_lines(path), columns)
+
+
+def _parse_json_lines(path: str) -> Iterator[Record]:
     with open_text(path) as file:
         for line, text in read_lines(file, path):
             if not text.strip():
                 continue
             if line == 1 and text.lstrip().startswith("["):
                 raise ValueError(f"{path}: a JSON array; write one JSON object on each line")
-            record = parse_json(line, text)
-            if not is_checked and not record.problem:
-                check_header(path, list(record.values), columns)
-                is_checked = True
-            yield record
+            yield parse_json(line, text)
 
 
 def parse_json(line: int, text: str) -> Record:

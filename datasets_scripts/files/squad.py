@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .compression import find_suffix, open_text
-from .readers import Record, check_file, check_header, check_unicode, load_json, read_records
+from .readers import Record, check_file, check_keys, check_unicode, load_json, read_records
 
 ANSWER_COLUMN = "answers"
 # A single JSON value is read at once; SQuAD 2.0 has 42 million characters.
@@ -20,13 +20,14 @@ def read_squad(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
     if content is None:
         yield from read_records(path, columns)
         return
-    number = 0
-    for number, values in enumerate(_list_questions(path, content), start=1):
-        if number == 1:
-            # whether the file has answers cannot be seen from its first question
-            check_header(path, list(values), tuple(c for c in columns if c != ANSWER_COLUMN))
-        yield check_unicode(Record(number, values))
-    if not number:
+    questions = enumerate(_list_questions(path, content), start=1)
+    records = (check_unicode(Record(number, values)) for number, values in questions)
+    record = None
+    # a question need not have answers
+    needed = tuple(column for column in columns if column != ANSWER_COLUMN)
+    for record in check_keys(path, records, needed):
+        yield record
+    if record is None:
         raise ValueError(f"{path}: the file has no questions")
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from did_you_mean import unknown
 
+from .readers import DELIMITERS
+
 Converter = Callable[[str, Any], Any]
 
 
@@ -90,6 +92,16 @@ def to_switch(where: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{where}: expected true or false")  # noqa: TRY004  (a user's value)
     return value
+
+
+def to_delimiter(where: str, value: Any) -> str:
+    """Check what separates the columns of a file: a character, or its name."""
+    text = value if isinstance(value, str) else ""
+    named = {name: mark for mark, name in DELIMITERS.items()} | {"\\t": "\t"}
+    delimiter = named.get(text, text)
+    if len(delimiter) != 1 or delimiter in "\r\n\"":
+        raise ValueError(f"{where}: expected one character, or {', '.join(DELIMITERS.values())}")
+    return delimiter
 
 
 def to_choice(*choices: str) -> Callable[[str, Any], str]:

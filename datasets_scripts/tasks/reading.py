@@ -73,7 +73,7 @@ def _find_sources(
     """Return the source of each split, and the commit of a dataset on the Hub."""
     if data.files:
         check_files(data)
-        file_format = data.built_in.file_format
+        file_format = data.file_format
         files = data.files.items()
         return {split: RowSource(path, split, file_format) for split, path in files}, None
     if data.hub_id is None:

@@ -10,6 +10,7 @@ from typing import Any
 from datasets_scripts.catalog import DATASETS, Columns, DatasetRow, Submission
 from datasets_scripts.files import values
 from datasets_scripts.files.compression import find_suffix
+from datasets_scripts.files.readers import FileFormat
 from datasets_scripts.files.splits import MAIN_SPLITS, is_test
 from datasets_scripts.problems import ROW_FORMATS, RowFormat
 from datasets_scripts.problems.tag_schemes import SCHEMES
@@ -38,6 +39,8 @@ CONVERTERS: dict[str, values.Converter] = {
     "label_column": values.to_column,
     "scheme": values.to_choice(*SCHEMES),
     "document_context": values.to_switch,
+    "delimiter": values.to_delimiter,
+    "quoting": values.to_switch,
     "text_columns": values.to_columns,
     "labels": values.to_names,
     "score_range": values.to_range,
@@ -90,6 +93,12 @@ class TaskData:
             For questions by default ``answers``. For multiple choice the column with the number of
             the right choice, from 0, its letter, or its name.
         id_column: Column with the row id; default a column ``id``, else the number of the row.
+        delimiter: What separates the columns of CSV and TSV files: a character, or ``comma``,
+            ``tab``, ``semicolon`` or ``bar``; default that of the suffix, or of the header if it
+            has another one.
+        quoting: Whether quotes in CSV and TSV files enclose texts, which may have several lines;
+            False if they are plain text. By default they enclose texts, and a file is refused if
+            quotes seem to have joined several rows.
         labels: Names of the classes, or of the tags (spans in IOB2); default those of the training
             rows.
         score_range: Lowest and highest score of a similarity task.
@@ -137,6 +146,8 @@ class TaskData:
     text_columns: tuple[str, ...] | None = None
     label_column: str | None = None
     id_column: str | None = None
+    delimiter: str | None = None
+    quoting: bool | None = None
     labels: tuple[str, ...] | None = None
     score_range: tuple[float, float] | None = None
     max_invalid_fraction: float = 0.01
@@ -214,6 +225,22 @@ class TaskData:
         paths = {key.removesuffix("_file"): getattr(self, key) for key in FILE_KEYS}
         paths |= self.extra_files or {}
         return {split: path for split, path in paths.items() if path is not None}
+
+    @property
+    def file_format(self) -> FileFormat:
+        """How its delimited files are written."""
+        if self.built_in.files:
+            return self.built_in.file_format
+        return FileFormat(self.delimiter, self.quoting)
+
+    @property
+    def reading_keys(self) -> dict[str, Any]:
+        """The keys that say where the texts of a row are in a file."""
+        options = {"choice_columns": self.options.get("choice_columns")}
+        if self.files:
+            options |= vars(self.file_format)
+        given = {key: value for key, value in options.items() if value is not None}
+        return {"text_columns": list(self.text_columns or ()), **given}
 
     @property
     def built_in(self) -> DatasetRow:
@@ -330,8 +357,9 @@ def _fill_own(data: TaskData) -> TaskData:
     _check_keys(data, kind)
     if data.hub_id is None:
         _check_files(data, kind)
-    elif data.extra_files:
-        raise ValueError(f"{data.where}: extra_files has no effect for {data.hub_id!r}; remove it")
+    for key in () if data.hub_id is None else ("extra_files", "delimiter", "quoting"):
+        if getattr(data, key) is not None:
+            raise ValueError(f"{data.where}: {key} has no effect for {data.hub_id!r}; remove it")
     _check_values(data, kind)
     return data
 
@@ -382,6 +410,13 @@ def _check_files(data: TaskData, kind: type[RowFormat]) -> None:
             "validation_ (labeled) or test_, as in validation_hard"
         )
     suffixes = kind.file_suffixes
+    is_delimited = suffixes is not None and ".csv" in suffixes
+    for key in ("delimiter", "quoting"):
+        if getattr(data, key) is not None and not is_delimited:
+            raise ValueError(
+                f"{data.where}: {key} is for CSV and TSV files, which {kind.problem_type} rows are "
+                "not read from; remove it"
+            )
     if suffixes is None:
         return
     if foreign := [path for path in data.files.values() if find_suffix(path) not in suffixes]:

@@ -38,7 +38,7 @@ def read_unlabeled(
     if data.unlabeled_file is None:
         return None
     row_format = replace(row_format, id_column=None)
-    file_format = data.built_in.file_format if data.files else PLAIN_FORMAT
+    file_format = data.file_format if data.files else PLAIN_FORMAT
     source = TextsOf(data.unlabeled_file, SPLIT, file_format)
     valid = find_valid(data, row_format, source, build_rows(source, row_format, cache_dir))
     most = data.max_unlabeled_samples

@@ -5,18 +5,16 @@ import csv
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, tee
-from pathlib import Path
+from itertools import chain, tee
 from typing import IO, Any
 
 import numpy as np
 from torch import Tensor
 from transformers.utils import logging
 
-from datasets_scripts.files.characters import is_blank
-from datasets_scripts.files.lines import read_lines
 from minbert_cli.checkpoints import load_encoder, set_precision
 from minbert_cli.predicting import several_tasks
+from minbert_cli.predicting.texts import Source, check_texts
 from modeling_minbert import MinBertForMultiTask
 from sentence_vectors import (
     agglomerative_clusters,
@@ -30,70 +28,7 @@ from trainers import named_writes, replaced_when_done
 Row = dict[str, Any]
 
 
-def read_file(path: Path) -> Iterator[str]:
-    """Read the lines of a UTF-8 file."""
-    with path.open("rb") as file:
-        yield from decode_lines(file, str(path))
-
-
-def decode_lines(source: IO[bytes], name: str) -> Iterator[str]:
-    r"""Decode lines of UTF-8; only \n and \r\n end a line."""
-    for number, line in read_lines(source, name):
-        try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{name}:{number}: not UTF-8 ({error.reason})") from error
-        if is_blank(text):
-            raise ValueError(f"{name}:{number}: the line is empty; remove it")
-        yield text
-
-
-def read_texts(args: argparse.Namespace) -> Iterator[str]:
-    """Return the texts of the command line, a file, or the standard input."""
-    if args.texts:
-        lines = iter(check_texts(args.texts))
-    elif args.file:
-        lines = read_file(args.file)
-    elif sys.stdin.isatty():
-        raise ValueError("no sentences: give texts or --file, or pipe lines to the standard input")
-    else:
-        lines = decode_lines(sys.stdin.buffer, "standard input")
-    first = next(lines, None)
-    if first is None:
-        raise ValueError("no sentences: the input is empty")
-    return chain([first], lines)
-
-
-def check_texts(texts: Sequence[str]) -> Sequence[str]:
-    """Reject empty texts and texts that are not UTF-8."""
-    for number, text in enumerate(texts, start=1):
-        if is_blank(text):
-            raise ValueError(f"text {number} is empty")
-        if any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise ValueError(f"text {number}, {text!r}, is not UTF-8")
-    return texts
-
-
-def make_rows(texts: Iterator[str], given: int, task: Any) -> Iterator[Any]:
-    """Yield texts, or the texts of a line with tabs as a row of a task.
-
-    If any texts were ``given`` as arguments, some of them, or for a task with choices all, are a
-    row.
-    """
-    if task.num_texts == 1:
-        yield from texts
-        return
-    for number, text in enumerate(texts, start=1):
-        columns = text.split("\t")
-        if len(columns) == 1 and given:
-            columns += list(islice(texts, None if task.offers_choices else 1))
-        try:
-            yield task.make_row(columns)
-        except ValueError as error:
-            raise ValueError(f"row {number} has {error}") from None
-
-
-def predict(model: Any, args: argparse.Namespace, texts: Iterator[str]) -> Iterator[Row]:
+def predict(model: Any, args: argparse.Namespace, source: Source) -> Iterator[Row]:
     """Predict a task row by row."""
     if not isinstance(model, MinBertForMultiTask):
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
@@ -102,10 +37,10 @@ def predict(model: Any, args: argparse.Namespace, texts: Iterator[str]) -> Itera
         )
     names = several_tasks.parse_names(args.task, model.config.tasks or {})
     if names is not None:
-        yield from predict_several(model, args, texts, names)
+        yield from predict_several(model, args, source, names)
         return
     task = args.task or str(model.config.default_task)
-    rows, shown = tee(make_rows(texts, len(args.texts), model.config.task(task)))
+    rows, shown = tee(source.rows(model.config.task(task)))
     found = model.predict_stream(task, rows, show_progress=show_progress(args))
     for prediction, columns in zip(found, map(name_texts, shown), strict=True):
         yield (prediction if isinstance(prediction, dict) else {"labels": prediction}) | columns
@@ -115,6 +50,8 @@ def name_texts(row: Any) -> Row:
     """Name the texts of a row, and its choices if it has any."""
     if isinstance(row, str):
         return {"text": row}
+    if isinstance(row, list):  # words, which are part of the prediction
+        return {}
     return {
         f"text{number}" if isinstance(part, str) else "choices": part
         for number, part in enumerate(row, start=1)
@@ -122,13 +59,12 @@ def name_texts(row: Any) -> Row:
 
 
 def predict_several(
-    model: Any, args: argparse.Namespace, texts: Iterator[str], names: Sequence[str]
+    model: Any, args: argparse.Namespace, source: Source, names: Sequence[str]
 ) -> Iterator[Row]:
     """Predict several tasks, row by row; without names all that take the texts."""
     known = {name: model.config.task(name) for name in names or model.choose_tasks([])}
-    first = next(texts)
-    reader = several_tasks.choose_reader([*known.values()], first)
-    given, shown = tee(make_rows(chain([first], texts), len(args.texts), reader))
+    reader = several_tasks.choose_reader([*known.values()], source)
+    given, shown = tee(source.rows(reader))
     row = next(given)
     chosen = model.choose_tasks([row], names or None)
     if not names:
@@ -165,9 +101,7 @@ def write_vectors(model: Any, args: argparse.Namespace, texts: Sequence[str]) ->
 
 def search(model: Any, args: argparse.Namespace, queries: Sequence[str]) -> Iterator[Row]:
     """Yield the nearest sentences of a corpus for each query."""
-    corpus = list(read_file(args.corpus))
-    if not corpus:
-        raise ValueError(f"corpus={str(args.corpus)!r}: the file is empty")
+    corpus, lines = Source.open(args.corpus, args).singles(find_task(model, args))
     known = embed(model, args, corpus).to(model.device)
     asked = embed(model, args, queries)
     try:
@@ -176,20 +110,24 @@ def search(model: Any, args: argparse.Namespace, queries: Sequence[str]) -> Iter
         raise ValueError(str(error)) from None
     for query, scores, places in zip(queries, *map(Tensor.tolist, hits), strict=True):
         for rank, (score, place) in enumerate(zip(scores, places, strict=True), start=1):
-            line = {"line": place + 1, "text": corpus[place]}
+            line = {"line": lines[place], "text": corpus[place]}
             yield {"query": query, "rank": rank, "score": score, **line}
 
 
-def find_pairs(model: Any, args: argparse.Namespace, texts: Sequence[str]) -> Iterator[Row]:
+def find_pairs(
+    model: Any, args: argparse.Namespace, texts: Sequence[str], lines: Sequence[int]
+) -> Iterator[Row]:
     """Yield the most similar pairs."""
     vectors = embed(model, args, texts).to(model.device)
     pairs = paraphrase_mining(vectors, max_pairs=args.pairs)
     for score, first, second in zip(*map(Tensor.tolist, pairs), strict=True):
-        lines = {"line1": first + 1, "line2": second + 1}
-        yield {"score": score, **lines, "text1": texts[first], "text2": texts[second]}
+        places = {"line1": lines[first], "line2": lines[second]}
+        yield {"score": score, **places, "text1": texts[first], "text2": texts[second]}
 
 
-def find_clusters(model: Any, args: argparse.Namespace, texts: Sequence[str]) -> Iterator[Row]:
+def find_clusters(
+    model: Any, args: argparse.Namespace, texts: Sequence[str], lines: Sequence[int]
+) -> Iterator[Row]:
     """Yield sentences by cluster, the largest first; those in no community come last."""
     vectors = embed(model, args, texts)
     clusters: list[int | None] = [None] * len(texts)
@@ -203,9 +141,9 @@ def find_clusters(model: Any, args: argparse.Namespace, texts: Sequence[str]) ->
         clusters = [*kmeans_clusters(vectors, args.num_clusters)]
     else:
         clusters = [*agglomerative_clusters(vectors, args.num_clusters, threshold=args.threshold)]
-    by_cluster = [(cluster is None, cluster or 0, line) for line, cluster in enumerate(clusters)]
-    for _, _, line in sorted(by_cluster):
-        yield {"cluster": clusters[line], "line": line + 1, "text": texts[line]}
+    order = [(cluster is None, cluster or 0, place) for place, cluster in enumerate(clusters)]
+    for _, _, place in sorted(order):
+        yield {"cluster": clusters[place], "line": lines[place], "text": texts[place]}
 
 
 def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:
@@ -267,14 +205,21 @@ def find(model: Any, args: argparse.Namespace) -> Iterator[Row]:
     """Return the result rows of the requested mode."""
     if args.query is not None:
         return search(model, args, check_texts(args.query))
-    texts = read_texts(args)
+    source = Source.find(args)
+    if args.corpus is None and args.pairs is None and args.clusters is None:
+        return predict(model, args, source)
+    texts, lines = source.singles(find_task(model, args))
     if args.corpus is not None:
-        return search(model, args, list(texts))
-    if args.pairs is not None:
-        return find_pairs(model, args, list(texts))
-    if args.clusters is not None:
-        return find_clusters(model, args, list(texts))
-    return predict(model, args, texts)
+        return search(model, args, texts)
+    compute = find_clusters if args.pairs is None else find_pairs
+    return compute(model, args, texts, lines)
+
+
+def find_task(model: Any, args: argparse.Namespace) -> Any:
+    """Return the task whose columns tables have, for embeddings; None without one."""
+    tasks = getattr(model.config, "tasks", None) or {}
+    name = args.task or getattr(model.config, "default_task", None)
+    return model.config.task(name) if name in tasks else None
 
 
 def choose_format(args: argparse.Namespace) -> str:
@@ -306,4 +251,4 @@ def run(args: argparse.Namespace) -> None:
     if args.embed is None:
         write_results(find(model, args), args)
     else:
-        write_vectors(model, args, list(read_texts(args)))
+        write_vectors(model, args, Source.find(args).singles(find_task(model, args))[0])

@@ -4,6 +4,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from .texts import Source
+
 Row = dict[str, Any]
 
 # The name for all tasks that take the given texts.
@@ -23,16 +25,27 @@ def parse_names(task: str | None, known: Mapping[str, Any]) -> list[str] | None:
     return list(dict.fromkeys(names)) if len(names) > 1 else None
 
 
-def choose_reader(specs: Sequence[Any], first: str) -> Any:
-    """Return the task that says how lines become rows.
+def choose_reader(specs: Sequence[Any], source: Source) -> Any:
+    """Return the task that says how lines or the rows of a table become rows.
 
-    Rows are pairs if all tasks take them, or if any does and a tab is there. They are contexts with
-    choices only if no task takes anything else.
+    Rows are pairs if all tasks take them, or if any does and a tab is there, or two columns are
+    named. They are contexts with choices only if no task takes anything else.
+
+    Raises:
+        ValueError: If the tasks were trained on different columns, and none are named.
     """
+    if source.is_table and not source.columns:
+        trained = {tuple((spec.data_keys or {}).get("text_columns", ())) for spec in specs}
+        if len(trained) > 1:
+            raise ValueError(
+                f"{source.name}: the tasks were trained on different columns, "
+                f"{' and '.join(map(str, map(list, sorted(trained))))}; give --text_columns"
+            )
+    has_pairs = len(source.columns) > 1 if source.is_table else "\t" in next(source.lines(), "")
     plain = [spec for spec in specs if not spec.offers_choices] or specs
     singles = [spec for spec in plain if spec.num_texts == 1]
     others = [spec for spec in plain if spec.num_texts > 1]
-    if not singles or (others and "\t" in first):
+    if not singles or (others and has_pairs):
         return others[0]
     return singles[0]
 

@@ -145,6 +145,7 @@ class RecipeTask:
         """Describe the head, with the fields that follow from the rows."""
         with _name_task(rows.name):
             facts = {**rows.head_facts(), "max_length": max_length}
+            facts["data_keys"] = self.data.reading_keys
             return TASKS[rows.problem_type].complete(self.head, facts)
 
 

@@ -15,6 +15,7 @@ ROW_KEYS = (
     *("dataset", "hub_id", "train_file", "data_dir", "revision"),
     *("validation_file", "validation_share", "test_file", "extra_files"),
     *("text_columns", "id_column", "max_invalid_fraction", "sample_seed"),
+    *("delimiter", "quoting"),
     *("max_train_samples", "max_eval_samples", "max_test_samples"),
     *("max_length", "pair_encoding", "truncation", "window_overlap", "max_windows"),
 )

@@ -1,0 +1,233 @@
+"""``minbert predict`` reads tables as training did, or refuses them before anything is computed."""
+
+import csv
+import gzip
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from torch.testing import assert_close
+
+from minbert_cli import finetune, predict
+from modeling_minbert import MinBertForMultiTask
+from tests import small_run
+
+TEXTS = ["the garden is fine", 'the "river",\nit is cold', "a story; a song", "the song is dull"]
+FILES = {
+    "rows.csv": lambda path: write(path, ","),
+    "rows.tsv": lambda path: write(path, "\t"),
+    "semicolons.csv": lambda path: write(path, ";"),
+    "tabs.csv": lambda path: write(path, "\t"),
+    "rows.csv.gz": lambda path: write(path, ",", gzip.open),
+    "rows.jsonl": lambda path: path.write_text(
+        "".join(json.dumps({"mood": "good", "text": text}) + "\n" for text in TEXTS)
+    ),
+    "rows.parquet": lambda path: Dataset.from_dict(
+        {"id": [4, 3, 2, 1], "text": TEXTS}
+    ).to_parquet(path),
+}
+
+
+def write(path, delimiter, opener=open):
+    """Write the texts as a table with further columns."""
+    with opener(path, "wt", newline="", encoding="utf-8") as file:
+        table = csv.writer(file, delimiter=delimiter)
+        table.writerow(["number", "text", "mood"])
+        table.writerows([number, text, "good"] for number, text in enumerate(TEXTS))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Return the folder of a run of three tasks."""
+    folder = tmp_path_factory.mktemp("run")
+    small_run.write_files(folder)
+    recipe = small_run.make_recipe(folder) | {"num_train_epochs": 1, "eval_strategy": "no"}
+    recipe["save_strategy"] = "no"
+    finetune.main([small_run.write_recipe(folder, recipe)])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(trained):
+    return MinBertForMultiTask.from_pretrained(trained / "out").eval()
+
+
+@pytest.fixture
+def run(trained, capsys, monkeypatch):
+    """Return a function that runs the program and returns its rows."""
+
+    def run(*argv, stdin=b""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capsys.readouterr()
+        flags = ["--device", "cpu", "--precision", "float32", "--format", "jsonl"]
+        predict.main([str(trained / "out"), *map(str, argv), *flags])
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    return run
+
+
+@pytest.fixture
+def fail(run, capsys):
+    """Return a function that runs with a mistake and returns the message."""
+
+    def fail(*argv, stdin=b""):
+        with pytest.raises(SystemExit):
+            run(*argv, stdin=stdin)
+        found = capsys.readouterr()
+        assert found.out == ""
+        return found.err.strip().split("error: ")[1]
+
+    return fail
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_table_is_read_by_the_column_that_the_task_was_trained_on(run, model, tmp_path, name):
+    FILES[name](tmp_path / name)
+
+    rows = run("--task", "moods", "--file", tmp_path / name)
+
+    assert [row["text"] for row in rows] == TEXTS
+    expected = model.predict("moods", TEXTS)
+    assert [row["score"] for row in rows] == pytest.approx([row["score"] for row in expected])
+
+
+@pytest.mark.parametrize(("task", "file"), [("pairs", "pairs-dev.tsv"), ("scores", "scores-dev.jsonl")])
+def test_the_file_of_a_run_has_the_predictions_of_the_run(run, trained, task, file):
+    rows = run("--task", task, "--file", trained / file)
+
+    with (trained / "out" / "predictions" / f"{task}-dev.csv").open(newline="") as table:
+        expected = list(csv.DictReader(table))
+    assert [[row["text1"], row["text2"]] for row in rows] == [
+        [row["text1"], row["text2"]] for row in expected
+    ]
+    if task == "pairs":
+        assert [row["label"] for row in rows] == [row["prediction"] for row in expected]
+    else:
+        numbers = [float(row["prediction"]) for row in expected]
+        assert [row["score"] for row in rows] == pytest.approx(numbers, abs=0.02)
+
+
+def test_vectors_are_those_of_the_texts(run, model, tmp_path):
+    write(tmp_path / "rows.csv", ",")
+
+    run("--embed", tmp_path / "vectors.npy", "--file", tmp_path / "rows.csv")
+
+    assert_close(torch.tensor(np.load(tmp_path / "vectors.npy")), model.encode(TEXTS))
+
+
+def test_a_search_finds_texts_of_a_table_and_their_lines(run, tmp_path):
+    write(tmp_path / "rows.csv", ",")
+
+    found = run("--corpus", tmp_path / "rows.csv", "--query", TEXTS[2], "--top_k", 1)
+
+    # the second text has two lines
+    assert [(row["line"], row["text"]) for row in found] == [(5, TEXTS[2])]
+
+
+def test_a_flag_names_other_columns(run, model, tmp_path):
+    path = tmp_path / "pairs.csv"
+    path.write_text("x,left,right\n1,the song,a song\n2,the river,a story\n")
+
+    rows = run("--task", "pairs", "--file", path, "--text_columns", "left", "right")
+    alone = run("--task", "moods", "--file", path, "--text_columns", "right")
+    both = run("--task", "all", "--file", path, "--text_columns", "left", "right")
+
+    assert [row["text2"] for row in rows] == ["a song", "a story"]
+    assert [row["text"] for row in alone] == ["a song", "a story"]
+    expected = model.predict("scores", [("the song", "a song"), ("the river", "a story")])
+    assert [row["scores"]["score"] for row in both] == pytest.approx(
+        [row["score"] for row in expected]
+    )
+
+
+def test_a_line_is_a_text_if_a_flag_says_so(run, tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("the song\ta song\nthe river\ta story\n")
+
+    rows = run("--task", "pairs", "--file", path, "--lines")
+
+    assert [row["text1"] for row in rows] == ["the song", "the river"]
+
+
+@pytest.mark.parametrize(
+    ("content", "argv", "message"),
+    [
+        ("body,mood\na,b\n", (), "no column 'text'; its columns are 'body', 'mood': give --text_c"),
+        ("text,mood\na,b\n", ("--task", "pairs"), "no column 'a'; its columns are 'text', 'mood'"),
+        (
+            "text,mood\na,b\n",
+            ("--task", "pairs", "--text_columns", "text"),
+            "the texts are in 'text'; its columns are 'text', 'mood': give --text_columns with the "
+            "two columns",
+        ),
+        ("a,b\nc,d\n", ("--task", "scores", "--embed", "x.npy"), "the texts are in 'a', 'b'; its"),
+        ("a,b\nc,d\n", ("--task", "all"), "trained on different columns, ['a', 'b'] and ['text']"),
+        ("text,mood\na,b\n ,b\nc,d,e\n", (), "2 of 3 rows are invalid; the first are: line 3: em"),
+        ("text,mood\n", (), "the file has no rows, only a header"),
+        ('text,mood\n"a,1\nb,0\nc,0\nd",1\ne,0\n', (), "quotes join the lines 2 to 5"),
+    ],
+)
+def test_a_table_without_the_texts_is_refused(fail, tmp_path, content, argv, message):
+    path = tmp_path / "rows.csv"
+    path.write_text(content)
+    argv = ("--task", "moods") if not argv else argv
+
+    assert message in fail(*argv, "--file", path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"text,mood\na song,good\nthe river,bad\n",
+        b"number;text\n1;a song\n",
+        b"name\ttext\n1\ta song\n",
+        b"review,stars\na song,3\nthe river,1\n",  # names that the task does not know
+        b'{"text": "a song"}\n{"text": "the river"}\n',
+    ],
+)
+def test_a_table_in_lines_is_refused(fail, run, tmp_path, content):
+    (tmp_path / "rows.txt").write_bytes(content)
+
+    piped = fail("--task", "moods", stdin=content)
+    named = fail("--task", "moods", "--file", tmp_path / "rows.txt")
+    embedded = fail("--task", "moods", "--embed", tmp_path / "x.npy", stdin=content)
+
+    for message in (piped, named, embedded):
+        assert "looks like that of a table, whose rows are no texts: give --file" in message
+    assert len(run("--task", "moods", "--lines", stdin=content)) == content.count(b"\n")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"a song, and a river\nthe river, and a song\n",
+        b"a song\nthe river\n",
+        b"first,second\nthe river, a song, and a story\n",
+        b"text\nthe river\n",
+    ],
+)
+def test_sentences_are_no_table(run, content):
+    assert len(run("--task", "moods", stdin=content)) == 2
+
+
+def test_an_empty_line_is_refused_before_anything_is_computed(fail, tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("a song\n" * 20_000 + "\nthe story\n")
+
+    # with the first rows computed there would be output, since they are written as they come
+    assert fail("--task", "moods", "--file", path).startswith(f"{path}:20001: the line is empty")
+    assert "row 3 has 1 text(s)" in fail("--task", "pairs", stdin=b"c\td\nf\tg\ne\nf\tg\n")
+
+
+def test_compressed_lines_are_texts(run, tmp_path):
+    with gzip.open(tmp_path / "texts.txt.gz", "wt") as file:
+        file.write("a song\nthe river\n")
+
+    assert [row["text"] for row in run("--task", "moods", "--file", tmp_path / "texts.txt.gz")] == [
+        "a song",
+        "the river",
+    ]
