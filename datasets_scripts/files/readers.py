@@ -113,6 +113,7 @@ def find_delimiter(path: str, columns: Sequence[str] = ()) -> str:
     with open_text(path) as file:
         first = next((line for _, line in read_lines(file, path) if line.strip()), "")
     header = first.rstrip("\r\n")
+    csv.field_size_limit(LONGEST_ROW)  # the default of 131,072 is too small
     found = {
         mark: [name.strip() for name in next(csv.reader([header], delimiter=mark), [])]
         for mark in (usual, *DELIMITERS)

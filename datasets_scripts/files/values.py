@@ -1,15 +1,23 @@
 """Check the values of a recipe and convert them to the types of their fields."""
 
+import ast
 import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from did_you_mean import unknown
 
-from .readers import DELIMITERS
+from .readers import DELIMITERS, MAX_SHOWN
 
 Converter = Callable[[str, Any], Any]
+
+# A list, tuple or set of texts or integers. Texts without a comma between them are none: Python
+# would join them, and NumPy writes lists so.
+ITEM = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|-?(?:0|[1-9]\d*))"""
+ITEMS = rf"\s*(?:{ITEM}\s*(?:,\s*{ITEM}\s*)*,?\s*)?"
+LIST = re.compile(rf"\[{ITEMS}\]|\((?=\s*['\"]){ITEMS}\)|\{{(?=\s*['\"]){ITEMS}\}}")
 
 
 def convert_keys(
@@ -92,6 +100,32 @@ def to_switch(where: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{where}: expected true or false")  # noqa: TRY004  (a user's value)
     return value
+
+
+def read_list(text: str) -> list[str | int] | None:
+    """Read a list that was written as text by JSON or Python; None if a text is no list.
+
+    Raises:
+        ValueError: If it begins and ends as a list, but is not written as these do.
+    """
+    text = text.strip()
+    if LIST.fullmatch(text):
+        value = ast.literal_eval(text)
+        return [value] if isinstance(value, str) else list(value)
+    if text[:1] == "[" and text[-1:] == "]":
+        raise ValueError(
+            f"{text[:MAX_SHOWN]!r} is no list that can be read; write it as JSON, as in "
+            '["first", "second"]'
+        )
+    return None
+
+
+def is_list(text: str) -> bool:
+    """Return whether a text is a list, or looks like one."""
+    try:
+        return read_list(text) is not None
+    except ValueError:
+        return True
 
 
 def to_delimiter(where: str, value: Any) -> str:

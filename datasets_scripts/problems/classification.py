@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from datasets_scripts.files.characters import describe_twins, find_twin
 from datasets_scripts.files.readers import Record, shorten
+from datasets_scripts.files.values import is_list
 
 from .row_format import Row, RowSource, check_classes, is_numeral, list_names, normalize_value
 from .sentences import SentenceFormat
@@ -26,9 +27,21 @@ class ClassificationFormat(SentenceFormat):
 
     def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:
         train = sources["train"]
+        if self.labels is None:
+            self._check_single(where, train)
         labels = self.labels or train.class_names(self) or infer_labels(train.labels(self))
         check_classes(where, "labels", labels, f"label_column={self.label_column!r}")
         return replace(self, labels=labels)
+
+    def _check_single(self, where: str, train: RowSource) -> None:
+        """Refuse lists of labels, whose text would become the name of a class."""
+        for value in train.labels(self):
+            if isinstance(value, list) or (isinstance(value, str) and is_list(value)):
+                raise ValueError(
+                    f"{where}: label_column={self.label_column!r} has lists of labels, such as "
+                    f"{shorten(str(value))}; write problem_type: multi_label_classification, or "
+                    "for one label a row its name alone"
+                )
 
     def from_hub(self, number: int, values: Row, names: tuple[str, ...] | None) -> Record:
         label: Any = values.get(self.label_column or "")

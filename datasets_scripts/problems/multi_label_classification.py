@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from datasets_scripts.files.readers import Record
 from datasets_scripts.files.splits import is_test
-from datasets_scripts.files.values import Converter, to_columns, to_text
+from datasets_scripts.files.values import Converter, read_list, to_columns, to_text
 
 from .classification import ClassificationFormat, infer_labels
 from .encoding.sequences import encode_rows
@@ -70,7 +70,10 @@ class MultiLabelFormat(ClassificationFormat):
         given: set[str] = set()
         is_split = False
         for record in train.read(self):
-            names = self._split(record) or []
+            try:
+                names = self._split(record) or []
+            except ValueError:  # of an invalid row, which is reported later
+                continue
             given.update(names)
             is_split = is_split or len(names) > 1
         self._check_separator(where, given, is_split=is_split)
@@ -132,6 +135,8 @@ class MultiLabelFormat(ClassificationFormat):
     def _split(self, record: Record) -> list[str] | None:
         """Return the labels of a row as they are written; None if they are missing."""
         value = record.values.get(str(self.label_column))
+        if isinstance(value, str) and (listed := read_list(value)) is not None:
+            value = listed
         if isinstance(value, list):
             return [normalize_value(one) for one in value]
         if isinstance(value, str):
@@ -142,6 +147,11 @@ class MultiLabelFormat(ClassificationFormat):
         names = self._split(record)
         if names is None:
             return None
+        if len(set(names)) < len(names) and {"0", "1"}.issuperset(names):
+            raise ValueError(
+                f"labels {names} are not names, but 0 or 1 for each label; write the names, or "
+                "give label_columns with a column for each label"
+            )
         given = {self.parse_label(name) for name in names}
         return [float(number in given) for number, _ in enumerate(self.labels or ())]
 

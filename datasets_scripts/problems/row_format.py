@@ -49,6 +49,8 @@ class RowSource:
         column = str(row_format.label_column)
         if self.rows is None:
             return (record.values.get(column) for record in self.read(row_format))
+        if isinstance(self.rows.features.get(column), datasets.List):
+            return self.rows[column]
         return self.rows.unique(column)
 
     def class_names(self, row_format: "RowFormat") -> tuple[str, ...] | None:

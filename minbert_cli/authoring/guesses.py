@@ -8,6 +8,7 @@ from typing import Any
 
 from datasets_scripts.files.compression import find_suffix
 from datasets_scripts.files.readers import read_records
+from datasets_scripts.files.values import is_list
 
 from .choices import guess_choices
 from .columns import (
@@ -21,6 +22,7 @@ from .columns import (
 )
 
 SHOWN = 5  # classes in a reason
+LONGEST_NAME = 4  # words of a column that is no sentence
 MOST_SCORED_CLASSES = 5  # different numbers that may be classes of pairs
 SCORE_NAMES = ("similarity", "score", "relatedness", "similarity_score")
 TOKEN_NAMES = ("tokens", "words", "sentence")
@@ -109,6 +111,7 @@ def _guess_sentences(table: Table, given: Mapping[str, Any]) -> Guess:
         label = find_label(table, given["text_columns"] or (), guess)
     texts = given["text_columns"] or find_texts(table, [label], guess)
     guess.keys["text_columns"] = list(texts)
+    _doubt_header(table, label, guess)
     if not has_labels:
         return guess
     guess.keys["label_column"] = label
@@ -123,9 +126,24 @@ def _guess_sentences(table: Table, given: Mapping[str, Any]) -> Guess:
     return guess
 
 
+def _doubt_header(table: Table, label: str | None, guess: Guess) -> None:
+    """Note that the first line of a file without names of columns would be lost."""
+    if find_suffix(table.path) not in (".csv", ".tsv"):
+        return
+    values = {str(value) for value in table.values(label)} if label else set()
+    names = [name for name in table.columns if name]
+    sentences = [name for name in names if len(name.split()) > LONGEST_NAME]
+    if label in values or sentences or any(to_number(name) is not None for name in names):
+        shown = ", ".join(map(repr, names))
+        guess.doubts.append(
+            f"are {shown} the names of the columns? if this line is a row, which is not read now, "
+            "write a line with names before it"
+        )
+
+
 def _guess_type(table: Table, label: str, values: Sequence[Any], guess: Guess) -> tuple[str, str]:
     """Return the problem type that fits the labels, and the reason."""
-    if isinstance(values[0], list):
+    if any(isinstance(value, list) or (isinstance(value, str) and is_list(value)) for value in values):
         return "multi_label_classification", f"{label!r} has lists"
     if separator := _find_separator(values):
         return "multi_label_classification", f"{label!r} has labels separated by {separator!r}"
@@ -167,7 +185,7 @@ def _describe_classes(label: str, different: Counter[str], guess: Guess) -> str:
 def _find_separator(values: Sequence[Any]) -> str | None:
     """Return what separates several labels of a row: its parts occur again in other rows."""
     texts = [value for value in values if isinstance(value, str)]
-    for separator in SEPARATORS:
+    for separator in () if any(map(is_list, texts)) else SEPARATORS:
         joined = [text for text in texts if separator in text]
         parts = Counter(part.strip() for text in texts for part in text.split(separator))
         repeated = all(parts[part.strip()] > 1 for text in joined for part in text.split(separator))

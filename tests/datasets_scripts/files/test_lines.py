@@ -17,7 +17,7 @@ from datasets_scripts.files.conll import read_conll
 from datasets_scripts.files.lines import LONGEST_ROW, read_lines
 from datasets_scripts.files.readers import FileFormat, read_records
 from datasets_scripts.files.squad import read_squad
-from minbert_cli.predicting.inference import read_file
+from minbert_cli.predicting.texts import Source
 
 MILLION = 1_000_000
 ZSTANDARD = partial(pa.compress, codec="zstd", asbytes=True)
@@ -59,7 +59,7 @@ READERS = {
         b'{"question": "a"}\n{"question": "a"}\n{"question": "',
         lambda path: read_squad(path, ("question",)),
     ),
-    "sentences.txt": (b"x\ny\n", read_file),
+    "sentences.txt": (b"x\ny\n", lambda path: Source(str(path), path=path).lines()),
 }
 
 
@@ -91,7 +91,7 @@ def test_sentences_to_predict_have_the_limit(tmp_path):
     path.write_bytes(READERS["sentences.txt"][0] + 2 * LONG)
 
     with pytest.raises(ValueError, match=r"sentences\.txt:3: the row is longer"):
-        list(read_file(path))
+        list(READERS["sentences.txt"][1](path))
 
 
 def test_a_quoted_record_of_many_lines_has_the_limit(tmp_path):

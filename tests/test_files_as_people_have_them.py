@@ -1,0 +1,263 @@
+"""Delimiters, stray quotes, lists in cells, and keys of JSON: read as meant, or refused by name."""
+
+import csv
+import json
+import random
+
+import pytest
+import yaml
+
+from datasets_scripts import TaskData, load_task
+from minbert_cli import __main__ as minbert
+
+ROWS = [(f"the film number {number} is long", str(number % 2)) for number in range(60)]
+
+
+def load(folder, name, content, **keys):
+    """Load a task of a file; every row is used."""
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    keys = {
+        "problem_type": "classification",
+        "train_file": str(folder / name),
+        "validation_file": str(folder / name),
+        "text_columns": ["text"],
+        "label_column": "label",
+        **keys,
+    }
+    return load_task(TaskData.from_recipe("films", keys), cache_dir=folder)
+
+
+def join(rows, delimiter, header=("text", "label")):
+    return "".join(delimiter.join(row) + "\n" for row in (header, *rows))
+
+
+def texts_of(task):
+    return task.splits["train"]["sentence1"][:]
+
+
+def find_mistake(folder, name, content, **keys):
+    with pytest.raises(ValueError, match="films") as caught:
+        load(folder, name, content, **keys)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t", ";", "|"])
+@pytest.mark.parametrize(("first", "last"), [(0, 56), (10, 40), (3, 4), (58, 59)])
+@pytest.mark.parametrize("column", [0, 1, 2])
+def test_quotes_that_swallow_rows_are_named(tmp_path, delimiter, first, last, column):
+    rows = [[f"t{number}", text, label] for number, (text, label) in enumerate(ROWS)]
+    rows[first][column] = f'"{rows[first][column]}'
+    rows[last][column] = f'{rows[last][column]}"'
+    suffix = "tsv" if delimiter == "\t" else "csv"
+    content = join(rows, delimiter, ("id", "text", "label"))
+
+    message = find_mistake(tmp_path, f"films.{suffix}", content)
+
+    assert f"films.{suffix}:{first + 2}: quotes join the lines {first + 2} to {last + 2}" in message
+    assert "quoting: false" in message
+    assert "quoting: true" in message
+    task = load(tmp_path, f"films.{suffix}", content, quoting=False, delimiter=delimiter)
+    assert len(texts_of(task)) == 60
+
+
+def test_several_groups_of_swallowed_rows_are_named(tmp_path):
+    rows = [list(row) for row in ROWS]
+    for first in (5, 20, 30, 40, 50):
+        rows[first][0], rows[first + 2][0] = f'"{rows[first][0]}', f'{rows[first + 2][0]}"'
+
+    message = find_mistake(tmp_path, "films.tsv", join(rows, "\t"))
+
+    assert "quotes join the lines 7 to 9, 22 to 24, 32 to 34 and 2 more to one record" in message
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t", ";"])
+def test_texts_of_several_lines_are_read_as_they_were_written(tmp_path, delimiter):
+    generator = random.Random(delimiter)
+    words = ["good", "long", "1,000", "said", '"so"', "well", "and", "Bad", "x;y"]
+    rows = []
+    for number in range(300):
+        lines = []
+        for _ in range(generator.choice((1, 1, 2, 2, 3, 4))):
+            marks = [generator.choice(("", "", ",", ";", ".")) for _ in range(6)]
+            lines.append(" ".join(generator.choice(words) + mark for mark in marks))
+        rows.append((f"{number} " + "\n".join(lines), generator.choice(("0", "1"))))
+    rows.append(("Roses are red,\nviolets are blue,\nsugar is sweet,\nand so are you", "1"))
+    with (tmp_path / "rows.csv").open("w", newline="") as file:
+        csv.writer(file, delimiter=delimiter).writerows([("text", "label"), *rows])
+
+    task = load(tmp_path, "films.csv", (tmp_path / "rows.csv").read_bytes())
+
+    assert texts_of(task) == [text for text, _ in rows]
+
+
+def test_a_table_within_a_text_is_read_if_a_key_says_so(tmp_path):
+    content = 'text\tlabel\n"name\tage\nAnn\t7"\t0\nx\t1\ny\t0\n'
+
+    assert "lines 2 to 3" in find_mistake(tmp_path, "films.tsv", content)
+    assert texts_of(load(tmp_path, "films.tsv", content, quoting=True))[0] == "name\tage\nAnn\t7"
+
+
+@pytest.mark.parametrize(
+    ("name", "delimiter", "title"),
+    [
+        ("films.csv", ";", "semicolon"),
+        ("films.csv", "\t", "tab"),
+        ("films.tsv", ",", "comma"),
+        ("films.csv", "|", "bar"),
+    ],
+)
+def test_another_delimiter_is_found_in_the_header_and_named(
+    tmp_path, caplog, name, delimiter, title
+):
+    task = load(tmp_path, name, join(ROWS, delimiter))
+
+    assert len(texts_of(task)) == 60
+    (message,) = [record.getMessage() for record in caplog.records if "read as" in record.msg]
+    assert f"{name}: read as {title}-separated, as its first line is" in message
+    (tmp_path / "new").mkdir()
+    caplog.clear()
+    assert len(texts_of(load(tmp_path / "new", name, join(ROWS, delimiter), delimiter=title))) == 60
+    assert not [record for record in caplog.records if "read as" in record.msg]
+
+
+def test_a_delimiter_that_no_header_shows_needs_its_key(tmp_path):
+    content = join(ROWS, "^")
+
+    assert "no column ['text', 'label']" in find_mistake(tmp_path, "films.csv", content)
+    assert len(texts_of(load(tmp_path, "films.csv", content, delimiter="^"))) == 60
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"delimiter": ";;"}, "expected one character, or comma, tab, semicolon, bar"),
+        ({"delimiter": ","}, "the file is semicolon-separated, but was read as comma-separated"),
+        ({"quoting": "no"}, "quoting='no': expected true or false"),
+        ({"problem_type": "question_answering", "quoting": False}, "quoting is for CSV and TSV"),
+    ],
+)
+def test_a_wrong_format_is_refused(tmp_path, keys, message):
+    if keys.get("problem_type"):
+        keys |= {"text_columns": ["q", "c"], "train_file": "a.json", "validation_file": "a.json"}
+    assert message in find_mistake(tmp_path, "films.csv", join(ROWS, ";"), **keys)
+
+
+@pytest.mark.parametrize("missing", ["text", "label"])
+def test_the_order_of_json_lines_does_not_matter(tmp_path, missing):
+    rows = [{"text": text, "label": label} for text, label in ROWS]
+    del rows[0][missing]
+    content = ["".join(json.dumps(row) + "\n" for row in some) for some in (rows, rows[::-1])]
+
+    tasks = [
+        load(tmp_path, f"{number}.jsonl", lines, max_invalid_fraction=0.05)
+        for number, lines in enumerate(content)
+    ]
+
+    assert sorted(texts_of(tasks[0])) == sorted(texts_of(tasks[1]))
+    (row, _) = tasks[0].bad_rows
+    assert (row.line, missing in row.reason) == (1, True)
+
+
+def test_json_lines_without_a_column_name_those_that_they_have(tmp_path):
+    message = find_mistake(tmp_path, "films.jsonl", '{"text": "a"}\n{"text": "b", "x": 1}\n')
+
+    assert "no column ['label']; its columns are ['text', 'x']" in message
+
+
+def test_a_question_may_lack_what_other_questions_have(tmp_path):
+    entry = {"question": "Who?", "context": "It was Ann.", "answers": {"text": ["Ann"], "answer_start": [7]}}
+    questions = [{"question": "Who?", "note": ""}, *[entry | {"id": f"q{n}"} for n in range(9)]]
+    (tmp_path / "films.json").write_text(json.dumps({"data": questions}))
+    keys = {
+        "problem_type": "question_answering",
+        "train_file": str(tmp_path / "films.json"),
+        "max_invalid_fraction": 0.2,
+        "validation_file": str(tmp_path / "films.json"),
+    }
+
+    task = load_task(TaskData.from_recipe("films", keys), cache_dir=tmp_path)
+
+    assert len(texts_of(task)) == 9
+
+
+LISTS = {
+    "python": "['joy', 'anger']",
+    "json": '["joy", "anger"]',
+    "tuple": "('joy', 'anger')",
+    "set": "{'joy', 'anger'}",
+    "names": "joy, anger",
+}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_lists_in_cells_are_lists_of_labels(tmp_path, kind):
+    cells = [LISTS[kind], LISTS[kind].replace("anger", "fear"), LISTS[kind]]
+    with (tmp_path / "rows.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *zip("abc", cells)])
+    content = (tmp_path / "rows.csv").read_bytes() + b"d,[]\n" * (kind in ("python", "json"))
+
+    task = load(tmp_path, "films.csv", content, problem_type="multi_label_classification")
+
+    assert task.labels == ("anger", "fear", "joy")
+    assert task.splits["train"]["label"][:][:3] == [[1, 0, 1], [0, 1, 1], [1, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("['joy' 'anger']", "is no list that can be read; write it as JSON"),  # as NumPy writes it
+        ("[joy, anger]", "is no list that can be read; write it as JSON"),
+        ("[1, 0, 0, 1]", "are not names, but 0 or 1 for each label"),
+    ],
+)
+def test_what_is_no_list_of_labels_is_refused(tmp_path, cell, message):
+    rows = [("a", '"joy,anger"'), ("b", "joy"), ("c", f'"{cell}"')]
+    keys = {"problem_type": "multi_label_classification"}
+
+    assert message in find_mistake(tmp_path, "films.csv", join(rows, ","), **keys)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_a_list_is_no_name_of_a_class(tmp_path, suffix):
+    cells = [["joy"], ["anger"], ["joy", "anger"]]
+    content = "".join(json.dumps({"text": "a", "label": cell}) + "\n" for cell in cells)
+    if suffix == "csv":
+        content = "text;label\n" + "".join(f"a;{cell}\n" for cell in cells)
+
+    message = find_mistake(tmp_path, f"films.{suffix}", content)
+
+    assert "label_column='label' has lists of labels, such as ['joy']; write problem_type" in message
+
+
+def new(folder, name, content, capsys):
+    (folder / name).write_text(content)
+    minbert.main(["new", str(folder / name), "--output", str(folder / "new.yaml")])
+    recipe = yaml.safe_load((folder / "new.yaml").read_text())
+    return next(iter(recipe["tasks"].values())), capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("header", "is_doubted"),
+    [(("text", "label"), False), (ROWS[0], True), (("0", "1"), True), (("the best film", "1"), True)],
+)
+def test_new_says_if_the_first_line_may_be_a_row(tmp_path, capsys, header, is_doubted):
+    _, output = new(tmp_path, "films.csv", join(ROWS, ",", header), capsys)
+
+    assert ("if this line is a row, which is not read now" in output) == is_doubted
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_new_reads_another_delimiter(tmp_path, capsys, caplog, delimiter):
+    keys, _ = new(tmp_path, "films.csv", join(ROWS, delimiter), capsys)
+
+    assert (keys["text_columns"], keys["label_column"]) == (["text"], "label")
+    assert "read as" in caplog.text
+
+
+def test_new_recognizes_lists_in_cells(tmp_path, capsys):
+    rows = [(text, f"['{label}', 'x']") for text, label in ROWS]
+
+    keys, _ = new(tmp_path, "films.csv", join(rows, ";"), capsys)
+
+    assert keys["problem_type"] == "multi_label_classification"
+    assert "label_separator" not in keys
