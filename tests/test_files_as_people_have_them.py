@@ -165,7 +165,11 @@ def test_json_lines_without_a_column_name_those_that_they_have(tmp_path):
 
 
 def test_a_question_may_lack_what_other_questions_have(tmp_path):
-    entry = {"question": "Who?", "context": "It was Ann.", "answers": {"text": ["Ann"], "answer_start": [7]}}
+    entry = {
+        "question": "Who?",
+        "context": "It was Ann.",
+        "answers": {"text": ["Ann"], "answer_start": [7]},
+    }
     questions = [{"question": "Who?", "note": ""}, *[entry | {"id": f"q{n}"} for n in range(9)]]
     (tmp_path / "films.json").write_text(json.dumps({"data": questions}))
     keys = {
@@ -193,7 +197,7 @@ LISTS = {
 def test_lists_in_cells_are_lists_of_labels(tmp_path, kind):
     cells = [LISTS[kind], LISTS[kind].replace("anger", "fear"), LISTS[kind]]
     with (tmp_path / "rows.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("text", "label"), *zip("abc", cells)])
+        csv.writer(file).writerows([("text", "label"), *zip("abc", cells, strict=True)])
     content = (tmp_path / "rows.csv").read_bytes() + b"d,[]\n" * (kind in ("python", "json"))
 
     task = load(tmp_path, "films.csv", content, problem_type="multi_label_classification")
@@ -226,7 +230,9 @@ def test_a_list_is_no_name_of_a_class(tmp_path, suffix):
 
     message = find_mistake(tmp_path, f"films.{suffix}", content)
 
-    assert "label_column='label' has lists of labels, such as ['joy']; write problem_type" in message
+    assert (
+        "label_column='label' has lists of labels, such as ['joy']; write problem_type" in message
+    )
 
 
 def new(folder, name, content, capsys):
@@ -238,7 +244,12 @@ def new(folder, name, content, capsys):
 
 @pytest.mark.parametrize(
     ("header", "is_doubted"),
-    [(("text", "label"), False), (ROWS[0], True), (("0", "1"), True), (("the best film", "1"), True)],
+    [
+        (("text", "label"), False),
+        (ROWS[0], True),
+        (("0", "1"), True),
+        (("the best film", "1"), True),
+    ],
 )
 def test_new_says_if_the_first_line_may_be_a_row(tmp_path, capsys, header, is_doubted):
     _, output = new(tmp_path, "films.csv", join(ROWS, ",", header), capsys)

@@ -26,9 +26,9 @@ FILES = {
     "rows.jsonl": lambda path: path.write_text(
         "".join(json.dumps({"mood": "good", "text": text}) + "\n" for text in TEXTS)
     ),
-    "rows.parquet": lambda path: Dataset.from_dict(
-        {"id": [4, 3, 2, 1], "text": TEXTS}
-    ).to_parquet(path),
+    "rows.parquet": lambda path: Dataset.from_dict({"id": [4, 3, 2, 1], "text": TEXTS}).to_parquet(
+        path
+    ),
 }
 
 
@@ -95,7 +95,9 @@ def test_a_table_is_read_by_the_column_that_the_task_was_trained_on(run, model, 
     assert [row["score"] for row in rows] == pytest.approx([row["score"] for row in expected])
 
 
-@pytest.mark.parametrize(("task", "file"), [("pairs", "pairs-dev.tsv"), ("scores", "scores-dev.jsonl")])
+@pytest.mark.parametrize(
+    ("task", "file"), [("pairs", "pairs-dev.tsv"), ("scores", "scores-dev.jsonl")]
+)
 def test_the_file_of_a_run_has_the_predictions_of_the_run(run, trained, task, file):
     rows = run("--task", task, "--file", trained / file)
 
@@ -174,9 +176,8 @@ def test_a_line_is_a_text_if_a_flag_says_so(run, tmp_path):
 def test_a_table_without_the_texts_is_refused(fail, tmp_path, content, argv, message):
     path = tmp_path / "rows.csv"
     path.write_text(content)
-    argv = ("--task", "moods") if not argv else argv
 
-    assert message in fail(*argv, "--file", path)
+    assert message in fail(*(argv or ("--task", "moods")), "--file", path)
 
 
 @pytest.mark.parametrize(

@@ -223,9 +223,7 @@ def check_header(
     raise ValueError(f"{path}: no column {missing}; its columns are {header}; {hint}")
 
 
-def check_keys(
-    path: str, records: Iterable[Record], columns: tuple[str, ...]
-) -> Iterator[Record]:
+def check_keys(path: str, records: Iterable[Record], columns: tuple[str, ...]) -> Iterator[Record]:
     """Yield records of JSON, which need not all have the same keys.
 
     Raises:

@@ -133,7 +133,7 @@ def to_delimiter(where: str, value: Any) -> str:
     text = value if isinstance(value, str) else ""
     named = {name: mark for mark, name in DELIMITERS.items()} | {"\\t": "\t"}
     delimiter = named.get(text, text)
-    if len(delimiter) != 1 or delimiter in "\r\n\"":
+    if len(delimiter) != 1 or delimiter in '\r\n"':
         raise ValueError(f"{where}: expected one character, or {', '.join(DELIMITERS.values())}")
     return delimiter
 

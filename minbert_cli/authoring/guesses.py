@@ -143,7 +143,9 @@ def _doubt_header(table: Table, label: str | None, guess: Guess) -> None:
 
 def _guess_type(table: Table, label: str, values: Sequence[Any], guess: Guess) -> tuple[str, str]:
     """Return the problem type that fits the labels, and the reason."""
-    if any(isinstance(value, list) or (isinstance(value, str) and is_list(value)) for value in values):
+    if any(
+        isinstance(value, list) or (isinstance(value, str) and is_list(value)) for value in values
+    ):
         return "multi_label_classification", f"{label!r} has lists"
     if separator := _find_separator(values):
         return "multi_label_classification", f"{label!r} has labels separated by {separator!r}"

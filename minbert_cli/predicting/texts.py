@@ -307,7 +307,7 @@ class Table:
             words = value if isinstance(value, list) else [value]
             is_text = all(isinstance(word, str) for word in words)
             problem = "" if is_text and not all(map(is_blank, words)) else "no text and no words"
-            yield record.line, value, record.problem or problem and f"{problem} in {column!r}"
+            yield record.line, value, record.problem or (problem and f"{problem} in {column!r}")
 
     def _records(self) -> Iterator[Record]:
         choices = self.stored.get("choice_columns", ()) if self.has_choices else ()
