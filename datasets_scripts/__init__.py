@@ -13,12 +13,14 @@ from .tasks.held_out import MOST_HELD_OUT
 from .tasks.invalid_rows import InvalidRow
 from .tasks.loading import LoadedTask, load_group, load_task
 from .tasks.reading import check_files
+from .tasks.repeated_rows import LARGEST_SHARE, count_equal_tokens
 from .tasks.task_data import TaskData
 from .vocabulary import train_wordpiece
 
 __all__ = [
     "DATASETS",
     "FORMATS",
+    "LARGEST_SHARE",
     "MOST_HELD_OUT",
     "ROW_FORMATS",
     "ChainedTexts",
@@ -32,6 +34,7 @@ __all__ = [
     "WindowSizes",
     "check_files",
     "corpus_texts",
+    "count_equal_tokens",
     "encode_corpus",
     "encode_questions",
     "encode_rows",

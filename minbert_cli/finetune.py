@@ -30,7 +30,7 @@ from minbert_cli.checkpoints import (
 from minbert_cli.resources import RECIPES, find_recipe
 from minbert_cli.shell.program_help import show_help
 from minbert_cli.training.arguments import DeviceTrainingArguments
-from minbert_cli.training.data_notes import describe_data, describe_words
+from minbert_cli.training.data_notes import describe_data, describe_seen, describe_words
 from minbert_cli.training.defaults import choose_for_finetuning
 from minbert_cli.training.online_teachers import find_online
 from minbert_cli.training.recipe_tasks import (
@@ -255,6 +255,7 @@ def encode_rows(
         if isinstance(described, TokenClassificationTask):
             notes[name] += describe_words(rows, described.words)
         encoded[name] = rows.encode(tokenizer, **options)
+        notes[name] += describe_seen(rows, encoded[name])
     return encoded, notes
 
 

@@ -140,9 +140,13 @@ def test_card_and_report_count_the_rows_that_were_learned(run, metrics):
     assert count == sum(row[1] in learned for row in small_run.make_rows("dev")) > 0
     assert held & learned
     card = (run[0] / "README.md").read_text()
-    assert f"moods: {count} of 9 validation rows have the texts of a training row." in card
+    assert (
+        f"moods: {count} of 9 validation rows have the texts or tokens of a training row." in card
+    )
     page = (run[0] / "report.html").read_text()
-    assert f"<bdi>moods</bdi>: {count} of 9 validation rows ({share}) have the texts" in page
+    assert (
+        f"<bdi>moods</bdi>: {count} of 9 validation rows ({share}) have the texts or tokens" in page
+    )
 
 
 def test_the_card_has_no_blank_line_in_a_table_and_no_two_in_a_row(run):

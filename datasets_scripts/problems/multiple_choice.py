@@ -53,6 +53,10 @@ class ChoiceFormat(SentenceFormat):
         return (*super().text_names, "choices")
 
     @property
+    def shared_names(self) -> tuple[str, ...]:
+        return ("sentence1",)
+
+    @property
     def label_names(self) -> tuple[str, ...] | None:
         return None  # the choices of every row are others
 

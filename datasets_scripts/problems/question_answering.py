@@ -38,6 +38,7 @@ class QuestionFormat(RowFormat):
     }
     file_suffixes = SQUAD_SUFFIXES
     text_names = ("sentence1", "sentence2")
+    shared_names = ("sentence2",)
     helper_columns = ("moved",)
 
     @property

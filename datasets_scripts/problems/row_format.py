@@ -205,6 +205,11 @@ class RowFormat(ABC):
         return self.text_names
 
     @property
+    def shared_names(self) -> tuple[str, ...]:
+        """Columns with texts that a row may share with others, beside a text of its own."""
+        return ()
+
+    @property
     def label_names(self) -> tuple[str, ...] | None:
         """Names of the classes or tags; None without."""
         return self.labels

@@ -38,6 +38,10 @@ class SentenceFormat(RowFormat):
         return tuple(f"sentence{number}" for number, _ in enumerate(self.text_columns, start=1))
 
     @property
+    def shared_names(self) -> tuple[str, ...]:
+        return self.text_names if len(self.text_columns) > 1 else ()
+
+    @property
     def features(self) -> datasets.Features:
         sentences = dict.fromkeys(self.text_names, "string")
         return make_features(

@@ -14,7 +14,7 @@ from datasets_scripts.files.splits import is_test
 
 from .held_out import MOST_HELD_OUT, choose_units
 from .reading import TaskRows, ValidRows
-from .repeated_rows import digest_rows
+from .repeated_rows import digest_alike
 from .subsampling import choose_places
 from .task_data import TaskData
 
@@ -104,7 +104,7 @@ def _draw(split: str, tasks: dict[str, TaskRows], most: int, seed: str) -> None:
 
 def _digest(read: TaskRows, split: str) -> NDArray[np.uint64]:
     rows: datasets.Dataset = read.found[split].rows
-    return np.fromiter(digest_rows(rows, read.row_format.text_names), np.uint64, len(rows))
+    return np.fromiter(digest_alike(rows, read.row_format.text_names), np.uint64, len(rows))
 
 
 def _number(

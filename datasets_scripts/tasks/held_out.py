@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from datasets_scripts.problems.row_format import RowFormat
 
-from .repeated_rows import digest_rows
+from .repeated_rows import digest_alike, digest_rows
 
 MOST_HELD_OUT = 10_000  # more make evaluations slow and metrics hardly more precise
 
@@ -20,8 +20,9 @@ def hold_out(
 ) -> tuple[datasets.Dataset, datasets.Dataset]:
     """Split rows into training and validation rows, both in their order.
 
-    Rows are drawn by label, and those with equal texts, or about one passage, stay together. The
-    draw depends on the rows and ``seed`` alone, so that runs with other seeds are comparable.
+    Rows are drawn by label, and those with equal texts, or about one passage, stay together; texts
+    are equal if many models cannot tell them apart, see `digest_alike`. The draw depends on the
+    rows and ``seed`` alone, so that runs with other seeds are comparable.
 
     Args:
         where: Owner of the rows, for messages.
@@ -34,10 +35,10 @@ def hold_out(
         ValueError: If no row can be held out.
     """
     wanted = min(MOST_HELD_OUT, math.ceil(share * len(rows)))
-    units = _digest(rows, row_format.unit_columns(rows))
+    units = _number_units(rows, row_format.unit_columns(rows))
     held = choose_units(units, row_format.strata(rows), wanted, f"{seed} held out")
     # a sentence of a held-out document may also be in others
-    texts = _digest(rows, row_format.text_names)
+    texts = np.fromiter(digest_alike(rows, row_format.text_names), np.uint64, len(rows))
     held &= ~np.isin(texts, texts[~held])
     if not held.any():
         raise ValueError(
@@ -94,5 +95,12 @@ def _share_out(
     return shares
 
 
-def _digest(rows: datasets.Dataset, columns: Sequence[str]) -> NDArray[np.uint64]:
-    return np.fromiter(digest_rows(rows, columns), np.uint64, len(rows))
+def _number_units(rows: datasets.Dataset, columns: Sequence[str]) -> NDArray[np.uint64]:
+    """Return a number for each row, (N,), the same for rows that models may not tell apart.
+
+    It is the hash of the first of these rows, so that the draw of rows that all differ does not
+    depend on what else is considered equal.
+    """
+    alike = np.fromiter(digest_alike(rows, columns), np.uint64, len(rows))
+    _, first, inverse = np.unique(alike, return_index=True, return_inverse=True)
+    return np.fromiter(digest_rows(rows, columns), np.uint64, len(rows))[first[inverse]]

@@ -46,7 +46,8 @@ class LoadedTask:
         facts: By split the number of its rows, of its valid rows before some were drawn, of the
             rows of each class, and, where there are any, of rows that were skipped because they are
             invalid or because the annotators did not agree, of words, and of moved answers; of
-            held-out splits also the number of rows whose texts are those of a training row; of
+            held-out splits also the number of rows whose texts are those of a training row, and of
+            others that share one of their texts with a training row; of
             training the number of further rows without a label, ``unlabeled_rows``; and
             of validation rows that were training rows the number of rows they were drawn from.
         fingerprint: Hash of the rows.
@@ -234,8 +235,8 @@ def _draw(data: TaskData, read: TaskRows) -> LoadedTask:
     if held_out_of is not None:
         facts["validation"]["held_out_of"] = held_out_of
     log_invalid_rows(data.where, invalid)
-    for split, count in count_repeated(data.where, row_format, splits).items():
-        facts[split]["training_rows"] = count
+    for split, counts in count_repeated(data.where, row_format, splits).items():
+        facts[split] |= counts
     return LoadedTask(data.name, row_format, splits, invalid, facts, _fingerprint(splits), commit)
 
 

@@ -1,0 +1,230 @@
+"""Rows that a model cannot tell apart are on one side of a split, and counted if they are not."""
+
+import json
+import logging
+import random
+import unicodedata
+
+import pytest
+from transformers import BertTokenizer
+
+from datasets_scripts import TaskData, load_group, load_task
+from minbert_cli.finetune import main
+from tests import small_run
+
+WORDS = ["Élan", "naïve", "river", "GARDEN", "søster", "Café", "song", "window", "Ünder", "story"]
+KEYS = {
+    "classification": {"text_columns": ["a"], "label_column": "label"},
+    "token_classification": {"text_columns": ["words"], "label_column": "tags"},
+    "paraphrase": {"text_columns": ["a", "b"], "label_column": "label"},
+    "similarity": {"text_columns": ["a", "b"], "label_column": "label", "score_range": [0, 1]},
+    "contrastive": {"text_columns": ["a", "b"]},
+    "classification of pairs": {"text_columns": ["a", "b"], "label_column": "label"},
+    "multiple_choice": {
+        "text_columns": ["a"],
+        "choice_columns": "choices",
+        "label_column": "label",
+    },
+    "question_answering": {},
+}
+PAIRS = ("paraphrase", "similarity", "contrastive", "classification of pairs")
+
+
+def swap(row):
+    return {**row, "a": row["b"], "b": row["a"]}
+
+
+def turn(row):
+    return {**row, "choices": row["choices"][::-1], "label": 1 - row["label"]}
+
+
+def change_texts(change):
+    def apply(row):
+        lists = {name: [change(text) for text in row[name]] for name in ("words", "choices")}
+        texts = {name: change(row[name]) for name in ("a", "b", "context", "question")}
+        return {**row, **lists, **texts}
+
+    return apply
+
+
+def without_accents(text):
+    letters = unicodedata.normalize("NFD", text)
+    return "".join(letter for letter in letters if not unicodedata.combining(letter))
+
+
+CHANGES = {
+    "swapped": swap,
+    "choices in another order": turn,
+    "upper case": change_texts(str.upper),
+    "without accents": change_texts(without_accents),
+    "decomposed": change_texts(lambda text: unicodedata.normalize("NFD", text)),
+    "white space": change_texts(lambda text: text.replace(" ", " \u00a0 ")),
+    "invisible": change_texts(lambda text: f"\u200b{text[:2]}\u00ad{text[2:]}\ufeff"),
+}
+ORDERS = ("swapped", "choices in another order")
+SPELLINGS = [change for name, change in CHANGES.items() if name not in ORDERS]
+CASES = [
+    *((kind, "spelling") for kind in KEYS),
+    *((kind, "swapped") for kind in PAIRS),
+    ("multiple_choice", "choices in another order"),
+]
+
+
+def change_rows(rows, change):
+    """Change rows in one way, or their spelling in all ways in turn."""
+    changes = SPELLINGS if change == "spelling" else [CHANGES[change]]
+    return [changes[place % len(changes)](row) for place, row in enumerate(rows)]
+
+
+def make_rows(count=60):
+    """Make rows that hold the columns of every type, with random labels."""
+    generator = random.Random(0)
+    rows = []
+    for number in range(count):
+        first, second = (" ".join(generator.choices(WORDS, k=4)) + f" {number}" for _ in "ab")
+        row = {"a": first, "b": second, "label": number % 2, "words": first.split()}
+        row |= {"tags": ["O", "X", "O", "X", "O"], "choices": [second, f"{second} end"]}
+        answers = {"text": [str(number)], "answer_start": [first.rindex(str(number))]}
+        row |= {"question": second, "context": first, "answers": answers}
+        rows.append(row)
+    return rows
+
+
+def write(path, kind, rows):
+    needed = [*KEYS[kind].get("text_columns", ("question", "context", "answers")), "label"]
+    needed += {"token_classification": ["tags"], "multiple_choice": ["choices"]}.get(kind, [])
+    dropped = {"label"} if kind in ("token_classification", "question_answering") else set()
+    lines = [{name: row[name] for name in needed if name not in dropped} for row in rows]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return str(path)
+
+
+def load(folder, kind, **files):
+    keys = {"problem_type": kind.partition(" ")[0], **KEYS[kind], **files}
+    return load_task(TaskData.from_recipe("own", keys), folder / ".cache")
+
+
+def uncased_keys(task, split):
+    """Tokenize the texts of a split as transformers' uncased BERT does, in no order of texts."""
+    letters = [f"{mark}{chr(code)}" for mark in ("", "##") for code in range(33, 0x250)]
+    vocabulary = ["[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]", *letters]
+    tokenizer = BertTokenizer(
+        vocab={word: number for number, word in enumerate(vocabulary)}, do_lower_case=True
+    )
+    rows = task.splits[split].select_columns(list(task.row_format.text_names))
+    is_words = task.problem_type == "token_classification"
+    keys = set()
+    for row in rows:
+        texts = [" ".join(row["words"])] if is_words else []
+        texts += [text for text in row.values() if isinstance(text, str)]
+        texts += [] if is_words else row.get("choices", [])
+        keys.add(tuple(sorted(tuple(tokenizer.tokenize(text)) for text in texts)))
+    return keys
+
+
+@pytest.mark.parametrize(("kind", "change"), CASES)
+def test_rows_that_a_model_cannot_tell_apart_are_on_one_side(tmp_path, kind, change):
+    rows = make_rows()
+    twins = change_rows(rows, change)
+    path = write(tmp_path / "rows.jsonl", kind, [*rows, *twins])
+
+    task = load(tmp_path, kind, train_file=path, validation_share=0.3)
+
+    held, learned = (uncased_keys(task, split) for split in ("validation", "train"))
+    assert not held & learned
+    assert len(held) * 2 == len(task.splits["validation"]) > 20
+    assert task.facts["validation"]["training_rows"] == 0
+
+
+@pytest.mark.parametrize(("kind", "change"), CASES)
+def test_rows_of_a_validation_file_that_were_learned_are_counted(tmp_path, caplog, kind, change):
+    rows = make_rows(25)
+    files = {
+        "train_file": write(tmp_path / "train.jsonl", kind, rows),
+        "validation_file": write(
+            tmp_path / "dev.jsonl", kind, [*change_rows(rows[:5], change), *make_rows(30)[25:]]
+        ),
+    }
+
+    with caplog.at_level(logging.WARNING):
+        task = load(tmp_path, kind, **files)
+
+    assert task.facts["validation"]["training_rows"] == 5
+    assert "'own': 5 of 10 validation rows (50 %) are also training rows" in caplog.text
+
+
+def test_tasks_that_share_rows_hold_out_what_a_model_cannot_tell_apart(tmp_path):
+    rows = make_rows()
+    paths = [write(tmp_path / "a.jsonl", "classification", rows)]
+    upper = [CHANGES["upper case"](row) for row in rows]
+    paths.append(write(tmp_path / "b.jsonl", "classification", upper))
+    keys = {"problem_type": "classification", **KEYS["classification"], "validation_share": 0.3}
+    group = [
+        TaskData.from_recipe(name, {**keys, "train_file": path})
+        for name, path in zip("ab", paths, strict=True)
+    ]
+
+    loaded = load_group(group, tmp_path / ".cache")
+
+    held = uncased_keys(loaded["a"], "validation")
+    assert held == uncased_keys(loaded["b"], "validation")
+    assert not held & uncased_keys(loaded["b"], "train")
+
+
+def test_the_draw_of_rows_that_all_differ_is_the_same_as_ever(tmp_path):
+    rows = [{"a": f"Text {i}", "b": f"other {i * 7}", "label": i % 2} for i in range(60)]
+    path = write(tmp_path / "rows.jsonl", "paraphrase", rows)
+
+    task = load(tmp_path, "paraphrase", train_file=path)
+
+    assert task.splits["validation"]["id"][:] == ["0", "1", "21", "32", "47", "52"]
+
+
+def test_pairs_and_questions_that_share_a_text_are_said(tmp_path, capsys):
+    rows = make_rows(20)
+    others = make_rows(30)[20:]
+    shared = [{**row, "b": rows[0]["a"].upper()} for row in others[:4]]
+    small = small_run.make_recipe(tmp_path)
+    files = {
+        "train_file": write(tmp_path / "train.jsonl", "paraphrase", rows),
+        "validation_file": write(tmp_path / "dev.jsonl", "paraphrase", [*shared, *others[4:]]),
+    }
+    small["tasks"] = {"own": {"problem_type": "paraphrase", **KEYS["paraphrase"], **files}}
+    passage = {name: rows[1][name] for name in ("context", "answers")}
+    questions = [row | passage for row in others[:3]]
+    files = {
+        "train_file": write(tmp_path / "q.jsonl", "question_answering", rows),
+        "validation_file": write(
+            tmp_path / "v.jsonl", "question_answering", [*questions, *others[3:]]
+        ),
+    }
+    sizes = {"max_question_length": 8, "doc_stride": 4}
+    small["tasks"]["asked"] = {"problem_type": "question_answering", **files, **sizes}
+
+    main([small_run.write_recipe(tmp_path, small), "--max_steps", "1", "--max_length", "32"])
+
+    printed = capsys.readouterr().out
+    assert "own: validation: 4 of 10 rows (40 %) have a text of a training row" in printed
+    assert "asked: validation: 3 of 10 rows (30 %) have a passage of a training row" in printed
+
+
+def test_rows_that_truncation_or_the_vocabulary_makes_equal_are_said(tmp_path, capsys):
+    recipe = small_run.make_recipe(tmp_path)
+    beginning = " ".join(["the river is fine and warm"] * 4)
+    train = [{"a": f"{beginning} {row['a']}", "label": row["label"]} for row in make_rows(20)]
+    dev = [{"a": f"{beginning} {row['b']}", "label": row["label"]} for row in make_rows(30)[20:]]
+    dev = [*dev, {"a": "a dull garden", "label": 1}]
+    files = {
+        "train_file": write(tmp_path / "train.jsonl", "classification", train),
+        "validation_file": write(tmp_path / "dev.jsonl", "classification", dev),
+    }
+    task = {"problem_type": "classification", **KEYS["classification"], **files}
+    recipe["tasks"] = {"own": task}
+
+    main([small_run.write_recipe(tmp_path, recipe), "--max_steps", "1"])
+
+    printed = capsys.readouterr().out
+    line = "own: warning: validation: 10 of 11 rows (91 %) have the tokens of a training row"
+    assert line in printed
+    facts = json.loads((tmp_path / "out" / "metrics.json").read_text())["splits"]["own"]
+    assert facts["validation"]["training_rows"] == 10
