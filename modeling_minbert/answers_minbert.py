@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .inference_minbert import Encoded, MinBertTokenizing, Row, check_rows, stream
+from .inference_minbert import (
+    Encoded,
+    MinBertTokenizing,
+    Row,
+    check_rows,
+    own_tokenizer,
+    stream,
+)
 from .question_answering_minbert import QuestionAnsweringTask
 
 Span = tuple[int, int]
@@ -104,7 +111,7 @@ def make_windows(tokenizer: Any, rows: Sequence[Row], options: AnswerOptions) ->
 def _tokenize(tokenizer: Any, texts: list[str]) -> dict[str, tuple[list[int], list[Span]]]:
     unique = list(dict.fromkeys(texts))
     # Padding and truncation are explicit: a tokenizer.json can have its own.
-    encoded = tokenizer(
+    encoded = own_tokenizer(tokenizer)(
         unique,
         add_special_tokens=False,
         padding=False,

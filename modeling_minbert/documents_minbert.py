@@ -15,6 +15,7 @@ from .inference_minbert import (
     Row,
     choose_tokens,
     compute_in_order,
+    own_tokenizer,
     predicting,
     windows_of,
 )
@@ -39,7 +40,7 @@ class WindowPlan(NamedTuple):
     def split(self, tokenizer: Any, texts: Sequence[str]) -> list[list[Encoded]]:
         """Tokenize texts to windows."""
         check_overlap(self.overlap, self.max_length)
-        encoded = tokenizer(
+        encoded = own_tokenizer(tokenizer)(
             list(texts),
             padding=False,
             truncation=True,

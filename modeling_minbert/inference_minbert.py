@@ -1,11 +1,18 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Inference over many rows, each a sentence or a pair: sorted by length, in batches, streamed."""
+"""Inference over many rows, each a sentence or a pair: sorted by length, in batches, streamed.
 
+Several threads may predict with one model: a call changes nothing that another one sees, except
+that modules stay in evaluation mode while any call needs them so.
+"""
+
+import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, groupby, islice
+from threading import Lock
 from typing import Any, ClassVar, NamedTuple, Self
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -183,6 +190,31 @@ def check_unicode(texts: Iterable[str], index: int, task: str) -> None:
         raise ValueError(f"{task}: row {index} is not valid Unicode ({error.reason})") from None
 
 
+def own_tokenizer(tokenizer: Any) -> Any:
+    """Return a tokenizer whose truncation and padding nobody else sees or sets.
+
+    A call of a fast tokenizer stores both in it, where the call of another thread finds them. The
+    copy shares the vocabulary and all other parts: it costs less than tokenizing a sentence.
+    """
+    inner = getattr(tokenizer, "_tokenizer", None)
+    if inner is None:  # a slow one passes them on
+        return tokenizer
+    own = type(inner)(inner.model)
+    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        if (value := getattr(inner, part)) is not None:
+            setattr(own, part, value)
+    own.encode_special_tokens = inner.encode_special_tokens
+    added = inner.get_added_tokens_decoder()
+    own.add_tokens([added[number] for number in sorted(added)])
+    if own.get_added_tokens_decoder() != added:  # their numbers have gaps
+        own = copy.deepcopy(inner)
+        own.no_truncation()
+        own.no_padding()
+    tokenizer = copy.copy(tokenizer)
+    tokenizer._tokenizer = own
+    return tokenizer
+
+
 def tokenize(
     tokenizer: Any,
     rows: Sequence[Row],
@@ -197,7 +229,8 @@ def tokenize(
     options: dict[str, Any] = {"truncation": True, "max_length": max_length}
     if truncation != "head":  # a tokenizer cannot truncate the middle, and would warn here
         options = {"truncation": False, "return_special_tokens_mask": True, "verbose": False}
-    encoded = tokenizer(*texts, return_token_type_ids=True, return_attention_mask=False, **options)
+    options |= {"return_token_type_ids": True, "return_attention_mask": False}
+    encoded = own_tokenizer(tokenizer)(*texts, **options)
     columns = [encoded[name] for name in Encoded._fields]
     for row, special in enumerate(encoded.get("special_tokens_mask", ())):
         kept = _choose_tokens(special, max_length, HEAD_SHARES[truncation])
@@ -376,14 +409,33 @@ def predicting(model: nn.Module, precision: str | None) -> Iterator[None]:
         yield
 
 
+# Modules in training mode that are in evaluation mode for now, and how many calls need them so.
+_EVALUATED: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+_LOCK = Lock()
+
+
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Switch a model to evaluation mode, and afterwards every module back to its own mode."""
-    training = [module for module in walk(model) if module.training]
-    if training:
-        model.eval()
+    """Switch a model to evaluation mode, and afterwards every module back to its own mode.
+
+    The last one of several threads switches back.
+    """
+    with _LOCK:
+        # one by one: a frozen encoder may have been in eval mode
+        switched = [
+            module
+            for module in walk(model)
+            if module.training or (_EVALUATED and module in _EVALUATED)
+        ]
+        for module in switched:
+            _EVALUATED[module] = _EVALUATED.get(module, 0) + 1
+            module.training = False
     try:
         yield
     finally:
-        for module in training:  # one by one: a frozen encoder may have been in eval mode
-            module.training = True
+        with _LOCK:
+            for module in switched:
+                _EVALUATED[module] -= 1
+                if not _EVALUATED[module]:
+                    del _EVALUATED[module]
+                    module.training = True

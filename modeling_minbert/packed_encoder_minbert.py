@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from .attention_minbert import can_attend, make_block_mask
 from .cpu_minbert import is_followed
 from .packing_minbert import MinBertSequences, Read, read_padded
-from .precision_minbert import choose_precision, count_extra, needs_few_shapes
+from .precision_minbert import choose_precision, count_extra, find_predicting, needs_few_shapes
 from .prepared_encoder_minbert import prepare
 from .quantization_minbert import is_int8
 from .readings_minbert import Reading, Stop
@@ -127,10 +127,13 @@ class MinBertPackedMixin(nn.Module):
         self, hidden: Tensor, sequences: MinBertSequences, stops: Sequence[Stop]
     ) -> list[Tensor]:
         """Encode a packed batch by `attend`, (T, D) -> (T, D) or (M, D) for each stop."""
-        if (precision := self._find_precision(hidden)) is not None:
-            prepared = prepare(self.encoder, precision)
-            if prepared is not None:
-                return prepared(hidden, sequences, stops)
+        if self._may_prepare(hidden):
+            call = find_predicting(self)
+            if (precision := self._find_precision(call.precision, hidden)) is not None:
+                # weights are compared once in a call that predicts many batches
+                call.prepared = call.prepared or prepare(self.encoder, precision)
+                if call.prepared is not None:
+                    return call.prepared(hidden, sequences, stops)
         with self.autocast(hidden):
             found = self.run_encoder(hidden, None, stops, sequences=sequences)
         real = len(hidden) - sequences.extra
@@ -149,16 +152,18 @@ class MinBertPackedMixin(nn.Module):
         found: list[Tensor] = self.encoder(hidden, mask, stops=stops, **kwargs)
         return found
 
-    def _find_precision(self, hidden: Tensor) -> str | None:
-        """Return the precision of prepared layers; None if the layers' own modules compute."""
+    def _may_prepare(self, hidden: Tensor) -> bool:
+        """Return whether prepared layers may compute: on the CPU, without gradients."""
         if hidden.device.type != "cpu" or torch.is_grad_enabled() or self.training:
-            return None
-        if torch.is_autocast_enabled("cpu"):
-            return None
+            return False
+        return not torch.is_autocast_enabled("cpu")
+
+    def _find_precision(self, wanted: str | None, hidden: Tensor) -> str | None:
+        """Return the precision of prepared layers; None if the layers' own modules compute."""
         if self.is_int8:
-            return self.precision or choose_precision("int8", hidden.device)
-        is_own = self.precision == "float32" and hidden.dtype == torch.float32
-        return None if is_own else self.precision
+            return wanted or choose_precision("int8", hidden.device)
+        is_own = wanted == "float32" and hidden.dtype == torch.float32
+        return None if is_own else wanted
 
     @property
     def is_int8(self) -> bool:
@@ -167,9 +172,10 @@ class MinBertPackedMixin(nn.Module):
         return bool(len(layers)) and is_int8(layers[0].output.dense)
 
     def autocast(self, hidden: Tensor) -> AbstractContextManager[Any]:
-        """Compute the modules of the layers in `precision`, where no prepared layers can."""
-        wants_grad = torch.is_grad_enabled() or self.training
-        if self.precision != "bfloat16" or wants_grad or is_followed(hidden):
+        """Compute the modules of the layers in the precision, where no prepared layers can."""
+        if torch.is_grad_enabled() or self.training or is_followed(hidden):
+            return nullcontext()
+        if find_predicting(self).precision != "bfloat16":
             return nullcontext()
         return torch.autocast(hidden.device.type, torch.bfloat16)
 

@@ -7,6 +7,8 @@ Shapes: T tokens, K inputs and N outputs of a product.
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -146,14 +148,30 @@ def precision_for(encoder: Any, precision: str | None) -> str | None:
     return choose_precision(precision, encoder.device)
 
 
+@dataclass
+class Predicting:
+    """What one call that predicts knows of an encoder."""
+
+    precision: str | None  # None for that of the weights
+    prepared: Any = None  # the `PreparedEncoder` of this call
+
+
+# Of this thread, by encoder: attributes of the model would be seen by other threads.
+_PREDICTING: ContextVar[Mapping[Any, Predicting]] = ContextVar("predicting")
+
+
 @contextmanager
 def using_precision(model: Any, precision: str | None) -> Iterator[None]:
-    """Compute the encoder of a model in a precision; None for that of the model."""
+    """Compute the encoder of a model in a precision in this thread; None for that of the model."""
     encoder: Any = model.base_model
-    before = encoder.precision
-    if precision is not None:
-        encoder.precision = precision_for(encoder, precision)
+    chosen = encoder.precision if precision is None else precision_for(encoder, precision)
+    token = _PREDICTING.set({**_PREDICTING.get({}), encoder: Predicting(chosen)})
     try:
         yield
     finally:
-        encoder.precision = before
+        _PREDICTING.reset(token)
+
+
+def find_predicting(encoder: Any) -> Predicting:
+    """Return what the call knows in which an encoder computes, or what holds for a single batch."""
+    return _PREDICTING.get({}).get(encoder) or Predicting(encoder.precision)

@@ -1,7 +1,8 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """The layers of the encoder in another precision than its weights, for inference on the CPU.
 
-Weights are converted and arranged once, and again when they have changed.
+Weights are converted and arranged once, and again when they have changed: every call compares them
+with a copy, since torch does not count changes through `.data`.
 
 Shapes: T tokens of all sequences, M tokens whose state is read, D hidden size.
 """
@@ -121,24 +122,44 @@ def _join(modules: list[Any]) -> Weights:
 
 
 class _Prepared(NamedTuple):
-    state: list[Any]  # of the weights that were prepared
-    encoder: PreparedEncoder
+    settings: list[Any]
+    weights: list[Tensor]  # copies of those that were prepared
+    encoders: dict[str, PreparedEncoder]  # by precision
+
+    def fits(self, settings: list[Any], weights: list[Tensor]) -> bool:
+        """Return whether neither settings nor weights have changed."""
+        return (
+            self.settings == settings
+            and [each.dtype for each in self.weights] == [each.dtype for each in weights]
+            and all(map(torch.equal, self.weights, weights))
+        )
 
 
 # Not attributes of the models: they are neither copied, pickled nor saved.
-_PREPARED: WeakKeyDictionary[nn.Module, dict[str, _Prepared]] = WeakKeyDictionary()
+_PREPARED: WeakKeyDictionary[nn.Module, _Prepared] = WeakKeyDictionary()
 
 
 def prepare(encoder: nn.Module, precision: str) -> PreparedEncoder | None:
     """Return the prepared layers; None if other code takes part in them, such as hooks."""
     if not all(map(_is_plain, walk(encoder))):
         return None
-    state = list(map(_describe, walk_parameters(encoder)))
-    known = _PREPARED.setdefault(encoder, {})
-    if precision not in known or known[precision].state != state:
-        known.pop(precision, None)
-        known[precision] = _Prepared(state, PreparedEncoder(encoder, precision))
-    return known[precision].encoder
+    settings = list(map(_list_settings, encoder.layer))
+    weights = [parameter.detach() for parameter in walk_parameters(encoder)]
+    known = _PREPARED.get(encoder)
+    if known is None or not known.fits(settings, weights):
+        # copied first: a change while they are prepared shows at the next call
+        known = _Prepared(settings, [each.clone() for each in weights], {})
+        _PREPARED[encoder] = known
+    if precision not in known.encoders:
+        known.encoders[precision] = PreparedEncoder(encoder, precision)
+    return known.encoders[precision]
+
+
+def _list_settings(layer: Any) -> tuple[Any, ...]:
+    """List what a prepared layer takes from a layer beside its weights."""
+    heads = layer.attention.self.config.num_attention_heads
+    norms = layer.attention.output.LayerNorm, layer.output.LayerNorm
+    return heads, layer.intermediate.activation, *(norm.eps for norm in norms)
 
 
 def _is_plain(module: nn.Module) -> bool:
@@ -150,14 +171,6 @@ def _is_plain(module: nn.Module) -> bool:
         return module.bias is not None
     is_known = own in (nn.LayerNorm, nn.ModuleList) or own.__name__.startswith("MinBert")
     return is_known or next(module.parameters(), None) is None
-
-
-def _describe(parameter: nn.Parameter) -> tuple[Any, ...]:
-    """Describe weights so that a change shows: where they are, counted changes, and a value."""
-    changes = 0 if parameter.is_inference() else parameter._version
-    # some code changes weights without counting it, through `.data`
-    value = parameter[-1, -1].item() if parameter.dim() == 2 else 0
-    return parameter.data_ptr(), changes, value
 
 
 def keep_freed_memory() -> None:

@@ -212,7 +212,7 @@ class MinBertPrecision:
 
         It concerns the layers of the encoder, in evaluation mode without gradients. Inputs, heads
         and results stay in the precision of the weights, which do not change: they are converted
-        once, and again after they have changed.
+        once, and again after they have changed, for which every call compares them with a copy.
 
         Args:
             precision: `float32`; `bfloat16`, whose results differ by about 0.1 %; `int8`, by about

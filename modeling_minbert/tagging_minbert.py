@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain, islice
 from typing import Any, NamedTuple
 
-from .inference_minbert import Encoded, check_unicode
+from .inference_minbert import Encoded, check_unicode, own_tokenizer
 from .prediction_minbert import Predictor
 from .words_minbert import find_words
 
@@ -150,7 +150,7 @@ def _encode(model: Any, longest: int, row: int, words: list[str]) -> Iterator[Pa
         return
     tokenizer = model.tokenizer
     room = longest - 2
-    encoded = tokenizer(
+    encoded = own_tokenizer(tokenizer)(
         words, is_split_into_words=True, add_special_tokens=False, truncation=False, verbose=False
     )
     pieces: list[list[int]] = [[] for _ in words]

@@ -1,0 +1,156 @@
+"""Weights that change between two calls: what is computed is what the model has now.
+
+The oracle is a copy of the changed model, which has not computed anything before.
+"""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from modeling_minbert import MinBertConfig, MinBertModel
+
+TEXTS = ["a cat sat on the mat", "the bird sang", "not a dog", "the very far tree was in a mat"]
+
+
+def double(values):
+    values.data.mul_(2)
+
+
+def swap_rows(values):
+    values.data[[3, 7]] = values.data[[7, 3]]
+
+
+def swap_columns(values):
+    values.data[:, [3, 7]] = values.data[:, [7, 3]]
+
+
+def turn_block(values):
+    """Keep the sum of every row and column."""
+    values.data[:2, :2] = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    yield
+    values.data[:2, :2] = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+
+
+def flip_signs(values):
+    values.data[:2, 1::2].neg_()
+
+
+def write_to_array(values):
+    values.detach().numpy()[1] = 5
+
+
+def double_as_another_tensor(values):
+    values.data = values.data * 2
+
+
+CHANGES = {
+    "norm": ("encoder.layer.0.output.LayerNorm.weight", double),
+    "bias of a norm": ("encoder.layer.1.attention.output.LayerNorm.bias", double),
+    "bias": ("encoder.layer.1.attention.self.value.bias", double),
+    "matrix": ("encoder.layer.0.intermediate.dense.weight", double),
+    "rows": ("encoder.layer.0.attention.self.query.weight", swap_rows),
+    "columns": ("encoder.layer.1.output.dense.weight", swap_columns),
+    "signs": ("encoder.layer.0.attention.output.dense.weight", flip_signs),
+    "array": ("encoder.layer.0.attention.self.key.weight", write_to_array),
+    "another tensor": ("encoder.layer.0.attention.self.value.weight", double_as_another_tensor),
+    "words": ("embeddings.word_embeddings.weight", swap_rows),
+    "norm of words": ("embeddings.LayerNorm.bias", double),
+}
+
+
+@pytest.fixture
+def model(tiny_sizes, tokenizer):
+    """Return an encoder with a tokenizer, in evaluation mode, no two weights alike."""
+    torch.manual_seed(0)
+    own = MinBertModel(MinBertConfig(**tiny_sizes, initializer_range=0.2)).eval()
+    with torch.no_grad():
+        for parameter in own.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    own.tokenizer = tokenizer
+    return own
+
+
+def check(model, before, precision):
+    """Check that vectors have changed, and are those of a model without a past."""
+    expected = copy.deepcopy(model).encode(TEXTS, precision=precision)
+    assert torch.equal(model.encode(TEXTS, precision=precision), expected)
+    assert not torch.equal(expected, before)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8", "auto", "float32"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_that_torch_does_not_count_is_seen(model, change, precision):
+    name, apply = CHANGES[change]
+    before = model.encode(TEXTS, precision=precision)
+    apply(model.get_parameter(name))
+    check(model, before, precision)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_a_change_that_keeps_all_sums_is_seen(model, precision):
+    change = turn_block(model.encoder.layer[0].output.dense.weight)
+    next(change)
+    before = model.encode(TEXTS, precision=precision)
+    next(change, None)
+    check(model, before, precision)
+
+
+def change_epsilon(model):
+    model.encoder.layer[1].output.LayerNorm.eps = 0.5
+
+
+def replace_activation(model):
+    model.encoder.layer[0].intermediate.activation = nn.ReLU()
+
+
+def drop_layer(model):
+    model.encoder.layer = model.encoder.layer[:1]
+
+
+def swap_layers(model):
+    first, second = model.encoder.layer
+    model.encoder.layer = nn.ModuleList([second, first])
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize("change", [change_epsilon, replace_activation, drop_layer, swap_layers])
+def test_changes_beside_the_weights_are_seen(model, change, precision):
+    before = model.encode(TEXTS, precision=precision)
+    change(model)
+    check(model, before, precision)
+
+
+@pytest.mark.parametrize("precision", [None, "bfloat16"])
+@pytest.mark.parametrize("name", ["weight", "weight_scale", "bias"])
+def test_changes_of_weights_stored_in_int8_are_seen(model, name, precision):
+    model.quantize()
+    before = model.encode(TEXTS, precision=precision)
+    values = getattr(model.encoder.layer[0].intermediate.dense, name).data
+    values.copy_(values.flip(0))
+    check(model, before, precision)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_a_single_pass_sees_changes(model, precision):
+    batch = model.tokenizer(TEXTS, padding=True, return_tensors="pt")
+    model.set_precision(precision)
+    with torch.no_grad():
+        before = model(**batch).last_hidden_state
+        double(model.encoder.layer[0].output.LayerNorm.weight)
+        after = model(**batch).last_hidden_state
+        expected = copy.deepcopy(model)(**batch).last_hidden_state
+
+    assert torch.equal(after, expected)
+    assert not torch.equal(after, before)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_weights_that_are_not_numbers_are_computed_anew(model, precision):
+    weight = model.encoder.layer[0].output.LayerNorm.weight
+    before = model.encode(TEXTS, precision=precision)
+    weight.data[0] = torch.nan
+    assert model.encode(TEXTS, precision=precision).isnan().all()
+    weight.data[0] = 3
+    check(model, before, precision)

@@ -1,0 +1,229 @@
+"""Predicting from several threads: every answer is that of one thread, and nothing else changes."""
+
+import copy
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from transformers import pipeline
+
+from modeling_minbert import MinBertForMultiTask
+
+THREADS = 8
+TEXTS = ["a cat sat on the mat", "the bird sang", "not a dog " * 5, "very far in the tree " * 3]
+PAIRS = [(first, second) for first in TEXTS for second in TEXTS[:2]]
+MORE = {
+    "brief": {"problem_type": "classification", "labels": ["no", "yes"], "max_length": 8},
+    "ends": {"problem_type": "classification", "labels": ["a", "b"], "truncation": "head_tail"},
+    "long": {
+        "problem_type": "classification",
+        "labels": ["a", "b"],
+        "truncation": "windows",
+        "window_overlap": 4,
+    },
+    "tags": {"problem_type": "token_classification", "labels": ["O", "B-X"], "max_length": 9},
+    "ask": {"problem_type": "question_answering", "max_question_length": 6, "doc_stride": 3},
+}
+
+
+@pytest.fixture
+def model(build_multitask, tokenizer, tasks):
+    """Return a model with a task of every kind, of several lengths and truncations."""
+    own = build_multitask({**tasks, **MORE}, hidden_dropout_prob=0.5)
+    own.tokenizer = own.base_model.tokenizer = tokenizer
+    return own
+
+
+def list_calls(model):
+    """List calls of every method that predicts, in several precisions and lengths."""
+    pipe = pipeline("minbert-multi-task", model=model, tokenizer=model.tokenizer)
+    return [
+        lambda: model.encode(TEXTS).tolist(),
+        lambda: model.encode(TEXTS, task="near").tolist(),
+        lambda: model.encode(TEXTS, truncation="windows", precision="bfloat16").tolist(),
+        lambda: model.bert.encode(TEXTS, precision="bfloat16").tolist(),
+        lambda: model.encode(TEXTS, precision="int8").tolist(),
+        lambda: model.predict("tone", TEXTS, top_k=3),
+        lambda: model.predict("brief", TEXTS, precision="bfloat16"),
+        lambda: model.predict("ends", TEXTS),
+        lambda: model.predict("long", TEXTS),
+        lambda: model.predict("tags", TEXTS),
+        lambda: model.predict("near", PAIRS, precision="float32"),
+        lambda: model.predict_all(PAIRS, ["same", "near", "echo"]),
+        lambda: model.answer("the cat?", TEXTS[3]),
+        lambda: pipe([{"text": text, "task": "brief"} for text in TEXTS]),
+        lambda: list(pipe((text for text in TEXTS), task="tags", precision="bfloat16")),
+    ]
+
+
+def watch(module, look):
+    """Let another thread look at something while a module computes; returns what it saw."""
+    seen = []
+
+    def hook(*_):
+        handle.remove()
+        with ThreadPoolExecutor(1) as other:
+            seen.append(other.submit(look).result())
+
+    handle = module.register_forward_hook(hook)
+    return seen
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_eight_threads_give_the_answers_of_one(model, training):
+    calls = list_calls(model)
+    expected = [call() for call in calls]
+    model.train(training)
+    start = threading.Barrier(THREADS)
+
+    def run(number):
+        order = [(number * 7 + place) % len(calls) for place in range(len(calls))]
+        start.wait()
+        return [place for _ in range(2) for place in order if calls[place]() != expected[place]]
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        assert list(pool.map(run, range(THREADS))) == [[]] * THREADS
+
+    assert {module.training for module in model.modules()} == {training}
+    assert model.base_model.precision is None
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_a_precision_is_seen_by_its_own_call_alone(model, precision):
+    batch = model.tokenizer(TEXTS[:2], padding=True, return_tensors="pt")
+
+    def look():
+        with torch.no_grad():
+            return model.base_model(**batch).last_hidden_state, model.encode(TEXTS)
+
+    expected = look()
+    reduced = model.encode(TEXTS, precision=precision)
+    seen = watch(model.base_model.embeddings, look)
+
+    assert torch.equal(model.encode(TEXTS, precision=precision), reduced)
+    assert all(map(torch.equal, seen[0], expected))
+
+
+def test_a_call_that_ends_first_does_not_end_the_evaluation_mode_of_another(model):
+    expected = model.predict("tone", TEXTS)
+    model.train()
+    first, begun, ended, other = (
+        threading.current_thread(),
+        threading.Event(),
+        threading.Event(),
+        [],
+    )
+
+    def hook(*_):
+        if threading.current_thread() is not first:
+            begun.set()
+            ended.wait(60)
+        elif not other:
+            other.append(pool.submit(model.bert.encode, TEXTS))
+            begun.wait(60)
+
+    with ThreadPoolExecutor(1) as pool:
+        # before the first dropout
+        handle = model.base_model.embeddings.LayerNorm.register_forward_hook(hook)
+        try:
+            assert model.predict("tone", TEXTS) == expected
+        finally:
+            ended.set()
+        vectors = other[0].result()
+    handle.remove()
+    assert all(module.training for module in model.modules())
+    assert torch.equal(vectors, model.bert.encode(TEXTS))
+
+
+def test_frozen_parts_stay_in_evaluation_mode(model):
+    model.train()
+    model.base_model.eval()
+    model.predict("tone", TEXTS)
+
+    assert not any(module.training for module in model.base_model.modules())
+    assert all(module.training for module in model.heads.modules())
+
+
+def test_gradients_of_another_thread_are_computed(model):
+    batch = model.tokenizer(TEXTS[:2], padding=True, return_tensors="pt")
+    seen = watch(model.base_model.embeddings, lambda: model(**batch, task="tone").logits)
+    model.predict("tone", TEXTS)
+
+    assert seen[0].requires_grad
+
+
+def test_the_tokenizer_keeps_truncation_and_padding(model):
+    calls = list_calls(model)
+    expected = [call() for call in calls]
+    inner = model.tokenizer.backend_tokenizer
+    inner.enable_truncation(4, direction="left")
+    inner.enable_padding(length=40)
+    state = inner.truncation, inner.padding
+
+    assert [call() for call in calls] == expected
+    assert (inner.truncation, inner.padding) == state
+
+
+def test_others_may_use_the_tokenizer_meanwhile(model):
+    expected = model.predict("ends", TEXTS * 20), model.encode(TEXTS * 20)
+    stop = threading.Event()
+
+    def cut():
+        lengths = set()
+        while not stop.is_set():
+            lengths.add(len(model.tokenizer(TEXTS[2], truncation=True, max_length=4)["input_ids"]))
+            lengths.add(len(model.tokenizer(TEXTS[2])["input_ids"]))
+        return lengths
+
+    with ThreadPoolExecutor(1) as other:
+        lengths = other.submit(cut)
+        try:
+            for _ in range(10):
+                assert model.predict("ends", TEXTS * 20) == expected[0]
+                assert torch.equal(model.encode(TEXTS * 20), expected[1])
+        finally:
+            stop.set()
+    assert lengths.result() == {4, 17}
+
+
+@pytest.mark.parametrize("as_words", [False, True])
+def test_special_tokens_in_a_text_stay_what_the_tokenizer_makes_of_them(model, as_words):
+    model.tokenizer.split_special_tokens = as_words
+    model.tokenizer.add_special_tokens({"extra_special_tokens": ["<far>"]})
+    model.resize_token_embeddings(len(model.tokenizer))
+    text = "a [MASK] bird <far> sang"
+    batch = model.tokenizer(text, return_tensors="pt")
+    with torch.no_grad():
+        expected = model.base_model(**batch).last_hidden_state.mean(dim=1)[0]
+
+    assert len(batch["input_ids"][0]) == 7 + 4 * as_words
+    torch.testing.assert_close(model.encode(text, pooling="mean"), expected)
+
+
+def test_changes_of_the_tokenizer_are_followed(model):
+    before = model.encode(["a bird, A BIRD", "cat", "sang"])
+    model.tokenizer.truncation_side = "left"
+    cut = model.predict("brief", ["a bird sang in the very far tree"])
+    assert cut == model.predict("brief", ["sang in the very far tree"])
+    model.tokenizer.backend_tokenizer.normalizer.lowercase = False
+    model.tokenizer.add_tokens(["dogcat"])
+    model.resize_token_embeddings(len(model.tokenizer))
+
+    assert not torch.equal(model.encode(["a bird, A BIRD", "cat", "sang"])[0], before[0])
+    added = model.encode(["dogcat", "zzz"])
+    assert not torch.equal(added[0], added[1])  # the second one is unknown
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_model_is_copied_while_it_predicts(model, duplicate):
+    calls = list_calls(model)
+    expected = [call() for call in calls]
+    seen = watch(model.base_model.embeddings.LayerNorm, lambda: duplicate(model))
+    model.encode(TEXTS, precision="bfloat16")
+    (other,) = seen
+
+    assert type(other) is MinBertForMultiTask
+    for call, value in zip(list_calls(other), expected, strict=True):
+        assert call() == value
