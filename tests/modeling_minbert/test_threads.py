@@ -216,7 +216,7 @@ def test_changes_of_the_tokenizer_are_followed(model):
     assert not torch.equal(added[0], added[1])  # the second one is unknown
 
 
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])  # noqa: S301
 def test_a_model_is_copied_while_it_predicts(model, duplicate):
     calls = list_calls(model)
     expected = [call() for call in calls]
