@@ -139,7 +139,7 @@ class _Prepared(NamedTuple):
 _PREPARED: WeakKeyDictionary[nn.Module, _Prepared] = WeakKeyDictionary()
 
 
-def prepare(encoder: nn.Module, precision: str) -> PreparedEncoder | None:
+def prepare(encoder: Any, precision: str) -> PreparedEncoder | None:
     """Return the prepared layers; None if other code takes part in them, such as hooks."""
     if not all(map(_is_plain, walk(encoder))):
         return None
