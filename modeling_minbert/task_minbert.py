@@ -60,8 +60,6 @@ class MinBertTask:
 
     Args:
         problem_type: A key of `TASKS`.
-        data_keys: Keys of a recipe that say where the texts of a row are in a file, such as
-            `text_columns`; `minbert predict --file` reads tables by them.
 
     Attributes:
         is_pretraining: Whether the task shares BERT's own pre-training heads.
@@ -76,7 +74,6 @@ class MinBertTask:
     """
 
     problem_type: ProblemType = field(metadata=DATA)
-    data_keys: dict[str, Any] | None = field(default=None, metadata=DATA)
     is_pretraining: ClassVar[bool] = False
     is_unlabelled: ClassVar[bool] = False
     is_token_level: ClassVar[bool] = False
@@ -272,11 +269,14 @@ class HeadTask(MinBertTask):
             last layer, -2 the one before. No layer above is computed.
         max_length: Maximum tokens of a sequence, special ones included; None for that of the run in
             training, and in predictions for as many as the model has positions.
+        data_keys: Keys of a recipe that say where the texts of a row are in a file, such as
+            `text_columns`; `minbert predict --file` reads tables by them.
     """
 
     dropout: float | int | None = field(default=None, metadata=RECIPE)
     pooling_layer: int = field(default=-1, metadata=RECIPE)
     max_length: int | None = field(default=None, metadata=RECIPE)
+    data_keys: dict[str, Any] | None = field(default=None, metadata=DATA)
 
     def count_layers(self, num_hidden_layers: int) -> int:
         layer, count = self.pooling_layer, num_hidden_layers

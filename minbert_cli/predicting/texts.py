@@ -125,13 +125,18 @@ class Source:
         if self.given or self.by_line:
             return
         has_pairs = not is_single and task.num_texts > 1
-        columns = ((task and task.data_keys) or {}).get("text_columns", ())
+        columns = stored_keys(task).get("text_columns", ())
         if looks_like_table([first, *more], columns, has_pairs=has_pairs):
             raise ValueError(
                 f"{self.name}: the first line, {shorten(first)!r}, looks like that of a table, "
                 "whose rows are no texts: give --file with a name that ends in .csv, .tsv or "
                 ".jsonl, so that it is read as a table; or --lines, if each line is a text"
             )
+
+
+def stored_keys(task: Any) -> Mapping[str, Any]:
+    """Return the keys of a recipe by which rows of a task are read; none if they are unknown."""
+    return getattr(task, "data_keys", None) or {}
 
 
 def decode_lines(source: IO[bytes], name: str) -> Iterator[str]:
@@ -209,7 +214,7 @@ class Table:
 
     def __init__(self, source: Source, task: Any, *, is_single: bool) -> None:
         self.path, self.task = source.name, task
-        self.stored: Mapping[str, Any] = (task and task.data_keys) or {}
+        self.stored = stored_keys(task)
         self.has_questions = not is_single and task.answers_questions
         self.has_words = not is_single and task.is_token_level and not self.has_questions
         self.has_choices = not is_single and task.offers_choices
