@@ -169,8 +169,6 @@ class PooledTask(HeadTask):
     @classmethod
     def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
         defaults: dict[str, Any] = {"pair_encoding": "joint" if facts["num_texts"] > 1 else None}
-        if given.get("truncation") == "windows":  # predictions need windows of the same size
-            defaults["max_length"] = facts["max_length"]
         return super().complete({**defaults, **given}, facts)
 
     @classmethod

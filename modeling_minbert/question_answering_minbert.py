@@ -50,9 +50,7 @@ class QuestionAnsweringTask(HeadTask):
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-        defaults = {"max_length": facts["max_length"]}
-        if facts["has_unanswerable"]:
-            defaults["null_score_diff_threshold"] = 0.0
+        defaults = {"null_score_diff_threshold": 0.0} if facts["has_unanswerable"] else {}
         return super().complete({**defaults, **given}, facts)
 
     def encoding_options(self, max_length: int) -> dict[str, Any]:

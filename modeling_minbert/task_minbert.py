@@ -267,8 +267,9 @@ class HeadTask(MinBertTask):
         dropout: Probability of dropping an element of the input of the head.
         pooling_layer: Input of the head, an index of `hidden_states`: 0 is the embeddings, -1 the
             last layer, -2 the one before. No layer above is computed.
-        max_length: Maximum tokens of a sequence, special ones included; None for that of the run in
-            training, and in predictions for as many as the model has positions.
+        max_length: Maximum tokens of a sequence, special ones included, in training and in
+            predictions. In a recipe None is that of the run, which becomes part of the checkpoint;
+            elsewhere it stands for as many as the model has positions.
         data_keys: Keys of a recipe that say where the texts of a row are in a file, such as
             `text_columns`; `minbert predict --file` reads tables by them.
     """
@@ -277,6 +278,13 @@ class HeadTask(MinBertTask):
     pooling_layer: int = field(default=-1, metadata=RECIPE)
     max_length: int | None = field(default=None, metadata=RECIPE)
     data_keys: dict[str, Any] | None = field(default=None, metadata=DATA)
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        # predictions cut texts where training did, and thresholds were chosen for such texts
+        own = given.get("max_length")
+        length = facts["max_length"] if own is None else own
+        return super().complete({**given, "max_length": length}, facts)
 
     def count_layers(self, num_hidden_layers: int) -> int:
         layer, count = self.pooling_layer, num_hidden_layers
