@@ -31,6 +31,8 @@ from trainers.errors import CHECKPOINT_ERRORS
 
 # Special tokens of a row, which leave no room for text.
 MIN_TOKENS = 3
+# Tokens of a row by default.
+ROW_LENGTH = 128
 
 
 def load_tokenizer(
@@ -179,6 +181,13 @@ def fit_together(model: Any, tokenizer: PreTrainedTokenizerBase, path: str | Non
     tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
     where = "the new model" if path is None else f"model_name_or_path={path!r}"
     check_vocabulary(tokenizer, model.config.vocab_size, where)
+
+
+def choose_length(arguments: RunArguments, config: MinBertConfig | None) -> int:
+    """Return the maximum tokens of a row, by default what fits into a model, if it is known."""
+    if arguments.max_length is not None:
+        return arguments.max_length
+    return ROW_LENGTH if config is None else min(ROW_LENGTH, config.max_position_embeddings)
 
 
 def check_rows(config: MinBertConfig, max_length: int, *, has_pairs: bool) -> None:

@@ -21,6 +21,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from datasets_scripts import ChainedTexts, LoadedTask, corpus_texts, train_wordpiece
 from minbert_cli.checkpoints import (
     at_revision,
+    choose_length,
     describe_pretrained,
     fit_together,
     load_config,
@@ -30,7 +31,12 @@ from minbert_cli.checkpoints import (
 from minbert_cli.resources import RECIPES, find_recipe
 from minbert_cli.shell.program_help import show_help
 from minbert_cli.training.arguments import DeviceTrainingArguments
-from minbert_cli.training.data_notes import describe_data, describe_seen, describe_words
+from minbert_cli.training.data_notes import (
+    describe_answers,
+    describe_data,
+    describe_seen,
+    describe_words,
+)
 from minbert_cli.training.defaults import choose_for_finetuning
 from minbert_cli.training.online_teachers import find_online
 from minbert_cli.training.recipe_tasks import (
@@ -165,7 +171,7 @@ def prepare_run(
     set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
     data, head_choices = load_data(arguments, args, tasks, text_tasks, start)
     tokenizer = share(args, lambda: find_tokenizer(arguments, data, checkpoint))
-    length = arguments.max_length
+    length = choose_length(arguments, start)
     model = load_model(arguments, data.describe_heads(length), tokenizer)
     lessons = teaching.find_lessons(model.config)
     with args.main_process_first(desc="encode the data"):
@@ -256,6 +262,8 @@ def encode_rows(
             notes[name] += describe_words(rows, described.words)
         encoded[name] = rows.encode(tokenizer, **options)
         notes[name] += describe_seen(rows, encoded[name])
+        if described.answers_questions:
+            notes[name] += describe_answers(encoded[name]["train"], described)
     return encoded, notes
 
 
@@ -300,7 +308,7 @@ def find_teachers(
 ) -> Mapping[str, Any]:
     """Describe what teaches each task: outputs for all rows, or teachers of its batches."""
     if arguments.teacher_mode == "online":
-        return find_online(lessons, model.config, tokenizer, arguments.max_length)
+        return find_online(lessons, model.config, tokenizer, choose_length(arguments, model.config))
     return find_taught(lessons, data.loaded, encoded, tokenizer, model.config, args)
 
 

@@ -21,6 +21,7 @@ from minbert_cli import finetune
 from minbert_cli.checkpoints import (
     at_revision,
     check_rows,
+    choose_length,
     fit_together,
     load_config,
     load_tokenizer,
@@ -30,7 +31,12 @@ from minbert_cli.resources import RECIPES, with_recipe
 from minbert_cli.shell.program_help import show_help
 from minbert_cli.training import recipe_tasks
 from minbert_cli.training.arguments import DeviceTrainingArguments
-from minbert_cli.training.defaults import RunSize, choose_arguments, choose_loss_as_best
+from minbert_cli.training.defaults import (
+    RunSize,
+    choose_arguments,
+    choose_loss_as_best,
+    describe_length,
+)
 from minbert_cli.training.relation_teachers import find_relation_teaching, keep_last_weights
 from minbert_cli.training.run import (
     Run,
@@ -161,7 +167,7 @@ def check_recipe(
     arguments.make_callbacks(args)
     if start is not None:
         has_pairs = arguments.choose_packing(arguments.problem_type) == "segment_pairs"
-        check_rows(start, arguments.max_length, has_pairs=has_pairs)
+        check_rows(start, choose_length(arguments, start), has_pairs=has_pairs)
         with torch.device("meta"):  # without memory for weights
             check_libraries(args, MODELS[arguments.problem_type](start))
     check_finetuning(arguments, args, start)
@@ -187,14 +193,16 @@ def prepare_run(
             tokenizer,
             arguments.problem_type,
             args,
-            max_length=arguments.max_length,
+            max_length=choose_length(arguments, model.config),
             num_proc=arguments.preprocessing_num_workers,
         )
     train, validation = text.splits["train"], text.splits["validation"]
     task = Task(TASK, arguments.problem_type, train, validation, masking=text.masking)
     choices = choose_settings(arguments, args, model, text)
     options = {"processing_class": tokenizer, "callbacks": arguments.make_callbacks(args)}
-    options["methods"] = relations.make_methods(model.config, tokenizer, arguments.max_length)
+    options["methods"] = relations.make_methods(
+        model.config, tokenizer, choose_length(arguments, model.config)
+    )
     trainer = make_trainer(arguments, args, model, [task], steps_per_epoch="longest", **options)
     hub_datasets = [data.hub_dataset for data in corpora.values()]
     commits = text.commits | relations.commits
@@ -219,7 +227,9 @@ def choose_settings(
     """Choose what the recipe leaves out."""
     is_new, width = arguments.model_name_or_path is None, model.config.hidden_size
     rows = (len(text.splits["train"]), 1, len(text.splits["validation"]))
-    choices = choose_arguments(args, RunSize(width, is_new, *rows, arguments.max_length))
+    length = choose_length(arguments, model.config)
+    choices = describe_length(arguments, model.config)
+    choices += choose_arguments(args, RunSize(width, is_new, *rows, length))
     choices += keep_last_weights(arguments, args)
     if arguments.problem_type != "next_sentence":
         choices += choose_loss_as_best(args, f"{TASK}_mlm_loss")

@@ -28,7 +28,7 @@ Span = tuple[int, int]
 
 LONGEST_WINDOW = 384
 # fields of a task that are options as they are
-FROM_TASK = ("max_question_length", "doc_stride", "max_answer_length", "null_score_diff_threshold")
+FROM_TASK = ("max_answer_length", "null_score_diff_threshold")
 # weight of the length of a window in the context of its tokens, by google-research/bert
 LENGTH_WEIGHT = 0.01
 
@@ -256,10 +256,9 @@ class MinBertAnswering(MinBertTokenizing):
             max_answer_length: Maximum tokens of an answer; None for the value of the task, or 30.
             handle_impossible_answer: Whether "no answer" is allowed; None for yes if the task was
                 trained on unanswerable questions.
-            max_question_length: Maximum tokens of a question; None for the value of the task, or
-                64.
+            max_question_length: Maximum tokens of a question; None for the value of the task.
             doc_stride: Tokens from one window of a text to the next; None for the value of the
-                task, or 128.
+                task.
             max_tokens_per_batch: Tokens that are computed together; None for a default of the
                 device.
             show_progress: Whether to show a progress bar.
@@ -314,9 +313,8 @@ class MinBertAnswering(MinBertTokenizing):
         """Return the options of a task (None: BERT's), except those given and not None."""
         spec = task or QuestionAnsweringTask()
         longest = spec.max_length or min(self.config.max_position_embeddings, LONGEST_WINDOW)
-        options = {"max_length": longest, **{name: getattr(spec, name) for name in FROM_TASK}}
-        if task is None:  # for models of few positions
-            options["max_question_length"] = min(spec.max_question_length, max(1, longest // 2))
+        options = {"max_length": longest, **spec.window_sizes(longest)}
+        options |= {name: getattr(spec, name) for name in FROM_TASK}
         options |= {name: value for name, value in given.items() if value is not None}
         return AnswerOptions(**options)
 

@@ -17,6 +17,9 @@ from .inference_minbert import check_request
 from .packing_minbert import Read
 from .task_minbert import DATA, RECIPE, HeadTask
 
+# Sizes of BERT for SQuAD, in tokens.
+LONGEST_QUESTION, LONGEST_STRIDE = 64, 128
+
 
 @strict
 @dataclass(kw_only=True)
@@ -26,8 +29,10 @@ class QuestionAnsweringTask(HeadTask):
     Args:
         max_length: Maximum tokens of a window, with question and special tokens; None for 384, or
             fewer if the model has fewer positions.
-        max_question_length: Maximum tokens of a question.
-        doc_stride: Tokens from the start of a window to the start of the next one.
+        max_question_length: Maximum tokens of a question; 64, or half of windows below 128.
+        doc_stride: Tokens from the start of a window to the start of the next one; 128, or fewer so
+            that windows overlap by an answer of `max_answer_length`, or by half if they are shorter
+            than two of these.
         max_answer_length: Maximum tokens of an answer.
         null_score_diff_threshold: How much higher, in logits, no answer must score than the best
             one to be predicted; None if every question has an answer (SQuAD 1.1).
@@ -37,8 +42,8 @@ class QuestionAnsweringTask(HeadTask):
 
     problem_type: Literal["question_answering"] = field(default="question_answering", metadata=DATA)
     dropout: float | int = field(default=0.0, metadata=RECIPE)
-    max_question_length: int = field(default=64, metadata=RECIPE)
-    doc_stride: int = field(default=128, metadata=RECIPE)
+    max_question_length: int | None = field(default=None, metadata=RECIPE)
+    doc_stride: int | None = field(default=None, metadata=RECIPE)
     max_answer_length: int = field(default=30, metadata=RECIPE)
     null_score_diff_threshold: float | int | None = field(default=None, metadata=RECIPE)
     is_token_level: ClassVar[bool] = True
@@ -48,21 +53,37 @@ class QuestionAnsweringTask(HeadTask):
     extra_targets: ClassVar[tuple[str, ...]] = ("start_positions", "end_positions")
     single_task_model: ClassVar[str | None] = "MinBertForQuestionAnswering"
 
+    def __post_init__(self) -> None:
+        if self.max_length is not None:
+            for name, size in self.window_sizes(self.max_length).items():
+                setattr(self, name, size)
+
     @classmethod
     def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
         defaults = {"null_score_diff_threshold": 0.0} if facts["has_unanswerable"] else {}
         return super().complete({**defaults, **given}, facts)
 
     def encoding_options(self, max_length: int) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in ("max_question_length", "doc_stride")}
-        return super().encoding_options(max_length) | own
+        options = super().encoding_options(max_length)
+        return options | self.window_sizes(options["max_length"])
+
+    def window_sizes(self, max_length: int) -> dict[str, int]:
+        """Return `max_question_length` and `doc_stride` for windows of `max_length` tokens."""
+        question, stride = self.max_question_length, self.doc_stride
+        if question is None:
+            question = min(LONGEST_QUESTION, max_length // 2)
+        if stride is None:
+            room = max_length - question - 3  # special tokens
+            # an answer must be whole in one of the windows
+            stride = max(1, min(LONGEST_STRIDE, max(room - self.max_answer_length, room // 2)))
+        return {"max_question_length": question, "doc_stride": stride}
 
     def make_head(self, config: Any) -> "QuestionAnsweringHead":
         return QuestionAnsweringHead(config, self, 2)
 
     def validate_lengths(self) -> None:
         for name in ("max_question_length", "doc_stride", "max_answer_length"):
-            if getattr(self, name) < 1:
+            if (size := getattr(self, name)) is not None and size < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
 
 

@@ -3,14 +3,16 @@
 import csv
 import json
 import random
+import re
 
 import pytest
 from torch.testing import assert_close
 from transformers import AutoTokenizer
 
 from minbert_cli import finetune, predict
-from modeling_minbert import MinBertForMultiTask
-from tests import small_run
+from minbert_cli.authoring import check
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from tests import runs, small_run
 
 LENGTH = 12  # tokens that the run reads; its rows have about fifty
 SPLITS = {"train": "train_file", "dev": "validation_file"}
@@ -181,3 +183,117 @@ def test_a_command_reads_as_many_tokens(run, rows, capsys):
 
     lines = capsys.readouterr().out.splitlines()[1:]
     assert [line.split("\t")[0] for line in lines] == [row["is_good"] for row in rows]
+
+
+ANSWER_WORDS = 5
+
+
+def write_questions(folder, words=150, places=range(0, 145, 3)):
+    """Write questions about passages of numbered words; an answer begins at each of the places."""
+    rows = []
+    for place in places:
+        names = [f"w{number}" for number in range(words)]
+        answer = " ".join(names[place : place + ANSWER_WORDS])
+        passage = " ".join(names)
+        answers = {"text": [answer], "answer_start": [passage.index(answer)]}
+        row = {"id": str(place), "question": f"what is w{place}", "context": passage}
+        rows.append(json.dumps(row | {"answers": answers}) + "\n")
+    (folder / "questions.jsonl").write_text("".join(rows), encoding="utf-8")
+    path = str(folder / "questions.jsonl")
+    files = {"train_file": path, "validation_file": path}
+    return {"problem_type": "question_answering", **files}
+
+
+def check_questions(folder, capsys, keys, **changes):
+    """Check a recipe of questions on a model of 200 positions; returns what is printed."""
+    recipe = small_run.make_recipe(folder)
+    recipe["tasks"] = {"ask": write_questions(folder) | keys}
+    recipe["model_config"] |= {"vocab_size": 500, "max_position_embeddings": 200}
+    del recipe["max_length"]
+    check.main([small_run.write_recipe(folder, recipe | changes)])
+    return capsys.readouterr().out
+
+
+def test_windows_of_default_sizes_hold_every_answer(tmp_path, capsys):
+    assert "warning" not in check_questions(tmp_path, capsys, {})
+    # as long as the smaller half of the room
+    assert "warning" not in check_questions(tmp_path, capsys, {"max_length": 40})
+
+
+def test_training_answers_that_cannot_be_predicted_are_counted(tmp_path, capsys):
+    # questions of 4 tokens leave room for 57 words; windows that touch begin at 0, 57 and 114
+    keys = {"max_length": 64, "max_question_length": 16, "doc_stride": 57}
+    cut = [place for place in range(0, 145, 3) if place // 57 < (place + ANSWER_WORDS - 1) // 57]
+
+    printed = check_questions(tmp_path, capsys, keys | {"max_answer_length": 4})
+
+    assert f"warning: {len(cut)} of 49 answers of the training rows are in no window" in printed
+    assert f"warning: {49 - len(cut)} of 49 answers of the training rows are longer than" in printed
+    assert "warning" not in check_questions(tmp_path, capsys, keys | {"doc_stride": 53})
+
+
+@pytest.mark.parametrize("length", [8, 9, 27, 64, 100, 128, 173, 200, 383])
+def test_windows_overlap_by_an_answer_or_by_half(length):
+    described = {"problem_type": "question_answering", "max_length": length}
+
+    task = MinBertConfig(tasks={"ask": described}).task("ask")
+
+    room = length - task.max_question_length - 3
+    assert room >= 1
+    longest = min(task.max_answer_length, max(1, room // 2))
+    for place in range(3 * room):  # an answer that begins here is whole in some window
+        starts = range(0, place + 1, task.doc_stride)
+        assert any(place + longest <= start + room for start in starts)
+
+
+def test_sizes_of_bert_for_squad_stay():
+    described = {"problem_type": "question_answering"}
+    for length in (256, 384, 512):
+        task = MinBertConfig(tasks={"ask": described | {"max_length": length}}).task("ask")
+        assert (task.max_question_length, task.doc_stride) == (64, 128)
+
+
+def make_small_model(folder, **changes):
+    """Return a recipe on a model of 64 positions that says nothing about lengths."""
+    recipe = make_recipe(folder, eval_strategy="no", save_strategy="no", steps_per_epoch="2")
+    recipe["tasks"] = {name: recipe["tasks"][name] for name in ("good", "tags")}
+    recipe["tasks"]["ask"] = write_questions(folder, places=range(0, 145, 30))
+    recipe["model_config"] |= {"vocab_size": 500, "max_position_embeddings": 64}
+    del recipe["max_length"]
+    return recipe | {"num_train_epochs": 1} | changes
+
+
+def test_a_default_fits_a_model_of_few_positions(tmp_path, capsys):
+    finetune.main([small_run.write_recipe(tmp_path, make_small_model(tmp_path))])
+
+    model = MinBertForMultiTask.from_pretrained(tmp_path / "out")
+    assert {model.config.task(name).max_length for name in ("good", "tags", "ask")} == {64}
+    assert len(model.answer("what is w9", " ".join(f"w{n}" for n in range(99)))["answer"]) > 0
+    assert re.search("max_length +64 +the positions of the model", capsys.readouterr().out)
+    start = {"model_name_or_path": str(tmp_path / "out"), "output_dir": str(tmp_path / "next")}
+    again = make_small_model(tmp_path, **start)
+    del again["model_config"]
+    check.main([small_run.write_recipe(tmp_path, again)])
+
+
+@pytest.mark.parametrize("where", ["run", "task"])
+def test_a_length_that_a_user_sets_must_fit(tmp_path, capsys, where):
+    recipe = make_small_model(tmp_path)
+    (recipe if where == "run" else recipe["tasks"]["good"])["max_length"] = 128
+
+    with pytest.raises(SystemExit):
+        finetune.main([small_run.write_recipe(tmp_path, recipe)])
+
+    message = "max_length=128 must be from 8 to the 64 positions of the model"
+    assert message in capsys.readouterr().err
+
+
+def test_a_default_of_pretraining_fits_a_model_of_few_positions(tmp_path, capsys):
+    path = runs.write_pretraining(tmp_path)
+    recipe = json.loads(path.read_text())
+    del recipe["max_length"]
+    path.write_text(json.dumps(recipe))
+
+    check.main([str(path)])
+
+    assert re.search("max_length +32 +the positions of the model", capsys.readouterr().out)

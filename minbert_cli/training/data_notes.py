@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+from datasets import Dataset
+
 from datasets_scripts import LARGEST_SHARE, MOST_HELD_OUT, LoadedTask, TaskData, count_equal_tokens
 from modeling_minbert.words_minbert import measure_rule
 
@@ -95,6 +98,35 @@ def describe_seen(task: LoadedTask, encoded: Mapping[str, Any]) -> list[str]:
 
 def _share(count: int, total: int) -> str:
     return f"{count:,} of {total:,} rows ({100 * count / total:.0f} %)"
+
+
+def describe_answers(rows: Dataset, task: Any) -> list[str]:
+    """Describe the answers to training questions that can never be predicted.
+
+    Args:
+        rows: The encoded training rows, windows of passages.
+        task: The description of the task in the configuration of the model.
+    """
+    first, last = np.asarray(rows["labels"][:]).reshape(-1, 2).T
+    tokens: dict[str, int] = {}  # of the answer of each question that has one; 0 if in no window
+    for name, answers, size in zip(
+        rows["id"][:], rows["answers"][:], np.where(last > 0, last - first + 1, 0), strict=True
+    ):
+        if answers:
+            tokens[name] = max(tokens.get(name, 0), int(size))
+    sizes, most = np.fromiter(tokens.values(), int), task.max_answer_length
+    counts = {
+        f"in no window of max_length={task.max_length} tokens every doc_stride={task.doc_stride}, "
+        "and are trained as no answer; lower doc_stride, or raise max_length": sizes == 0,
+        f"longer than max_answer_length={most} tokens, and are never predicted; raise it": (
+            sizes > most
+        ),
+    }
+    return [
+        f"warning: {lost.sum():,} of {len(sizes):,} answers of the training rows are {reason}"
+        for reason, lost in counts.items()
+        if lost.any()
+    ]
 
 
 def _describe_labels(task: LoadedTask, *, is_weighed: bool) -> list[str]:

@@ -7,10 +7,18 @@ from typing import Any, NamedTuple
 
 from transformers import TrainingArguments
 
+from minbert_cli.checkpoints import ROW_LENGTH, choose_length
 from minbert_cli.training.recipe_tasks import learns_from_text
 from minbert_cli.training.shared_tasks import KEY
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from trainers import Choice, FinetuneArguments, ProgramTrainingArguments, Task, TaskTraining
+from trainers import (
+    Choice,
+    FinetuneArguments,
+    ProgramTrainingArguments,
+    RunArguments,
+    Task,
+    TaskTraining,
+)
 from trainers.training.preparation.batches import find_shares
 
 # Learning rate times the width of the model: of BERT-base 5e-5, as in Devlin et al. 2019, appendix
@@ -68,7 +76,8 @@ def choose_for_finetuning(
     """
     size = _measure_finetuning(arguments, model, encoded, shared or {})
     weights, weight_choices = choose_weights(arguments.tasks, model.config)
-    choices = choose_arguments(args, size) + choose_head_rate(arguments, args, size)
+    choices = describe_length(arguments, model.config)
+    choices += choose_arguments(args, size) + choose_head_rate(arguments, args, size)
     return weights, choices + weight_choices + choose_kept_weights(arguments, args, encoded)
 
 
@@ -93,7 +102,7 @@ def _measure_finetuning(
         rows=min(counts) if arguments.steps_per_epoch == "shortest" else max(counts),
         tasks=len(counts),
         evaluation_rows=sum(len(splits["validation"]) for splits in encoded.values()),
-        max_length=max([arguments.max_length, *_measure_windows(model, encoded)]),
+        max_length=max([choose_length(arguments, model.config), *_measure_windows(model, encoded)]),
         has_head_weights=bool(list(model.heads.parameters())),
         named="training rows with repetitions" if is_repeated else "training rows",
     )
@@ -130,6 +139,14 @@ def choose_arguments(args: ProgramTrainingArguments, size: RunSize) -> list[Choi
         args.decide(dict.fromkeys(("eval_steps", *saving), choice.value))
         chosen.append(choice)
     return chosen
+
+
+def describe_length(arguments: RunArguments, config: MinBertConfig) -> list[Choice]:
+    """Describe the maximum tokens of a row if a recipe leaves it out and the model has fewer."""
+    length = choose_length(arguments, config)
+    if arguments.max_length is not None or length == ROW_LENGTH:
+        return []
+    return [Choice("max_length", length, "the positions of the model")]
 
 
 def choose_head_rate(

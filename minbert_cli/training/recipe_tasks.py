@@ -11,7 +11,7 @@ from datasets import Dataset
 from transformers import TrainingArguments
 
 from datasets_scripts import DATASETS, CorpusData, LoadedTask, TaskData, check_files
-from minbert_cli.checkpoints import check_rows
+from minbert_cli.checkpoints import check_rows, choose_length
 from minbert_cli.training.shared_tasks import complete_keys, join_groups
 from minbert_cli.training.teachers import Teacher, parse_teachers
 from minbert_cli.training.texts import parse_corpus
@@ -299,7 +299,7 @@ def _describe_tasks(
     start: MinBertConfig | None,
 ) -> tuple[MinBertConfig, dict[str, Problem[Any]]]:
     """Describe the heads and the problems of tasks whose rows have not been read."""
-    length = arguments.max_length
+    length = choose_length(arguments, start)
     heads = {name: task.describe_placeholder(length) for name, task in tasks.items()}
     heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
     config = MinBertConfig.from_dict((start or MinBertConfig()).to_dict(), tasks=heads)
@@ -346,7 +346,7 @@ def _check_model(
 
 def prepare_weights(arguments: FinetuneArguments, model: MinBertForMultiTask) -> None:
     """Check that the rows fit into a model, and choose the weights to train."""
-    length = arguments.max_length
+    length = choose_length(arguments, model.config)
     described = {name: model.config.task(name) for name in arguments.tasks}
     has_pairs = any(task.joins_texts for task in described.values())
     check_rows(model.config, length, has_pairs=has_pairs)

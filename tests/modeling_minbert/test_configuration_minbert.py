@@ -48,7 +48,7 @@ def test_defaults_follow_the_problem(fields, pooling, head, loss, pair_encoding)
 def test_tasks_of_tokens_have_the_defaults_of_bert():
     assert parse_task("mine", TAGS).dropout == 0.1
     answers = parse_task("mine", ANSWERS)
-    assert (answers.dropout, answers.max_question_length, answers.doc_stride) == (0.0, 64, 128)
+    assert (answers.dropout, answers.max_question_length, answers.doc_stride) == (0.0, None, None)
 
 
 @pytest.mark.parametrize(
@@ -392,10 +392,10 @@ def test_a_key_that_a_recipe_cannot_set_is_refused():
         ),
         (TAGS, {"max_length": 50}),
         (TAGS | {"max_length": 9}, {"max_length": 9}),
-        (ANSWERS, {"max_length": 50, "max_question_length": 64, "doc_stride": 128}),
+        (ANSWERS, {"max_length": 50, "max_question_length": 25, "doc_stride": 11}),
         (
             ANSWERS | {"max_length": 20, "doc_stride": 7},
-            {"max_length": 20, "max_question_length": 64, "doc_stride": 7},
+            {"max_length": 20, "max_question_length": 10, "doc_stride": 7},
         ),
     ],
 )

@@ -106,7 +106,9 @@ class RunArguments:
     )
     model_config: dict[str, Any] | None = option(None, "Fields of MinBertConfig for a new model.")
     data_dir: str | None = option(None, "Folder with the official files of the built-in datasets.")
-    max_length: int = option(128, "Maximum tokens of a sequence.")
+    max_length: int | None = option(
+        None, "Maximum tokens of a sequence; by default 128, or the positions of a smaller model."
+    )
     max_tokens_per_batch: int | None = option(
         None, "Maximum tokens of a batch of the tasks without a batch_size, instead of rows."
     )
