@@ -1,5 +1,7 @@
 """Train a WordPiece vocabulary."""
 
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -18,6 +20,11 @@ MAX_CHARACTERS = 1000
 # A longer word is [UNK] whatever the vocabulary is, and the time of the training grows with the
 # square of its length. Source: max_input_chars_per_word of google-research/bert and of tokenizers.
 TOO_LONG = Regex(r"(?m).{101,}")
+# Shares of the letters: marks of scripts such as Devanagari or kana are no accents, a few are of
+# quotations; accents are on 3 % of the letters of French, and on more than 20 % in Vietnamese.
+MOST_OTHER_MARKS, MOST_ACCENTS = 0.001, 0.1
+ACCENTS = re.compile("[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]")
+SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")  # of the style of emoji
 BLOCK = 1_000_000  # characters counted at a time
 CODES = 0x110000  # code points of Unicode
 # The library of tokenizers reserves memory for all tokens at once.
@@ -35,7 +42,9 @@ def train_wordpiece(
     Args:
         texts: Sentences, paragraphs or documents; they are read twice, one at a time.
         vocab_size: Size of the vocabulary, including the five special tokens.
-        lowercase: Whether to ignore case and accents.
+        lowercase: Whether to ignore case and accents. Accents and vowel signs are kept where
+            words differ in them: if marks of other scripts than Latin, Greek and Cyrillic occur, or
+            many letters have one, as in Vietnamese.
 
     Raises:
         ValueError: If the texts can be read only once, or the vocabulary is too small for the
@@ -48,11 +57,12 @@ def train_wordpiece(
             "texts can be read only once, but are read twice; pass a list"
         )
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # noqa: S106  (no password)
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Split(TOO_LONG, "removed")]
     )
     counts = _count_codes(texts)
+    strips = lowercase and not _marks_tell_words_apart(counts)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strips)
     characters = _choose_characters(tokenizer.normalizer, counts, vocab_size)
     # The trainer numbers "##x" pieces in the order of a hash map, which differs between runs, and
     # breaks ties by number. Declared first, they have fixed numbers.
@@ -71,7 +81,9 @@ def train_wordpiece(
         show_progress=int(counts.sum()) > LONG_TRAINING,
     )
     tokenizer.train_from_iterator(iter(texts), trainer)
-    return BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=lowercase)
+    # as BERT's own files, if accents go with the case
+    own = {} if strips == lowercase else {"strip_accents": strips}
+    return BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=lowercase, **own)
 
 
 def _count_codes(texts: Iterable[str]) -> NDArray[np.int64]:
@@ -81,6 +93,20 @@ def _count_codes(texts: Iterable[str]) -> NDArray[np.int64]:
         codes = np.frombuffer(block.encode("utf-32-le"), np.uint32)
         counts += np.bincount(codes, minlength=CODES)
     return counts
+
+
+def _marks_tell_words_apart(counts: NDArray[np.int64]) -> bool:
+    """Return whether texts have marks that words differ in, of the counts of their code points."""
+    letters = accents = others = 0
+    for code in np.flatnonzero(counts).tolist():
+        for character in unicodedata.normalize("NFD", chr(code)):
+            kind = unicodedata.category(character)
+            letters += int(counts[code]) * (kind[0] == "L")
+            if ACCENTS.match(character):
+                accents += int(counts[code])
+            elif kind == "Mn" and not SELECTORS.match(character):  # BERT strips it, too
+                others += int(counts[code])
+    return others > MOST_OTHER_MARKS * letters or accents > MOST_ACCENTS * letters
 
 
 def _join(texts: Iterable[str]) -> Iterator[str]:

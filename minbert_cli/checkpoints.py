@@ -23,7 +23,7 @@ from transformers.utils.hub import cached_file
 
 from did_you_mean import unknown
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
-from modeling_minbert.inference_minbert import check_vocabulary
+from modeling_minbert.inference_minbert import check_vocabulary, find_casing
 from modeling_minbert.memory_minbert import check_memory
 from modeling_minbert.task_minbert import Pretrained
 from trainers import RunArguments, load_pretrained, named_errors, reason_of
@@ -39,7 +39,9 @@ def load_tokenizer(
     path: str, flag: str = "model_name_or_path", revision: str | None = None
 ) -> PreTrainedTokenizerBase:
     """Load a fast tokenizer without padding and truncation; ``flag`` is for messages."""
-    tokenizer = load_pretrained(AutoTokenizer, path, flag=flag, **at_revision(revision))
+    where = at_revision(revision)
+    casing = find_casing(path, **where)
+    tokenizer = load_pretrained(AutoTokenizer, path, flag=flag, **where, **casing)
     # Without files, AutoTokenizer returns a tokenizer with special tokens only.
     if len(tokenizer) <= len(tokenizer.all_special_ids) or not tokenizer.is_fast:
         raise ValueError(f"{flag}={path!r} has no tokenizer; add its tokenizer.json or vocab.txt")

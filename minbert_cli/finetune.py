@@ -35,6 +35,7 @@ from minbert_cli.training.data_notes import (
     describe_answers,
     describe_data,
     describe_seen,
+    describe_vocabulary,
     describe_words,
 )
 from minbert_cli.training.defaults import choose_for_finetuning
@@ -258,6 +259,7 @@ def encode_rows(
         notes[name] = describe_data(
             rows, task.data, task.head, tokenizer, options, is_oversampled=repeats
         )
+        notes[name] += describe_vocabulary(rows.measured_texts(), tokenizer)
         if isinstance(described, TokenClassificationTask):
             notes[name] += describe_words(rows, described.words)
         encoded[name] = rows.encode(tokenizer, **options)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, groupby, islice
+from pathlib import Path
 from threading import Lock
 from typing import Any, ClassVar, NamedTuple, Self
 from weakref import WeakKeyDictionary
@@ -17,7 +18,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer
-from transformers.utils import logging
+from transformers.utils import cached_file, logging
 
 from .modules_minbert import walk
 from .precision_minbert import check_precision, using_precision
@@ -47,6 +48,8 @@ class Encoded(NamedTuple):
         return sum(map(len, self.input_ids))
 
 
+# Share of pieces with upper-case letters above which a vocabulary is cased; BERT's uncased: 0.
+LEAST_CASED = 0.01
 # Keyword arguments that locate a checkpoint.
 HUB_KEYS = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
 
@@ -105,8 +108,9 @@ class MinBertTokenizing:
     def _load_tokenizer(self) -> Any:
         try:
             # Without the configuration it would be loaded again, and trust requested again.
+            options = {**self._found_by, **find_casing(self.name_or_path, **self._found_by)}
             tokenizer = AutoTokenizer.from_pretrained(
-                self.name_or_path, config=self.config, **self._found_by
+                self.name_or_path, config=self.config, **options
             )
         except (OSError, ValueError):
             raise
@@ -125,6 +129,39 @@ class MinBertTokenizing:
     def __dir__(self) -> list[str]:
         # torch.jit.trace reads all attributes, and reading the tokenizer would load it
         return [name for name in super().__dir__() if name != "tokenizer"]
+
+
+def find_casing(path: Any, **where: Any) -> dict[str, Any]:
+    """Return how to load the tokenizer of a cased vocabulary whose files do not say that it is one.
+
+    Without them, `BertTokenizer` lower-cases, and `Film` is unknown though the vocabulary has it.
+
+    Args:
+        path: Folder or Hub id.
+        **where: What locates its files, such as `revision`.
+    """
+    options: dict[str, Any] = {
+        f"_raise_exceptions_for_{kind}": False
+        for kind in ("missing_entries", "connection_errors", "gated_repo")
+    }
+    try:
+        files = [
+            cached_file(path, name, **where, **options)
+            for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+        ]
+        tokenizer, settings, vocabulary = (file and Path(file).read_text("utf-8") for file in files)
+    except (OSError, ValueError):  # who loads the tokenizer says it better
+        return {}
+    if tokenizer or "do_lower_case" in (settings or "") or not vocabulary:
+        return {}
+    pieces = vocabulary.split("\n")
+    is_cased = len(find_upper(pieces)) > LEAST_CASED * len(pieces)
+    return {"do_lower_case": False} if is_cased else {}
+
+
+def find_upper(pieces: Iterable[str]) -> list[str]:
+    """Return the pieces of a vocabulary with upper-case letters, special tokens left out."""
+    return [piece for piece in pieces if piece != piece.lower() and piece[:1] + piece[-1:] != "[]"]
 
 
 def check_vocabulary(tokenizer: Any, vocab_size: int, where: str = "") -> None:

@@ -348,7 +348,7 @@ def test_one_document_without_validation_text_holds_out_passages(tmp_path):
     printed = train(recipe, tmp_path / "run")
 
     metrics = json.loads((tmp_path / "run/metrics.json").read_text())
-    (note,) = metrics["notes"]["text"]
+    note, _ = metrics["notes"]["text"]
     assert "passages of consecutive sentences" in note
     assert note.endswith("since whole documents are too few (1)")
     assert f"text: {note}" in printed

@@ -24,7 +24,7 @@ from .subsampling import describe_rows, sample_rows
 from .task_data import TaskData
 from .unlabeled import join_unlabeled, read_unlabeled
 
-MEASURED_ROWS = 1_000  # evenly spread, of which the share of cut tokens is measured
+MEASURED_ROWS = 1_000  # evenly spread, whose tokens are counted
 
 Facts = dict[str, int | dict[str, int]]
 
@@ -155,6 +155,15 @@ class LoadedTask:
         Raises:
             ValueError: If the options do not fit the rows.
         """
+        with self._named_errors():
+            return self.row_format.cut_share(self._measured_rows, tokenizer, **options)
+
+    def measured_texts(self) -> list[str]:
+        """List the texts of some training rows, evenly spread, by which a vocabulary is judged."""
+        return list(self.row_format.texts(self._measured_rows))
+
+    @property
+    def _measured_rows(self) -> datasets.Dataset:
         rows = self.splits["train"]
         if self.unlabeled is not None:
             columns = ["id", *self.row_format.text_names]
@@ -163,8 +172,7 @@ class LoadedTask:
             )
         if len(rows) > MEASURED_ROWS:
             rows = rows.select(range(0, len(rows), -(-len(rows) // MEASURED_ROWS)))
-        with self._named_errors():
-            return self.row_format.cut_share(rows, tokenizer, **options)
+        return rows
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:

@@ -15,7 +15,7 @@ from minbert_cli.checkpoints import load_tokenizer
 from minbert_cli.exporting.onnx_files import compare, compare_int8, quantize
 from minbert_cli.resources import SPACE
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, export_onnx
-from modeling_minbert.inference_minbert import check_vocabulary
+from modeling_minbert.inference_minbert import check_vocabulary, find_casing
 from modeling_minbert.modeling_minbert import AUTO_MODELS
 from trainers import load_pretrained, named_writes
 
@@ -39,7 +39,8 @@ def load_model(checkpoint: str) -> Any:
 
 def save_tokenizer(model: Any, checkpoint: str, folder: Path) -> Any:
     """Write the tokenizer of a checkpoint, which must fit its model, and return it."""
-    tokenizer = load_pretrained(AutoTokenizer, checkpoint, flag="checkpoint")
+    casing = find_casing(checkpoint)
+    tokenizer = load_pretrained(AutoTokenizer, checkpoint, flag="checkpoint", **casing)
     check_vocabulary(tokenizer, model.config.vocab_size, f"checkpoint={checkpoint!r}")
     tokenizer.save_pretrained(folder)
     return tokenizer

@@ -1,16 +1,24 @@
 """Notes on the data of a task, for the output of a run and its report."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 from datasets import Dataset
 
 from datasets_scripts import LARGEST_SHARE, MOST_HELD_OUT, LoadedTask, TaskData, count_equal_tokens
+from modeling_minbert.inference_minbert import find_upper
 from modeling_minbert.words_minbert import measure_rule
 
 MOST_LABELS = 10  # in a note; more are counted
 MOST_FOUND = 0.98  # of the training words, without a warning
+MOST_UNKNOWN = 0.01  # of the tokens, without a warning
+MOST_UPPER = 0.001  # of the pieces of a vocabulary that is lower-cased, without a warning
+# A word of so many letters is spelled if it has a piece for almost every letter.
+LONG_WORD, SPELLED = 4, 0.8
+MOST_SPELLED = 0.5  # of such words, without a warning
 LARGEST_RATIO = 10  # of the numbers of rows of two labels, without a warning
 
 
@@ -126,6 +134,59 @@ def describe_answers(rows: Dataset, task: Any) -> list[str]:
         f"warning: {lost.sum():,} of {len(sizes):,} answers of the training rows are {reason}"
         for reason, lost in counts.items()
         if lost.any()
+    ]
+
+
+def describe_vocabulary(texts: Sequence[str], tokenizer: Any) -> list[str]:
+    """Describe how well a vocabulary fits some training texts."""
+    notes = _describe_case(tokenizer)
+    tokens, unknown, words, spelled = 0, Counter[str](), 0, 0
+    encoded = tokenizer(list(texts), add_special_tokens=False, truncation=False, verbose=False)
+    for text, encoding in zip(texts, encoded.encodings, strict=True):
+        tokens += len(encoding.ids)
+        parts = zip(encoding.word_ids, encoding.ids, encoding.offsets, strict=True)
+        for _, pieces in groupby(parts, key=lambda part: part[0]):
+            _, ids, spans = zip(*pieces, strict=True)
+            word = text[spans[0][0] : spans[-1][1]]
+            unknown.update(word for token in ids if token == tokenizer.unk_token_id)
+            if len(word) >= LONG_WORD and word[0].isalpha():
+                words += 1
+                spelled += len(ids) >= LONG_WORD and len(ids) >= SPELLED * len(word)
+    notes.append(describe_unknown(unknown.total(), tokens, unknown))
+    if words and spelled > MOST_SPELLED * words:
+        notes.append(
+            f"warning: {100 * spelled / words:.0f} % of the words of {LONG_WORD} letters and more "
+            f"are cut into single letters: the vocabulary is of another language, or too small"
+        )
+    return notes
+
+
+def describe_unknown(unknown: int, tokens: int, words: Counter[str] | None = None) -> str:
+    """Describe the share of unknown tokens; ``words`` are those that became one."""
+    share = unknown / max(1, tokens)
+    note = f"unknown tokens ([UNK]): {100 * share:.3g} % of the tokens of the training rows"
+    if share <= MOST_UNKNOWN:
+        return note
+    such = ", ".join(repr(word) for word, _ in (words or Counter[str]()).most_common(3))
+    return (
+        f"warning: {note}{', such as ' if such else ''}{such}: the model cannot tell them apart; "
+        "take a checkpoint whose vocabulary has the language, and the case, of the texts"
+    )
+
+
+def _describe_case(tokenizer: Any) -> list[str]:
+    """Name the pieces of a vocabulary that a tokenizer that lower-cases never produces."""
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    if normalizer is None or normalizer.normalize_str("A") != "a":
+        return []
+    upper = find_upper(tokenizer.get_vocab())
+    if len(upper) <= MOST_UPPER * len(tokenizer):
+        return []
+    return [
+        f"warning: the tokenizer lower-cases, so {len(upper):,} pieces of its vocabulary with "
+        f"upper-case letters can never occur, such as {', '.join(map(repr, sorted(upper)[:3]))}; "
+        "if the checkpoint is cased, set do_lower_case to false in its tokenizer_config.json, and "
+        "remove tokenizer.json if there is a vocab.txt"
     ]
 
 

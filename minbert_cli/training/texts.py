@@ -4,10 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from datasets_scripts import CorpusData, encode_corpus, make_text_rows
+from minbert_cli.training.data_notes import describe_unknown
 from trainers import PROBLEMS, Masking, TextArguments, TextSource, spread
+
+MEASURED_DOCUMENTS = 1_000  # evenly spread, whose tokens are counted
+FEWEST_CONTINUED = 0.001  # of the tokens, without a warning about whole words
 
 
 @dataclass(frozen=True)
@@ -78,5 +83,27 @@ def load_text(
         encoded.problems,
         encoded.fingerprint,
         encoded.commits,
-        encoded.notes,
+        encoded.notes + describe_tokens(encoded.splits["train"], tokenizer, masking),
     )
+
+
+def describe_tokens(
+    documents: Any, tokenizer: PreTrainedTokenizerBase, masking: Masking | None
+) -> list[str]:
+    """Describe how well the vocabulary fits the training text, by some of its documents."""
+    step = -(-len(documents) // MEASURED_DOCUMENTS)
+    counts = np.zeros(len(tokenizer), np.int64)
+    for number in range(0, len(documents), step):
+        tokens = documents.tokens(number, 0, documents.offsets(number)[-1])
+        counts += np.bincount(tokens, minlength=len(counts))
+    unknown: Any = tokenizer.unk_token_id
+    notes = [describe_unknown(int(counts[unknown]), int(counts.sum()))]
+    if masking is not None and masking.whole_word_mask:
+        share = counts[masking.continuation_ids].sum() / max(1, counts.sum())
+        if share < FEWEST_CONTINUED:
+            notes.append(
+                f"warning: whole_word_mask has hardly an effect: {100 * share:.2g} % of the tokens "
+                "continue a word (##), as in Chinese, where a character is a word to BERT's "
+                "tokenizer; leave it out"
+            )
+    return notes

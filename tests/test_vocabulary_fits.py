@@ -1,0 +1,175 @@
+"""A vocabulary of another case or language is made right, or said, before training."""
+
+import json
+
+import pytest
+from transformers import AutoTokenizer
+
+from datasets_scripts import train_wordpiece
+from minbert_cli import export, finetune, pretrain
+from minbert_cli.authoring import check
+from modeling_minbert import MinBertConfig, MinBertModel
+from tests import small_run
+
+CYRILLIC = map(chr, range(0x430, 0x450))
+LETTERS = [*"abcdefghijklmnopqrstuvwxyz.", *CYRILLIC]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+CASED = ["Film", "The", "Good", "Bad", "is", "the", "good"]
+ENGLISH = ["film", "the", "good", "bad", "is"]
+
+
+@pytest.fixture
+def save(tmp_path, tiny_sizes):
+    """Return a function that saves an encoder with a vocabulary and nothing else."""
+
+    def save(words, **settings):
+        pieces = [*SPECIAL, *words, *LETTERS, *(f"##{letter}" for letter in LETTERS)]
+        config = MinBertConfig(**tiny_sizes | {"vocab_size": len(pieces)})
+        MinBertModel(config).save_pretrained(tmp_path / "start")
+        (tmp_path / "start" / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+        if settings:
+            path = tmp_path / "start" / "tokenizer_config.json"
+            path.write_text(json.dumps({"tokenizer_class": "BertTokenizer"} | settings))
+        return tmp_path / "start"
+
+    return save
+
+
+def write_recipe(folder, texts, start=None):
+    """Write a recipe with these texts for both labels."""
+    rows = [(text, label) for text in texts for label in (0, 1)] * 4
+    small_run.write_tsv(folder / "rows.tsv", ("text", "label"), rows)
+    recipe = small_run.make_recipe(folder)
+    path = str(folder / "rows.tsv")
+    task = {"problem_type": "classification", "text_columns": ["text"], "label_column": "label"}
+    recipe["tasks"] = {"films": task | {"train_file": path, "validation_file": path}}
+    if start is not None:
+        recipe = {key: value for key, value in recipe.items() if key != "model_config"}
+        recipe["model_name_or_path"] = str(start)
+    recipe |= {"steps_per_epoch": "1", "num_train_epochs": 1}
+    return small_run.write_recipe(folder, recipe)
+
+
+def test_a_cased_vocabulary_alone_keeps_the_case(save, tmp_path, capsys):
+    start = save(CASED)
+    finetune.main([write_recipe(tmp_path, ["The Film is Good"], start)])
+
+    assert "films: unknown tokens ([UNK]): 0 % of the tokens" in capsys.readouterr().out
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert tokenizer.tokenize("The Film") == ["The", "Film"]
+    export.main([str(start), "--format", "bert", "--output_dir", str(tmp_path / "bert")])
+    assert AutoTokenizer.from_pretrained(tmp_path / "bert").tokenize("The Film") == ["The", "Film"]
+    assert MinBertModel.from_pretrained(start).tokenizer.tokenize("The Film") == ["The", "Film"]
+
+
+def test_an_uncased_vocabulary_alone_ignores_the_case(save):
+    start = save(ENGLISH)
+
+    assert MinBertModel.from_pretrained(start).tokenizer.tokenize("The Film") == ["the", "film"]
+
+
+def test_pieces_that_can_never_occur_are_named(save, tmp_path, capsys):
+    start = save([*CASED, "##S"], do_lower_case=True)
+
+    check.main([write_recipe(tmp_path, ["The Film is Good"], start)])
+
+    printed = capsys.readouterr().out
+    assert "warning: the tokenizer lower-cases, so 5 pieces of its vocabulary with upper" in printed
+    assert "can never occur, such as '##S', 'Bad', 'Film'; if the checkpoint is cased" in printed
+
+
+def test_the_share_of_unknown_tokens_is_printed_and_warned_about(save, tmp_path, capsys):
+    start = save(CASED, do_lower_case=False)
+
+    check.main([write_recipe(tmp_path, ["The Film is Worse", "The Film"], start)])
+
+    printed = capsys.readouterr().out
+    assert "films: warning: unknown tokens ([UNK]): 16.7 % of the tokens of the training" in printed
+    assert "such as 'Worse': the model cannot tell them apart; take a checkpoint" in printed
+
+
+def test_texts_of_another_language_are_noticed(save, tmp_path, capsys):
+    start = save(ENGLISH)
+
+    check.main([write_recipe(tmp_path, ["Фильм был ужасно скучным."], start)])
+
+    printed = capsys.readouterr().out
+    assert "films: unknown tokens ([UNK]): 0 % of the tokens" in printed
+    assert "films: warning: 100 % of the words of 4 letters and more are cut into single" in printed
+
+
+def test_tags_are_counted_as_texts_are(save, tmp_path, capsys):
+    path = tmp_path / "tags.conll"
+    path.write_text("The B-X\n中 O\n\nThe B-X\n文 O\n", encoding="utf-8")
+    recipe = small_run.make_recipe(tmp_path)
+    files = {"train_file": str(path), "validation_file": str(path)}
+    recipe["tasks"] = {"names": {"problem_type": "token_classification"} | files}
+    recipe["model_name_or_path"] = str(save(ENGLISH))
+    del recipe["model_config"]
+
+    check.main([small_run.write_recipe(tmp_path, recipe)])
+
+    assert "names: warning: unknown tokens ([UNK]): 50 % of the tokens" in capsys.readouterr().out
+
+
+DIFFERENT = {
+    "Hindi": ("सुन सेन", "राम दिल्ली में रहता है। सुन सेन।"),
+    "Bengali": ("কুল কূল", "কুল কূল আমি বাংলায় গান গাই।"),
+    "Thai": ("มา ม้า", "แมวนั่งที่นี่ มา ม้า"),
+    "Japanese": ("か が", "か が です か が ます ひらがなは ここに たくさん あります"),
+    "Hebrew": ("שָׁם שֵׁם", "שָׁם שֵׁם שלום עולם"),
+    "Vietnamese": ("ma má", "hà nội là thủ đô của việt nam ma má mà"),
+}
+
+
+@pytest.mark.parametrize("language", DIFFERENT)
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_words_that_differ_in_a_mark_stay_different(language, lowercase, tmp_path):
+    words, text = DIFFERENT[language]
+    first, second = words.split()
+    train_wordpiece([text] * 9, 150, lowercase=lowercase).save_pretrained(tmp_path)
+
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+
+    assert tokenizer.tokenize(first) != tokenizer.tokenize(second)
+
+
+@pytest.mark.parametrize("text", ["Le Café est ouvert.", "Ёлка и чай.", "I ❤️ the Café"])
+def test_a_few_accents_go_with_the_case(text):
+    tokenizer = train_wordpiece([text + " and so on without any accents, as in most texts"] * 9, 99)
+
+    assert tokenizer.tokenize("Café") == tokenizer.tokenize("cafe")
+
+
+def write_pretraining(folder, text, **keys):
+    """Write a recipe of a pre-training on a text, of which every document repeats a part."""
+    documents = [text + text[: number % len(text)] for number in range(30)]
+    (folder / "text.txt").write_text("\n\n".join(documents), encoding="utf-8")
+    recipe = small_run.make_recipe(folder)
+    del recipe["tasks"], recipe["steps_per_epoch"]
+    corpus = {"train_file": str(folder / "text.txt"), "sentences": "line"}
+    recipe |= {"corpus": {"own": corpus | {"validation_share": 0.2}}, "train_tokenizer": True}
+    sizes = {key: value for key, value in recipe["model_config"].items() if key != "vocab_size"}
+    recipe |= {"vocab_size": 150, "model_config": sizes, "num_train_epochs": 1}
+    recipe |= {"objective": "mlm"} | keys
+    return small_run.write_recipe(folder, recipe)
+
+
+def test_pretraining_keeps_vowel_signs(tmp_path):
+    pretrain.main([write_pretraining(tmp_path, DIFFERENT["Hindi"][1], max_steps=1)])
+
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert tokenizer.tokenize("सुन") != tokenizer.tokenize("सेन")
+
+
+@pytest.mark.parametrize(
+    ("text", "has_effect"),
+    [("今天天气很好。我们去公园。", False), ("gardens and rivers windows", True)],
+)
+def test_whole_words_without_any_pieces_are_noticed(text, has_effect, tmp_path, capsys):
+    size = 40 if has_effect else 150
+    check.main([write_pretraining(tmp_path, text, whole_word_mask=True, vocab_size=size)])
+
+    printed = capsys.readouterr().out
+    assert ("warning: whole_word_mask has hardly an effect: 0 %" in printed) is not has_effect
+    assert "text: unknown tokens ([UNK]): 0 % of the tokens" in printed
