@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +83,7 @@ def train_wordpiece(
     )
     tokenizer.train_from_iterator(iter(texts), trainer)
     # as BERT's own files, if accents go with the case
-    own = {} if strips == lowercase else {"strip_accents": strips}
+    own: dict[str, Any] = {} if strips == lowercase else {"strip_accents": strips}
     return BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=lowercase, **own)
 
 

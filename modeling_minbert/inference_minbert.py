@@ -18,7 +18,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer
-from transformers.utils import cached_file, logging
+from transformers.utils import logging
+from transformers.utils.hub import cached_file
 
 from .modules_minbert import walk
 from .precision_minbert import check_precision, using_precision
