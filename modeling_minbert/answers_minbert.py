@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .containers_minbert import list_rows
 from .inference_minbert import (
     Encoded,
     MinBertTokenizing,
@@ -276,8 +277,9 @@ class MinBertAnswering(MinBertTokenizing):
                 there is no such task.
         """
         is_one = isinstance(question, str)
-        questions: list[Any] = [question] if isinstance(question, str) else list(question)
-        texts = [context] * len(questions) if isinstance(context, str) else list(context)
+        given, contexts = list_rows(question, "question"), list_rows(context, "context")
+        questions: list[Any] = [given] if isinstance(given, str) else list(given)
+        texts = [contexts] * len(questions) if isinstance(contexts, str) else list(contexts)
         if len(texts) != len(questions):
             raise ValueError(
                 f"{len(questions)} questions but {len(texts)} contexts: give one context for each "

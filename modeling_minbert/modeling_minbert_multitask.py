@@ -33,6 +33,7 @@ from transformers.utils.generic import ModelOutput, TransformersKwargs, can_retu
 from .answers_minbert import MinBertAnswering
 from .class_weights_minbert import fill_weights
 from .configuration_minbert import MinBertConfig
+from .containers_minbert import list_rows
 from .embedding_minbert import MinBertEmbeddingMixin
 from .head_minbert import (
     Inputs,
@@ -532,7 +533,8 @@ class MinBertForMultiTask(
                 f"task {task!r} is a {head.task.problem_type} task, which does not score texts"
             )
         options: Any = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
-        return torch.cat(list(head.teach(self, task, sentences, precision="float32", **options)))
+        rows = list_rows(sentences, task, [head.task])
+        return torch.cat(list(head.teach(self, task, rows, precision="float32", **options)))
 
     def predict(
         self,
@@ -550,7 +552,9 @@ class MinBertForMultiTask(
             task: Name of the task.
             sentences: Sentences, or pairs (first, second) for a pair task and a contrastive one.
                 For a token_classification texts of any length, or lists of words; for a
-                question_answering pairs of a question and a text.
+                question_answering pairs of a question and a text. Or columns of them: an array, a
+                frame, a dataset or a dictionary with the columns that the task was trained on, or
+                with no others than those of the texts, in their order.
             top_k: Maximum number of labels or answers per row, most probable first; None for the
                 predicted one. Not for a token_classification.
             max_tokens_per_batch: Tokens that are computed together; None for a default of the
@@ -571,14 +575,14 @@ class MinBertForMultiTask(
         Raises:
             TypeError: If `sentences` is one string.
             ValueError: If there is no such task, it is of pre-training, a row has the wrong number
-                of sentences, or `top_k` is below 1.
+                of sentences, columns are not those of the texts, or `top_k` is below 1.
         """
         options = {
             "max_tokens": max_tokens_per_batch,
             "show_progress": show_progress,
             "precision": precision,
         }
-        return list(self._head(task).predict(self, task, sentences, top_k=top_k, **options))
+        return list(self._predict(task, sentences, top_k=top_k, **options))
 
     def predict_stream(
         self,
@@ -602,7 +606,14 @@ class MinBertForMultiTask(
             "show_progress": show_progress,
             "precision": precision,
         }
-        return self._head(task).predict(self, task, sentences, top_k=top_k, **options)
+        return self._predict(task, sentences, top_k=top_k, **options)
+
+    def _predict(self, task: str, sentences: Any, **options: Any) -> Iterator[Any]:
+        head = self._head(task)
+        predictions: Iterator[Any] = head.predict(
+            self, task, list_rows(sentences, task, [head.task]), **options
+        )
+        return predictions
 
     def _answering_task(self, task: str | None) -> tuple[str, Any]:
         """Return the question_answering task: the named one, or the first by name."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, tee
 from typing import Any
 
+from .containers_minbert import list_rows
 from .prediction_minbert import predict_rows
 from .task_minbert import RowKind
 
@@ -41,7 +42,8 @@ class MinBertPredictingAll:
         question_answering task is predicted by itself.
 
         Args:
-            sentences: Sentences, pairs (first, second), or contexts with choices as in `predict`.
+            sentences: Sentences, pairs (first, second), or contexts with choices, in a container
+                as in `predict`.
             tasks: Names of the tasks; None for all that take such rows.
             top_k: As in `predict`, for all tasks.
             max_tokens_per_batch: Tokens that are computed together; None for a default of the
@@ -58,6 +60,8 @@ class MinBertPredictingAll:
             ValueError: If there is no such task, none or not every one takes such rows, or as in
                 `predict`.
         """
+        given = self._list_rows(sentences, tasks)
+        sentences = given if isinstance(given, Sequence) else list(given)
         names = self.choose_tasks(sentences, tasks)
         options = {
             "max_tokens": max_tokens_per_batch,
@@ -85,7 +89,7 @@ class MinBertPredictingAll:
         Yields:
             The predictions of each row by task, in the order given.
         """
-        first, rows = _look_ahead(sentences)
+        first, rows = _look_ahead(self._list_rows(sentences, tasks))
         names = self.choose_tasks([] if first is None else [first], tasks)
         options = {
             "max_tokens": max_tokens_per_batch,
@@ -121,6 +125,12 @@ class MinBertPredictingAll:
         if len(sentences):
             _check_fit(specs, sentences[0])
         return list(specs)
+
+    def _list_rows(self, sentences: Any, tasks: Sequence[str] | None) -> Any:
+        if isinstance(tasks, str):
+            return sentences  # which `choose_tasks` refuses
+        heads = self.heads.values() if tasks is None else map(self._head, tasks)
+        return list_rows(sentences, "predict_all", [head.task for head in heads])
 
     def _predict_several(
         self, names: Sequence[str], rows: Iterable[Any], **options: Any
