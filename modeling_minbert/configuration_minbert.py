@@ -241,6 +241,11 @@ class MinBertConfig(PreTrainedConfig):
                 f"{pretrained_model_name_or_path}: config.json must hold an object of names and "
                 "values"
             ) from error
+        if "model_type" not in config_dict and "auto_map" in config_dict:
+            raise ValueError(
+                f"{pretrained_model_name_or_path} is a model with code of its own (auto_map), "
+                "which minBERT does not run; it loads checkpoints of type 'minbert' and 'bert'"
+            )
         # Configurations of the first BERT checkpoints have no type.
         model_type = config_dict.get("model_type", "bert")
         if model_type not in ("bert", cls.model_type):
@@ -249,6 +254,8 @@ class MinBertConfig(PreTrainedConfig):
                 "checkpoints of type 'minbert' and 'bert'"
             )
         config_dict = {**config_dict, "model_type": cls.model_type}
+        for key in ("attn_implementation", "_attn_implementation"):
+            config_dict.pop(key, None)  # could name a kernel, which is code, on the Hub
         modules = read_modules(pretrained_model_name_or_path, given)
         if modules is not None and modules != asdict(_choose_embedding(config_dict)):
             config_dict["sentence_embedding"] = modules

@@ -108,8 +108,9 @@ class MinBertTokenizing:
 
     def _load_tokenizer(self) -> Any:
         try:
-            # Without the configuration it would be loaded again, and trust requested again.
+            # Without the configuration it would be loaded again; None would ask for trust.
             options = {**self._found_by, **find_casing(self.name_or_path, **self._found_by)}
+            options["trust_remote_code"] = False
             tokenizer = AutoTokenizer.from_pretrained(
                 self.name_or_path, config=self.config, **options
             )
@@ -120,6 +121,11 @@ class MinBertTokenizing:
             raise ValueError(
                 f"{self.name_or_path}: cannot read its tokenizer ({reason})"
             ) from error
+        if "auto_map" in tokenizer.init_kwargs:
+            raise ValueError(
+                f"{self.name_or_path} has a tokenizer with code of its own (auto_map), which is "
+                "not run: load it yourself with trust_remote_code=True, and set model.tokenizer"
+            )
         if len(tokenizer) <= len(tokenizer.all_special_ids):
             raise ValueError(
                 f"{self.name_or_path} has no tokenizer: set model.tokenizer, or add its "

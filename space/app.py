@@ -14,6 +14,9 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer
 
+# An exported page brings this package. It registers the classes: no code of a checkpoint is run.
+import modeling_minbert  # noqa: F401
+
 TITLE = "minBERT"
 ABOUT = "Choose a tab, write your own text or click on an example."
 # A folder next to this file, or a Hub id.
@@ -56,7 +59,7 @@ THEME = gr.themes.Default(
 def load(auto_class: str) -> Any:
     """Load the checkpoint with an Auto class, in evaluation mode."""
     kind = getattr(transformers, auto_class)
-    model = kind.from_pretrained(MODEL, trust_remote_code=True).eval()
+    model = kind.from_pretrained(MODEL, trust_remote_code=False).eval()
     model.set_precision("auto")
     return model
 
@@ -345,8 +348,8 @@ def find_tabs(config: Any) -> dict[str, Any]:
 
 def build() -> gr.Blocks:
     """Build the page."""
-    config = AutoConfig.from_pretrained(MODEL, trust_remote_code=True)
-    tokenizer = AutoTokenizer.from_pretrained(MODEL, trust_remote_code=True)
+    config = AutoConfig.from_pretrained(MODEL, trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(MODEL, config=config, trust_remote_code=False)
     tokenizer.model_max_length = config.max_position_embeddings
     with gr.Blocks(title=TITLE) as page:
         gr.Markdown(f"# {TITLE}\n{ABOUT}")

@@ -29,6 +29,7 @@ TASKS = {
     "triples": {"problem_type": "contrastive", "num_sentences": 3},
     "text": {"problem_type": "pretraining"},
 }
+TRUST = "trust_remote_code"
 HAS_ONNX = all(map(importlib.util.find_spec, ("onnx", "onnxscript", "onnxruntime")))
 
 
@@ -90,17 +91,21 @@ def test_a_space_brings_the_checkpoint_and_names_it(checkpoint, tmp_path):
     assert header["title"] == "own"
     assert 'TITLE = "own"' in (space / "app.py").read_text()
     assert 'os.environ.get("MODEL", "model")' in (space / "app.py").read_text()
+    page = ast.parse((space / "app.py").read_text())
     imported = {
         name.name if isinstance(node, ast.Import) else node.module
-        for node in ast.walk(ast.parse((space / "app.py").read_text()))
+        for node in ast.walk(page)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in node.names
     }
     needed = (space / "requirements.txt").read_text()
     assert imported == {
         *("functools", "math", "os", "pathlib", "typing"),
-        *("gradio", "torch", "transformers"),
+        *("gradio", "modeling_minbert", "torch", "transformers"),
     }
+    assert (space / "modeling_minbert" / "__init__.py").is_file()
+    trust = [node.value for node in ast.walk(page) if getattr(node, "arg", "") == TRUST]
+    assert [ast.literal_eval(value) for value in trust] == [False] * 3
     assert all(name in needed for name in ("gradio", "torch", "transformers"))
     loaded = MinBertForMultiTask.from_pretrained(space / "model")
     rows = ["the garden is warm"]

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 
 from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
 from safetensors import SafetensorError
@@ -28,6 +29,7 @@ CHECKPOINT_ERRORS: tuple[type[Exception], ...] = (
     *INPUT_ERRORS,
     RuntimeError,
     SafetensorError,
+    UnpicklingError,  # of weights that torch.load refuses
     AttributeError,
     LookupError,
     TypeError,

@@ -11,6 +11,7 @@ from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedConfig
 
+import modeling_minbert
 from minbert_cli.checkpoints import load_tokenizer
 from minbert_cli.exporting.onnx_files import compare, compare_int8, quantize
 from minbert_cli.resources import SPACE
@@ -114,6 +115,10 @@ def to_space(model: Any, checkpoint: str, folder: Path, task: str | None) -> str
     (folder / "app.py").write_text(page, encoding="utf-8")
     (folder / "README.md").write_text(header, encoding="utf-8")
     shutil.copyfile(SPACE / "requirements.txt", folder / "requirements.txt")
+    # the page runs no code of a checkpoint
+    (folder / modeling_minbert.__name__).mkdir()
+    for path in Path(modeling_minbert.__path__[0]).glob("*.py"):
+        shutil.copy(path, folder / modeling_minbert.__name__)
     if local:
         model.save_pretrained(folder / "model")
         save_tokenizer(model, checkpoint, folder / "model")

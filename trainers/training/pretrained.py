@@ -6,7 +6,7 @@ from typing import Any
 
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils._validators import validate_repo_id
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.utils import CONFIG_NAME
 
 from did_you_mean import suggest
@@ -59,6 +59,8 @@ def load_pretrained(
     kinds = CHECKPOINT_ERRORS if issubclass(loader, PreTrainedModel) else (Exception,)
     with named_errors(where + failed, advice, kinds):
         _check_files(loader, path)
+        if issubclass(loader, AutoTokenizer):
+            return _load_tokenizer(path, **kwargs)
         if not issubclass(loader, PreTrainedModel):
             return loader.from_pretrained(path, **kwargs)
         loaded: Any = loader.from_pretrained(
@@ -67,6 +69,21 @@ def load_pretrained(
     model, info = loaded
     _check_weights(where, info, tuple(replaceable))
     return model
+
+
+def _load_tokenizer(path: str, **kwargs: Any) -> Any:
+    """Load a tokenizer without running code of the checkpoint; by default transformers asks."""
+    needs_code = "its tokenizer has code of its own (auto_map in tokenizer_config.json)"
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(path, trust_remote_code=False, **kwargs)
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise ValueError(f"{needs_code}, which is not run") from None
+    # another class, which transformers takes then, may give other tokens
+    if "auto_map" in tokenizer.init_kwargs:
+        raise ValueError(f"{needs_code}, which is not run")
+    return tokenizer
 
 
 def _is_hub_id(path: str) -> bool:

@@ -1,0 +1,233 @@
+"""No command runs the code of a checkpoint, or asks whether it may."""
+
+import io
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import BertTokenizer
+
+from minbert_cli import embeddings, export, finetune, predict, pretrain
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from tests import small_run
+from tests.runs import write_pretraining
+
+# Writes a file beside itself as soon as it is imported.
+CODE = """
+from pathlib import Path
+from transformers import BertConfig, BertModel, BertTokenizer
+Path({mark!r}).write_text("ran")
+class Config(BertConfig): model_type = "own"
+class Model(BertModel): pass
+class Tokenizer(BertTokenizer): pass
+"""
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "garden", "is", "warm", "."]
+TASKS = {"tone": {"problem_type": "classification", "labels": ["down", "up"]}}
+OWN_MODEL = {"AutoConfig": "own.Config", "AutoModel": "own.Model"}
+OWN_TOKENIZER = {"AutoTokenizer": ["own.Tokenizer", None]}
+
+
+@pytest.fixture
+def checkpoint(tiny_sizes, tmp_path):
+    """Return the folder of a model with a task, with code that leaves a mark."""
+    torch.manual_seed(0)
+    folder = tmp_path / "checkpoint"
+    MinBertForMultiTask(MinBertConfig(**tiny_sizes, tasks=TASKS)).save_pretrained(folder)
+    BertTokenizer(vocab={word: at for at, word in enumerate(WORDS)}).save_pretrained(folder)
+    (folder / "own.py").write_text(CODE.format(mark=str(tmp_path / "mark")))
+    return folder
+
+
+@pytest.fixture
+def tiny_sizes():
+    """Return sizes of a tiny model."""
+    return {
+        "vocab_size": len(WORDS),
+        "hidden_size": 12,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+        "max_position_embeddings": 32,
+    }
+
+
+def change(path, *, drop=(), **values):
+    """Change the values of a JSON file."""
+    found = json.loads(path.read_text()) | values
+    path.write_text(json.dumps({key: found[key] for key in found if key not in drop}))
+
+
+def own_config(folder):
+    change(folder / "config.json", auto_map=OWN_MODEL | OWN_TOKENIZER, drop=["model_type"])
+
+
+def own_type(folder):
+    change(folder / "config.json", auto_map=OWN_MODEL, model_type="own")
+
+
+def own_tokenizer(folder):
+    change(folder / "tokenizer_config.json", auto_map=OWN_TOKENIZER, tokenizer_class="Tokenizer")
+
+
+def write_recipe(folder, name, checkpoint):
+    """Write the recipe of a command that trains; returns its path."""
+    if name == "finetune":
+        small_run.write_files(folder)
+        recipe = small_run.make_recipe(folder) | {"model_name_or_path": str(checkpoint)}
+        return small_run.write_recipe(folder, recipe | {"model_config": {}})
+    changes = {"output_dir": str(folder / "out"), "max_steps": 1}
+    changes |= {"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False}
+    if name == "tokenizer":
+        sizes = {"num_hidden_layers": 1, "hidden_size": 12, "num_attention_heads": 2}
+        changes |= {"model_name_or_path": None, "tokenizer_name_or_path": str(checkpoint)}
+        changes["model_config"] = sizes | {"intermediate_size": 16, "max_position_embeddings": 32}
+    return write_pretraining(folder, model=checkpoint, **changes)
+
+
+COMMANDS = {
+    "predict": (predict, ["{checkpoint}", "--task", "tone"]),
+    "embed": (predict, ["{checkpoint}", "--embed", "vectors.npy"]),
+    "export": (export, ["{checkpoint}", "--format", "space", "--output_dir", "exported"]),
+    "embeddings": (embeddings, ["{checkpoint}", "--sts", "sts", "--sts_dir", "."]),
+    "finetune": (finetune, ["{recipe}"]),
+    "pretrain": (pretrain, ["{recipe}"]),
+    "tokenizer": (pretrain, ["{recipe}"]),
+}
+
+
+@pytest.fixture
+def run(checkpoint, tmp_path, monkeypatch):
+    """Return a function that runs a command whose input says yes; it returns the exit status."""
+
+    def run(name):
+        program, words = COMMANDS[name]
+        recipe = write_recipe(tmp_path, name, checkpoint) if "{recipe}" in words else None
+        for split in ("train", "dev", "test"):
+            row = f"\n0\t{split}\tthe garden\tis warm\t1.0\n"
+            (tmp_path / f"sts-{split}.csv").write_text(
+                f"\tid\tsentence1\tsentence2\tsimilarity{row}"
+            )
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"y\n" * 9)))
+        try:
+            program.main([word.format(checkpoint=checkpoint, recipe=recipe) for word in words])
+        except SystemExit as stop:
+            return stop.code
+        return 0
+
+    return run
+
+
+DAMAGES = {
+    "own_config": own_config,
+    "own_type": own_type,
+    "own_tokenizer": own_tokenizer,
+    "both": lambda folder: (own_config(folder), own_tokenizer(folder)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_command_runs_the_code_of_a_checkpoint(run, checkpoint, tmp_path, capsys, name, damage):
+    DAMAGES[damage](checkpoint)
+
+    status = run(name)
+
+    shown = capsys.readouterr()
+    assert not (tmp_path / "mark").exists()
+    assert "[y/N]" not in shown.out
+    if name == "tokenizer" and damage in ("own_config", "own_type"):
+        assert status == 0  # the tokenizer needs no code
+        return
+    assert status == 1
+    assert ("is a 'own' checkpoint" if damage == "own_type" else "code of its own") in shown.err
+
+
+def test_the_tokenizer_of_a_model_in_python_runs_no_code(checkpoint, tmp_path):
+    own_tokenizer(checkpoint)
+    model = MinBertForMultiTask.from_pretrained(checkpoint)
+
+    with pytest.raises(ValueError, match=r"code of its own .* set model\.tokenizer"):
+        model.predict("tone", ["the garden"])
+
+    assert not (tmp_path / "mark").exists()
+    model.tokenizer = BertTokenizer.from_pretrained(checkpoint)
+    assert model.predict("tone", ["the garden"])
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+def test_a_configuration_fetches_no_kernel(checkpoint, key):
+    expected = MinBertForMultiTask.from_pretrained(checkpoint)
+    change(checkpoint / "config.json", **{key: "somebody/kernel"})
+
+    model = MinBertForMultiTask.from_pretrained(checkpoint)
+
+    assert model.config._attn_implementation == expected.config._attn_implementation
+    chosen = MinBertForMultiTask.from_pretrained(checkpoint, attn_implementation="eager")
+    assert chosen.config._attn_implementation == "eager"
+
+
+class Evil:
+    """Leaves a mark when it is unpickled."""
+
+    def __init__(self, path):
+        """Take the path of the mark."""
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("kind", ["zip", "plain"])
+def test_pickled_weights_run_no_code(run, checkpoint, tmp_path, capsys, kind):
+    weights = load_file(checkpoint / "model.safetensors")
+    (checkpoint / "model.safetensors").unlink()
+    content = weights | {"evil": Evil(tmp_path / "mark")}
+    if kind == "zip":
+        torch.save(content, checkpoint / "pytorch_model.bin")
+    else:
+        (checkpoint / "pytorch_model.bin").write_bytes(pickle.dumps(content["evil"], protocol=2))
+
+    assert run("predict") == 1
+
+    assert not (tmp_path / "mark").exists()
+    assert "checkpoint" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
+def test_a_resumed_run_runs_no_code_of_its_checkpoint(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    recipe = write_pretraining(tmp_path, max_steps=2, save_steps=2, eval_strategy="no")
+    pretrain.main([str(recipe), "--output_dir", "run"])
+    (folder,) = Path("run").glob("checkpoint-*")
+    (folder / "checksums.json").unlink()
+    torch.save({"state": Evil(tmp_path / "mark")}, folder / name)
+
+    with pytest.raises(SystemExit):
+        pretrain.main([str(recipe), "--output_dir", "run", "--resume_from_checkpoint", str(folder)])
+
+    assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.slow
+def test_an_exported_page_brings_the_code_that_it_runs(checkpoint, tmp_path):
+    space = tmp_path / "space"
+    export.main([str(checkpoint), "--format", "space", "--output_dir", str(space)])
+    (space / "model" / "modeling_minbert_multitask.py").write_text(CODE.format(mark="mark"))
+    loaded = (
+        "import modeling_minbert; from transformers import AutoModelForSequenceClassification\n"
+        "print(modeling_minbert.__file__)\n"
+        "AutoModelForSequenceClassification.from_pretrained('model', trust_remote_code=False)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", loaded], cwd=space, capture_output=True, text=True, check=True
+    )
+
+    assert Path(done.stdout.strip()) == space / "modeling_minbert" / "__init__.py"
+    assert not (space / "mark").exists()
