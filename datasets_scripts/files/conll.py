@@ -1,7 +1,8 @@
 """Read sentences in CoNLL columns.
 
 A line is a token with its columns, separated by spaces or tabs; an empty line ends a sentence, and
-a line that starts with ``-DOCSTART-`` starts a document.
+a line that starts with ``-DOCSTART-`` or ``# newdoc`` starts a document. Other lines of metadata
+before a sentence, such as ``# id 1 domain=news`` or ``# text = ...``, are skipped.
 """
 
 import re
@@ -12,6 +13,8 @@ from .lines import check_length, read_lines
 from .readers import Record, check_file
 
 DOCUMENT_START = "-DOCSTART-"
+# A line of metadata. As a token, # is followed by a part of speech or a tag.
+METADATA = re.compile(r"# +(?:[\w.:-]+ *=|(?:\w+_)?id\b|newdoc\b|newpar\b)", re.IGNORECASE)
 
 Lines = list[list[str]]
 
@@ -68,10 +71,16 @@ def _group_lines(path: str) -> Iterator[tuple[int, Lines]]:
 def _read_lines(path: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the columns of every line, none for an empty line."""
     check_file(path, suffixes=None)
+    is_start = True
     with open_text(path) as file:
         for number, line in read_lines(file, path):
             # other white space, such as a no-break space, may be a token
             text = line.strip(" \t\r\n")
+            if is_start and METADATA.match(text):
+                if text[1:].split()[0] == "newdoc":
+                    yield number, [DOCUMENT_START]
+                continue
+            is_start = not text or text.startswith(DOCUMENT_START)
             yield number, re.split("\t" if "\t" in text else " +", text) if text else []
 
 

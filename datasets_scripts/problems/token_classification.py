@@ -107,6 +107,8 @@ class TagFormat(RowFormat):
         # whether tags are of tokens or of spans is decided by the training rows
         scheme = schemes["train"]
         names = self.labels or list_tags(tags["train"], scheme)
+        if scheme == "bioes":
+            names = list_tags(names, scheme)
         # without any valid sentence, their problems are reported with the rows
         if tags["train"]:
             key = f"label_column={self.label_column!r}"

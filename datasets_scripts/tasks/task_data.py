@@ -118,8 +118,8 @@ class TaskData:
         class_pairs: Makes a ``paraphrase`` task of the rows of a classification of single texts:
             for each row so many pairs with a row of the same class (label 1), and so many with one
             of another class (label 0). Held-out rows have one of each.
-        scheme: Tagging scheme: ``iob1``, ``iob2``, ``iob`` for both, or ``plain`` for tags of
-            single words; None detects it.
+        scheme: Tagging scheme: ``iob1``, ``iob2``, ``iob`` for both, ``bioes`` for all that name
+            the ends of spans, or ``plain`` for tags of single words; None detects it.
         document_column: Column with the number of the document of a sentence of JSON lines, Parquet
             or the Hub; in CoNLL columns ``-DOCSTART-`` lines separate documents.
         document_context: Whether to encode a sentence with tags together with its neighbors in the
