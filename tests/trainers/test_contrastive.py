@@ -43,7 +43,9 @@ def make_model(sentences, dropout=0.0):
     return MinBertForMultiTask(tiny.make_config(tasks, dropout))
 
 
-def make_trainer(folder, sentences, tasks=("near",), dropout=0.0, train=None, **arguments):
+def make_trainer(folder, sentences, tasks=("near",), dropout=None, train=None, **arguments):
+    # single sentences differ from themselves by dropout
+    dropout = (0.1 if sentences == 1 else 0.0) if dropout is None else dropout
     own = {name: arguments.pop(name) for name in ("methods", "callbacks") if name in arguments}
     rows = {"near": train or make_rows(sentences), "moods": tiny.make_rows("moods", 12)}
     held_out = {"near": make_rows(sentences, 9, seed=1), "moods": tiny.make_rows("moods", 9)}

@@ -90,6 +90,11 @@ class Method:
         del task, inputs
         return compute()
 
+    def replaces_loss(self, task: str) -> bool:
+        """Whether a task learns from this method alone, and its own loss does not count."""
+        del task
+        return False
+
     def after_backward(self, task: str) -> None:
         """Run after the backward pass of a batch."""
 

@@ -28,6 +28,7 @@ from trainers.task import Task, find_rows
 from trainers.wrapped_models import find_inner, takes_task
 
 from .acceleration import reused_gradients, static_shapes
+from .comparisons import avoid_single_rows, check_comparisons, compares_rows
 from .counters import FlopCounter, LossLog, mean_targets
 from .divergence import DivergenceCheck
 from .evaluation import (
@@ -159,6 +160,7 @@ class MultiTaskTrainer(Trainer):
         self._smoother: Any = smooth_labels(model, self.args, self.problems)
         for method in self.methods:
             method.attach(self)
+        check_comparisons(self)
         self._losses = LossLog(self.problems, self.methods, self.args.device)
         self._count_flops = FlopCounter(super().floating_point_ops)
         self._targets: dict[str, Tensor] = {}
@@ -205,6 +207,9 @@ class MultiTaskTrainer(Trainer):
         rows: int = self.args.eval_batch_size
         if isinstance(eval_dataset, TaskDataset):  # its longest rows come first
             rows = eval_dataset.fit_rows(rows)
+            model: Any = self.model
+            if any(compares_rows(find_inner(model), task) for task in eval_dataset.sizes):
+                rows = avoid_single_rows(rows, len(eval_dataset))
         options = {"batch_size": rows, "persistent_workers": False}
         return self.accelerator.prepare(make_loader(self, eval_dataset, **options))
 

@@ -1,5 +1,6 @@
 """The endless stream of batches of one task: a function of (seed, step)."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -71,6 +72,10 @@ class RowStream:
     def count_rows(self, first: int, steps: int) -> int:
         """Count the rows of ``steps`` steps from step ``first`` on, over all ranks."""
         return steps * self._rows
+
+    def count_step_rows(self) -> NDArray[np.int64]:
+        """Count the rows of every step of the first pass, over all ranks, (steps,)."""
+        return np.full(math.ceil(self.pass_steps), self._rows)
 
     def _order(self, pass_index: int) -> NDArray[np.int64]:
         generator = np.random.default_rng((*self._seed, pass_index))

@@ -163,6 +163,10 @@ class TaskBatchSampler(Sampler[list[int]]):
         epoch, rest = divmod(steps, math.ceil(self.steps / accumulation))
         return epoch * self.steps + rest * accumulation
 
+    def count_batch_rows(self, task: str) -> NDArray[np.int64]:
+        """Count the rows, over all ranks, of every step of the first pass of a task, (steps,)."""
+        return self._streams[list(self.sizes).index(task)].count_step_rows()
+
     def count_task_rows(self, steps: int) -> dict[str, int]:
         """Count the rows of each task, over all ranks, in the first micro-steps of the run."""
         epoch, rest = divmod(steps, self.steps)

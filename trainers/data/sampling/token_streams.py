@@ -69,6 +69,11 @@ class TokenStream:
             first, steps, pass_index = first + len(taken), steps - len(taken), pass_index + 1
         return rows
 
+    def count_step_rows(self) -> NDArray[np.int64]:
+        """Count the rows of every step of the first pass, over all ranks, (steps,)."""
+        _, cuts, order = self._pass(0)
+        return self._ranks * np.diff(cuts)[order]
+
     def _start(self, pass_index: int) -> int:
         """Count the steps before a pass."""
         while len(self._starts) <= pass_index:

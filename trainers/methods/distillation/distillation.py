@@ -236,6 +236,9 @@ class Distillation(Method):
         is_labeled = (labels != IGNORED_LABEL).view(len(labels), -1).any(dim=1)
         return is_labeled.sum() / (is_taught | is_labeled).sum().clamp(min=1)
 
+    def replaces_loss(self, task: str) -> bool:
+        return self.alphas.get(task) == 1
+
     def fact_names(self, task: str) -> tuple[str, ...]:
         return ("distillation",) if task in self.alphas else ()
 

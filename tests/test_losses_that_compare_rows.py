@@ -1,0 +1,203 @@
+"""Losses that compare the rows of a batch are refused where there is nothing to compare."""
+
+import logging
+import re
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from transformers import TrainingArguments
+
+from minbert_cli.finetune import main
+from modeling_minbert import MinBertForMultiTask
+from tests import small_run
+from tests.trainers import tiny
+from trainers import Distillation, MultiTaskTrainer, Task
+
+SEPARATE = {"pair_encoding": "separate", "head": "cosine"}
+RANKING = {"loss": "multiple_negatives_ranking"}
+SCORES = {"problem_type": "similarity", "score_range": [0, 5], **SEPARATE}
+HEADS = {
+    "pairs": {"problem_type": "contrastive", "num_sentences": 2},
+    "symmetric": {"problem_type": "contrastive", "num_sentences": 2, "symmetric": True},
+    "simcse": {"problem_type": "contrastive", "num_sentences": 1},
+    "triples": {"problem_type": "contrastive", "num_sentences": 3},
+    "cosent": {**SCORES, "loss": "cosent"},
+    "ranked scores": {**SCORES, **RANKING},
+    "ranked pairs": {"problem_type": "paraphrase", **SEPARATE, **RANKING},
+}
+COMPARING = [name for name in HEADS if name != "triples"]
+TOKENS = 5  # of a sequence
+
+
+def make_rows(head, count=12, labels=None):
+    sentences = HEADS[head].get("num_sentences", 2)
+    generator = np.random.default_rng((sentences, count))
+    ids = generator.integers(5, tiny.VOCABULARY, size=(count, sentences, TOKENS)).tolist()
+    columns = {"input_ids": ids, "token_type_ids": np.zeros_like(ids).tolist()}
+    if HEADS[head]["problem_type"] != "contrastive":
+        scale = 1 if head == "ranked pairs" else 5.0
+        columns["labels"] = labels or [scale * (row % 2) for row in range(count)]
+    return datasets.Dataset.from_dict(columns)
+
+
+def make_trainer(folder, head, *, dropout=0.1, rows=None, held_out=None, own=None, **arguments):
+    torch.manual_seed(0)
+    training = arguments.pop("training", {})
+    model = MinBertForMultiTask(tiny.make_config({"own": {**HEADS[head], **(own or {})}}, dropout))
+    given = {name: arguments.pop(name) for name in ("methods",) if name in arguments}
+    defaults = {
+        "per_device_train_batch_size": 4, "use_cpu": True, "disable_tqdm": True, "max_steps": 2,
+        "save_strategy": "no", "report_to": "none", "logging_steps": 1,
+    }  # fmt: skip
+    kind = HEADS[head]["problem_type"]
+    rows = make_rows(head) if rows is None else rows
+    task = Task.from_dataset("own", kind, rows, held_out, **training)
+    args = TrainingArguments(str(folder), **(defaults | arguments))
+    return MultiTaskTrainer(model, args, [task], **given)
+
+
+BATCHES = {
+    "rows of the run": {"per_device_train_batch_size": 1},
+    "rows of the task": {"training": {"batch_size": 1}},
+    "accumulation": {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 4},
+    "tokens": {"training": {"max_tokens_per_batch": 3 * TOKENS}},
+}
+
+
+@pytest.mark.parametrize("head", COMPARING)
+@pytest.mark.parametrize("batches", BATCHES)
+def test_batches_of_one_row_are_refused(tmp_path, head, batches):
+    is_tokens = batches == "tokens"
+    changes = BATCHES[batches]
+    if is_tokens and head == "simcse":  # of a single text
+        changes = {"training": {"max_tokens_per_batch": 2 * TOKENS - 1}}
+    message = "every batch has a single row, and the loss would be 0; give a larger "
+
+    with pytest.raises(
+        ValueError,
+        match=f"task 'own': .*{message}{'max_tokens_per_batch' if is_tokens else 'batch_size'}",
+    ):
+        make_trainer(tmp_path, head, **changes)
+
+
+def test_a_command_refuses_batches_of_one_row(tmp_path, capsys):
+    recipe = small_run.make_recipe(tmp_path)
+    small_run.write_files(tmp_path)
+    scores = {**recipe["tasks"]["scores"], "loss": "cosent", "batch_size": 1}
+    recipe["tasks"] = {"scores": scores}
+
+    with pytest.raises(SystemExit):
+        main([small_run.write_recipe(tmp_path, recipe)])
+
+    assert "task 'scores': its loss, cosent, compares the rows of" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("budget", [None, 2 * TOKENS])
+def test_two_rows_are_enough(tmp_path, budget):
+    training = {"batch_size": 2} if budget is None else {"max_tokens_per_batch": 2 * budget}
+    trainer = make_trainer(tmp_path, "pairs", training=training)
+
+    trainer.train()
+
+    assert trainer.state.log_history[0]["loss_own"] > 0
+
+
+def test_a_row_with_a_hard_negative_has_something_to_compare(tmp_path):
+    trainer = make_trainer(
+        tmp_path, "triples", per_device_train_batch_size=1, per_device_eval_batch_size=1,
+        held_out=make_rows("triples", 3),
+    )  # fmt: skip
+
+    trainer.train()
+
+    assert trainer.state.log_history[0]["loss_own"] > 0
+    assert trainer.evaluate()["eval_own_loss"] > 0
+
+
+def test_a_teacher_of_vectors_needs_no_other_rows(tmp_path):
+    teacher = np.random.default_rng(0).normal(size=(12, 2, 12)).astype(np.float32)
+    methods = [Distillation({"own": teacher})]
+
+    trainer = make_trainer(tmp_path, "pairs", per_device_train_batch_size=1, methods=methods)
+    trainer.train()
+
+    assert trainer.state.log_history[0]["loss"] > 0
+
+
+def test_some_batches_of_one_row_are_said(tmp_path, caplog):
+    rows = make_rows("pairs").to_list()
+    for row in rows[:3]:
+        row |= {name: [2 * text for text in row[name]] for name in row}  # twice as long
+
+    with caplog.at_level(logging.WARNING):
+        trainer = make_trainer(
+            tmp_path, "pairs", rows=rows, training={"max_tokens_per_batch": 4 * TOKENS}
+        )
+
+    found = re.search(r"(\d+) of the (\d+) batches of a pass .* single one", caplog.text)
+    batches = list(trainer.train_sampler)
+    counted = sum(len(batch) == 1 for batch in batches)
+    assert [int(number) for number in found.groups()] == [counted, len(batches)]
+    assert 0 < counted < len(batches)
+
+
+@pytest.mark.parametrize("head", COMPARING)
+def test_evaluations_of_one_row_at_a_time_are_refused(tmp_path, head):
+    with pytest.raises(ValueError, match="every evaluation; give per_device_eval_batch_size 2"):
+        make_trainer(tmp_path, head, held_out=make_rows(head), per_device_eval_batch_size=1)
+
+
+@pytest.mark.parametrize(("count", "batch", "sizes"), [(9, 8, [7, 2]), (3, 2, [3]), (8, 4, [4, 4])])
+def test_no_row_is_evaluated_alone(tmp_path, count, batch, sizes):
+    held_out = make_rows("pairs", count)
+    trainer = make_trainer(
+        tmp_path, "pairs", held_out=held_out, per_device_eval_batch_size=batch, dropout=0.0
+    )
+
+    loss = trainer.evaluate()["eval_own_loss"]
+
+    vectors = torch.from_numpy(trainer.predict_task("own", held_out))
+    expected = 0.0
+    for part in vectors.split(sizes):
+        scores = 20 * part[:, 0] @ part[:, 1].T
+        expected += torch.nn.functional.cross_entropy(
+            scores, torch.arange(len(part)), reduction="sum"
+        ).item()
+    assert loss == pytest.approx(expected / count, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("head", "labels", "message"),
+    [
+        ("cosent", [3.0] * 12, "all training rows have the score 3; give rows"),
+        ("ranked scores", [1.0, 2.0] * 6, "no training row is positive; give rows"),
+        ("ranked pairs", [0] * 12, "no training row is positive; give rows"),
+    ],
+)
+def test_labels_that_leave_nothing_to_compare_are_refused(tmp_path, head, labels, message):
+    with pytest.raises(ValueError, match=message):
+        make_trainer(tmp_path, head, rows=make_rows(head, labels=labels))
+
+
+def test_a_single_row_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="there is only one training row; give it more"):
+        make_trainer(tmp_path, "pairs", rows=make_rows("pairs", 1))
+
+
+def test_simcse_without_dropout_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="SimCSE learns from two vectors of a text, which differ"):
+        make_trainer(tmp_path, "simcse", dropout=0.0)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"own": {"dropout": 0.1}}, {"neftune_noise_alpha": 5.0}], ids=["dropout", "noise"]
+)
+def test_simcse_with_any_noise_trains(tmp_path, changes):
+    trainer = make_trainer(tmp_path, "simcse", dropout=0.0, **changes)
+
+    trainer.train()
+
+    assert trainer.state.log_history[0]["loss_own"] > 0
