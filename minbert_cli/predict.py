@@ -73,8 +73,8 @@ def _add_input(parser: Parser) -> None:
     add("--lines", action="store_true", help="read every line as a text, also of a table")
     add(
         "--task",
-        help="task to predict or whose embeddings to use (default: the model's); several tasks to "
-        "predict, separated by commas, or all that take the texts",
+        help="task to predict, needed if the model has several, or whose embeddings to use; "
+        "several tasks to predict, separated by commas, or all that take the texts",
     )
     add("--pooling", choices=("cls", "mean", "max"), help="pooling of the embeddings")
     add("--truncation", choices=TRUNCATIONS, help="what embeddings keep of a text that is too long")

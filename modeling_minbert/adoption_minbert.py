@@ -1,5 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Loading one task of a multi-task checkpoint into a model with a single head."""
+"""Loading: what a checkpoint must have, and one task of several in a model with a single head."""
 
 import os
 import re
@@ -10,6 +10,50 @@ from transformers import PreTrainedConfig
 
 from .configuration_minbert import MinBertConfig
 from .inference_minbert import HUB_KEYS
+
+
+def check_loaded(model: Any, info: Any, path: Any, options: dict[str, Any]) -> None:
+    """Refuse a model of which parts that the checkpoint should have are random.
+
+    These are all of the encoder, and the heads of the tasks of its configuration. Other heads are
+    new, and so may be those of `tasks` that the caller passes.
+
+    Args:
+        model: The model.
+        info: Of transformers, which weights were missing or unexpected.
+        path: Folder or Hub id.
+        options: Keyword arguments of `from_pretrained`.
+
+    Raises:
+        ValueError: If there are any; the message names one, and what to do.
+    """
+    missing = sorted(info["missing_keys"])
+    lost = [name for name in missing if re.match(r"(bert\.)?(embeddings|encoder)\.", name)]
+    if lost:
+        advice = (
+            "give a checkpoint of a 'bert' or 'minbert' of these sizes (see its config.json); for "
+            "a model without trained weights, pass a configuration to the class"
+        )
+        if any("lora_" in name for name in info["unexpected_keys"]):
+            advice = (
+                "these are weights of a run with LoRA: load the folder of the finished run, into "
+                "whose weights LoRA is merged, or resume the run"
+            )
+        raise ValueError(
+            f"{str(path)!r} has no weights for {len(lost)} tensors of the encoder, such as "
+            f"{lost[0]}: {advice}"
+        )
+    heads = sorted({name.split(".")[1] for name in missing if name.startswith("heads.")})
+    if not heads or "tasks" in options:
+        return
+    where = {name: options[name] for name in HUB_KEYS if name in options}
+    stored = MinBertConfig.get_config_dict(path, **where)[0].get("tasks") or {}
+    if lost := [name for name in heads if stored.get(name) == model.config.tasks[name]]:
+        raise ValueError(
+            f"{str(path)!r} has no weights for the heads of its tasks {', '.join(lost)}: give the "
+            "checkpoint of the whole model, load the encoder alone with MinBertModel, or pass "
+            "tasks to train new heads"
+        )
 
 
 class MinBertAdoptedHead:

@@ -41,7 +41,7 @@ whose state is read, D hidden size, H attention heads, d size of a head, V vocab
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -66,7 +66,7 @@ from transformers.utils.generic import (
 )
 from transformers.utils.output_capturing import capture_outputs
 
-from .adoption_minbert import MinBertAdoptedHead
+from .adoption_minbert import MinBertAdoptedHead, check_loaded
 from .answers_minbert import MinBertAnswering
 from .attention_minbert import attend, can_attend
 from .configuration_minbert import MinBertConfig
@@ -331,6 +331,23 @@ class MinBertPreTrainedModel(MinBertPrecision, MinBertSharingMixin, PreTrainedMo
     takes_choices: ClassVar[bool] = False
     # One encoder serves all heads: a checkpoint may have parts that a class does not have.
     _keys_to_ignore_on_load_unexpected = [r"^(bert\.)?(cls|heads|classifier|qa_outputs|pooler)\."]
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
+        """Load a checkpoint; see `PreTrainedModel.from_pretrained`.
+
+        With `output_loading_info`, the caller checks which weights are missing.
+
+        Raises:
+            ValueError: If weights of the encoder are missing, or heads that the checkpoint names.
+        """
+        path = pretrained_model_name_or_path
+        load: Any = super().from_pretrained
+        if path is None or kwargs.get("output_loading_info"):
+            return load(path, *args, **kwargs)
+        model, info = load(path, *args, **{**kwargs, "output_loading_info": True})
+        check_loaded(model, info, path, kwargs)
+        return model
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -92,10 +92,6 @@ def test_texts_of_the_command_line_are_predicted(run, model):
     assert [line.split("\t")[2] for line in lines[1:]] == TEXTS
 
 
-def test_the_default_task_is_predicted_if_none_is_named(run):
-    assert run(*TEXTS) == run(*TEXTS, "--task", "tone")
-
-
 @pytest.mark.parametrize("task", ["same", "near"])
 def test_pairs_come_as_columns_or_one_after_the_other(run, model, task):
     piped = run("--task", task, "--format", "jsonl", stdin=b"the cat\ta dog\r\na tree\tthe bird")
@@ -211,7 +207,8 @@ def test_paths_may_begin_with_a_variable(checkpoint, sentences, capsys, monkeypa
     monkeypatch.setenv("HERE", str(sentences.parent))
     monkeypatch.setenv("HOME", str(checkpoint.parent))
 
-    predict.main([f"~/{checkpoint.name}", "--file", "$HERE/sentences.txt", "--device", "cpu"])
+    flags = ["--task", "tone", "--file", "$HERE/sentences.txt", "--device", "cpu"]
+    predict.main([f"~/{checkpoint.name}", *flags])
 
     assert len(capsys.readouterr().out.splitlines()) == len(TEXTS) + 1
 
@@ -219,12 +216,12 @@ def test_paths_may_begin_with_a_variable(checkpoint, sentences, capsys, monkeypa
 @pytest.mark.parametrize(
     ("argv", "stdin", "message"),
     [
-        ([], b"", "no sentences: standard input is empty"),
+        (["--task", "tone"], b"", "no sentences: standard input is empty"),
         (["--task", "nli", "a"], b"", "unknown task 'nli'; known: near, same, tone"),
         (["a cat", " "], b"", "text 2 is empty"),
         (["a \udcff"], b"", "text 1, 'a \\udcff', is not UTF-8"),
-        ([], b"a cat\n\na dog", "standard input:2: the line is empty"),
-        ([], b"a cat\n\xff", "standard input:2: not UTF-8"),
+        (["--task", "tone"], b"a cat\n\na dog", "standard input:2: the line is empty"),
+        (["--task", "tone"], b"a cat\n\xff", "standard input:2: not UTF-8"),
         (["--task", "same", "a cat"], b"", "row 1 has 1 text(s), but the task takes a pair"),
         (["--task", "same"], b"a\tb\tc", "row 1 has 3 text(s)"),
         (["--task", "same"], b"a\t ", "row 1 has 2 text(s)"),

@@ -39,11 +39,22 @@ def predict(model: Any, args: argparse.Namespace, source: Source) -> Iterator[Ro
     if names is not None:
         yield from predict_several(model, args, source, names)
         return
-    task = args.task or str(model.config.default_task)
+    task = args.task or only_task(model, args.checkpoint)
     rows, shown = tee(source.rows(model.config.task(task)))
     found = model.predict_stream(task, rows, show_progress=show_progress(args))
     for prediction, columns in zip(found, map(name_texts, shown), strict=True):
         yield (prediction if isinstance(prediction, dict) else {"labels": prediction}) | columns
+
+
+def only_task(model: Any, checkpoint: str) -> str:
+    """Return the task that predicts texts; if there are several, nobody has said which one."""
+    names = model.choose_tasks([]) or list(model.config.tasks)
+    if len(names) > 1:
+        raise ValueError(
+            f"checkpoint={checkpoint!r} has several tasks, {', '.join(names)}: name one or several "
+            "with --task, or --task all for those that take the texts"
+        )
+    return str(names[0])
 
 
 def name_texts(row: Any) -> Row:

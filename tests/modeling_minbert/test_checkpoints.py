@@ -325,7 +325,7 @@ def test_every_weight_and_buffer_that_a_checkpoint_lacks_is_initialised(tiny_siz
     file = tmp_path / "model.safetensors"
     save_file({"nothing": torch.zeros(1)}, file, metadata={"format": "pt"})
 
-    model = MinBertForMaskedLM.from_pretrained(tmp_path)
+    model, _ = MinBertForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
 
     assert model.bert.embeddings.position_ids.tolist() == [list(range(17))]
     assert all(weight.abs().max() < 1.01 for weight in model.parameters())

@@ -1,0 +1,175 @@
+"""Which task, which weights and which code: nothing is chosen, random or imported silently."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertModel,
+    BertTokenizer,
+)
+
+from minbert_cli import predict
+from modeling_minbert import (
+    MinBertConfig,
+    MinBertForMaskedLM,
+    MinBertForMultiTask,
+    MinBertForNSP,
+    MinBertForPreTraining,
+    MinBertForQuestionAnswering,
+    MinBertForSequenceClassification,
+    MinBertForTokenClassification,
+    MinBertModel,
+)
+from trainers import add_lora
+
+TONE = {"problem_type": "classification", "labels": ["down", "up"]}
+NEAR = {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"}
+TAGS = {"problem_type": "token_classification", "labels": ["O", "B-X"]}
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "sat", "dog"]
+ENCODERS = (
+    MinBertModel,
+    MinBertForMaskedLM,
+    MinBertForNSP,
+    MinBertForPreTraining,
+    MinBertForSequenceClassification,
+    MinBertForTokenClassification,
+    MinBertForQuestionAnswering,
+    MinBertForMultiTask,
+)
+
+
+@pytest.fixture
+def save(tiny_sizes, tmp_path):
+    """Return a function that saves a model with tasks and a tokenizer, and returns the folder."""
+
+    def save(tasks, name="run"):
+        torch.manual_seed(0)
+        config = MinBertConfig(**tiny_sizes, tasks=tasks)
+        MinBertForMultiTask(config).save_pretrained(tmp_path / name)
+        tokenizer = BertTokenizer(vocab={piece: place for place, piece in enumerate(PIECES)})
+        tokenizer.save_pretrained(tmp_path / name)
+        return tmp_path / name
+
+    return save
+
+
+def change_weights(folder, change):
+    """Write the weights of a folder anew, each name and value as `change` returns it, or not."""
+    state = load_file(folder / "model.safetensors")
+    changed = (change(name, value) for name, value in state.items())
+    save_file(dict(filter(None, changed)), folder / "model.safetensors", {"format": "pt"})
+
+
+@pytest.mark.parametrize("more", [{"near": NEAR}, {"near": NEAR, "tags": TAGS}])
+def test_predicting_with_several_tasks_asks_which_one(save, capsys, more):
+    folder = save({"tone": TONE, **more})
+    with pytest.raises(SystemExit) as stopped:
+        predict.main([str(folder), "a cat", "--device", "cpu"])
+    out, error = capsys.readouterr()
+
+    assert stopped.value.code
+    assert not out
+    names = ", ".join(sorted({"tone": TONE, **more}))
+    assert f"has several tasks, {names}: name one or several with --task" in error
+
+
+@pytest.mark.parametrize("more", [{}, {"words": {"problem_type": "masked_lm"}}])
+def test_the_only_task_that_predicts_texts_needs_no_name(save, capsys, more):
+    folder = save({"tone": TONE, **more})
+    predict.main([str(folder), "a cat", "--device", "cpu"])
+    own = capsys.readouterr().out
+    predict.main([str(folder), "a cat", "--device", "cpu", "--task", "tone"])
+
+    assert own == capsys.readouterr().out
+
+
+@pytest.mark.parametrize("part", ["encoder.layer.1.attention.self.query", "embeddings.position"])
+def test_missing_weights_of_the_encoder_are_an_error(save, part):
+    folder = save({"tone": TONE, "tags": TAGS, "words": {"problem_type": "pretraining"}})
+    change_weights(folder, lambda name, value: None if part in name else (name, value))
+
+    for model_class in (*ENCODERS, AutoModel, AutoModelForSequenceClassification):
+        message = rf"has no weights for \d tensors .*{part}.*config.json"
+        with pytest.raises(ValueError, match=message):
+            model_class.from_pretrained(folder)
+
+
+def test_a_layer_too_many_is_an_error(save):
+    folder = save({"tone": TONE})
+    with pytest.raises(ValueError, match="no weights for 16 tensors of the encoder, such as bert"):
+        MinBertForMultiTask.from_pretrained(folder, num_hidden_layers=3)
+    assert len(MinBertModel.from_pretrained(folder, num_hidden_layers=1).encoder.layer) == 1
+
+
+def test_the_weights_of_another_architecture_are_an_error(tmp_path, tiny_sizes):
+    BertModel(BertConfig(**tiny_sizes)).save_pretrained(tmp_path)
+    change_weights(tmp_path, lambda name, value: (f"roberta.{name}", value))
+    with pytest.raises(ValueError, match="has no weights for 37 tensors of the encoder"):
+        MinBertForMaskedLM.from_pretrained(tmp_path)
+
+
+def test_missing_heads_of_trained_tasks_are_an_error(save):
+    folder = save({"tone": TONE, "near": NEAR, "tags": TAGS})
+    change_weights(folder, lambda name, value: None if "heads.t" in name else (name, value))
+
+    for model_class in (MinBertForMultiTask, AutoModelForSequenceClassification):
+        with pytest.raises(ValueError, match=r"of its tasks tags, tone: give .*MinBertModel"):
+            model_class.from_pretrained(folder)
+    MinBertForMultiTask.from_pretrained(folder, tasks={"tone": TONE})  # a new head
+    encoder = MinBertModel.from_pretrained(folder)
+    encoder.save_pretrained(folder.parent / "encoder")
+    with pytest.raises(ValueError, match="has no weights for the heads of its tasks tags, tone"):
+        MinBertForMultiTask.from_pretrained(folder.parent / "encoder")
+
+
+def test_new_heads_and_reports_are_as_in_transformers(save):
+    folder = save({"tone": TONE})
+    new = MinBertForTokenClassification.from_pretrained(folder, num_labels=3)
+    assert new.classifier.out_features == 3
+    change_weights(folder, lambda name, value: None if "layer.1.output" in name else (name, value))
+    _, report = MinBertModel.from_pretrained(folder, output_loading_info=True)
+    assert "encoder.layer.1.output.dense.weight" in report["missing_keys"]
+
+
+def test_a_checkpoint_with_lora_names_the_run(save, tmp_path):
+    pytest.importorskip("peft")
+    model = MinBertForMultiTask.from_pretrained(save({"tone": TONE}))
+    add_lora(model, {"r": 2}, trained=("heads.",))
+    model.save_pretrained(tmp_path / "checkpoint-3")
+
+    for model_class in (AutoModel, AutoModelForMaskedLM, MinBertForMultiTask):
+        with pytest.raises(ValueError, match=r"query.*LoRA: load the folder of the finished run"):
+            model_class.from_pretrained(tmp_path / "checkpoint-3")
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["minbert_cli", "predict", ".", "a cat", "--device", "cpu"], "label\tscore\ttext\n"),
+        (["minbert_cli.finetune", "nothing.yaml"], "nothing.yaml"),
+    ],
+)
+def test_a_command_in_the_folder_of_a_run_has_its_own_code(save, argv, expected):
+    folder = save({"tone": TONE})
+    for name in ("modeling_minbert.py", "torch.py", "configuration_minbert.py"):
+        (folder / name).write_text("raise SystemExit('the code of the folder ran')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", *argv],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(predict.__file__).parent.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert expected in done.stdout + done.stderr
+    assert "the code of the folder ran" not in done.stderr
