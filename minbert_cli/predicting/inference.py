@@ -4,6 +4,7 @@ import argparse
 import csv
 import json
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, tee
 from typing import IO, Any
@@ -26,6 +27,8 @@ from sentence_vectors import (
 from trainers import named_writes, replaced_when_done
 
 Row = dict[str, Any]
+
+ENDS = ("Cc", "Zl", "Zp")  # control characters, and separators of lines and paragraphs
 
 
 def predict(model: Any, args: argparse.Namespace, source: Source) -> Iterator[Row]:
@@ -166,9 +169,9 @@ def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
             continue
         cells = spread_scores(row)
-        lines = [] if columns else [list(cells)]
+        lines = [] if columns else [[to_cell(name, form) for name in cells]]
         columns = columns or list(cells)
-        lines.append([to_cell(cells.get(column)) for column in columns])
+        lines.append([to_cell(cells.get(column), form) for column in columns])
         for line in lines:
             if form == "csv":
                 table.writerow(line)
@@ -202,14 +205,22 @@ def split_tags(rows: Iterable[Row]) -> Iterator[Row]:
             yield row
 
 
-def to_cell(value: Any) -> str:
-    """Format a value as a cell; characters that would end it become spaces."""
+def to_cell(value: Any, form: str) -> str:
+    """Format a value as a cell; characters that would end it become spaces.
+
+    CSV encloses line breaks and tabs in quotes. Format characters, such as those that join letters
+    in Persian and Hindi, are part of a text.
+    """
     if value is None:
         return ""
     if isinstance(value, float):
         return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.0f}"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    kept = "\n\t" if form == "csv" else ""
+    return "".join(
+        " " if unicodedata.category(letter) in ENDS and letter not in kept else letter
+        for letter in text
+    )
 
 
 def find(model: Any, args: argparse.Namespace) -> Iterator[Row]:

@@ -24,11 +24,16 @@ PATH_KEYS = frozenset(
 
 
 class RecipeLoader(yaml.SafeLoader):
-    """YAML 1.2 without duplicate keys: in 1.1 ``no`` is a boolean and ``2e-5`` a string."""
+    """YAML 1.2 without duplicate keys: in 1.1 ``no`` is a boolean and ``2e-5`` a string.
+
+    A number is what Python would write so, too. All else is text, as ``010``, ``1_000``, ``0x10``,
+    ``1:30`` and ``2024-01-02``, which in 1.1 are 8, 1000, 16, 90 and a date: a label or a column
+    with such a name is this text, and a key that needs a number refuses it.
+    """
 
     # a copy: add_implicit_resolver and the change below must not reach other users of yaml
     yaml_implicit_resolvers = {  # noqa: RUF012
-        first: [(tag, regexp) for tag, regexp in resolvers if not tag.endswith((":bool", ":float"))]
+        first: [(tag, regexp) for tag, regexp in resolvers if tag.endswith((":null", ":merge"))]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
@@ -55,6 +60,9 @@ class RecipeLoader(yaml.SafeLoader):
 
 RecipeLoader.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+RecipeLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:int", re.compile(r"^(?:0|-?[1-9][0-9]*)$"), list("-0123456789")
 )
 RecipeLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
@@ -85,9 +93,16 @@ def _measure(node: yaml.Node, sizes: dict[int, int], depth: int) -> int:
 
 
 class _RecipeDumper(yaml.SafeDumper):
-    """Quotes a text that ``RecipeLoader`` would not read as text."""
+    """Quotes a text that ``RecipeLoader``, or a reader of YAML 1.1, would not read as text."""
 
-    yaml_implicit_resolvers = RecipeLoader.yaml_implicit_resolvers
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        first: [
+            *RecipeLoader.yaml_implicit_resolvers.get(first, []),
+            *yaml.SafeLoader.yaml_implicit_resolvers.get(first, []),
+        ]
+        for first in RecipeLoader.yaml_implicit_resolvers.keys()
+        | yaml.SafeLoader.yaml_implicit_resolvers.keys()
+    }
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  PyYAML's signature
         """Write repeated values in full instead of as aliases."""

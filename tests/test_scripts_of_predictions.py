@@ -1,0 +1,70 @@
+"""Predictions keep the characters of all scripts, in every format."""
+
+import csv
+import json
+
+import pytest
+import torch
+from transformers import BertTokenizer
+
+from minbert_cli import predict
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+
+ODD = {
+    "zero-width non-joiner": "می‌خواهم",
+    "zero-width joiner": "क्‍ष, 👩‍👩‍👧",
+    "soft hyphen": "Donau\u00addampfschiff",
+    "ideographic space": "北京\u3000上海",
+    "no-break space": "10\u00a0km",
+    "direction marks": "\u200f\u05e9\u05dc\u05dd\u200e",
+    "private use": "\uf8ff",
+    "variation selector": "❤\ufe0f",
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    tasks = {"tone": {"problem_type": "classification", "labels": ["好", "坏\u3000的"]}}
+    config = MinBertConfig(**sizes, vocab_size=6, intermediate_size=9, tasks=tasks)
+    MinBertForMultiTask(config).save_pretrained(folder)
+    BertTokenizer(vocab={piece: n for n, piece in enumerate(pieces)}).save_pretrained(folder)
+    return folder
+
+
+def run(checkpoint, texts, output):
+    source = output.parent / "texts.jsonl"
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    source.write_text(lines, encoding="utf-8")
+    flags = ["--file", str(source), "--text_columns", "text", "--output", str(output)]
+    predict.main([str(checkpoint), *flags, "--device", "cpu"])
+    content = output.read_bytes().decode("utf-8")
+    if output.suffix == ".jsonl":
+        return [json.loads(line)["text"] for line in content.split("\n")[:-1]]
+    if output.suffix == ".csv":
+        return [row["text"] for row in csv.DictReader(content.splitlines(keepends=True))]
+    return [line.split("\t")[2] for line in content.split("\n")[1:-1]]
+
+
+@pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl"])
+def test_what_is_printable_to_somebody_is_kept(checkpoint, tmp_path, suffix):
+    texts = [*ODD.values()]
+
+    assert run(checkpoint, texts, tmp_path / f"found.{suffix}") == texts
+
+
+def test_line_breaks_and_tabs_are_kept_where_the_format_has_them(checkpoint, tmp_path):
+    texts = ["two\nlines", "a\ttab", 'a "quote", a comma', "a\x0bb\x85c"]
+
+    assert run(checkpoint, texts, tmp_path / "found.jsonl") == texts
+    assert run(checkpoint, texts, tmp_path / "found.csv")[:3] == texts[:3]
+    assert run(checkpoint, [*texts, "a\rb\u2028c"], tmp_path / "found.tsv") == [
+        "two lines",
+        "a tab",
+        'a "quote", a comma',
+        "a b c",
+        "a b c",
+    ]
