@@ -32,7 +32,7 @@ class Evidence(NamedTuple):
 
     line: int  # the first one
     tag: str
-    count: int
+    number: int
 
 
 def find_scheme(path: str, sentences: Iterable[TaggedRecord], declared: str | None) -> str:
@@ -44,7 +44,7 @@ def find_scheme(path: str, sentences: Iterable[TaggedRecord], declared: str | No
     found = _find_evidence(sentences)
     if declared == "plain":
         return "plain"
-    spans = {kind: found[kind] for kind in ("iob1", "iob2") if kind in found}
+    spans: dict[str, Evidence] = {kind: found[kind] for kind in ("iob1", "iob2") if kind in found}
     if "plain" in found:
         if not spans and declared is None:
             return "plain"
@@ -61,7 +61,7 @@ def find_scheme(path: str, sentences: Iterable[TaggedRecord], declared: str | No
     _check_spans(path, spans, declared)
     if "bioes" in found:
         return "bioes"
-    return declared or max(spans, key=lambda kind: spans[kind].count, default="iob2")
+    return declared or max(spans, key=lambda kind: spans[kind].number, default="iob2")
 
 
 def _check_spans(path: str, spans: dict[str, Evidence], declared: str | None) -> None:
@@ -77,7 +77,7 @@ def _check_spans(path: str, spans: dict[str, Evidence], declared: str | None) ->
             f"{line1}, as in IOB1, and with {tag2!r} in line {line2}, as in IOB2; correct the "
             "file, or declare scheme: iob to allow both"
         )
-    line, tag, count = min(spans.values(), key=lambda each: each.count)
+    line, tag, count = min(spans.values(), key=lambda each: each.number)
     logger.warning(
         "%s:%d: a span begins with %r, unlike %s others, and is read as conlleval does",
         path,
@@ -101,7 +101,7 @@ def _find_evidence(sentences: Iterable[TaggedRecord]) -> dict[str, Evidence]:
         for place, (previous, tag) in enumerate(zip([OUTSIDE, *tags], tags, strict=False)):
             if (kind := _only_scheme(previous, tag)) is not None:
                 first = found.get(kind) or Evidence(record.line_of(place), tag, 0)
-                found[kind] = first._replace(count=first.count + 1)
+                found[kind] = first._replace(number=first.number + 1)
     return found
 
 
