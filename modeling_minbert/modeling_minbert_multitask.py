@@ -45,7 +45,7 @@ from .head_minbert import (
 )
 from .inference_minbert import HUB_KEYS, input_device
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
-from .pipeline_minbert import MinBertMultiTaskPipeline
+from .pipeline_minbert import MinBertMultiTaskPipeline, check_row_of_pipeline
 from .pooled_minbert import PooledHead
 from .predict_all_minbert import MinBertPredictingAll
 from .pretraining_minbert import MinBertPreTrainingHeads, SharedHead
@@ -159,6 +159,7 @@ class MinBertForMultiTask(
         task: str | Sequence[str] | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
+        use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> ModelOutput:
         """Compute one task, or several tasks in one pass of the encoder.
@@ -191,6 +192,11 @@ class MinBertForMultiTask(
         task take `labels` as `MinBertForMaskedLM`, a next_sentence task as `MinBertForNSP`; for
         pretraining these are `next_sentence_label`.
 
+        `use_cache` is what the pipelines `text-classification` and `zero-shot-classification` of
+        transformers, and nobody else, pass to a model: the logits of the default task are then
+        those of which these pipelines make the predictions of `predict`, and a task or a text for
+        which they cannot is refused.
+
         Returns:
             `logits` (B, K), K = 1 for paraphrase and similarity, and, with labels, the mean `loss`
             over the rows. Those of an ordinal task are the log probabilities of its classes; of a
@@ -216,6 +222,9 @@ class MinBertForMultiTask(
             return self.compute_several(task, inputs, options, labels)
         name = task or str(self.config.default_task)
         spec = self._tasks.get(name) or self.config.task(name)  # refuses unknown tasks
+        is_in_pipeline = use_cache is not None and task is None
+        if is_in_pipeline:
+            check_row_of_pipeline(name, spec, inputs, self.config.max_position_embeddings)
         own = only_labels(labels, name)
         batch = TaskBatch(name, inputs, options, spec.num_sequences, own, targets=targets)
         # not a named argument, which exporters and pipelines would take for a necessary one
@@ -223,8 +232,12 @@ class MinBertForMultiTask(
         batch.has_window_axis = check_windows(batch, has_windows=spec.has_windows)
         check_inputs(batch)
         check_targets(batch, spec)
-        self._find_head(name).prepare(batch)
-        return self.compute(batch)
+        head = self._find_head(name)
+        head.prepare(batch)
+        outputs: Any = self.compute(batch)
+        if is_in_pipeline:
+            outputs.logits = head.pipeline_logits(outputs.logits)
+        return outputs
 
     def compute(self, batch: TaskBatch) -> ModelOutput:
         """Run the encoder and the head of a batch; without targets there is no loss."""

@@ -62,6 +62,11 @@ class MultiLabelClassificationTask(FocalTask, ThresholdTask, PooledTask):
             head["pos_weight"] = balance_positives(facts["labels"], *counts)
         return head
 
+    @property
+    def pipeline_problem(self) -> str | None:
+        reason = "has thresholds, above which a row has any number of labels"
+        return super().pipeline_problem or (None if self.thresholds is None else reason)
+
     def describe_outputs(self) -> tuple[Any, list[str]]:
         return "multi_label_classification", self.labels or []
 

@@ -33,6 +33,12 @@ class OrdinalTask(PooledTask):
     def num_classes(self) -> int:
         return len(self.labels or [])
 
+    @property
+    def pipeline_problem(self) -> str | None:
+        has_median = self.num_classes > 2  # of two classes it is the most probable one
+        reason = "predicts the median, which need not be the most probable label"
+        return super().pipeline_problem or (reason if has_median else None)
+
     def describe_outputs(self) -> tuple[Any, list[str]]:
         # the softmax of log probabilities, which a pipeline computes, are the probabilities
         return "single_label_classification", self.labels or []

@@ -61,8 +61,14 @@ class ParaphraseTask(WeightedTask, ThresholdTask, CosineTask):
         """Whether the loss does not determine which cosine separates the classes."""
         return self.loss in self.losses and not self.loss_function.teaches_threshold
 
+    @property
+    def pipeline_problem(self) -> str | None:
+        chosen = self.probability_threshold
+        reason = f"decides by the probability {chosen:.3g}, not by the higher one" if chosen else ""
+        return super().pipeline_problem or reason or None
+
     def describe_outputs(self) -> tuple[Any, list[str]]:
-        return "multi_label_classification", (self.labels or [])[1:]  # one logit, for yes
+        return "single_label_classification", self.labels or []  # see `pipeline_logits`
 
     def make_head(self, config: Any) -> "ParaphraseHead":
         return ParaphraseHead(config, self)
@@ -141,6 +147,10 @@ class ParaphraseHead(CalibratedHead, PooledHead):
         # the temperature, whose rounding could otherwise change a decision
         values = self.likelihoods(logits.float())[:, 1].double()
         return (values > rescale(chosen, self.temperature)).long()
+
+    def pipeline_logits(self, logits: Tensor) -> Tensor:
+        """Return logits of no and of yes, (n, 2)."""
+        return torch.cat([torch.zeros_like(logits), logits / self.temperature], dim=-1)
 
     def likelihoods(self, logits: Tensor) -> Tensor:
         return torch.cat([torch.sigmoid(-logits), torch.sigmoid(logits)], dim=-1)

@@ -189,6 +189,13 @@ class PooledTask(HeadTask):
             return {}
         return {"pooling": Suggestion("mean", "the checkpoint has no trained pooler")}
 
+    @property
+    def pipeline_problem(self) -> str | None:
+        if self.has_windows:
+            return "splits long texts into windows"
+        # also those of multiple choice and of a contrastive task
+        return None if self.num_sequences is None else "reads the texts of a row separately"
+
     def describe_embedding(self) -> MinBertEmbedding | None:
         is_plain = self.pooling in POOLINGS and self.pooling_layer == -1
         if not (self.is_separate and is_plain) or self.keeps_projection or self.has_windows:
@@ -518,6 +525,10 @@ class PooledHead(MinBertHead):
         count = self.task.num_sequences
         pooled = pooled if count is None else pooled.unflatten(0, (-1, count))
         return self.to_logits(self.score(self.embed(pooled)))
+
+    def pipeline_logits(self, logits: Tensor) -> Tensor:
+        """Convert logits (n, K) to those of which transformers' pipeline makes the predictions."""
+        return logits
 
     def summarize(self, logits: Tensor) -> Tensor:
         """Return the input of `describe`, (B, K)."""

@@ -69,6 +69,11 @@ class RegressionTask(PooledTask):
     def predicts_several_scores(self) -> bool:
         return self.num_logits > 1
 
+    @property
+    def pipeline_problem(self) -> str | None:
+        several = "predicts several numbers" if self.predicts_several_scores else None
+        return super().pipeline_problem or several
+
     def describe_outputs(self) -> tuple[Any, list[str]]:
         return "regression", self.targets or ["score"]
 

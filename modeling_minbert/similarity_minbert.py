@@ -145,6 +145,9 @@ class SimilarityHead(PooledHead):
             return mean_taught(match_probabilities(logits, known), teacher)
         return mean_taught(match_scores(scores, known), teacher)
 
+    def pipeline_logits(self, logits: Tensor) -> Tensor:
+        return self.decode(logits).unsqueeze(-1)
+
     def decode(self, logits: Tensor) -> Tensor:
         return self.task.loss_function.decode_score(logits, *self.score_range)
 

@@ -227,6 +227,14 @@ class MinBertTask:
         """Return the problem type and the label names for transformers' pipelines."""
         return None, ["LABEL_0", "LABEL_1"]
 
+    @property
+    def pipeline_problem(self) -> str | None:
+        """Why transformers' `text-classification` cannot give its predictions; None if it can.
+
+        A predicate. That pipeline shows the label with the highest score, and the score.
+        """
+        return f"is a {self.problem_type} task"
+
     def describe_embedding(self) -> MinBertEmbedding | None:
         """Describe the vectors of single texts that this task trains; None if there are none.
 

@@ -85,6 +85,10 @@ class CalibratedHead:
         plain = self.task.temperature is None
         return self.likelihoods(logits if plain else logits.float() / self.temperature)
 
+    def pipeline_logits(self, logits: Tensor) -> Tensor:
+        """See `PooledHead`."""
+        return logits if self.task.temperature is None else logits / self.temperature
+
     def fit_temperature(self, logits: Tensor, labels: Tensor) -> float | None:
         """Fit the temperature; see `MinBertForMultiTask.fit_temperature`."""
         if not self.is_binary:

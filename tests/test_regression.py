@@ -531,7 +531,8 @@ def test_every_way_to_predict_gives_the_values_of_the_files(run, capsys):
         assert model.predict("own", [text]) == [{"scores": expected}]
         assert model.predict("own", [text], top_k=3) == [[{"scores": expected}]]
         assert several(text) == {"scores": expected}
-        assert {row["label"]: row["score"] for row in scored(text, top_k=None)} == expected
+        with pytest.raises(ValueError, match="predicts several numbers"):
+            scored(text)
         assert lines[place] == {"scores": expected, "text": text}
         assert {name: float(table[place][name]) for name in ("price", "age")} == expected
     assert list(table[0]) == ["price", "age", "text"]

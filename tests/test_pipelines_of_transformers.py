@@ -1,0 +1,182 @@
+"""Pipelines of transformers give the predictions of a checkpoint, or refuse with the reason."""
+
+import pytest
+import torch
+from transformers import pipeline
+
+from datasets_scripts import train_wordpiece
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from tests import small_run
+
+SIZES = {
+    "vocab_size": 100,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 29,
+    "max_position_embeddings": 40,
+    "initializer_range": 0.5,
+}
+WORDS = [*small_run.THINGS, *small_run.GOOD, *small_run.BAD]
+PAIR = {"pair_encoding": "joint", "pooling": "mean", "max_length": 16}
+TEXT = {"pooling": "mean", "max_length": 16, "labels": ["low", "middle", "high"]}
+# task, whether the prediction of a row has a label
+SAME = {
+    "classification": TEXT | {"temperature": 2.5},
+    "classification of pairs": PAIR | {"problem_type": "classification", "labels": ["no", "yes"]},
+    "paraphrase": PAIR | {"labels": ["other", "equal"], "temperature": 0.4},
+    "similarity": PAIR | {"score_range": [0, 5]},
+    "similarity by classes": PAIR
+    | {"problem_type": "similarity", "score_range": [1, 5], "loss": "cross_entropy"},
+    "regression": {"pooling": "mean", "max_length": 16, "mean": [900.0], "std": [40.0]},
+    "ordinal": TEXT | {"labels": ["low", "high"]},
+}
+REFUSED = {
+    "multi_label_classification": (TEXT | {"thresholds": [0.1, 0.9, 0.4]}, "has thresholds"),
+    "paraphrase": (PAIR | {"threshold_for": {"precision": 0.9}, "probability_threshold": 0.2},
+                   "decides by the probability 0.2"),
+    "similarity": (PAIR | {"pair_encoding": "separate", "score_range": [0, 5]}, "separately"),
+    "contrastive": ({"max_length": 16}, "separately"),
+    "regression": ({"targets": ["price", "age"], "mean": [9.0, 1.0], "std": [4.0, 1.0]},
+                   "predicts several numbers"),
+    "ordinal": (TEXT, "predicts the median"),
+    "classification": (TEXT | {"truncation": "windows"}, "splits long texts into windows"),
+    "token_classification": ({"labels": ["O", "X"]}, "is a token_classification task"),
+    "question_answering": ({"max_length": 16}, "is a question_answering task"),
+    "multiple_choice": ({"num_choices": 2}, "separately"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_wordpiece([" ".join(WORDS)] * 9, 100)
+
+
+@pytest.fixture
+def build(tokenizer):
+    """Return a function that makes a model of one task, and its pipeline of transformers."""
+
+    def build(name, fields):
+        described = {"problem_type": name.split()[0]} | fields
+        torch.manual_seed(3)
+        model = MinBertForMultiTask(MinBertConfig(**SIZES, tasks={"own": described})).eval()
+        model.tokenizer = tokenizer
+        with torch.no_grad():  # so that logits differ
+            for head in model.heads.values():
+                for weight in head.parameters():
+                    weight.normal_()
+        pipe = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
+        return model, pipe
+
+    return build
+
+
+def make_rows(model, words=8):
+    """Make rows as the pipeline takes them, and as `predict` does."""
+    generator = torch.Generator().manual_seed(0)
+    rows = []
+    for _ in range(12):
+        places = torch.randint(len(WORDS), (2, words), generator=generator).tolist()
+        rows.append([" ".join(WORDS[place] for place in one) for one in places])
+    if model.config.task("own").num_texts == 1:
+        return [first for first, _ in rows], [first for first, _ in rows]
+    named = [{"text": first, "text_pair": second} for first, second in rows]
+    return named, [tuple(row) for row in rows]
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
+@pytest.mark.parametrize("name", SAME)
+def test_the_answers_are_those_of_predict(build, name, batch_size):
+    model, pipe = build(name, SAME[name])
+    given, rows = make_rows(model, words=6)
+    if name in ("paraphrase", "ordinal"):  # one logit: about as many rows above 0 as below
+        logits = model.teach("own", rows)
+        model.heads["own"].out.bias.data -= (logits[:, -1] - logits[:, :-1].sum(-1)).mean()
+
+    found = pipe(given, batch_size=batch_size)
+
+    expected = model.predict("own", rows)
+    scores = [row["score"] for row in expected]
+    assert [row["score"] for row in found] == pytest.approx(scores, rel=1e-4)
+    if "label" in expected[0]:
+        assert [row["label"] for row in found] == [row["label"] for row in expected]
+        assert len({row["label"] for row in found}) > 1  # nothing to see otherwise
+        (every,) = pipe(given[:1], top_k=None)
+        (ranked,) = model.predict("own", rows[:1], top_k=9)
+        assert [row["label"] for row in every] == [row["label"] for row in ranked]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_pipeline_does_not_know_is_refused(build, name):
+    fields, reason = REFUSED[name]
+    _, pipe = build(name, fields)
+
+    with pytest.raises(ValueError, match=reason) as error:
+        pipe("the river" if name != "similarity" else {"text": "a", "text_pair": "b"})
+
+    assert "use pipeline(\"minbert-multi-task\"), or predict('own', ...)" in str(error.value)
+
+
+def test_long_texts_are_cut_as_in_training_or_refused(build):
+    model, pipe = build("classification", TEXT)
+    given, rows = make_rows(model, words=30)
+
+    with pytest.raises(ValueError, match=r"16 tokens of a text.* gives 32: pass truncation=True, "):
+        pipe(given)
+    with pytest.raises(ValueError, match=r"gives 32"):  # longer than the positions, too
+        build("classification", TEXT | {"max_length": 20})[1](given, truncation=True)
+
+    found = pipe(given, truncation=True, max_length=16)
+    assert [row["label"] for row in found] == [row["label"] for row in model.predict("own", rows)]
+
+
+@pytest.mark.parametrize("truncation", ["tail", "head_tail"])
+def test_other_parts_of_long_texts_are_refused(build, truncation):
+    model, pipe = build("classification", TEXT | {"truncation": truncation})
+    given, rows = make_rows(model, words=30)
+
+    for options in ({}, {"truncation": True, "max_length": 16}):
+        with pytest.raises(ValueError, match=f"reads the {truncation} of a text of 16 tokens"):
+            pipe(given, **options)
+    short = [" ".join(text.split()[:9]) for text in given]
+    expected = [row["label"] for row in model.predict("own", short)]
+    assert [row["label"] for row in pipe(short)] == expected
+    assert rows == given
+
+
+def test_a_saved_folder_answers_a_pair(build, tmp_path):
+    model, _ = build("paraphrase", SAME["paraphrase"])
+    model.save_pretrained(tmp_path)
+    model.tokenizer.save_pretrained(tmp_path)
+    given, rows = make_rows(model, words=6)
+
+    found = pipeline("text-classification", model=str(tmp_path), device="cpu")(given)
+
+    assert [row["label"] for row in found] == [row["label"] for row in model.predict("own", rows)]
+
+
+def test_zero_shot_classification_is_calibrated_and_cut_or_refused(build):
+    labels = ["contradiction", "entailment"]
+    fields = PAIR | {"labels": labels, "temperature": 3.0, "max_length": 24}
+    model, _ = build("classification", fields)
+    pipe = pipeline("zero-shot-classification", model=model, tokenizer=model.tokenizer)
+    text, options = "the river was warm", {"hypothesis_template": "{}"}
+
+    found = pipe(text, candidate_labels=["song"], **options)
+
+    (expected,) = model.predict("own", [(text, "song")], top_k=2)
+    scores = {row["label"]: row["score"] for row in expected}
+    assert found["scores"] == pytest.approx([scores["entailment"]], abs=1e-5)
+    with pytest.raises(ValueError, match="24 tokens of a text"):
+        pipe(" ".join(WORDS * 3), candidate_labels=["song"], **options)
+
+
+def test_logits_of_a_direct_call_stay(build):
+    model, _ = build("paraphrase", SAME["paraphrase"])
+    given, _ = make_rows(model, words=6)
+    tokens = model.tokenizer([row["text"] for row in given], return_tensors="pt")
+
+    logits = model(**tokens).logits
+
+    assert logits.shape == (12, 1)
+    torch.testing.assert_close(model(**tokens, task="own").logits, logits)
