@@ -81,9 +81,11 @@ class MinBertConfig(PreTrainedConfig):
         default_task: Name of the task that `forward` computes by default; None for the first of
             `tasks` that has labels, preferably one of whole texts, else the first that is not
             pre-training, or the first if all are.
+        embedding_task: Name of the task whose vectors `encode` makes by default; None for the first
+            of separate texts, the default task before others.
         sentence_embedding: How `encode` makes the vector of a sentence by default, the fields of
             `MinBertEmbedding`; read from a folder of sentence-transformers. None for the vectors of
-            the first task of separate texts, the default task before others, else for the mean.
+            `embedding_task`, or if there is none for the mean.
     """
 
     model_type = "minbert"
@@ -107,8 +109,9 @@ class MinBertConfig(PreTrainedConfig):
     tie_word_embeddings: bool = True
     sparse_prediction: bool = True
     tasks: dict[str, dict[str, Any]] | None = None
-    # A field, because files sort `tasks`.
+    # Fields, because files sort `tasks`.
     default_task: str | None = None
+    embedding_task: str | None = None
     sentence_embedding: dict[str, Any] | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
@@ -135,6 +138,7 @@ class MinBertConfig(PreTrainedConfig):
         self.tasks = {name: asdict(task) for name, task in parsed.items()}
         best = min(parsed, key=lambda name: _suitability(parsed[name]))
         self.default_task = self.default_task or best
+        self._choose_embedding_task(parsed)
         default = self.task(self.default_task)
         labelled = [name for name, task in parsed.items() if not task.is_unlabelled]
         if default.is_unlabelled and labelled:
@@ -143,12 +147,25 @@ class MinBertConfig(PreTrainedConfig):
                 f"pipeline can use: use one of {', '.join(labelled)}"
             )
 
+    def _choose_embedding_task(self, tasks: Mapping[str, MinBertTask]) -> None:
+        known = [name for name, task in tasks.items() if task.has_vectors]
+        chosen = self.embedding_task
+        if chosen is None:
+            best = sorted(known, key=lambda name: name != self.default_task)
+            self.embedding_task = next(iter(best), None)
+        elif chosen not in known:
+            raise ValueError(
+                f"embedding_task={chosen!r} has no vectors of single texts: "
+                + (f"use one of {', '.join(known)}" if known else "leave it out")
+            )
+
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """Build a configuration; the keyword `tasks` replaces the tasks of the dictionary."""
         if "tasks" in kwargs:
             # Other keywords are set on the finished configuration, but these must be checked.
-            new = {name: kwargs.pop(name, None) for name in ("tasks", "default_task")}
+            names = ("tasks", "default_task", "embedding_task")
+            new = {name: kwargs.pop(name, None) for name in names}
             config_dict = {**config_dict, **new}
         # `task` is for models that adopt its head; here it would hide the method of that name
         named = {name: kwargs.pop(name) for name in ("task",) if name in kwargs}
@@ -207,8 +224,14 @@ class MinBertConfig(PreTrainedConfig):
 
     def to_bert(self) -> BertConfig:
         """Return the configuration of a stock BERT of the same sizes and labels."""
-        own = {"tasks", "default_task", "sentence_embedding", "sparse_prediction", "auto_map"}
-        own |= {"custom_pipelines", "model_type", "architectures", "transformers_version"}
+        own = {"tasks", "default_task", "embedding_task", "sentence_embedding", "auto_map"}
+        own |= {
+            "sparse_prediction",
+            "custom_pipelines",
+            "model_type",
+            "architectures",
+            "transformers_version",
+        }
         own.add("quantization_config")
         return BertConfig(**{key: val for key, val in self.to_dict().items() if key not in own})
 
@@ -314,10 +337,11 @@ def _choose_embedding(values: Mapping[str, Any]) -> MinBertEmbedding:
     if values.get("sentence_embedding") is not None:
         return parse_embedding(values["sentence_embedding"])
     tasks = {name: parse_task(name, fields) for name, fields in (values.get("tasks") or {}).items()}
-    default = values.get("default_task")
-    for name in sorted(tasks, key=lambda name: name != default):
-        if (embedding := tasks[name].describe_embedding()) is not None:
-            return embedding
+    wanted, default = values.get("embedding_task"), values.get("default_task")
+    # files from before this field existed have none
+    for name in sorted(tasks, key=lambda name: (name != wanted, name != default)):
+        if tasks[name].has_vectors:
+            return tasks[name].describe_embedding() or MinBertEmbedding()
     return MinBertEmbedding()
 
 

@@ -1,10 +1,10 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Vectors of N sentences, (N, D): `encode`, and saving for sentence-transformers."""
 
-import copy
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
@@ -23,6 +23,7 @@ from .inference_minbert import (
     Row,
     check_request,
     choose_tokens,
+    copy_tokenizer,
     input_device,
     stream,
     tokenize,
@@ -44,6 +45,10 @@ class _Plan(NamedTuple):
     truncation: str
     project: Callable[[Tensor], Tensor] | None  # maps a pooled state to the vector
     windows: WindowPlan | None = None  # for truncation "windows"
+    prompt: str = ""  # written before every sentence
+    include_prompt: bool = True  # whether it is pooled, too
+    truncate_dim: int | None = None  # components that are kept; None for all
+    rescale: bool = False  # whether what is kept is scaled to length 1
 
 
 class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
@@ -67,8 +72,10 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
     ) -> Any:
         """Embed sentences.
 
-        Without `task` and `pooling`, `config.embedding` decides: the vectors of a folder of
-        sentence-transformers, else of the first task of separate texts, else the mean.
+        Without `task` and `pooling`, the vectors are those of the folder of sentence-transformers
+        that the checkpoint was or started from (`config.sentence_embedding`), else of the first
+        task of separate texts (`config.embedding_task`), else the mean. The default prompt and the
+        size of such a folder apply, except with `task`, which was trained without them.
 
         Args:
             sentences: The sentences, or one.
@@ -80,7 +87,8 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
                 `windows`, which keeps all of it: the vector is the mean of those of windows, which
                 share 64 tokens each, weighted by their tokens. None for that of the task, or
                 `head`.
-            normalize: Whether to scale the vectors to length 1; None for the checkpoint's choice.
+            normalize: Whether to scale the vectors to length 1, after `truncate_dim`; None for the
+                checkpoint's choice, which comes before it.
             max_tokens_per_batch: Tokens that are computed together; None for a default of the
                 device.
             show_progress: Whether to show a progress bar; None shows it for long lists.
@@ -94,28 +102,28 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
             sentence its vector, (D,). A tensor, unless the options say otherwise.
 
         Raises:
-            TypeError: If an option is unknown.
-            ValueError: If there is no such task or pooling, the checkpoint's own vectors need what
-                minBERT does not have, a row is not a sentence, or an option is not supported.
+            TypeError: If an option is unknown, or the sentences are a mapping or a table.
+            ValueError: If there is no such task, pooling or prompt, the checkpoint's own vectors
+                need what minBERT does not have, a row is not a sentence, or an option is not
+                supported.
         """
         check_options(options, input_device(self.base_model))
-        plan = self._plan(task, pooling, normalize, truncation)
+        plan = self._plan(task, pooling, normalize, truncation, options)
         if options.get("batch_size") is not None:
             largest = choose_tokens(self.base_model, max_tokens_per_batch)
             max_tokens_per_batch = min(largest, options["batch_size"] * plan.max_length)
         if show_progress is None:
             show_progress = options.get("show_progress_bar")
-        is_one, prompt = isinstance(sentences, str), options.get("prompt") or ""
-        rows = check_request([sentences] if is_one else sentences, "encode", 1)
-        rows = [(prompt + text,) for (text,) in rows]
+        is_one = isinstance(sentences, str)
+        rows = list(check_request([sentences] if is_one else sentences, "encode", 1))
         batching = {
             "max_tokens": max_tokens_per_batch,
             "show_progress": show_progress,
             "precision": precision,
         }
         windows = list(self._encode(rows, plan, **batching))
-        vectors = torch.cat(windows) if windows else torch.empty(0, self.config.hidden_size)
-        converted = convert(vectors, options)
+        none = torch.empty(0, self.config.hidden_size)[:, : plan.truncate_dim]
+        converted = convert(torch.cat(windows) if windows else none, options)
         return converted[0] if is_one else converted
 
     def encode_stream(
@@ -129,6 +137,8 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
         max_tokens_per_batch: int | None = None,
         show_progress: bool | None = None,
         precision: str | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
     ) -> Iterator[Tensor]:
         """Embed more sentences than fit into memory; see `encode` for the arguments.
 
@@ -137,7 +147,8 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
         Yields:
             Float32 vectors on the CPU, (n, D) for some thousand sentences, in the order given.
         """
-        plan = self._plan(task, pooling, normalize, truncation)
+        prompts: EncodeOptions = {"prompt": prompt, "prompt_name": prompt_name}
+        plan = self._plan(task, pooling, normalize, truncation, prompts)
         rows = check_request(sentences, "encode", 1)
         options = {
             "max_tokens": max_tokens_per_batch,
@@ -157,8 +168,8 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
     ) -> None:
         """Save a folder that `SentenceTransformer(folder)` loads, with the same vectors.
 
-        The encoder is a plain `bert`, which needs no remote code; layers above the pooled one,
-        prompts and heads are left out.
+        The encoder is a plain `bert`, which needs no remote code; layers above the pooled one and
+        heads are left out, and with `task` the prompts and the size of the checkpoint's vectors.
 
         Args:
             save_directory: The folder, created if necessary; the tokenizer is also saved.
@@ -172,31 +183,39 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
                 checkpoint, whose heads would be lost. Nothing is written then.
         """
         plan = self._plan(task, pooling, normalize)
-        if plan.pooling not in POOLINGS or plan.project is not None or not plan.num_layers:
-            what = "a projection" if plan.project else "the layer of the embeddings"
-            if plan.pooling not in POOLINGS:
-                what = f"pooling={plan.pooling!r}"
-            raise ValueError(
-                f"sentence-transformers does not support {what}: set pooling, one of "
-                f"{', '.join(POOLINGS)}, and no task"
-            )
+        self._check_export(plan)
         folder = Path(save_directory)
         _check_folder(folder)
         if plan.truncation != "head":
-            message = "task %r keeps the %s of a long text; sentence-transformers keeps its head"
-            logger.warning(message, task, plan.truncation)
-        tokenizer = copy.deepcopy(self.tokenizer)
+            message = "the task keeps the %s of a long text; sentence-transformers keeps its head"
+            logger.warning(message, plan.truncation)
+        tokenizer = copy_tokenizer(self.tokenizer)
         length = min(max_length or plan.max_length, self.config.max_position_embeddings)
-        embedding = parse_embedding(
-            {"pooling": plan.pooling, "normalize": plan.normalize, "max_length": length}
-        )
+        kept = {} if task is not None else asdict(self.config.embedding)
+        made = {"pooling": plan.pooling, "normalize": plan.normalize or plan.rescale}
+        embedding = parse_embedding({**kept, **made, "max_length": length, "missing": None})
         # Settings in its file would take precedence over these.
         tokenizer.model_max_length = length
-        tokenizer.backend_tokenizer.no_padding()
-        tokenizer.backend_tokenizer.no_truncation()
         self.base_model.save_as_bert(folder, num_layers=plan.num_layers)
         tokenizer.save_pretrained(folder)
         write_modules(folder, embedding, self.config.hidden_size)
+
+    def _check_export(self, plan: _Plan) -> None:
+        """Refuse vectors that sentence-transformers does not have."""
+        if plan.rescale and plan.truncate_dim:
+            raise ValueError(
+                f"sentence-transformers cuts vectors to truncate_dim={plan.truncate_dim} after "
+                "scaling them: leave normalize out, and let its encode normalize_embeddings"
+            )
+        if plan.pooling in POOLINGS and plan.project is None and plan.num_layers:
+            return
+        what = "a projection" if plan.project else "the layer of the embeddings"
+        if plan.pooling not in POOLINGS:
+            what = f"pooling={plan.pooling!r}"
+        raise ValueError(
+            f"sentence-transformers does not support {what}: set pooling, one of "
+            f"{', '.join(POOLINGS)}, and no task"
+        )
 
     def _plan(
         self,
@@ -204,8 +223,10 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
         pooling: str | None,
         normalize: bool | None,
         truncation: str | None = None,
+        options: EncodeOptions | None = None,
     ) -> _Plan:
         """Decide how vectors are made."""
+        options = options or {}
         if task is None:
             plan = self._plan_without_task(pooling, normalize)
             plan = self._truncate(plan, truncation) if truncation else plan
@@ -223,6 +244,25 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
             raise ValueError(f"pooling={pooling!r} must be one of cls, pooler, mean, max")
         if plan.pooling == "pooler" and self.base_model.pooler is None:
             raise ValueError("pooling='pooler', but this model was made without a pooler")
+        prompt, name = options.get("prompt"), options.get("prompt_name")
+        if prompt is None and (name is not None or task is None):
+            own = self.config.embedding
+            prompt = own.find_prompt(own.default_prompt_name if name is None else name)
+        plan = plan._replace(
+            prompt=prompt or "",
+            truncate_dim=options.get("truncate_dim") or plan.truncate_dim,
+            rescale=bool(normalize or options.get("normalize_embeddings")),
+        )
+        if (
+            plan.prompt
+            and not plan.include_prompt
+            and (plan.windows or plan.pooling not in ("mean", "max"))
+        ):
+            what = "truncation='windows'" if plan.windows else f"pooling={plan.pooling!r}"
+            raise ValueError(
+                f"the checkpoint leaves its prompt out of the pooling (include_prompt), which does "
+                f"not fit {what}: leave that out, or pass prompt=''"
+            )
         return plan
 
     def _plan_of_task(self, task: str, normalize: bool | None) -> _Plan:
@@ -237,9 +277,8 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
             )
         project = heads.get(task).embed if spec.keeps_projection else None
         layers = spec.count_layers(self.config.num_hidden_layers)
-        if normalize is None:
-            own = parse_embedding(self.config.sentence_embedding)
-            normalize = own.normalize or spec.normalizes_vectors
+        own = parse_embedding(self.config.sentence_embedding)
+        is_normal = normalize is None and (own.normalize or spec.normalizes_vectors)
         length = spec.limit_length(self.config.max_position_embeddings)
         windows = None
         if spec.has_windows:
@@ -249,7 +288,7 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
                     "MinBertForMultiTask"
                 )
             windows = heads.get(task).plan(self.config)
-        return _Plan(spec.pooling, layers, normalize, length, spec.truncation, project, windows)
+        return _Plan(spec.pooling, layers, is_normal, length, spec.truncation, project, windows)
 
     def _truncate(self, plan: _Plan, truncation: str) -> _Plan:
         """Return the plan with another treatment of long sentences."""
@@ -267,6 +306,9 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
         return plan._replace(truncation=truncation, windows=windows)
 
     def _plan_without_task(self, pooling: str | None, normalize: bool | None) -> _Plan:
+        task = self.config.embedding_task
+        if pooling is None and task is not None and self.config.sentence_embedding is None:
+            return self._plan_of_task(task, normalize)
         own = self.config.embedding
         if pooling is None and own.missing:
             raise ValueError(
@@ -274,17 +316,34 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
                 "does not have: use sentence-transformers, or set pooling for vectors without that"
             )
         longest = self.config.max_position_embeddings
-        length = min(longest, own.max_length or longest, self.tokenizer.model_max_length)
-        normalize = own.normalize if normalize is None else normalize
-        layers = self.config.num_hidden_layers
-        return _Plan(pooling or own.pooling, layers, normalize, length, "head", None)
+        length = min(longest, own.max_length or self.tokenizer.model_max_length)
+        return _Plan(
+            pooling or own.pooling,
+            self.config.num_hidden_layers,
+            normalize is None and own.normalize,
+            length,
+            "head",
+            None,
+            include_prompt=own.include_prompt,
+            truncate_dim=own.truncate_dim,
+        )
 
     def _encode(self, rows: Iterable[Row], plan: _Plan, **options: Any) -> Iterator[Tensor]:
         encoder: Any = self.base_model
+        cut: dict[str, Any] = {"max_length": plan.max_length, "truncation": plan.truncation}
+        encode = partial(tokenize, self.tokenizer, separate=False, **cut)
+        ignored = 0
+        if plan.prompt:
+            if not plan.include_prompt:
+                # those of the prompt alone but for the last one, which ends a text
+                ignored = encode([(plan.prompt,)])[0].tokens - 1
+            rows = _add_prompt(rows, plan.prompt)
 
         def finish(vectors: Tensor) -> Tensor:
             vectors = vectors if plan.project is None else plan.project(vectors)
-            return F.normalize(vectors.float(), dim=-1) if plan.normalize else vectors
+            vectors = F.normalize(vectors.float(), dim=-1) if plan.normalize else vectors
+            vectors = vectors[:, : plan.truncate_dim]
+            return F.normalize(vectors.float(), dim=-1) if plan.rescale else vectors
 
         if plan.windows is not None:
             return stream_documents(self, rows, plan.windows, finish, **options)
@@ -293,12 +352,17 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
             outputs = encoder(
                 **batch, return_dict=True, read=reads(plan.pooling), num_layers=plan.num_layers
             )
-            return finish(pool_outputs(outputs, batch.get("attention_mask"), plan.pooling))
+            mask = batch.get("attention_mask")
+            return finish(pool_outputs(outputs, mask, plan.pooling, ignored))
 
         model: Any = self
-        cut: dict[str, Any] = {"max_length": plan.max_length, "truncation": plan.truncation}
-        encode = partial(tokenize, self.tokenizer, separate=False, **cut)
         return stream(model, rows, encode, compute, **options)
+
+
+def _add_prompt(rows: Iterable[Row], prompt: str) -> Iterable[Row]:
+    """Write a prompt before every sentence."""
+    prompted = ((prompt + text,) for (text,) in rows)
+    return list(prompted) if isinstance(rows, Sequence) else prompted
 
 
 def _check_folder(folder: Path) -> None:

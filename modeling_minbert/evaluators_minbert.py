@@ -10,8 +10,11 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from transformers.utils import logging
 
 from .configuration_minbert import MinBertConfig
+
+logger = logging.get_logger(__name__)
 
 
 class EncodeOptions(TypedDict, total=False):
@@ -20,19 +23,19 @@ class EncodeOptions(TypedDict, total=False):
     `device` is that of the model; `output_value` has one value.
     """
 
-    prompt: str | None  # written before every sentence
-    prompt_name: None  # minBERT stores no prompts
+    prompt: str | None  # written before every sentence; wins over `prompt_name`
+    prompt_name: str | None  # of `config.embedding.prompts`; None for that of the checkpoint
     batch_size: int  # a batch has at most the tokens of so many of the longest sentences
     show_progress_bar: bool | None
     convert_to_tensor: bool | None  # to one tensor, which is the default
     convert_to_numpy: bool | None  # to one array; if false, a list of tensors
     normalize_embeddings: bool  # scale the vectors to length 1, after `truncate_dim`
-    truncate_dim: int | None  # the first components of each vector alone
-    output_value: str
+    truncate_dim: int | None  # the first components of each vector; None as the checkpoint says
+    output_value: str  # `sentence_embedding`
     device: Any
 
 
-ONLY = {"prompt_name": None, "output_value": "sentence_embedding"}
+OUTPUT = "sentence_embedding"
 # Similarities that are negated distances, and the order of their norm.
 DISTANCES = {"euclidean": 2.0, "manhattan": 1.0}
 LOWER_LIMITS = ("batch_size", "truncate_dim")
@@ -44,10 +47,13 @@ def check_options(options: EncodeOptions, device: torch.device) -> None:
     for name, value in options.items():
         if name not in known:
             raise TypeError(f"encode has no argument {name!r}; its options are {', '.join(known)}")
+        if name == "output_value" and value != OUTPUT:
+            raise ValueError(
+                f"encode: output_value={value!r} is not supported, leave it out; for the states of "
+                "tokens, call the model"
+            )
         if value is None:
             continue
-        if name in ONLY and value != ONLY[name]:
-            raise ValueError(f"encode: {name}={value!r} is not supported, leave it out")
         if name in LOWER_LIMITS and int(str(value)) < 1:
             raise ValueError(f"encode: {name}={value} must be 1 or more")
         if name == "device" and torch.device(str(value)).type != device.type:
@@ -56,9 +62,6 @@ def check_options(options: EncodeOptions, device: torch.device) -> None:
 
 def convert(vectors: Tensor, options: EncodeOptions) -> Any:
     """Convert vectors, (N, D), to what the caller wants."""
-    vectors = vectors[:, : options.get("truncate_dim")]
-    if options.get("normalize_embeddings"):
-        vectors = F.normalize(vectors, dim=-1)
     to_tensor, to_numpy = options.get("convert_to_tensor"), options.get("convert_to_numpy")
     if to_tensor or (to_tensor is None and to_numpy is None):
         return vectors
@@ -94,12 +97,28 @@ class MinBertComparing:
     _evaluations: MinBertEvaluations | None = None
 
     def encode_query(self, sentences: str | Sequence[str], **options: Any) -> Any:
-        """Embed the queries of a search: `encode`, since minBERT has no prompts."""
-        return self.encode(sentences, **options)
+        """Embed the queries of a search: `encode` with the prompt of the name `query`.
+
+        As in sentence-transformers it takes the place of the default prompt, also if it is empty.
+        With `task`, there is no prompt.
+        """
+        return self.encode(sentences, **self._name_prompt("query", options))
 
     def encode_document(self, sentences: str | Sequence[str], **options: Any) -> Any:
-        """Embed the texts that a search looks through, as `encode_query`."""
-        return self.encode(sentences, **options)
+        """Embed the texts that a search looks through, as `encode_query`, prompt `document`."""
+        return self.encode(sentences, **self._name_prompt("document", options))
+
+    def _name_prompt(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
+        """Choose a prompt, unless the options do."""
+        if any(options.get(key) is not None for key in ("prompt", "prompt_name", "task")):
+            return options
+        prompts = self.config.embedding.prompts or {}
+        others = [key for key in ("passage", "corpus") if name == "document" and key in prompts]
+        if others and name not in prompts:
+            message = "encode_document writes no prompt, as sentence-transformers: the checkpoint "
+            message += f"has none of the name 'document'; prompt_name={others[0]!r} uses that one"
+            logger.warning_once(message)
+        return {**options, "prompt_name": name}
 
     @property
     def similarity_fn_name(self) -> str:

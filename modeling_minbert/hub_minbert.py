@@ -16,6 +16,7 @@ from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, Offl
 
 from .names_minbert import unknown
 from .quantization_minbert import float_state
+from .sentence_transformers_minbert import FILES, remove_modules
 
 # Auto class -> name of its task on the Hub: https://huggingface.co/tasks
 HUB_TASKS = {
@@ -85,7 +86,8 @@ class MinBertSharingMixin:
                 repo = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
                 new = _complete_card(_find_card(model, repo, api), repo, card or {}, tags or ())
                 new.save(Path(folder) / "README.md")
-                options = {"commit_message": message, **commit}
+                # what is there of a model before would tell how vectors of this one are made
+                options = {"commit_message": message, "delete_patterns": [*FILES], **commit}
                 return api.upload_folder(repo_id=repo, folder_path=folder, **options)
 
     def save_as_bert(
@@ -107,6 +109,7 @@ class MinBertSharingMixin:
         if num_layers is not None:
             state = {name: state[name] for name in bert.state_dict()}
         bert.load_state_dict(state)
+        remove_modules(Path(save_directory))
         bert.save_pretrained(save_directory)
 
 

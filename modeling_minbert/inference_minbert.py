@@ -6,8 +6,10 @@ that modules stay in evaluation mode while any call needs them so.
 """
 
 import copy
+import inspect
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, groupby, islice
 from pathlib import Path
@@ -23,6 +25,8 @@ from transformers.utils.hub import cached_file
 
 from .modules_minbert import walk
 from .precision_minbert import check_precision, using_precision
+
+logger = logging.get_logger(__name__)
 
 Row = tuple[str, ...]
 
@@ -81,7 +85,24 @@ class MinBertTokenizing:
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         check_weights(model, pretrained_model_name_or_path)
         model._found_by = found_by
+        if missing := model.config.embedding.missing:
+            message = "%s: its vectors need %s, which minBERT does not have: encode will refuse"
+            logger.warning(message, pretrained_model_name_or_path, ", ".join(missing))
+        if is_called_by("sentence_transformers"):
+            # without a tokenizer, it would read unknown tokens only
+            with suppress(OSError):  # of a private repository
+                _ = model.tokenizer
         return loaded
+
+    def save_pretrained(
+        self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any
+    ) -> None:
+        """Save weights, configuration and code, and the tokenizer if there is one."""
+        parent: Any = super()
+        parent.save_pretrained(save_directory, *args, **kwargs)
+        if kwargs.get("is_main_process", True):
+            with suppress(OSError, ValueError):  # a new model may have none
+                copy_tokenizer(self.tokenizer).save_pretrained(save_directory)
 
     @property
     def tokenizer(self) -> Any:
@@ -169,6 +190,25 @@ def find_casing(path: Any, **where: Any) -> dict[str, Any]:
 def find_upper(pieces: Iterable[str]) -> list[str]:
     """Return the pieces of a vocabulary with upper-case letters, special tokens left out."""
     return [piece for piece in pieces if piece != piece.lower() and piece[:1] + piece[-1:] != "[]"]
+
+
+def copy_tokenizer(tokenizer: Any) -> Any:
+    """Copy a tokenizer, without the padding and truncation of its last call."""
+    tokenizer = copy.deepcopy(tokenizer)
+    if tokenizer.is_fast:
+        tokenizer.backend_tokenizer.no_padding()
+        tokenizer.backend_tokenizer.no_truncation()
+    return tokenizer
+
+
+def is_called_by(package: str) -> bool:
+    """Return whether a module of a package is among the callers."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == package:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def check_vocabulary(tokenizer: Any, vocab_size: int, where: str = "") -> None:

@@ -197,7 +197,15 @@ class MinBertSequences:
         dtype = torch.promote_types(values.dtype, torch.float32)
         sums = values.new_zeros(count, values.shape[1], dtype=dtype)
         sums = sums.index_add(0, self.segments, values.to(dtype))
-        return (sums / self.offsets.diff().unsqueeze(1)).to(values.dtype)
+        return (sums / self.offsets.diff().clamp(min=1).unsqueeze(1)).to(values.dtype)
+
+    def without_first(self, count: int, values: Tensor) -> tuple["MinBertSequences", Tensor]:
+        """Remove the first tokens of every sequence, and their values, (T, D)."""
+        kept = self.positions() >= count
+        lengths = (self.offsets.diff() - count).clamp(min=0)
+        offsets = F.pad(lengths.cumsum(0), (1, 0)).int()
+        rest = MinBertSequences(offsets, self.max_length, None, (1, int(offsets[-1])))
+        return rest, values[kept]
 
     def ignore_beyond(self, positions: Tensor | None) -> Tensor | None:
         """Move positions beyond their sequence, (N,), to `max_length`, beyond all of them."""
@@ -235,10 +243,21 @@ def reads(pooling: str | None) -> Read:
     return "tokens" if pooling in ("mean", "max") else "first"
 
 
-def pool_outputs(outputs: Any, mask: Tensor | None, pooling: str | None) -> Tensor:
-    """Pool the output of the encoder, packed or padded, to (N, D)."""
+def pool_outputs(
+    outputs: Any, mask: Tensor | None, pooling: str | None, ignored: int = 0
+) -> Tensor:
+    """Pool the output of the encoder, packed or padded, to (N, D).
+
+    The mean and the maximum leave out as many first tokens as are `ignored`.
+    """
     if pooling is None or pooling == "pooler":
         return outputs.pooler_output
-    if outputs.sequences is not None:
-        return outputs.sequences.pool(outputs.last_hidden_state, pooling)
-    return pool(outputs.last_hidden_state, mask, pooling)
+    states, sequences = outputs.last_hidden_state, outputs.sequences
+    if sequences is not None:
+        if ignored:
+            sequences, states = sequences.without_first(ignored, states)
+        return sequences.pool(states, pooling)
+    if ignored:
+        mask = states.new_ones(states.shape[:2]) if mask is None else mask.clone()
+        mask[:, :ignored] = 0
+    return pool(states, mask, pooling)

@@ -142,6 +142,10 @@ class PooledTask(HeadTask):
         return self.pair_encoding == "separate"
 
     @property
+    def has_vectors(self) -> bool:
+        return self.is_separate
+
+    @property
     def keeps_projection(self) -> bool:
         """Whether vectors are also projected in evaluation."""
         return False

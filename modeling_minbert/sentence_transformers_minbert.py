@@ -3,12 +3,13 @@
 
 Such a folder holds a plain BERT and a list of modules that make one vector of its states: a pooling
 and perhaps a normalization. Reading supports the format of version 6 and the one before; writing
-uses the latter, which all versions read.
+uses the latter, which all versions read. Where sentence-transformers does not have what the vectors
+of a checkpoint need, the list has one module, which refuses to load.
 """
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -19,11 +20,16 @@ from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
 from transformers.utils.hub import cached_file
 
-from .inference_minbert import HUB_KEYS
+from .inference_minbert import HUB_KEYS, is_called_by
+from .names_minbert import unknown
 
 Read = Callable[..., Any]
 
 MODULES = "modules.json"
+SETTINGS = "config_sentence_transformers.json"
+TRANSFORMER_SETTINGS = "sentence_bert_config.json"
+# Files that tell sentence-transformers how vectors are made; without them it takes the mean.
+FILES = (MODULES, SETTINGS, TRANSFORMER_SETTINGS)
 # Poolings of both packages, by their keys in sentence-transformers before version 6.
 POOLINGS = {
     "cls": "pooling_mode_cls_token",
@@ -52,6 +58,11 @@ class MinBertEmbedding:
             encoder and its tokenizer.
         similarity: How two vectors are compared: `cosine`, `dot`, or as the negated distance
             `euclidean` or `manhattan`.
+        prompts: Texts that may be written before a sentence, by name. `encode_query` uses that of
+            the name `query`, `encode_document` that of `document`.
+        default_prompt_name: Name of the prompt that `encode` uses; None for no prompt.
+        include_prompt: Whether the tokens of a prompt are pooled, too.
+        truncate_dim: Number of components of a vector that are kept; None for all.
         missing: Steps of sentence-transformers for this checkpoint that minBERT does not have.
     """
 
@@ -59,12 +70,32 @@ class MinBertEmbedding:
     normalize: bool = False
     max_length: int | None = None
     similarity: Similarity = "cosine"
+    prompts: dict[str, str] | None = None
+    default_prompt_name: str | None = None
+    include_prompt: bool = True
+    truncate_dim: int | None = None
     missing: list[str] | None = None
 
     def validate_max_length(self) -> None:
         """Check that there is room for more than the special tokens."""
         if self.max_length is not None and self.max_length < 3:
             raise ValueError(f"max_length={self.max_length} must be 3 or more")
+
+    def validate_truncate_dim(self) -> None:
+        """Check that a vector has components."""
+        if self.truncate_dim is not None and self.truncate_dim < 1:
+            raise ValueError(f"truncate_dim={self.truncate_dim} must be 1 or more")
+
+    def validate_prompts(self) -> None:
+        """Check that there is a default prompt if it has a name."""
+        self.find_prompt(self.default_prompt_name)
+
+    def find_prompt(self, name: str | None) -> str:
+        """Return a prompt; that of `query` and `document` may be empty, and so is that of None."""
+        known = {"query": "", "document": "", **(self.prompts or {})}
+        if name is not None and name not in known:
+            raise ValueError(unknown("prompt_name", name, known))
+        return "" if name is None else known[name]
 
 
 def parse_embedding(values: dict[str, Any] | None) -> MinBertEmbedding:
@@ -83,22 +114,39 @@ def read_modules(checkpoint: Any, kwargs: dict[str, Any]) -> dict[str, Any] | No
     fetching = {key: kwargs[key] for key in FETCHING if key in kwargs}
     read = partial(_read_json, checkpoint, fetching)
     modules = read(MODULES, kind=list)
-    if not modules:
+    if not modules or _type_of(modules[0]) == REFUSAL:
         return None
-    fields: dict[str, Any] = {"normalize": False, "missing": []}
+    missing: list[str] = []
+    fields: dict[str, Any] = {"missing": missing}
     for module in modules:
         _read_module(fields, read, module)
-    settings = read("config_sentence_transformers.json")
+    if not missing and not any(_type_of(module).endswith(".Pooling") for module in modules):
+        missing.append("vectors without a pooling")
+    _read_settings(fields, read(SETTINGS))
+    fields["missing"] = missing or None
+    return asdict(parse_embedding(fields))
+
+
+def _read_settings(fields: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Read what concerns a folder as a whole."""
     name = settings.get("similarity_fn_name") or "cosine"
     if name in get_args(Similarity):
         fields["similarity"] = name
     else:
         fields["missing"].append(f"the similarity {name!r}")
-    prompt = settings.get("default_prompt_name")
-    if prompt and (settings.get("prompts") or {}).get(prompt):
-        fields["missing"].append(f"the prompt {prompt!r}")
-    fields["missing"] = fields["missing"] or None
-    return fields
+    # it writes these two names with empty prompts if there are none
+    prompts = {
+        key: text or ""
+        for key, text in _part_of(settings, "prompts", SETTINGS).items()
+        if text or key not in ("query", "document")
+    }
+    fields["prompts"] = prompts or None
+    fields["truncate_dim"] = settings.get("truncate_dim")
+    default = settings.get("default_prompt_name")
+    if default is None or default in ("query", "document", *prompts):
+        fields["default_prompt_name"] = default
+    else:
+        fields["missing"].append(f"the prompt {default!r}, which is not among its prompts")
 
 
 def _read_json(checkpoint: Any, fetching: dict[str, Any], name: str, kind: type[Any] = dict) -> Any:
@@ -133,18 +181,46 @@ def _read_module(fields: dict[str, Any], read: Read, module: Any) -> None:
         raise ValueError(
             f"{MODULES}: {str(module)[:80]} must be an object with the path of a folder below it"
         )
-    package, _, name = str(module.get("type")).rpartition(".")
+    package, _, name = _type_of(module).rpartition(".")
     if package.startswith("sentence_transformers.") and name in READERS:
         READERS[name](fields, read, f"{path}/" if path else "")
     else:
         fields["missing"].append(f"the module {name}")
 
 
+def _part_of(settings: dict[str, Any], key: str, file: str) -> dict[str, Any]:
+    """Return an object within settings; empty if there is none."""
+    part = settings.get(key) or {}
+    if not isinstance(part, dict):
+        raise ValueError(  # noqa: TRY004  the file is wrong, not a type in the code
+            f"{file}: {key} must be an object, not {str(part)[:50]}"
+        )
+    return part
+
+
+def _type_of(module: Any) -> str:
+    return str(module.get("type")) if isinstance(module, dict) else ""
+
+
 def _read_transformer(fields: dict[str, Any], read: Read, folder: str) -> None:
-    settings = read(f"{folder}sentence_bert_config.json")
+    settings = read(f"{folder}{TRANSFORMER_SETTINGS}")
     fields["max_length"] = settings.get("max_seq_length")
-    if settings.get("do_lower_case"):
-        fields["missing"].append("do_lower_case")
+    modalities = _part_of(settings, "modality_config", TRANSFORMER_SETTINGS)
+    text = _part_of(modalities, "text", TRANSFORMER_SETTINGS)
+    # what there is since version 6, with the values that are those of versions before
+    usual = {
+        "transformer_task": "feature-extraction",
+        "method_output_name": "last_hidden_state",
+        "module_output_name": "token_embeddings",
+    }
+    for key, value in usual.items():
+        given = (settings | text).get(key) or value
+        if given != value:
+            fields["missing"].append(f"{key}={given!r} of its Transformer")
+    others = ("do_lower_case", "processing_kwargs", "query_length", "document_length")
+    for key in (*others, "query_expansion"):
+        if settings.get(key):
+            fields["missing"].append(key)
 
 
 def _read_pooling(fields: dict[str, Any], read: Read, folder: str) -> None:
@@ -152,7 +228,10 @@ def _read_pooling(fields: dict[str, Any], read: Read, folder: str) -> None:
     old = POOLINGS | OTHER_POOLINGS
     modes = settings.get("pooling_mode") or [name for name in old if settings.get(old[name])]
     modes = [modes] if isinstance(modes, str) else modes or ["mean"]
-    if len(modes) == 1 and modes[0] in POOLINGS:
+    fields["include_prompt"] = settings.get("include_prompt", True)
+    if modes == ["cls"] and not fields["include_prompt"]:
+        fields["missing"].append("include_prompt=false with the pooling cls")
+    elif len(modes) == 1 and modes[0] in POOLINGS:
         fields["pooling"] = modes[0]
     else:
         fields["missing"].append(f"the pooling {' + '.join(modes)}")
@@ -173,19 +252,67 @@ READERS = {
 }
 
 
-def save_modules(folder: Path, model: Any) -> None:
-    """Let sentence-transformers make the vectors of `encode`, if the model is made for vectors.
+class MinBertRefusal:
+    """The module of a folder whose vectors sentence-transformers cannot make."""
 
-    That is an encoder, or a model with a task of separate texts.
+    @classmethod
+    def load(cls, path: str, **_: Any) -> None:
+        """Refuse to load.
+
+        Raises:
+            ValueError: In any case.
+        """
+        raise ValueError(
+            f"{path}: sentence-transformers does not have what the vectors of this checkpoint "
+            "need: a pooler, a projection, windows, the end of a long text, a lower layer, or a "
+            "module of another folder. Load it with MinBertForMultiTask or MinBertModel of minBERT "
+            "and call encode, or write other vectors of it with "
+            "save_as_sentence_transformers(folder, pooling='mean')"
+        )
+
+
+REFUSAL = f"sentence_transformers_minbert.{MinBertRefusal.__name__}"
+
+
+def save_modules(folder: Path, model: Any) -> None:
+    """Let sentence-transformers make the vectors of `encode`, or refuse to if it cannot.
+
+    A model that is not made for vectors, like a classifier, says nothing about them.
     """
-    config, embedding = model.config, model.config.embedding
-    tasks = (config.task(name) for name in config.tasks or {})
-    has_vectors = model.base_model is model or any(task.describe_embedding() for task in tasks)
-    if folder.is_file() or not has_vectors:
+    # it has written some of its files when it saves the model, and writes the others afterwards
+    if folder.is_file() or is_called_by("sentence_transformers"):
         return
-    if embedding.pooling in POOLINGS and not embedding.missing:
-        folder.mkdir(parents=True, exist_ok=True)
+    config, embedding = model.config, model.config.embedding
+    if config.sentence_embedding and _is_described(folder, embedding):
+        return  # maybe with a module that minBERT does not have
+    remove_modules(folder)
+    if model.base_model is not model and not (config.sentence_embedding or config.embedding_task):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    is_possible = embedding.pooling in POOLINGS and not embedding.missing
+    if config.embedding_task and not config.sentence_embedding:
+        task = config.task(config.embedding_task)
+        is_possible = task.describe_embedding() is not None and task.truncation == "head"
+    if is_possible:
         write_modules(folder, embedding, config.hidden_size)
+    else:
+        _write(folder / MODULES, [{"idx": 0, "name": "0", "path": "", "type": REFUSAL}])
+
+
+def _is_described(folder: Path, embedding: MinBertEmbedding) -> bool:
+    """Return whether the files of a folder describe these vectors."""
+    if not folder.is_dir():
+        return False
+    try:
+        return read_modules(folder, {}) == asdict(embedding)
+    except ValueError:
+        return False
+
+
+def remove_modules(folder: Path) -> None:
+    """Remove the files of sentence-transformers that describe the model that was there before."""
+    for name in FILES:
+        (folder / name).unlink(missing_ok=True)
 
 
 def write_modules(folder: Path, embedding: MinBertEmbedding, hidden_size: int) -> None:
@@ -199,23 +326,28 @@ def write_modules(folder: Path, embedding: MinBertEmbedding, hidden_size: int) -
             {"idx": index, "name": str(index), "path": path, "type": f"{package}.{kind}"}
             for index, (path, kind) in enumerate(modules)
         ],
-        "sentence_bert_config.json": {
+        TRANSFORMER_SETTINGS: {
             "max_seq_length": embedding.max_length,
             "do_lower_case": False,
         },
         "1_Pooling/config.json": {
             "word_embedding_dimension": hidden_size,
             **{old: name == embedding.pooling for name, old in names.items()},
-            "include_prompt": True,
+            "include_prompt": embedding.include_prompt,
         },
-        "config_sentence_transformers.json": {
+        SETTINGS: {
             "__version__": {"transformers": transformers.__version__, "pytorch": torch.__version__},
-            "prompts": {},
-            "default_prompt_name": None,
+            "prompts": embedding.prompts or {},
+            "default_prompt_name": embedding.default_prompt_name,
             "similarity_fn_name": embedding.similarity,
+            "truncate_dim": embedding.truncate_dim,
         },
     }
     for path, _ in modules[1:]:
         (folder / path).mkdir(exist_ok=True)
     for name, values in content.items():
-        (folder / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        _write(folder / name, values)
+
+
+def _write(path: Path, values: Any) -> None:
+    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

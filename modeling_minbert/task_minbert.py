@@ -140,6 +140,11 @@ class MinBertTask:
         return False
 
     @property
+    def has_vectors(self) -> bool:
+        """Whether the task compares vectors of single texts."""
+        return False
+
+    @property
     def num_predicted(self) -> int | None:
         """Sequences of a row in predictions, as `num_sequences`."""
         return self.num_sequences

@@ -72,7 +72,8 @@ def test_a_batch_has_at_most_the_tokens_of_its_longest_sentences(model):
         ({"batch_size": 0}, ValueError, "batch_size=0 must be 1 or more"),
         ({"truncate_dim": 0}, ValueError, "truncate_dim=0 must be 1 or more"),
         ({"output_value": "token_embeddings"}, ValueError, "is not supported"),
-        ({"prompt_name": "query"}, ValueError, "prompt_name='query' is not supported"),
+        ({"output_value": None}, ValueError, "output_value=None is not supported"),
+        ({"prompt_name": "question"}, ValueError, "unknown prompt_name 'question'; known: query"),
         ({"device": "cuda:0"}, ValueError, "device='cuda:0', but the model is on cpu"),
     ],
 )

@@ -1,0 +1,534 @@
+"""A folder says how its vectors are made, and minBERT and sentence-transformers do as it says.
+
+Prompts, their pooling, the size and the similarity, read and written; files that do not hold are
+removed, and what sentence-transformers cannot make it refuses to open.
+"""
+
+import json
+import types
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.testing import assert_close
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizer
+from transformers.utils import logging
+
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
+
+WORDS = [
+    "a",
+    "bird",
+    "cat",
+    "dog",
+    "is",
+    "not",
+    "on",
+    "query",
+    "sat",
+    "the",
+    "tree",
+    ":",
+    "passage",
+]
+TEXTS = ["the cat sat", "a dog", "", "a bird is not a cat", "the tree"]
+LONG = "the bird sat on the tree a cat is not a dog the cat sat on a tree not a bird the dog sat"
+NEAR = {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"}
+PROMPTS = {"query": "query : ", "passage": "passage : the "}
+SIZES = {
+    "vocab_size": 19,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 8,
+    "max_position_embeddings": 20,
+}
+
+
+@pytest.fixture
+def tokenizer():
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    return BertTokenizer(vocab={piece: index for index, piece in enumerate(pieces)})
+
+
+def write(folder, name, values):
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(json.dumps(values))
+
+
+def read(folder, name):
+    return json.loads((folder / name).read_text())
+
+
+@pytest.fixture
+def write_folder(tmp_path, tokenizer):
+    """Return a function that writes a folder as sentence-transformers does, and its encoder."""
+
+    def make(pooling="mean", version=6, normalize=False, include_prompt=True, **settings):
+        torch.manual_seed(0)
+        bert = BertModel(BertConfig(**SIZES, initializer_range=1.0)).eval()
+        folder = tmp_path / f"st{version}"
+        bert.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+        modules += [("2_Normalize", "Normalize")] if normalize else []
+        place = "sentence_transformer.modules" if version == 6 else "models"
+        kinds = [
+            {
+                "idx": i,
+                "name": str(i),
+                "path": path,
+                "type": f"sentence_transformers.{place}.{kind}",
+            }
+            for i, (path, kind) in enumerate(modules)
+        ]
+        write(folder, "modules.json", kinds)
+        own = (
+            {"pooling_mode": pooling} if version == 6 else {f"pooling_mode_{pooling}_tokens": True}
+        )
+        write(folder, "1_Pooling/config.json", {"include_prompt": include_prompt, **own})
+        write(folder, "config_sentence_transformers.json", settings)
+        return folder, bert
+
+    return make
+
+
+def embed(bert, tokenizer, texts, prompt="", pooling="mean", pool_prompt=True):
+    """Make vectors by the formula, one text at a time."""
+    vectors = []
+    prompted = len(tokenizer(prompt)["input_ids"]) - 1  # the tokens before those of the text
+    for text in texts:
+        inputs = tokenizer(prompt + text, truncation=True, max_length=20, return_tensors="pt")
+        with torch.no_grad():
+            states = bert(**inputs).last_hidden_state[0]
+        states = states if pool_prompt or not prompt else states[prompted:]
+        vectors.append({"mean": states.mean(0), "max": states.amax(0), "cls": states[0]}[pooling])
+    return torch.stack(vectors)
+
+
+def save_as(package, model, folder):
+    """Save a model from a module of another package, which calls it."""
+    module = types.ModuleType(f"{package}.base.model")
+    exec("def save(model, folder): model.save_pretrained(folder)", vars(module))  # noqa: S102
+    module.save(model, folder)
+
+
+def load_as(package, folder):
+    module = types.ModuleType(f"{package}.base.model")
+    code = "def load(auto, folder): return auto.from_pretrained(folder)"
+    exec(code, vars(module))  # noqa: S102
+    return module.load(MinBertModel, folder)
+
+
+# Prompts, dimensions, similarity
+
+
+@pytest.mark.parametrize("version", [5, 6])
+def test_queries_and_documents_get_their_prompts(write_folder, tokenizer, version):
+    prompts = PROMPTS | {"document": "a tree : "}
+    folder, bert = write_folder(version=version, prompts=prompts)
+
+    model = MinBertModel.from_pretrained(folder)
+
+    for encode, prompt in [
+        (model.encode, ""),
+        (model.encode_query, "query : "),
+        (model.encode_document, "a tree : "),
+        (lambda texts: model.encode(texts, prompt_name="passage"), "passage : the "),
+        (lambda texts: model.encode_query(texts, prompt_name="passage"), "passage : the "),
+        (lambda texts: model.encode_query(texts, prompt=""), ""),
+        (lambda texts: model.encode_document(texts, prompt="a "), "a "),
+        (lambda texts: model.encode(texts, prompt="a ", prompt_name="query"), "a "),
+    ]:
+        assert_close(encode(TEXTS), embed(bert, tokenizer, TEXTS, prompt), atol=1e-5, rtol=1e-5)
+    assert_close(model.encode_query(TEXTS[0]), model.encode_query(TEXTS)[0], atol=1e-5, rtol=1e-5)
+
+
+def test_the_default_prompt_is_that_of_encode_alone(write_folder, tokenizer):
+    folder, bert = write_folder(prompts=PROMPTS, default_prompt_name="passage")
+    model = MinBertModel.from_pretrained(folder)
+    expected = {x: embed(bert, tokenizer, TEXTS, x) for x in ("", *PROMPTS.values())}
+
+    same = {"atol": 1e-5, "rtol": 1e-5}
+    assert_close(model.encode(TEXTS), expected[PROMPTS["passage"]], **same)
+    assert_close(torch.cat([*model.encode_stream(iter(TEXTS))]), model.encode(TEXTS), **same)
+    assert_close(model.encode(TEXTS, pooling="mean"), expected[PROMPTS["passage"]], **same)
+    assert_close(model.encode(TEXTS, prompt=""), expected[""], **same)
+    assert_close(model.encode_query(TEXTS), expected[PROMPTS["query"]], **same)
+    # as in sentence-transformers, where the name `document` has an empty prompt
+    assert_close(model.encode_document(TEXTS), expected[""], **same)
+    stream = model.encode_stream(TEXTS, prompt_name="query")
+    assert_close(torch.cat([*stream]), expected[PROMPTS["query"]], **same)
+
+
+def test_a_prompt_that_is_there_under_another_name_is_mentioned(write_folder, caplog):
+    model = MinBertModel.from_pretrained(write_folder(prompts=PROMPTS)[0])
+    logging.get_logger("minbert").warning_once.__func__.cache_clear()  # it may have been said
+
+    model.encode_document(TEXTS)
+
+    assert "prompt_name='passage' uses that one" in caplog.text
+
+
+def test_a_prompt_without_a_text_of_that_name_is_refused(write_folder):
+    model = MinBertModel.from_pretrained(write_folder(prompts=PROMPTS)[0])
+
+    with pytest.raises(ValueError, match=r"unknown prompt_name 'quer.*did you mean 'query'"):
+        model.encode(TEXTS, prompt_name="quer")
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_a_prompt_may_be_left_out_of_the_pooling(write_folder, tokenizer, pooling, attention):
+    folder, bert = write_folder(pooling, prompts=PROMPTS, include_prompt=False)
+
+    model = MinBertModel.from_pretrained(folder, attn_implementation=attention)
+
+    for prompt in ("", *PROMPTS.values()):
+        expected = embed(bert, tokenizer, [*TEXTS, LONG], prompt, pooling, pool_prompt=False)
+        vectors = model.encode([*TEXTS, LONG], prompt=prompt)
+        assert_close(vectors, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_prompt_that_cannot_be_left_out_is_refused(write_folder):
+    folder, _ = write_folder(prompts=PROMPTS, include_prompt=False)
+    model = MinBertModel.from_pretrained(folder)
+
+    for options in ({"truncation": "windows"}, {"pooling": "cls"}):
+        assert model.encode(TEXTS, **options).shape == (5, 12)
+        with pytest.raises(ValueError, match=r"leaves its prompt out of the pooling"):
+            model.encode(TEXTS, prompt_name="query", **options)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_vectors_have_the_size_of_the_folder(write_folder, tokenizer, normalize):
+    folder, bert = write_folder(normalize=normalize, truncate_dim=7)
+    whole = embed(bert, tokenizer, TEXTS)
+    cut = (F.normalize(whole, dim=1) if normalize else whole)[:, :7]
+    same = {"atol": 1e-5, "rtol": 1e-5}
+
+    model = MinBertModel.from_pretrained(folder)
+
+    assert_close(model.encode(TEXTS), cut, **same)
+    assert_close(torch.cat([*model.encode_stream(TEXTS)]), cut, **same)
+    assert_close(model.encode(TEXTS, truncate_dim=3), cut[:, :3], **same)
+    assert model.encode([]).shape == (0, 7)
+    unit = F.normalize(cut, dim=1)
+    assert_close(model.encode(TEXTS, normalize_embeddings=True), unit, **same)
+    # what is asked for here is the length of what is returned
+    assert_close(model.encode(TEXTS, normalize=True), unit, **same)
+    assert_close(model.encode(TEXTS, normalize=False), whole[:, :7], **same)
+
+
+def test_a_length_of_the_folder_wins_over_that_of_its_tokenizer(write_folder, tokenizer):
+    tokenizer.model_max_length = 6
+    folder, bert = write_folder()
+    write(folder, "sentence_bert_config.json", {"max_seq_length": 20})
+
+    vectors = MinBertModel.from_pretrained(folder).encode([LONG])
+
+    assert_close(vectors, embed(bert, tokenizer, [LONG]), atol=1e-5, rtol=1e-5)
+
+
+def test_prompts_stay_with_a_checkpoint_and_its_export(write_folder, tmp_path):
+    settings = {"prompts": PROMPTS, "default_prompt_name": "query", "truncate_dim": 5}
+    folder, _ = write_folder(
+        include_prompt=False, similarity_fn_name="dot", normalize=True, **settings
+    )
+    model = MinBertModel.from_pretrained(folder)
+    expected = model.encode(TEXTS), model.encode_query(TEXTS), model.encode_document(TEXTS)
+
+    model.save_pretrained(tmp_path / "saved")
+    model.save_as_sentence_transformers(tmp_path / "exported")
+    tuned = MinBertForMultiTask.from_pretrained(folder, tasks={"near": NEAR})
+    tuned.save_pretrained(tmp_path / "tuned")
+
+    for name in ("saved", "exported", "tuned"):
+        written = read(tmp_path / name, "config_sentence_transformers.json")
+        assert {key: written[key] for key in settings} == settings
+        assert written["similarity_fn_name"] == "dot"
+        assert read(tmp_path / name, "1_Pooling/config.json")["include_prompt"] is False
+        again = MinBertModel.from_pretrained(tmp_path / name)
+        assert again.similarity_fn_name == "dot"
+        found = again.encode(TEXTS), again.encode_query(TEXTS), again.encode_document(TEXTS)
+        assert_close(found, expected, atol=1e-6, rtol=1e-5)
+
+
+def test_vectors_of_a_task_have_no_prompt_since_its_training_had_none(write_folder, tmp_path):
+    folder, _ = write_folder(prompts=PROMPTS, default_prompt_name="query", truncate_dim=5)
+    model = MinBertForMultiTask.from_pretrained(folder, tasks={"near": NEAR}).eval()
+
+    vectors = model.encode(TEXTS, task="near")
+
+    assert vectors.shape == (5, 12)
+    assert_close(vectors, model.encode(TEXTS, prompt="", truncate_dim=12), atol=1e-6, rtol=1e-5)
+    assert_close(model.encode_query(TEXTS, task="near"), vectors)
+    model.save_as_sentence_transformers(tmp_path / "near", task="near")
+    written = read(tmp_path / "near", "config_sentence_transformers.json")
+    assert (written["prompts"], written["default_prompt_name"]) == ({}, None)
+    assert written["truncate_dim"] is None
+
+
+def test_a_size_and_a_length_that_sentence_transformers_cannot_have_are_refused(
+    write_folder, tmp_path
+):
+    model = MinBertModel.from_pretrained(write_folder(truncate_dim=5)[0])
+
+    with pytest.raises(ValueError, match=r"cuts vectors to truncate_dim=5 after scaling them"):
+        model.save_as_sentence_transformers(tmp_path / "out", normalize=True)
+
+
+# What a folder asks for and minBERT does not have
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("1_Pooling/config.json", {"pooling_mode": "cls", "include_prompt": False}, "include_prom"),
+        (
+            "sentence_bert_config.json",
+            {"modality_config": {"text": {"method_output_name": "pooler_output"}}},
+            "method_output_name='pooler_output' of its Transformer",
+        ),
+        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task="),
+        ("sentence_bert_config.json", {"query_length": 9}, "query_length"),
+        (
+            "modules.json",
+            [{"path": "", "type": "sentence_transformers.models.Transformer"}],
+            "vectors without a pooling",
+        ),
+    ],
+)
+def test_what_minbert_does_not_have_is_said_at_loading(write_folder, caplog, name, values, message):
+    folder, _ = write_folder()
+    write(folder, name, values)
+
+    model = MinBertModel.from_pretrained(folder)
+
+    assert "its vectors need " in caplog.text
+    with pytest.raises(ValueError, match=message):
+        model.encode(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("config_sentence_transformers.json", {"prompts": ["query: "]}),
+        ("config_sentence_transformers.json", {"prompts": {"query": 3}}),
+        ("config_sentence_transformers.json", {"truncate_dim": "many"}),
+        ("config_sentence_transformers.json", {"truncate_dim": 0}),
+        ("1_Pooling/config.json", {"include_prompt": "no"}),
+        ("sentence_bert_config.json", {"modality_config": {"text": 3}}),
+    ],
+)
+def test_a_setting_of_the_wrong_type_is_named(write_folder, name, values):
+    folder, _ = write_folder()
+    write(folder, name, values)
+
+    with pytest.raises(ValueError, match="|".join([*values, "text"])):
+        MinBertModel.from_pretrained(folder)
+
+
+def test_what_a_folder_has_beyond_minbert_stays_where_it_is_saved_back(write_folder, tmp_path):
+    folder, _ = write_folder()
+    dense = {"idx": 2, "path": "2_Dense", "type": "sentence_transformers.models.Dense"}
+    modules = [*read(folder, "modules.json"), dense]
+    write(folder, "modules.json", modules)
+    model = MinBertModel.from_pretrained(folder)
+
+    model.save_pretrained(folder)
+    model.save_pretrained(tmp_path / "elsewhere")
+
+    assert read(folder, "modules.json") == modules
+    assert "Refusal" in read(tmp_path / "elsewhere", "modules.json")[0]["type"]
+    with pytest.raises(ValueError, match="the module Dense"):
+        MinBertModel.from_pretrained(tmp_path / "elsewhere").encode(TEXTS)
+
+
+# The vectors of a task
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"pooling": "cls"},
+        {"pooling": "pooler"},
+        {"pooling_layer": 1},
+        {"truncation": "tail"},
+        {"truncation": "windows", "max_length": 8},
+        {"projection": "always", "max_length": 9},
+    ],
+    ids=str,
+)
+def test_without_a_task_the_vectors_are_those_of_the_task_of_separate_texts(
+    tokenizer, tmp_path, fields
+):
+    tasks = {"z": {"problem_type": "classification", "labels": ["a", "b"]}, "near": NEAR | fields}
+    tasks["a"] = NEAR  # before the other one in a file, where names are sorted
+    model = MinBertForMultiTask(MinBertConfig(**SIZES, tasks=tasks, initializer_range=1.0)).eval()
+    model.tokenizer = tokenizer
+    expected = model.encode([*TEXTS, LONG], task="near")
+
+    model.save_pretrained(tmp_path)
+    again = MinBertForMultiTask.from_pretrained(tmp_path).eval()
+
+    for each in (model, again):
+        assert_close(each.encode([*TEXTS, LONG]), expected)
+        assert_close(torch.cat([*each.encode_stream([*TEXTS, LONG])]), expected)
+    assert not torch.equal(model.encode([*TEXTS, LONG], pooling="mean"), expected)
+    encoder = MinBertModel.from_pretrained(tmp_path)
+    if again.config.task("near").has_windows or "projection" in fields:
+        with pytest.raises(ValueError, match="load the checkpoint with MinBertForMultiTask"):
+            encoder.encode(TEXTS)
+    else:
+        assert_close(encoder.encode([*TEXTS, LONG]), expected)
+
+
+def test_the_task_of_the_vectors_can_be_chosen():
+    tasks = {
+        "first": NEAR,
+        "second": NEAR | {"pooling": "cls"},
+        "third": {"problem_type": "masked_lm"},
+    }
+
+    assert MinBertConfig(**SIZES, tasks=tasks).embedding_task == "first"
+    config = MinBertConfig(**SIZES, tasks=tasks, embedding_task="second")
+    assert config.embedding.pooling == "cls"
+    with pytest.raises(
+        ValueError, match="'third' has no vectors of single texts: use one of first"
+    ):
+        MinBertConfig(**SIZES, tasks=tasks, embedding_task="third")
+
+
+def test_an_added_task_of_separate_texts_decides_if_it_is_the_first(tokenizer):
+    tasks = {"tone": {"problem_type": "classification", "labels": ["a", "b"]}}
+    model = MinBertForMultiTask(MinBertConfig(**SIZES, tasks=tasks)).eval()
+    model.tokenizer = tokenizer
+
+    model.add_task("near", NEAR | {"pooling": "max"})
+    model.add_task("next", NEAR | {"pooling": "cls"})
+
+    assert_close(model.encode(TEXTS), model.encode(TEXTS, task="near"))
+
+
+# What a saved folder says
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"sentence_embedding": {"pooling": "pooler"}},
+        {"tasks": {"near": NEAR | {"pooling": "pooler"}}},
+        {"tasks": {"near": NEAR | {"pooling_layer": 1}}},
+        {"tasks": {"near": NEAR | {"truncation": "tail"}}},
+        {"tasks": {"near": NEAR | {"projection": "always"}}},
+    ],
+    ids=str,
+)
+def test_sentence_transformers_refuses_vectors_that_it_does_not_have(tokenizer, tmp_path, settings):
+    config = MinBertConfig(**SIZES, **settings)
+    model = (MinBertForMultiTask if config.tasks else MinBertModel)(config).eval()
+    model.tokenizer = tokenizer
+    expected = model.encode([*TEXTS, LONG])
+    write(tmp_path, "modules.json", [{"path": "", "type": "sentence_transformers.models.Old"}])
+    write(tmp_path, "config_sentence_transformers.json", {"prompts": {"query": "query : "}})
+    write(tmp_path, "sentence_bert_config.json", {"max_seq_length": 4})
+    write(tmp_path, "1_Pooling/config.json", {"pooling_mode_mean_tokens": True})
+
+    model.save_pretrained(tmp_path)
+
+    (module,) = read(tmp_path, "modules.json")
+    name, _, kind = module["type"].partition(".")
+    assert (tmp_path / f"{name}.py").is_file()
+    # sentence-transformers calls the class of that file as one of its modules
+    code = AutoModel.from_pretrained(tmp_path, trust_remote_code=True)
+    library = __import__(f"{type(code).__module__.rpartition('.')[0]}.{name}", fromlist=[kind])
+    with pytest.raises(ValueError, match=r"does not have what the vectors of this checkpoint need"):
+        getattr(library, kind).load(str(tmp_path), subfolder="", trust_remote_code=True)
+    again = type(model).from_pretrained(tmp_path)
+    assert_close(again.encode([*TEXTS, LONG]), expected)
+
+
+def test_a_classifier_saved_over_a_folder_of_vectors_leaves_no_old_settings(
+    write_folder, tokenizer
+):
+    folder, _ = write_folder("cls", normalize=True, prompts=PROMPTS, default_prompt_name="query")
+    tasks = {"tone": {"problem_type": "classification", "labels": ["a", "b"]}}
+    model = MinBertForMultiTask(MinBertConfig(**SIZES, tasks=tasks)).eval()
+    model.tokenizer = tokenizer
+
+    model.save_pretrained(folder)
+
+    assert not (folder / "modules.json").exists()
+    again = MinBertForMultiTask.from_pretrained(folder)
+    assert again.config.sentence_embedding is None
+    assert_close(again.encode(TEXTS), model.encode(TEXTS))
+
+
+def test_a_plain_bert_saved_over_a_folder_of_vectors_leaves_no_old_settings(write_folder):
+    folder, _ = write_folder("cls", normalize=True)
+
+    MinBertModel(MinBertConfig(**SIZES)).save_as_bert(folder)
+
+    assert MinBertConfig.from_pretrained(folder).sentence_embedding is None
+
+
+@pytest.mark.parametrize("task", [None, {"problem_type": "classification", "labels": ["a", "b"]}])
+def test_vectors_of_a_folder_stay_those_of_a_classifier_that_starts_from_it(
+    write_folder, tmp_path, task
+):
+    folder, _ = write_folder("cls", normalize=True)
+    model = MinBertForMultiTask.from_pretrained(folder, tasks={"t": task or NEAR})
+
+    model.save_pretrained(tmp_path / "tuned")
+
+    written = read(tmp_path / "tuned", "1_Pooling/config.json")
+    assert written["pooling_mode_cls_token"] is True
+    assert len(read(tmp_path / "tuned", "modules.json")) == 3
+
+
+def test_what_sentence_transformers_has_written_is_not_overwritten_while_it_saves(
+    tokenizer, tmp_path
+):
+    model = MinBertModel(MinBertConfig(**SIZES))
+    model.tokenizer = tokenizer
+    settings = {"prompts": {"query": "query : "}, "default_prompt_name": "query"}
+    settings |= {"similarity_fn_name": "dot", "truncate_dim": 3}
+    for folder in (tmp_path / "theirs", tmp_path / "ours"):
+        write(folder, "config_sentence_transformers.json", settings)
+
+    save_as("sentence_transformers", model, tmp_path / "theirs")
+    save_as("sentence_transformers_of_mine", model, tmp_path / "ours")
+
+    assert read(tmp_path / "theirs", "config_sentence_transformers.json") == settings
+    written = read(tmp_path / "ours", "config_sentence_transformers.json")
+    assert (written["prompts"], written["similarity_fn_name"]) == ({}, "cosine")
+
+
+# The tokenizer
+
+
+def test_a_saved_encoder_has_its_tokenizer(tokenizer, tmp_path):
+    model = MinBertModel(MinBertConfig(**SIZES)).eval()
+    model.tokenizer = tokenizer
+    vectors = model.encode([*TEXTS, LONG])  # leaves truncation set in the tokenizer
+
+    model.save_pretrained(tmp_path / "first")
+    unused = MinBertModel.from_pretrained(tmp_path / "first")  # has not read its tokenizer
+    unused.save_pretrained(tmp_path / "second")
+
+    again = MinBertModel.from_pretrained(tmp_path / "second")
+    assert_close(again.encode([*TEXTS, LONG]), vectors)
+    written = read(tmp_path / "second", "tokenizer.json")
+    assert (written["truncation"], written["padding"]) == (None, None)
+    assert AutoTokenizer.from_pretrained(tmp_path / "second").get_vocab() == tokenizer.get_vocab()
+
+
+def test_sentence_transformers_opens_no_encoder_without_a_tokenizer(tokenizer, tmp_path):
+    MinBertModel(MinBertConfig(**SIZES)).save_pretrained(tmp_path)
+
+    with pytest.raises(ValueError, match=r"has no tokenizer: .*tokenizer\.json"):
+        load_as("sentence_transformers", tmp_path)
+    MinBertModel.from_pretrained(tmp_path)  # whose tokenizer may come from elsewhere
+    tokenizer.save_pretrained(tmp_path)
+    load_as("sentence_transformers", tmp_path)
