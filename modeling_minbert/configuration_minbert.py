@@ -280,8 +280,11 @@ class MinBertConfig(PreTrainedConfig):
         for key in ("attn_implementation", "_attn_implementation"):
             config_dict.pop(key, None)  # could name a kernel, which is code, on the Hub
         modules = read_modules(pretrained_model_name_or_path, given)
-        if modules is not None and modules != asdict(_choose_embedding(config_dict)):
-            config_dict["sentence_embedding"] = modules
+        if modules is not None:
+            own = asdict(_choose_embedding(config_dict))
+            # what follows from the tasks of a minBERT checkpoint is not frozen
+            if model_type != cls.model_type or modules != own:
+                config_dict["sentence_embedding"] = modules
         return config_dict, kwargs
 
     @property

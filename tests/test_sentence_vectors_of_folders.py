@@ -14,23 +14,11 @@ from torch.testing import assert_close
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizer
 from transformers.utils import logging
 
+from minbert_cli import predict
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 
-WORDS = [
-    "a",
-    "bird",
-    "cat",
-    "dog",
-    "is",
-    "not",
-    "on",
-    "query",
-    "sat",
-    "the",
-    "tree",
-    ":",
-    "passage",
-]
+WORDS = ["a", "bird", "cat", "dog", "is", "not", "on", "query", "sat", "the", "tree", ":"]
+WORDS += ["passage"]
 TEXTS = ["the cat sat", "a dog", "", "a bird is not a cat", "the tree"]
 LONG = "the bird sat on the tree a cat is not a dog the cat sat on a tree not a bird the dog sat"
 NEAR = {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"}
@@ -228,6 +216,42 @@ def test_a_length_of_the_folder_wins_over_that_of_its_tokenizer(write_folder, to
     vectors = MinBertModel.from_pretrained(folder).encode([LONG])
 
     assert_close(vectors, embed(bert, tokenizer, [LONG]), atol=1e-5, rtol=1e-5)
+
+
+def test_a_folder_of_means_decides_as_others_do(write_folder, tokenizer):
+    tokenizer.model_max_length = 6
+    folder, bert = write_folder()
+
+    model = MinBertForMultiTask.from_pretrained(folder, tasks={"near": NEAR | {"pooling": "cls"}})
+
+    expected = embed(bert, tokenizer, TEXTS[:3])
+    assert_close(model.eval().encode(TEXTS[:3]), expected, atol=1e-5, rtol=1e-5)
+    assert_close(model.encode([LONG]), model.encode([" ".join(LONG.split()[:4])]))
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
+def test_the_command_searches_as_the_folder_says(
+    write_folder, tokenizer, tmp_path, capsys, similarity
+):
+    prompts = {"query": "query : ", "document": "passage : the "}
+    folder, bert = write_folder(prompts=prompts, similarity_fn_name=similarity)
+    lines = [text for text in TEXTS if text]
+    (tmp_path / "corpus.txt").write_text("\n".join(lines))
+
+    flags = ["--corpus", str(tmp_path / "corpus.txt"), "--top_k", "4", "--format", "jsonl"]
+    predict.main([str(folder), *flags, "--query", "a cat", "--device", "cpu"])
+
+    hits = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    query = embed(bert, tokenizer, ["a cat"], "query : ")
+    corpus = embed(bert, tokenizer, lines, "passage : the ")
+    scores = {
+        "cosine": torch.cosine_similarity(query, corpus),
+        "dot": corpus @ query[0],
+        "euclidean": -(corpus - query).norm(dim=1),
+    }[similarity]
+    assert [hit["line"] - 1 for hit in hits] == scores.argsort(descending=True).tolist()
+    found = torch.tensor([hit["score"] for hit in hits])
+    assert_close(found, scores.sort(descending=True).values, atol=1e-4, rtol=1e-5)
 
 
 def test_prompts_stay_with_a_checkpoint_and_its_export(write_folder, tmp_path):

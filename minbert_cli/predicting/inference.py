@@ -7,7 +7,7 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, tee
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 from torch import Tensor
@@ -95,10 +95,16 @@ def show_progress(args: argparse.Namespace) -> bool | None:
     return None if sys.stderr.isatty() and separate else False
 
 
-def embed(model: Any, args: argparse.Namespace, texts: Sequence[str]) -> Tensor:
-    """Return the embeddings of all texts, (n, D)."""
+def embed(
+    model: Any,
+    args: argparse.Namespace,
+    texts: Sequence[str],
+    kind: Literal["text", "query", "document"] = "text",
+) -> Tensor:
+    """Return the embeddings of all texts, (n, D), with the prompt of their kind."""
     options = {"task": args.task, "pooling": args.pooling, "truncation": args.truncation}
-    return model.encode(texts, **options, show_progress=show_progress(args))
+    encode = model.encode if kind == "text" else getattr(model, f"encode_{kind}")
+    return encode(texts, **options, show_progress=show_progress(args))
 
 
 def write_vectors(model: Any, args: argparse.Namespace, texts: Sequence[str]) -> None:
@@ -116,10 +122,13 @@ def write_vectors(model: Any, args: argparse.Namespace, texts: Sequence[str]) ->
 def search(model: Any, args: argparse.Namespace, queries: Sequence[str]) -> Iterator[Row]:
     """Yield the nearest sentences of a corpus for each query."""
     corpus, lines = Source.open(args.corpus, args).singles(find_task(model, args))
-    known = embed(model, args, corpus).to(model.device)
-    asked = embed(model, args, queries)
+    known = embed(model, args, corpus, "document").to(model.device)
+    asked = embed(model, args, queries, "query")
+    # that of the checkpoint is for its own vectors, not for those of a task
+    similarity = "cosine" if args.task else model.similarity_fn_name
+    options = {"top_k": args.top_k, "backend": args.backend, "similarity": similarity}
     try:
-        hits = semantic_search(asked, known, top_k=args.top_k, backend=args.backend)
+        hits = semantic_search(asked, known, **options)
     except ImportError as error:
         raise ValueError(str(error)) from None
     for query, scores, places in zip(queries, *map(Tensor.tolist, hits), strict=True):

@@ -114,6 +114,69 @@ def test_a_folder_of_theirs_opens_here(library, model, tmp_path, pooling, normal
         assert_equal_vectors(each.encode([*SENTENCES, LONG]), expected)
 
 
+@pytest.mark.slow  # importing it takes long
+@pytest.mark.parametrize("default", [None, "query", "passage"])
+@pytest.mark.parametrize(
+    ("pooling", "include_prompt"), [("mean", True), ("mean", False), ("max", False), ("cls", True)]
+)
+def test_prompts_size_and_similarity_are_the_same_there_and_here(
+    library, model, tmp_path, pooling, include_prompt, default
+):
+    model.save_as_sentence_transformers(tmp_path / "plain", pooling=pooling, normalize=True)
+    prompts = {"query": "the bird ", "passage": "a dog "}
+    theirs = library.SentenceTransformer(
+        str(tmp_path / "plain"), device="cpu", prompts=prompts, default_prompt_name=default,
+        similarity_fn_name="dot", truncate_dim=9,
+    )  # fmt: skip
+    theirs.set_pooling_include_prompt(include_prompt)
+    theirs.save(str(tmp_path / "theirs"), create_model_card=False)
+    ours = MinBertModel.from_pretrained(tmp_path / "theirs")
+    ours.save_pretrained(tmp_path / "ours")
+    options = {"device": "cpu", "trust_remote_code": True}
+    opened = library.SentenceTransformer(str(tmp_path / "ours"), **options)
+    opened.save(str(tmp_path / "again"), create_model_card=False)
+    loaded = MinBertModel.from_pretrained(tmp_path / "again")
+
+    for method in ("encode", "encode_query", "encode_document"):
+        expected = torch.as_tensor(getattr(theirs, method)(SENTENCES))
+        for each in (ours, opened, loaded):
+            assert_equal_vectors(getattr(each, method)(SENTENCES), expected)
+    expected = theirs.similarity(expected, expected)
+    for each in (ours, opened, loaded):
+        assert_close(each.similarity(*[each.encode_document(SENTENCES)] * 2), expected)
+
+
+@pytest.mark.slow  # importing it takes long
+def test_what_is_set_there_at_opening_is_saved(library, model, tmp_path):
+    model.base_model.tokenizer = model.tokenizer
+    model.base_model.save_pretrained(tmp_path / "own")
+    settings = {"prompts": {"query": "the bird "}, "default_prompt_name": "query"}
+    options = {"device": "cpu", "trust_remote_code": True, "similarity_fn_name": "dot"}
+
+    opened = library.SentenceTransformer(str(tmp_path / "own"), **options, **settings)
+    opened.save_pretrained(str(tmp_path / "theirs"), create_model_card=False)
+
+    loaded = MinBertModel.from_pretrained(tmp_path / "theirs")
+    assert loaded.similarity_fn_name == "dot"
+    assert_equal_vectors(loaded.encode(SENTENCES), opened.encode(SENTENCES))
+
+
+@pytest.mark.slow  # importing it takes long
+@pytest.mark.parametrize("fault", ["pooler", "no tokenizer"])
+def test_sentence_transformers_opens_nothing_whose_vectors_would_be_others(
+    library, model, tmp_path, fault
+):
+    encoder = model.base_model
+    if fault == "pooler":
+        encoder.tokenizer = model.tokenizer
+        encoder.config.sentence_embedding = {"pooling": "pooler"}
+    encoder.save_pretrained(tmp_path)
+
+    message = "does not have what the vectors" if fault == "pooler" else "has no tokenizer"
+    with pytest.raises(ValueError, match=message):
+        library.SentenceTransformer(str(tmp_path), device="cpu", trust_remote_code=True)
+
+
 def test_the_settings_of_a_folder_stay_with_its_checkpoint(model, tmp_path):
     model.save_as_sentence_transformers(tmp_path / "st", pooling="cls", normalize=True)
     tuned = MinBertForMultiTask.from_pretrained(tmp_path / "st", tasks={"near": NEAR})
