@@ -239,7 +239,7 @@ def test_the_command_searches_as_the_folder_says(
     (tmp_path / "corpus.txt").write_text("\n".join(lines))
 
     flags = ["--corpus", str(tmp_path / "corpus.txt"), "--top_k", "4", "--format", "jsonl"]
-    predict.main([str(folder), *flags, "--query", "a cat", "--device", "cpu"])
+    predict.main([str(folder), *flags, "--query", "a cat", "--precision", "float32"])
 
     hits = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     query = embed(bert, tokenizer, ["a cat"], "query : ")
