@@ -150,7 +150,7 @@ class MinBertConfig(PreTrainedConfig):
     def _choose_embedding_task(self, tasks: Mapping[str, MinBertTask]) -> None:
         known = [name for name, task in tasks.items() if task.has_vectors]
         chosen = self.embedding_task
-        if chosen is None:
+        if chosen not in tasks:  # nor is one of other tasks, which these have replaced
             best = sorted(known, key=lambda name: name != self.default_task)
             self.embedding_task = next(iter(best), None)
         elif chosen not in known:

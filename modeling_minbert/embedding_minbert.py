@@ -23,8 +23,8 @@ from .inference_minbert import (
     Row,
     check_request,
     choose_tokens,
-    copy_tokenizer,
     input_device,
+    own_tokenizer,
     stream,
     tokenize,
 )
@@ -189,7 +189,7 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
         if plan.truncation != "head":
             message = "the task keeps the %s of a long text; sentence-transformers keeps its head"
             logger.warning(message, plan.truncation)
-        tokenizer = copy_tokenizer(self.tokenizer)
+        tokenizer = own_tokenizer(self.tokenizer)
         length = min(max_length or plan.max_length, self.config.max_position_embeddings)
         kept = {} if task is not None else asdict(self.config.embedding)
         made = {"pooling": plan.pooling, "normalize": plan.normalize or plan.rescale}
@@ -335,8 +335,8 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
         ignored = 0
         if plan.prompt:
             if not plan.include_prompt:
-                # those of the prompt alone but for the last one, which ends a text
-                ignored = encode([(plan.prompt,)])[0].tokens - 1
+                (alone,) = encode(rows=[(plan.prompt,)])
+                ignored = alone.tokens - 1  # without the last one, which ends a text
             rows = _add_prompt(rows, plan.prompt)
 
         def finish(vectors: Tensor) -> Tensor:

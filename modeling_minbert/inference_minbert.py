@@ -102,7 +102,7 @@ class MinBertTokenizing:
         parent.save_pretrained(save_directory, *args, **kwargs)
         if kwargs.get("is_main_process", True):
             with suppress(OSError, ValueError):  # a new model may have none
-                copy_tokenizer(self.tokenizer).save_pretrained(save_directory)
+                own_tokenizer(self.tokenizer).save_pretrained(save_directory)
 
     @property
     def tokenizer(self) -> Any:
@@ -190,15 +190,6 @@ def find_casing(path: Any, **where: Any) -> dict[str, Any]:
 def find_upper(pieces: Iterable[str]) -> list[str]:
     """Return the pieces of a vocabulary with upper-case letters, special tokens left out."""
     return [piece for piece in pieces if piece != piece.lower() and piece[:1] + piece[-1:] != "[]"]
-
-
-def copy_tokenizer(tokenizer: Any) -> Any:
-    """Copy a tokenizer, without the padding and truncation of its last call."""
-    tokenizer = copy.deepcopy(tokenizer)
-    if tokenizer.is_fast:
-        tokenizer.backend_tokenizer.no_padding()
-        tokenizer.backend_tokenizer.no_truncation()
-    return tokenizer
 
 
 def is_called_by(package: str) -> bool:
