@@ -42,6 +42,12 @@ def list_rows(given: Any, where: str, tasks: Sequence[Any] = ()) -> Any:
     if names is not None:
         chosen = _choose_columns(names, where, tasks)
         columns = {name: _to_list(given[name]) for name in (*chosen.texts, *chosen.choices)}
+        single = [name for name, values in columns.items() if isinstance(values, str)]
+        if single:
+            raise ValueError(
+                f"{where}: {single[0]!r} is one text, {columns[single[0]][:50]!r}, not a column of "
+                "texts: pass a list of rows"
+            )
         lengths = {name: len(values) for name, values in columns.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"{where}: the columns have different lengths, {lengths}")

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from transformers.utils import logging
 
 from .configuration_minbert import MinBertConfig
+from .containers_minbert import list_rows
 from .documents_minbert import WindowPlan, stream_documents
 from .evaluators_minbert import EncodeOptions, MinBertComparing, check_options, convert
 from .inference_minbert import (
@@ -78,7 +79,8 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
         size of such a folder apply, except with `task`, which was trained without them.
 
         Args:
-            sentences: The sentences, or one.
+            sentences: The sentences, or one. Or a column of them: an array, a column of a frame or
+                a dataset, or a frame or a dictionary with no other column.
             task: Name of a task, to use its pooling, layer, truncation and permanent projection;
                 vectors of a contrastive task have length 1.
             pooling: `cls`, `pooler`, `mean` or `max`, instead of both.
@@ -102,10 +104,10 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
             sentence its vector, (D,). A tensor, unless the options say otherwise.
 
         Raises:
-            TypeError: If an option is unknown, or the sentences are a mapping or a table.
+            TypeError: If an option is unknown.
             ValueError: If there is no such task, pooling or prompt, the checkpoint's own vectors
-                need what minBERT does not have, a row is not a sentence, or an option is not
-                supported.
+                need what minBERT does not have, a row is not a sentence, there are several columns,
+                or an option is not supported.
         """
         check_options(options, input_device(self.base_model))
         plan = self._plan(task, pooling, normalize, truncation, options)
@@ -114,8 +116,9 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
             max_tokens_per_batch = min(largest, options["batch_size"] * plan.max_length)
         if show_progress is None:
             show_progress = options.get("show_progress_bar")
-        is_one = isinstance(sentences, str)
-        rows = list(check_request([sentences] if is_one else sentences, "encode", 1))
+        given = list_rows(sentences, "encode")
+        is_one = isinstance(given, str)
+        rows = list(check_request([given] if is_one else given, "encode", 1))
         batching = {
             "max_tokens": max_tokens_per_batch,
             "show_progress": show_progress,
@@ -149,7 +152,7 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
         """
         prompts: EncodeOptions = {"prompt": prompt, "prompt_name": prompt_name}
         plan = self._plan(task, pooling, normalize, truncation, prompts)
-        rows = check_request(sentences, "encode", 1)
+        rows = check_request(list_rows(sentences, "encode"), "encode", 1)
         options = {
             "max_tokens": max_tokens_per_batch,
             "show_progress": show_progress,
