@@ -185,6 +185,10 @@ class MinBertHead(nn.Module):
         """Compute logits and, with labels, the loss from the output of the encoder."""
         raise NotImplementedError
 
+    def count_terms(self, labels: Tensor) -> Tensor:
+        """Count what the loss is a mean of; see `MinBertForMultiTask.count_terms`."""
+        return (labels != -100).sum()
+
     def decode(self, logits: Tensor) -> Tensor:
         """Convert logits to predictions; see `MinBertForMultiTask.decode`."""
         raise NotImplementedError

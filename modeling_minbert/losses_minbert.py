@@ -156,9 +156,14 @@ class MinBertLoss:
     def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
         """Compute the mean over the labeled rows, by default of `each_row`."""
         scores, labels = inputs.scores.float(), inputs.labels
-        is_labelled = labels != -100
         losses = self.each_row(head, scores.squeeze(-1), head.unit_labels(labels))
-        return losses.masked_fill(~is_labelled, 0).sum() / is_labelled.sum().clamp(min=1)
+        total = losses.masked_fill(labels == -100, 0).sum()
+        return total / self.count_terms(head, labels).clamp(min=1)
+
+    def count_terms(self, head: Any, labels: Tensor) -> Tensor:
+        """Count what the loss is a mean of, by default the labels that are given."""
+        del head
+        return (labels != -100).sum()
 
     def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
         """Compute the loss of each row, (B,), for targets in [0, 1]."""
@@ -224,10 +229,6 @@ class OrdinalLoss(MinBertLoss):
         labels = head.class_ids(inputs.labels)
         losses = F.nll_loss(head.to_logits(inputs.scores), labels, reduction="sum")
         return losses / self.count_terms(head, labels).clamp(min=1)
-
-    def count_terms(self, head: Any, labels: Tensor) -> Tensor:
-        """Count what the loss is a mean of, by default the labeled rows."""
-        return (labels != -100).sum()
 
     def log_probabilities(self, scores: Tensor, thresholds: Any) -> Tensor:
         """Convert the outputs of a head, (B, K - 1) or (B, 1), to log P(y = k), (B, K).
@@ -400,6 +401,9 @@ class MultipleNegativesRanking(InBatchLoss):
             is_candidate=(labels != -100).repeat(max(1, vectors.shape[1] - 1)),
             keys=None if keys is None else (keys[:, 0], _candidates(keys)),
         )
+
+    def count_terms(self, head: Any, labels: Tensor) -> Tensor:
+        return head.is_positive(labels).sum()  # each with all candidates of its batch
 
 
 def _candidates(values: Tensor) -> Tensor:

@@ -402,6 +402,28 @@ class MinBertForMultiTask(
         self.config.tasks = {**(self.config.tasks or {}), task: asdict(spec)}
         return value
 
+    def count_terms(self, task: str, labels: Tensor) -> Tensor:
+        """Count the terms that the loss of a batch is a mean of.
+
+        Batches differ in their number, so a mean over several batches, as of accumulated gradients,
+        weighs them by it. `MultiTaskTrainer` does.
+
+        Args:
+            task: Name of the task.
+            labels: As for `forward`. For a contrastive task, which has none, 1 for each row.
+
+        Returns:
+            How many labels are not -100: of rows, tokens, or entries of a row. Of an ordinal task
+            with the loss `corn` the number of binary questions, and with
+            `multiple_negatives_ranking` that of positive pairs, each of which is compared with the
+            rows of its batch. With `cosent`, which is no mean, that of rows.
+
+        Raises:
+            ValueError: If there is no such task.
+        """
+        self.config.task(task)  # refuses unknown tasks
+        return self._find_head(task).count_terms(labels)
+
     def gather_rows(self) -> None:
         """Let losses that compare rows use the rows of all processes in training.
 

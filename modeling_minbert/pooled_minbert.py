@@ -467,6 +467,10 @@ class PooledHead(MinBertHead):
         # each process has the gradient of its own rows, and gradients are averaged
         return loss.detach() + processes * (loss - loss.detach())
 
+    def count_terms(self, labels: Tensor) -> Tensor:
+        terms: Tensor = self.task.loss_function.count_terms(self, labels)
+        return terms
+
     def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:
         check_shapes(logits, other, "rows")
         return self.task.loss_function.divergence(self, logits, other)

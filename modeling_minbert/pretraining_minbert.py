@@ -108,7 +108,7 @@ def score_pretraining(
         relation = heads.seq_relationship(outputs.pooler_output)
         if next_sentence_label is not None:
             total = summed_loss(relation, next_sentence_label.flatten())
-            nsp_loss = total / _count(next_sentence_label)
+            nsp_loss = total / _count(next_sentence_label).clamp(min=1)
     losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
     loss = sum(losses[1:], losses[0]) if losses else None
     states = (outputs.hidden_states, outputs.attentions)
@@ -201,14 +201,20 @@ class SharedHead:
             return "first"
         return read_labeled(self.model, batch.labels, batch.inputs[1], batch.options)
 
+    def count_terms(self, labels: Tensor) -> Tensor:
+        return _count(labels)
+
     def __call__(self, outputs: Any, batch: TaskBatch) -> MinBertForPreTrainingOutput:
+        number = batch.options.get("num_items_in_batch")
+        if number is None and batch.labels is not None:
+            number = self.count_terms(batch.labels).clamp(min=1)
         return score_pretraining(
             self.model.cls,
             outputs,
             batch.read,
             batch.labels,
             batch.targets.get("next_sentence_label"),
-            batch.options.get("num_items_in_batch"),
+            number,
             masked_lm=self.task.predicts_masked_tokens,
             next_sentence=self.task.predicts_next_sentence,
         )

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor
-from transformers.loss.loss_utils import ForQuestionAnsweringLoss
+from torch.nn import functional as F
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 from .distillation_minbert import check_teacher, match_positions
@@ -161,9 +161,20 @@ def find_answers(
     start_logits, end_logits = logits.unbind(dim=-1)
     loss = None
     if start_positions is not None and end_positions is not None:
-        ignored = logits.shape[1]
-        positions = (x.masked_fill(x == -100, ignored) for x in (start_positions, end_positions))
-        loss = ForQuestionAnsweringLoss(start_logits, end_logits, *positions)
+        losses = (
+            _choose_position(start_logits, start_positions),
+            _choose_position(end_logits, end_positions),
+        )
+        loss = (losses[0] + losses[1]) / 2
     return QuestionAnsweringModelOutput(
         loss, start_logits, end_logits, outputs.hidden_states, outputs.attentions
     )
+
+
+def _choose_position(logits: Tensor, positions: Tensor) -> Tensor:
+    """Compute the mean cross-entropy of positions, (B,), in logits, (B, L); 0 without any."""
+    beyond = logits.shape[1]
+    positions = positions.squeeze(-1) if positions.dim() > 1 else positions  # as in transformers
+    labels = positions.masked_fill(positions == -100, beyond).clamp(0, beyond)
+    total = F.cross_entropy(logits, labels, ignore_index=beyond, reduction="sum")
+    return total / (labels < beyond).sum().clamp(min=1)

@@ -86,6 +86,8 @@ class TokenClassificationHead(CalibratedHead, TokenHead):
 
     def forward(self, outputs: Any, batch: TaskBatch) -> TokenClassifierOutput:
         number = batch.options.get("num_items_in_batch")
+        if number is None and batch.labels is not None:
+            number = self.count_terms(batch.labels).clamp(min=1)
         options = {"weight": self.class_weights, "gamma": self.task.focal_gamma or 0.0}
         options |= {"smoothing": self.smoothing}
         return label_tokens(outputs, self.score, batch.labels, number, **options)

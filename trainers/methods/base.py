@@ -17,13 +17,38 @@ from trainers.data.sampling.task_sampling import TaskSampling
 
 
 @dataclass(frozen=True)
-class StepLoss:
-    """The loss of one batch."""
+class Terms:
+    """How many terms a mean of one batch has, and how many those of all batches of its step have.
 
-    loss: Tensor  # with the terms of all methods, a scalar
-    plain: Tensor  # of the first forward pass, without these terms
+    The batches are those of the same task, over micro-batches and processes.
+    """
+
+    count: Tensor
+    mean: Tensor
+
+    @property
+    def weight(self) -> Tensor:
+        """The factor that makes the mean over batches one over all terms."""
+        return self.count / self.mean
+
+
+@dataclass(frozen=True)
+class StepLoss:
+    """The loss of one batch.
+
+    Every part of it is a mean over its terms, times the weight of these: a method multiplies what
+    it adds by ``weigh``.
+    """
+
+    loss: Tensor  # with what all methods add, a scalar
+    plain: Tensor  # of the first forward pass, without that
     outputs: Any  # of the first forward pass
     facts: dict[str, Tensor] = field(default_factory=dict)  # detached scalars for the logs
+    terms: Mapping[str, Terms] = field(default_factory=dict)  # by part; empty for a step's only one
+
+    def weigh(self, part: str) -> Tensor | float:
+        """Return the weight of a part, by the name that ``Method.count_terms`` has for it."""
+        return self.terms[part].weight if part in self.terms else 1.0
 
 
 ComputeLoss: TypeAlias = Callable[[], StepLoss]
@@ -95,6 +120,18 @@ class Method:
         del task
         return False
 
+    def count_terms(self, task: str, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Count the terms of what ``loss`` adds for a batch, by part: numbers or tensors.
+
+        Batches with more terms than others weigh more among those of an optimizer step.
+
+        Args:
+            task: Task of the batch, or one of those that share its rows.
+            inputs: The batch, with the labels of this task.
+        """
+        del task, inputs
+        return {}
+
     def after_backward(self, task: str) -> None:
         """Run after the backward pass of a batch."""
 
@@ -165,22 +202,28 @@ def refuse_shared_rows(
         )
 
 
+def count_sequences(inputs: Mapping[str, Any]) -> Any:
+    """Count the sequences of a batch, padded or packed."""
+    offsets = inputs.get("cu_seq_lens_q")
+    if offsets is not None:
+        return len(offsets) - 1
+    mask = inputs.get("attention_mask")
+    if mask is None:
+        mask = next(value for value in inputs.values() if isinstance(value, Tensor))
+    return mask.ne(0).any(dim=-1).sum()
+
+
 def nested_loss(
     methods: Sequence[Method],
-    compute: Callable[[], tuple[Tensor, Any]],
+    compute: Callable[[], StepLoss],
     task: str,
     inputs: dict[str, Any],
 ) -> StepLoss:
     """Compute the loss of a batch with all methods; later ones wrap earlier ones.
 
-    ``compute`` returns the loss of a forward pass, and its outputs.
+    ``compute`` returns the loss of a forward pass, without them.
     """
-
-    def plain() -> StepLoss:
-        loss, outputs = compute()
-        return StepLoss(loss, loss, outputs)
-
-    nested: ComputeLoss = plain
+    nested: ComputeLoss = compute
     for method in methods:
         nested = partial(method.loss, nested, task, inputs)
     return nested()

@@ -15,6 +15,7 @@ class Pretraining(TextProblem):
     predicts_tokens = True
     hub_task = "fill-mask"
     part_losses = {"mlm": "mlm_loss", "nsp": "nsp_loss"}  # noqa: RUF012  declared in Problem
+    part_labels = {"mlm": "labels", "nsp": "next_sentence_label"}  # noqa: RUF012
     objectives = (*MaskedLM.objectives, *NextSentence.objectives)
     next_sentence_labels = "next_sentence_label"
     plotted = ("mlm_accuracy", "nsp_accuracy")

@@ -179,13 +179,14 @@ def find_words(labels: Tensor, offsets: Tensor | None) -> Words:
 def tags_by_row(logits: Tensor, labels: Tensor, offsets: Tensor | None) -> tuple[Tensor, Tensor]:
     """Select predicted and right tags of the words of each row, (B, words), filled with -100.
 
-    The Trainer gathers the result: one number per word is much smaller than logits.
+    The Trainer gathers the result: one number per word is much smaller than logits. Processes
+    cannot exchange 16-bit integers.
     """
     words = find_words(labels, offsets)
     tags, given = logits[words.tokens].argmax(dim=-1), labels[words.tokens]
-    filled = labels.new_full((2, *words.shape), IGNORED_LABEL, dtype=torch.int16)
-    filled[0, words.rows, words.columns] = tags.to(torch.int16)
-    filled[1, words.rows, words.columns] = given.to(torch.int16)
+    filled = labels.new_full((2, *words.shape), IGNORED_LABEL, dtype=torch.int32)
+    filled[0, words.rows, words.columns] = tags.to(torch.int32)
+    filled[1, words.rows, words.columns] = given.to(torch.int32)
     return filled[0], filled[1]
 
 

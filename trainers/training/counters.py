@@ -7,41 +7,8 @@ import torch
 from torch import Tensor
 
 from trainers.data.collating import list_batches
-from trainers.data.masking import IGNORED_LABEL
 from trainers.methods.base import Method, StepLoss
 from trainers.problems.base.problem import Problem
-
-FEWEST = 1e-6  # labels of a batch on average, to divide by
-
-
-def mean_targets(
-    steps: Sequence[dict[str, Any]],
-    problems: Mapping[str, Problem[Any]],
-    groups: Mapping[str, Sequence[str]],
-    device: torch.device,
-    reduce: Callable[[Tensor], Tensor],
-) -> dict[str, Tensor]:
-    """Count the labels of some tasks, as a mean over their batches and ranks.
-
-    These are the labeled tokens of token-level tasks, and the labels of tasks that share rows, by
-    ``groups``: batches have different numbers of them, so that the mean of the batches' means is
-    not the mean over all of them.
-    """
-    counts: dict[str, list[Tensor]] = {}
-    for batch in (batch for inputs in steps for batch in list_batches(inputs)):
-        name, labels = batch["task"], batch.get("labels")
-        if problems[name].predicts_tokens:
-            count = (batch["labels"] != IGNORED_LABEL).sum().float()
-            counts.setdefault(name, []).append(count.to(device))
-        elif isinstance(labels, Mapping):
-            for task in groups[name]:
-                count = torch.tensor(float(len(labels.get(task, ()))), device=device)
-                counts.setdefault(task, []).append(count)
-    if not counts:
-        return {}
-    means = torch.stack([torch.stack(task_counts).mean() for task_counts in counts.values()])
-    # the loss of no label at all is 0
-    return dict(zip(counts, reduce(means).clamp(min=FEWEST), strict=True))
 
 
 class FlopCounter:
@@ -77,13 +44,13 @@ class LossLog:
         self, problems: Mapping[str, Problem[Any]], methods: Sequence[Method], device: torch.device
     ) -> None:
         self._parts = {
-            task: {f"loss_{task}_{part}": key for part, key in problem.part_losses.items()}
+            task: {part: (f"loss_{task}_{part}", key) for part, key in problem.part_losses.items()}
             for task, problem in problems.items()
         }
         self._names = {
             task: [
                 f"loss_{task}",
-                *parts,
+                *(name for name, _ in parts.values()),
                 *(f"{name}_{task}" for method in methods for name in method.fact_names(task)),
             ]
             for task, parts in self._parts.items()
@@ -92,11 +59,14 @@ class LossLog:
         self._sums = dict.fromkeys(names, torch.zeros((), device=device))
         self._counts = dict.fromkeys(problems, 0)
 
-    def add(self, task: str, step: StepLoss) -> None:
-        """Add the loss of a batch."""
+    def add(self, task: str, step: StepLoss | None) -> None:
+        """Add the loss of a batch; None for one of tasks that share rows, without a label of it."""
         self._counts[task] += 1
+        if step is None:
+            return
         values = {f"loss_{task}": step.plain}
-        values |= {name: step.outputs[key] for name, key in self._parts[task].items()}
+        for part, (name, key) in self._parts[task].items():
+            values[name] = step.outputs[key] * step.weigh(part)
         values |= {f"{name}_{task}": fact for name, fact in step.facts.items()}
         for name, value in values.items():
             self._sums[name] = self._sums[name] + value.detach().mean()

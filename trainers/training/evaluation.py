@@ -13,11 +13,14 @@ from transformers import EvalPrediction
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from did_you_mean import unknown
+from trainers.data.masking import IGNORED_LABEL
 from trainers.data.task_dataset import Rows, TaskDataset, longest_first
 from trainers.problems.aggregates import aggregates, glue_score
 from trainers.problems.base.problem import Decode, Problem
 from trainers.task import Task
 from trainers.wrapped_models import find_inner
+
+from .terms import split_loss
 
 ComputeMetrics = Callable[[EvalPrediction], Mapping[str, float]]
 
@@ -188,8 +191,11 @@ def predict_batch(
     loss: Tensor | None = None
     with torch.no_grad(), trainer.compute_loss_context_manager():
         if problem.has_loss(inputs):
+            labelled = hide_duplicates(trainer, problem, inputs)
             # computing the loss removes what the model does not take
-            loss, outputs = trainer.compute_loss(model, dict(inputs), return_outputs=True)
+            loss, outputs = trainer.compute_loss(model, dict(labelled), return_outputs=True)
+            counts = trainer.terms.count_parts(problem.task, {"num_rows": rows, **labelled})
+            trainer.evaluated.add(split_loss(problem, loss, outputs), counts)
             loss = loss.detach().mean()
         else:
             left_out = ("labels",) if trainer.takes_task else ("labels", "task")
@@ -198,6 +204,34 @@ def predict_batch(
     if loss is None and labels is not None:
         loss = torch.zeros((), device=labels.device)
     return loss, values[:rows], None if labels is None else labels[:rows]
+
+
+def hide_duplicates(trainer: Any, problem: Problem[Any], inputs: dict[str, Any]) -> dict[str, Any]:
+    """Take the labels from the rows that only fill the last batches of several processes.
+
+    The predictions for these rows, which were evaluated before, are left out later. An unlabelled
+    row becomes one of padding alone, which the model ignores.
+    """
+    state = trainer.accelerator.gradient_state
+    processes = trainer.accelerator.num_processes
+    if processes == 1 or not state.end_of_dataloader or state.remainder <= 0:
+        return inputs
+    rows = state.active_dataloader.total_batch_size // processes
+    real = min(max(state.remainder - trainer.accelerator.process_index * rows, 0), rows)
+    names: list[str] = [name for name in ("labels", "next_sentence_label") if name in inputs]
+    changed: dict[str, Any] = {}
+    model: Any = find_inner(trainer.model)
+    for name in names or ["input_ids"]:
+        values, offsets = inputs[name], inputs.get("cu_seq_lens_q")
+        filler = IGNORED_LABEL if names else model.config.pad_token_id
+        if offsets is None or values.shape != inputs["input_ids"].shape:
+            is_real = torch.arange(len(values), device=values.device) < real
+            is_real = is_real.view(-1, *[1] * (values.dim() - 1))
+        else:
+            end = offsets[real * (problem.head.get("num_sentences") or 1)]
+            is_real = torch.arange(values.shape[1], device=values.device) < end
+        changed[name] = values.masked_fill(~is_real, filler)
+    return {**inputs, **changed} if names else {**inputs, **changed, "num_rows": real}
 
 
 def predict_rows(

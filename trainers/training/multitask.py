@@ -20,7 +20,7 @@ from trainers.data.sampling.task_sampling import RoundRobin, StepsPerEpoch, Task
 from trainers.data.shared_rows import describe_labels
 from trainers.data.task_dataset import Rows, TaskDataset
 from trainers.errors import WriteError, named_writes
-from trainers.methods.base import Method, MethodCallback, make_scheduler
+from trainers.methods.base import Method, MethodCallback, StepLoss, make_scheduler
 from trainers.methods.regularization.neftune import NoisyEmbeddings
 from trainers.methods.temperature_scaling import TemperatureScaling
 from trainers.methods.threshold_fitting import ThresholdFitting
@@ -29,7 +29,7 @@ from trainers.wrapped_models import find_inner, takes_task
 
 from .acceleration import reused_gradients, static_shapes
 from .comparisons import avoid_single_rows, check_comparisons, compares_rows
-from .counters import FlopCounter, LossLog, mean_targets
+from .counters import FlopCounter, LossLog
 from .divergence import DivergenceCheck
 from .evaluation import (
     ComputeMetrics,
@@ -43,7 +43,8 @@ from .preparation.batches import make_loader
 from .preparation.setup import Setup
 from .resuming import find_best_checkpoint, write_checksums
 from .search import search_hyperparameters
-from .shared_steps import find_groups, list_labelled, step_losses, weigh_labels
+from .shared_steps import find_groups, list_labelled, step_losses
+from .terms import TERMS, LossMean, TermCounter, weigh_loss
 
 
 class MultiTaskTrainer(Trainer):
@@ -163,7 +164,8 @@ class MultiTaskTrainer(Trainer):
         check_comparisons(self)
         self._losses = LossLog(self.problems, self.methods, self.args.device)
         self._count_flops = FlopCounter(super().floating_point_ops)
-        self._targets: dict[str, Tensor] = {}
+        self.terms = TermCounter(model, self.problems, self._groups, self.methods)
+        self.evaluated = LossMean()
         self._weights: list[float] = []  # of the losses of this optimizer step
         self._average_over_ranks = partial(self.accelerator.reduce, reduction="mean")
 
@@ -236,7 +238,6 @@ class MultiTaskTrainer(Trainer):
             self.is_in_train = False
             for method in self.methods:
                 method.release()
-        self._targets = {}
         for method in self.methods:
             method.finish()
         return output
@@ -290,20 +291,21 @@ class MultiTaskTrainer(Trainer):
     ) -> Any:
         inputs.pop("num_rows", None)
         task = inputs["task"] if self.takes_task else inputs.pop("task")
-        if model.training and task in self._targets and isinstance(inputs["labels"], Tensor):
-            inputs["num_items_in_batch"] = self._targets[task]
+        terms = inputs.pop(TERMS, {})
         self.label_smoother = self._smoother if model.training else None
         compute: Any = partial(super().compute_loss, model, inputs, True, num_items_in_batch)
         if not model.training:
             return compute() if return_outputs else compute()[0]
         for method in self.methods:
             method.take(inputs)
-        steps = step_losses(self.methods, model, compute, task, inputs)
-        weights = weigh_labels(inputs.get("labels"), self._targets)
-        losses = []
-        for name, step in steps.items():
-            self._losses.add(name, step)
-            losses.append(step.loss * self._loss_weight(name) * weights.get(name, 1.0))
+
+        def weigh(name: str, loss: Tensor, outputs: Any) -> StepLoss:
+            return weigh_loss(self.problems[name], loss, outputs, terms.get(name, {}))
+
+        steps = step_losses(self.methods, model, compute, task, inputs, weigh)
+        for name in steps | terms:
+            self._losses.add(name, steps.get(name))
+        losses = [step.loss * self._loss_weight(name) for name, step in steps.items()]
         loss = sum(losses[1:], losses[0])
         return (loss, next(iter(steps.values())).outputs) if return_outputs else loss
 
@@ -333,8 +335,8 @@ class MultiTaskTrainer(Trainer):
         samples, number = super().get_batch_samples(*args, **kwargs)
         # a single batch needs no count, and DataParallel cannot distribute one
         is_alone = len(samples) * self.args.world_size == 1 or self.args.n_gpu > 1
-        options = (self.problems, self._groups, self.args.device, self._average_over_ranks)
-        self._targets = mean_targets([] if is_alone else samples, *options)
+        if not is_alone:
+            self.terms.mark(samples, self.args.device, self._average_over_ranks)
         return samples, number
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
@@ -375,8 +377,14 @@ class MultiTaskTrainer(Trainer):
         return evaluate_tasks(self, super().evaluate, rows, metric_key_prefix)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        self.evaluated = LossMean()
         with static_shapes(self.args, len(self.tasks)):
-            return super().evaluation_loop(*args, **kwargs)
+            output = super().evaluation_loop(*args, **kwargs)
+        mean, metrics = self.evaluated.compute(self._average_over_ranks), output.metrics
+        if mean is not None and metrics is not None:
+            # Trainer's own is a mean of the batches' means
+            metrics[f"{kwargs['metric_key_prefix']}_loss"] = mean
+        return output
 
     def prediction_step(
         self,

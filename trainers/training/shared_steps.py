@@ -123,18 +123,6 @@ def merge_rows(tasks: Mapping[str, Task]) -> tuple[dict[str, Rows], dict[str, Sh
     return rows, shared
 
 
-def weigh_labels(labels: Any, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return weights for tasks that share rows: a label counts equally in all batches of a step.
-
-    Args:
-        labels: Those of a batch; by task if the tasks share rows.
-        means: The mean number of labels in a batch of this step, over micro-batches and ranks.
-    """
-    if not isinstance(labels, Mapping):
-        return {}
-    return {task: len(own) / means[task] for task, own in labels.items() if task in means}
-
-
 def list_labelled(batch: Mapping[str, Any]) -> list[str]:
     """List the tasks that have a loss in a batch."""
     labels = batch.get("labels")
@@ -172,6 +160,7 @@ def step_losses(
     compute: Callable[[], tuple[Tensor, Any]],
     task: str,
     inputs: dict[str, Any],
+    weigh: Callable[[str, Tensor, Any], StepLoss],
 ) -> dict[str, StepLoss]:
     """Compute the loss of a batch, or those of all tasks that have a label in it.
 
@@ -181,12 +170,18 @@ def step_losses(
         compute: Computes loss and outputs of a batch of one task.
         task: The task of the batch.
         inputs: The batch.
+        weigh: Makes a ``StepLoss`` of a task, and the loss and outputs of a forward pass.
     """
     labels = inputs.get("labels")
     if not isinstance(labels, Mapping):
-        return {task: nested_loss(methods, compute, task, inputs)}
+        return {task: nested_loss(methods, lambda: weigh(task, *compute()), task, inputs)}
     passes = SharedPasses(lambda: model(**{**inputs, "task": list(labels)}))
-    return {
-        name: nested_loss(methods, passes.of(name), name, {**inputs, "task": name, "labels": own})
-        for name, own in labels.items()
-    }
+    found = {}
+    for name, own in labels.items():
+        read = passes.of(name)
+
+        def plain(name: str = name, read: Any = read) -> StepLoss:
+            return weigh(name, *read())
+
+        found[name] = nested_loss(methods, plain, name, {**inputs, "task": name, "labels": own})
+    return found

@@ -2,9 +2,11 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import TrainingArguments
@@ -13,7 +15,7 @@ from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import TextSource
 from trainers.data.task_dataset import count_tokens, find_labeled
 from trainers.data.teacher_rows import TEACHER, TeacherRows
-from trainers.methods.base import ComputeLoss, Method, StepLoss, refuse_shared_rows
+from trainers.methods.base import ComputeLoss, Method, StepLoss, count_sequences, refuse_shared_rows
 from trainers.options import is_positive
 from trainers.problems import PROBLEMS
 
@@ -221,20 +223,33 @@ class Distillation(Method):
         logits = self.trainer.problems[task].logits_of(step.outputs)
         options = (self.temperature, labels)
         divergence = self.model.distillation(task, logits, self._taken, *options)
-        alpha, share = self.alphas[task], self._share_labeled(task, labels)
-        loss = (1 - alpha) * share * step.loss + alpha * divergence
+        alpha, share = self.alphas[task], self._share_labeled(step, task, labels)
+        loss = (1 - alpha) * share * step.loss + alpha * divergence * step.weigh("taught")
         # the mean over batches is that over all labels
         plain = step.plain * share / self._shares.get(task, 1.0)
         facts = step.facts | {"distillation": divergence.detach()}
-        return StepLoss(loss, plain, step.outputs, facts)
+        return replace(step, loss=loss, plain=plain, facts=facts)
 
-    def _share_labeled(self, task: str, labels: Any) -> Tensor | float:
-        """Return the share of the rows of a batch that have a label; others fill the batch."""
-        if self._taken is None or labels is None or self._shares.get(task, 1.0) == 1:
+    def count_terms(self, task: str, inputs: dict[str, Any]) -> dict[str, Any]:
+        if task not in self.alphas:
+            return {}
+        labels, teacher = inputs.get("labels"), inputs.get(TEACHER)
+        if labels is None and teacher is None:
+            return {"taught": count_sequences(inputs)}
+        taught = _find_taught(labels, teacher, by_token=self.trainer.problems[task].predicts_tokens)
+        terms = {"taught": taught.sum()}
+        if labels is not None and self._shares.get(task, 1.0) != 1:
+            terms |= _count_rows(labels, taught)
+        return terms
+
+    def _share_labeled(self, step: StepLoss, task: str, labels: Any) -> Tensor | float:
+        """Return the share of the rows of a step that have a label; others fill the batch."""
+        if labels is None or self._shares.get(task, 1.0) == 1:
             return 1.0
-        is_taught = self._taken.isfinite().flatten(1).all(dim=1)
-        is_labeled = (labels != IGNORED_LABEL).view(len(labels), -1).any(dim=1)
-        return is_labeled.sum() / (is_taught | is_labeled).sum().clamp(min=1)
+        if "labelled" in step.terms:
+            return step.terms["labelled"].mean / step.terms["all"].mean
+        counts = _count_rows(labels, _find_taught(labels, self._taken, by_token=False))
+        return counts["labelled"] / counts["all"].clamp(min=1)
 
     def replaces_loss(self, task: str) -> bool:
         return self.alphas.get(task) == 1
@@ -244,3 +259,28 @@ class Distillation(Method):
 
     def release(self) -> None:
         self._taken = None
+
+
+def _find_taught(labels: Any, teacher: Tensor | None, *, by_token: bool) -> Tensor:
+    """Return which rows, (B,), or labelled tokens, (B, L), of a batch have a teacher.
+
+    Without its outputs, which a teacher that runs in training computes later, all of them have.
+    """
+    if by_token:
+        is_labelled: Tensor = labels != IGNORED_LABEL
+        return is_labelled if teacher is None else is_labelled & _is_known(teacher, 2)
+    if teacher is None:
+        return labels.new_ones(len(labels), dtype=torch.bool)
+    if labels is not None and labels.dim() == 2 and teacher.dim() == 4:  # answers
+        return _is_known(teacher, 2).any(dim=1)
+    return _is_known(teacher, 1)
+
+
+def _is_known(teacher: Tensor, dims: int) -> Tensor:
+    return teacher.isfinite().flatten(dims).all(dim=-1)
+
+
+def _count_rows(labels: Tensor, taught: Tensor) -> dict[str, Tensor]:
+    """Count the rows with a label, and those with a label or a teacher."""
+    is_labeled = (labels != IGNORED_LABEL).view(len(labels), -1).any(dim=1)
+    return {"labelled": is_labeled.sum(), "all": (taught | is_labeled).sum()}

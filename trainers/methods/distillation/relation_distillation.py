@@ -1,6 +1,7 @@
 """Relation distillation: a student learns how the tokens of a teacher attend to each other."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from trainers.methods.base import (
     ComputeLoss,
     Method,
     StepLoss,
+    count_sequences,
     refuse_sharding,
     refuse_shared_rows,
 )
@@ -130,9 +132,13 @@ class RelationDistillation(Method):
         with watch(self.student) as seen:
             step = compute()
         relations = self._compare(seen, task)
-        loss = (1 - self.alpha) * step.loss + self.alpha * relations
+        weighted = relations * step.weigh("sequences")
+        loss = (1 - self.alpha) * step.loss + self.alpha * weighted
         facts = step.facts | {"relations": relations.detach()}
-        return StepLoss(loss, step.plain, step.outputs, facts)
+        return replace(step, loss=loss, facts=facts)
+
+    def count_terms(self, task: str, inputs: dict[str, Any]) -> dict[str, Any]:
+        return {"sequences": count_sequences(inputs)}
 
     def _compare(self, seen: EncoderPass, task: str) -> Tensor:
         """Compare the relations of a pass with those of the teacher for the same batch."""

@@ -53,6 +53,9 @@ class Regularizer(Method, ABC):
         if others:
             logger.warning("%s: trained without %s", ", ".join(others), self.key)
 
+    def count_terms(self, task: str, inputs: dict[str, Any]) -> dict[str, Any]:
+        return {"rows": len(inputs["labels"])} if task in self.tasks else {}
+
     def loss(self, compute: ComputeLoss, task: str, inputs: dict[str, Any]) -> StepLoss:
         return self.regularized(compute, inputs) if task in self.tasks else compute()
 

@@ -1,6 +1,6 @@
 """R-Drop: two forward passes with different dropout masks, whose predictions should agree."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainers.methods.base import ComputeLoss, StepLoss
@@ -37,6 +37,7 @@ class RDrop(Regularizer):
         first, second = compute(), compute()
         logits = (first.outputs.logits, second.outputs.logits)
         divergence = self.model.divergence(inputs["task"], *logits)
-        loss = (first.loss + second.loss) / 2 + self.alpha / 2 * divergence
+        weighted = divergence * first.weigh("rows")
+        loss = (first.loss + second.loss) / 2 + self.alpha / 2 * weighted
         facts = first.facts | {"rdrop_divergence": divergence.detach()}
-        return StepLoss(loss, first.plain, first.outputs, facts)
+        return replace(first, loss=loss, facts=facts)

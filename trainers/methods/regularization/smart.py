@@ -1,6 +1,6 @@
 """SMART: predictions should not change under the worst small change of the embeddings."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,15 +80,15 @@ class Smart(Regularizer):
             facts |= smoothness(
                 self.config, self.model, inputs, logits, embeddings[0], noise, replay
             )
-            loss = loss + self.config.weight * facts["smart_divergence"]
+            loss = loss + self.config.weight * facts["smart_divergence"] * step.weigh("rows")
         if self.average is not None:
             with torch.no_grad(), replay.again():
                 averaged = functional_call(self.model, self.average.averages, (), unlabeled(inputs))
             divergence = self.model.divergence(inputs["task"], logits, averaged.logits)
-            loss = loss + self.config.bregman_weight * divergence
+            loss = loss + self.config.bregman_weight * divergence * step.weigh("rows")
             facts["bregman_divergence"] = divergence
         facts = {name: fact.detach() for name, fact in facts.items()}
-        return StepLoss(loss, step.plain, step.outputs, facts)
+        return replace(step, loss=loss, facts=facts)
 
     def after_step(self, state: TrainerState) -> None:
         self.batches = 0

@@ -90,6 +90,8 @@ class Problem(ABC, Generic[Outputs]):
     teaching: ClassVar[Literal["logits", "tokens", "vectors"] | None] = None
     # Parts of the loss that are logged, and their names in the outputs of the model.
     part_losses: ClassVar[Mapping[str, str]] = {}
+    # The labels of each of these parts, by their names in a batch.
+    part_labels: ClassVar[Mapping[str, str]] = {}
     # https://huggingface.co/tasks: of the results, and of a model that has no other problem type
     hub_task: ClassVar[str] = "text-classification"
     pipeline_tag: ClassVar[str] = "text-classification"
