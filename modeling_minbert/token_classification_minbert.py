@@ -64,6 +64,15 @@ class TokenClassificationTask(WeightedTask, CalibratedTask):
     def make_head(self, config: Any) -> "TokenClassificationHead":
         return TokenClassificationHead(config, self, len(self.labels or []))
 
+    @property
+    def adoption_problem(self) -> str | None:
+        if self.words == "pattern":
+            return None
+        return (
+            f"has words: {self.words}, by which transformers' pipelines do not split texts, so that "
+            "its tags would be of other words"
+        )
+
     def validate_labels(self) -> None:
         check_labels(self.labels)
 

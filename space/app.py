@@ -273,7 +273,7 @@ def token_tab(tokenizer: Any) -> None:
     """Show a text with its entities."""
     model = load("AutoModelForTokenClassification")
     pipe = transformers.pipeline(
-        "token-classification", model, tokenizer=tokenizer, aggregation_strategy="simple"
+        "token-classification", model, tokenizer=tokenizer, aggregation_strategy="first"
     )
     tag_form(lambda text: to_entities(text, pipe(text), "entity_group"))
 

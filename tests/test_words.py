@@ -6,8 +6,9 @@ from contextlib import redirect_stdout
 from io import StringIO
 
 import pytest
+from transformers import AutoModelForTokenClassification, pipeline
 
-from minbert_cli import finetune
+from minbert_cli import finetune, predict
 from minbert_cli.authoring import check
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
@@ -138,8 +139,42 @@ def test_a_text_without_the_words_of_the_training_file_is_refused(kind, trained)
     assert model.predict(task, [sentence])[0]["words"] == sentence
 
 
+def test_the_command_reads_such_words_from_a_file(trained, tmp_path):
+    (model, _), output = trained, tmp_path / "words.jsonl"
+    (tmp_path / "new.conll").write_text("上海\n在\n\n王明\n", encoding="utf-8")
+    command = [model.name_or_path, "--task", "Chinese_words", "--output", str(output), "--file"]
+
+    with pytest.raises(SystemExit):
+        predict.main([model.name_or_path, "--task", "Chinese_words", "王明住在北京。"])
+    predict.main([*command, str(tmp_path / "new.conll")])
+
+    lines = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    assert [line["words"] for line in lines] == [["上海", "在"], ["王明"]]
+
+
 def test_a_recipe_says_how_texts_are_split(trained):
     assert trained[0].predict("chosen", ["王明 在 上海"])[0]["words"] == ["王明", "在", "上海"]
+
+
+@pytest.mark.parametrize("kind", ["punctuation at words", "French", "Thai words"])
+def test_tags_of_words_that_a_pipeline_would_cut_otherwise_are_refused(kind, trained):
+    folder, task = trained[0].name_or_path, kind.replace(" ", "_")
+
+    with pytest.raises(ValueError, match=r"has words: \w+, by which .* load it as MinBertForMulti"):
+        AutoModelForTokenClassification.from_pretrained(folder, task=task)
+
+
+def test_tags_of_a_pipeline_are_those_of_predict(trained):
+    model, text = trained[0], "Bob lives in the U, Ann pays. Go!"
+    adopted = AutoModelForTokenClassification.from_pretrained(model.name_or_path, task="English")
+    pipe = pipeline("token-classification", adopted, tokenizer=model.tokenizer)
+
+    found = pipe(text, aggregation_strategy="first", ignore_labels=[])
+
+    (expected,) = model.predict("English", [text])
+    groups = [(one["entity_group"], one["start"], one["end"]) for one in found]
+    spans = [(one["label"], one["start"], one["end"]) for one in expected["entities"]]
+    assert [group for group in groups if group[0] != "O"] == spans
 
 
 def test_words_that_are_cut_otherwise_are_counted_and_named(tmp_path, capsys):

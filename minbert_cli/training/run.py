@@ -154,8 +154,7 @@ def advise(run: Run) -> str:
         if name not in (model.config.tasks or {}) or model.config.task(name).is_pretraining:
             continue
         if getattr(model.config.task(name), "words", None) == "given":
-            loaded = f'MinBertForMultiTask.from_pretrained("{folder}")'
-            return f'{loaded}.predict("{name}", [["the", "words"]])'
+            return f"minbert predict {folder} --task {name} --file WORDS.conll"
         if problem.has_labels:
             texts = " ".join(f'"{text}"' for text in model.config.task(name).example_texts)
             return f"minbert predict {folder} --task {name} {texts}"
