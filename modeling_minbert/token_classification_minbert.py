@@ -69,8 +69,8 @@ class TokenClassificationTask(WeightedTask, CalibratedTask):
         if self.words == "pattern":
             return None
         return (
-            f"has words: {self.words}, by which transformers' pipelines do not split texts, so that "
-            "its tags would be of other words"
+            f"has words: {self.words}, by which pipelines of transformers do not split, so "
+            "that their tags would be of other words"
         )
 
     def validate_labels(self) -> None:
