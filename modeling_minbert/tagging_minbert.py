@@ -39,9 +39,9 @@ def split_words(row: Any, number: int, task: str, rule: str = "pattern") -> Word
             raise ValueError(
                 f"{task}: row {number} is a text, but the words that the task was trained on are "
                 "not those that a rule finds in a text: give lists of words, made as those of the "
-                "training rows (minbert predict reads them from a .conll file); or, for texts whose "
-                'words are separated by spaces, set words to "whitespace" in the recipe, or for '
-                "this task in config.json"
+                "training rows (minbert predict reads them from a .conll file); or, for texts "
+                'whose words are separated by spaces, set words to "whitespace" in the recipe, or '
+                "for this task in config.json"
             )
         spans = find_words(row, rule)
         return Words(row, [row[start:end] for start, end in spans], spans)
