@@ -103,7 +103,6 @@ class RunProgress(TrainerCallback):
         self._workload, self._problems = workload, problems
         self._console, self._clock = console, clock
         self._bar: Progress | None = None
-        self._reports = 0  # of the evaluation after this step: one for each task, and a last one
         self._began = self._mark = 0.0  # of training, and of the last step
         self._first_step = 0
         self._evaluating: list[float] = []  # seconds of each evaluation
@@ -136,7 +135,7 @@ class RunProgress(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self._mark, self._reports = self._clock(), 0
+        self._mark = self._clock()
         if self._bar is not None:
             left = format_time(self._estimate_left(state.global_step))
             bar_id = self._bar.task_ids[0]
@@ -179,9 +178,6 @@ class RunProgress(TrainerCallback):
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self._reports += 1
-        if self._reports <= len(self._problems):  # of one task each, before that of all
-            return
         seconds = self._clock() - self._mark
         self._evaluating.append(seconds)
         if state.is_world_process_zero:

@@ -12,35 +12,16 @@ from transformers import (
 
 
 class AggregateEarlyStopping(EarlyStoppingCallback):
-    """Early stopping that counts each evaluation once.
-
-    The trainer reports an evaluation for each task and then for all tasks; only the first report
-    with the metric counts.
-    """
-
-    _counted = -1  # step of the last counted report
+    """Early stopping that counts anew in a new training, and stops a resumed one that was over."""
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         super().on_train_begin(args, state, control, **kwargs)
         if state.global_step == 0:  # a new training, not one that is resumed
-            self.early_stopping_patience_counter, self._counted = 0, -1
+            self.early_stopping_patience_counter = 0
         if self.early_stopping_patience_counter >= self.early_stopping_patience:
             control.should_training_stop = True
-
-    def on_evaluate(  # type: ignore[override]  # the signature of EarlyStoppingCallback
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: dict[str, float],
-        **kwargs: Any,
-    ) -> None:
-        name = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
-        if name in metrics and state.global_step != self._counted:
-            self._counted = state.global_step
-            super().on_evaluate(args, state, control, metrics, **kwargs)
 
 
 class LastStep(TrainerCallback):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import EvalPrediction
+from transformers import EvalPrediction, ProgressCallback
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from did_you_mean import unknown
@@ -135,23 +135,45 @@ def evaluate_tasks(
         if rows is not trainer.tasks[task].evaluation:
             trainer.problems[task].check(f"the evaluation set of task {task!r}", rows)
     metrics: dict[str, float] = {}
+    events = trainer.callback_handler
     with ExitStack() as stack:
         for method in trainer.methods:
             stack.enter_context(method.evaluating())
-        for task, rows in rows_by_task.items():
-            for method in trainer.methods if trainer.is_in_train else ():
-                method.before_evaluation(task)
-            ordered, order = longest_first(task, rows, trainer.args.length_column_name)
-            with _measuring(trainer, task, rows, order):
-                metrics |= evaluate(ordered, metric_key_prefix=f"{prefix}_{task}")
-        if len(rows_by_task) < len(trainer.tasks):
-            return metrics  # a mean of some tasks could be mistaken for that of all
-        summary = trainer.evaluator.summarize(metrics, f"{prefix}_")
-        metrics |= summary
-        trainer.log(summary)
-        events = trainer.callback_handler
-        trainer.control = events.on_evaluate(trainer.args, trainer.state, trainer.control, metrics)
+        with _told_once(events):
+            for task, rows in rows_by_task.items():
+                for method in trainer.methods if trainer.is_in_train else ():
+                    method.before_evaluation(task)
+                ordered, order = longest_first(task, rows, trainer.args.length_column_name)
+                with _measuring(trainer, task, rows, order):
+                    metrics |= evaluate(ordered, metric_key_prefix=f"{prefix}_{task}")
+        # a mean of some tasks could be mistaken for that of all
+        if len(rows_by_task) == len(trainer.tasks):
+            summary = trainer.evaluator.summarize(metrics, f"{prefix}_")
+            metrics |= summary
+            trainer.log(summary)
+        copied = dict(metrics)  # from which the callback for notebooks removes some
+        trainer.control = events.on_evaluate(trainer.args, trainer.state, trainer.control, copied)
     return metrics
+
+
+@contextmanager
+def _told_once(handler: Any) -> Iterator[None]:
+    """Keep the evaluation of one task from callbacks, which count evaluations of all of them.
+
+    Only progress bars end with every task.
+    """
+
+    def on_evaluate(args: Any, state: Any, control: Any, metrics: Any) -> Any:
+        for callback in handler.callbacks:
+            if isinstance(callback, ProgressCallback):
+                callback.on_evaluate(args, state, control, metrics=metrics)
+        return control
+
+    handler.on_evaluate = on_evaluate
+    try:
+        yield
+    finally:
+        del handler.on_evaluate
 
 
 def _rows_by_task(name: str, title: str, given: Any, tasks: Mapping[str, Task]) -> dict[str, Rows]:

@@ -54,8 +54,6 @@ class Pruning(TrainerCallback):
         """
         args, state, _ = given
         metrics: Mapping[str, Any] = others["metrics"]
-        if "eval_mean" not in metrics:  # of one task, before those of all
-            return
         known = [name.removeprefix("eval_") for name in metrics if name.startswith("eval_")]
         if self.objective not in known:
             raise ValueError(f"search: {unknown('objective', self.objective, known)}")

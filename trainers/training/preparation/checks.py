@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from transformers import TrainingArguments
+from transformers.trainer_utils import SchedulerType
 
 from did_you_mean import unknown
 from trainers.data.sampling.task_sampling import TaskSampling
@@ -173,12 +174,32 @@ def _check_best(
             f"metric_for_best_model: {unknown('metric', args.metric_for_best_model, known)}"
         )
     metric = known[name]
-    # the Trainer itself knows the direction of a loss
-    if metric and metric.lower_is_better and not metric.is_loss and args.greater_is_better:
-        raise ValueError(
-            f"metric_for_best_model={args.metric_for_best_model!r}: a lower {metric.name} is "
-            "better; add greater_is_better: false"
+    title = metric.name if metric else name.removeprefix(f"{name.rpartition('_')[0]}_")
+    is_lower = metric.lower_is_better if metric else name.endswith("_loss")
+    direction, mode = ("lower", "min") if is_lower else ("higher", "max")
+    if args.greater_is_better is is_lower:
+        # the Trainer itself knows the direction of what ends with loss
+        remedy = (
+            "add greater_is_better: false"
+            if is_lower and not name.endswith("loss")
+            else "leave greater_is_better out"
         )
+        raise ValueError(
+            f"metric_for_best_model={args.metric_for_best_model!r}: a {direction} {title} is "
+            f"better; {remedy}"
+        )
+    options: Any = args.lr_scheduler_kwargs or {}
+    given = options.get("mode", mode)
+    if follows_metric(args) and given != mode:
+        raise ValueError(
+            f"lr_scheduler_kwargs: mode={given!r}, but a {direction} {title} is better, which is "
+            "metric_for_best_model; leave mode out"
+        )
+
+
+def follows_metric(args: TrainingArguments) -> bool:
+    """Whether the learning rate depends on evaluations."""
+    return args.lr_scheduler_type in (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
 
 
 def list_metrics(

@@ -18,7 +18,13 @@ from trainers.training.shared_steps import check_groups, merge_rows
 from trainers.wrapped_models import takes_task
 
 from .batches import make_collator, make_sampler
-from .checks import check_arguments, check_compute_metrics, check_sampling, check_tasks
+from .checks import (
+    check_arguments,
+    check_compute_metrics,
+    check_sampling,
+    check_tasks,
+    follows_metric,
+)
 
 
 class Parts(NamedTuple):
@@ -78,6 +84,10 @@ def _set_defaults(args: TrainingArguments, *, has_task_argument: bool) -> None:
         # only one head has a gradient at a step, also with activation checkpointing, for which the
         # Trainer would turn this off
         args.ddp_find_unused_parameters = True
+    if follows_metric(args):  # by default a plateau is one of a metric that should fall
+        mode = "max" if args.greater_is_better else "min"
+        options: Any = args.lr_scheduler_kwargs or {}
+        args.lr_scheduler_kwargs = {"mode": mode, **options}
     args.restore_callback_states_from_checkpoint = True
     # the filter waits for the device twice at every step, and hides what DivergenceCheck reports
     args.logging_nan_inf_filter = False

@@ -1,0 +1,137 @@
+"""Callbacks and schedulers of transformers hear of an evaluation once, with all of its metrics."""
+
+import pytest
+from transformers import EarlyStoppingCallback, PrinterCallback, ProgressCallback, TrainerCallback
+
+from tests.trainers.tiny import make_trainer
+
+EVERY_EPOCH = {
+    "eval_strategy": "epoch",
+    "num_train_epochs": 9,
+    "learning_rate": 0.0,
+    "own": {"steps_per_epoch": 3},
+}
+NAMES = {"eval_moods_accuracy", "eval_pairs_accuracy", "eval_scores_pearson", "eval_mean"}
+
+
+class Heard(TrainerCallback):
+    """Notes the metrics of every event."""
+
+    def __init__(self):
+        self.metrics = []
+
+    def on_evaluate(self, *_, metrics, **__):
+        self.metrics.append(dict(metrics))
+        metrics.clear()  # as the callback for notebooks removes some
+
+
+@pytest.mark.parametrize("metric", ["moods_accuracy", "scores_pearson", "pairs_loss", "mean"])
+def test_early_stopping_of_transformers_counts_every_evaluation_once(tmp_path, caplog, metric):
+    trainer = make_trainer(
+        tmp_path, callbacks=[EarlyStoppingCallback(3)], **EVERY_EPOCH,
+        metric_for_best_model=metric, load_best_model_at_end=True, save_strategy="epoch",
+    )  # fmt: skip
+
+    trainer.train()
+
+    # the first one is the best, and three more are not better
+    assert trainer.state.global_step == 4 * 3
+    assert "early stopping required metric_for_best_model" not in caplog.text
+
+
+def test_an_evaluation_is_one_event_with_the_metrics_of_all_tasks(tmp_path):
+    heard = Heard()
+    trainer = make_trainer(tmp_path, callbacks=[heard], **EVERY_EPOCH)
+
+    trainer.train()
+    returned = trainer.evaluate()
+    some = trainer.evaluate({"moods": trainer.tasks["moods"].evaluation})
+
+    assert len(heard.metrics) == 9 + 2
+    assert all(set(metrics) >= NAMES for metrics in heard.metrics[:10])
+    assert heard.metrics[9] == returned
+    assert heard.metrics[10] == some
+    logged = [name for entry in trainer.state.log_history for name in entry if name in NAMES]
+    assert sorted(logged) == sorted([*NAMES] * 10 + ["eval_moods_accuracy"])
+
+
+def test_a_progress_bar_ends_with_each_task(tmp_path, capsys):
+    trainer = make_trainer(tmp_path, disable_tqdm=False)
+    trainer.remove_callback(PrinterCallback)
+    (bars,) = (x for x in trainer.callback_handler.callbacks if isinstance(x, ProgressCallback))
+
+    trainer.evaluate()
+
+    assert bars.prediction_bar is None
+    assert capsys.readouterr().err.count("100%") == 3
+
+
+class Rising:
+    """A metric that is better in every evaluation."""
+
+    def __init__(self, sign=1):
+        self.sign, self.calls = sign, 0
+
+    def __call__(self, _):
+        self.calls += 1
+        return {"own": self.sign * self.calls}
+
+
+@pytest.mark.parametrize(("sign", "greater"), [(1, True), (1, None), (-1, False)])
+def test_a_plateau_is_one_of_the_metric_that_chooses_the_best_model(tmp_path, sign, greater):
+    trainer = make_trainer(
+        tmp_path, lr_scheduler_type="reduce_lr_on_plateau", lr_scheduler_kwargs={"patience": 1},
+        metric_for_best_model="moods_own", greater_is_better=greater, warmup_steps=0,
+        **EVERY_EPOCH | {"learning_rate": 0.01} | {
+            "own": {"steps_per_epoch": 3, "compute_metrics": {"moods": Rising(sign)}}
+        },
+    )  # fmt: skip
+
+    trainer.train()
+
+    assert trainer.optimizer.param_groups[0]["lr"] == 0.01
+
+
+def test_a_plateau_lowers_the_learning_rate_once_for_its_patience(tmp_path):
+    trainer = make_trainer(
+        tmp_path, lr_scheduler_type="reduce_lr_on_plateau", lr_scheduler_kwargs={"patience": 3},
+        metric_for_best_model="moods_own", greater_is_better=True,
+        **EVERY_EPOCH | {"learning_rate": 0.01} | {
+            "own": {"steps_per_epoch": 3, "compute_metrics": {"moods": Rising(-1)}}
+        },
+    )  # fmt: skip
+
+    trainer.train()
+
+    # of nine evaluations the first is the best, and the fifth and the ninth are the fourth without
+    assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(0.01 * 0.1**2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"metric_for_best_model": "moods_accuracy", "greater_is_better": False},
+            "a higher accuracy is better; leave greater_is_better out",
+        ),
+        (
+            {"metric_for_best_model": "eval_pairs_loss", "greater_is_better": True},
+            "a lower loss is better; leave greater_is_better out",
+        ),
+        (
+            {"metric_for_best_model": "mean", "greater_is_better": False},
+            "a higher mean is better; leave greater_is_better out",
+        ),
+        (
+            {
+                "metric_for_best_model": "mean",
+                "lr_scheduler_type": "reduce_lr_on_plateau",
+                "lr_scheduler_kwargs": {"mode": "min"},
+            },
+            "mode='min', but a higher mean is better",
+        ),
+    ],
+)
+def test_the_worst_model_is_not_chosen_as_the_best(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        make_trainer(tmp_path, eval_strategy="epoch", **changes)
