@@ -5,18 +5,22 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
-from huggingface_hub import HfApi, ModelCard, ModelCardData
+from huggingface_hub import HfApi, ModelCard, ModelCardData, load_state_dict_from_file
 from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
+from transformers.utils import logging
 
 from .names_minbert import unknown
 from .quantization_minbert import float_state
 from .sentence_transformers_minbert import FILES, remove_modules
+
+logger = logging.get_logger(__name__)
 
 # Auto class -> name of its task on the Hub: https://huggingface.co/tasks
 HUB_TASKS = {
@@ -50,8 +54,8 @@ class MinBertSharingMixin:
     ) -> str:
         """Upload weights, configuration, code, the tokenizer of `predict`, and a card.
 
-        The card comes from the folder from which the model was loaded, else from the Hub, else it
-        is made from the configuration.
+        The card comes from the folder from which the model was loaded, if it has these weights,
+        else from the Hub, without results in its metadata, else it is made from the configuration.
 
         Args:
             repo_id: `owner/name`, or `name` for the owner of the token.
@@ -140,10 +144,21 @@ def _find_card(model: Any, repo: str, api: HfApi) -> ModelCard:
     """Return the card in the folder the model came from, the one on the Hub, or a new one."""
     own = Path(model.name_or_path) / "README.md"
     if model.name_or_path and own.is_file() and _is_of(model, own.with_name("config.json")):
-        return ModelCard(_point_to(repo, own.read_text(encoding="utf-8")))
-    if api.file_exists(repo, "README.md"):
-        return ModelCard(Path(api.hf_hub_download(repo, "README.md")).read_text(encoding="utf-8"))
-    return make_card(model, repo)
+        if _has_weights_of(model, own.parent):
+            names = {model.name_or_path, str(own.parent.resolve())}
+            return ModelCard(_point_to(repo, own.read_text(encoding="utf-8"), names))
+        logger.warning("%s describes other weights than those that are pushed: not taken", own)
+    if not api.file_exists(repo, "README.md"):
+        return make_card(model, repo)
+    card = ModelCard(Path(api.hf_hub_download(repo, "README.md")).read_text(encoding="utf-8"))
+    if card.data.eval_results:
+        card.data.eval_results = None
+        logger.warning(
+            "the card of %s stays, without the results in its metadata, which are those of the "
+            "weights before: check its text, too",
+            repo,
+        )
+    return card
 
 
 def _is_of(model: Any, path: Path) -> bool:
@@ -156,10 +171,36 @@ def _is_of(model: Any, path: Path) -> bool:
     return config.get("model_type") == kind and (config.get("tasks") or {}) == (tasks or {})
 
 
-def _point_to(repo: str, text: str) -> str:
-    """Let the examples of a card load from the Hub, not from a folder of another machine."""
-    pattern = r'(?m)(\.from_pretrained\(|^path = |, model=)"(?:[^"\\\n]|\\.)*"'
-    return re.sub(pattern, rf'\1"{repo}"', text)
+def _has_weights_of(model: Any, folder: Path) -> bool:
+    """Return whether a model has the weights in a folder, apart from their precision."""
+    state = model.state_dict()
+    stored: dict[str, Any] = {}
+    for file in folder.glob("*.safetensors"):
+        stored |= load_state_dict_from_file(file)
+    return bool(stored) and all(
+        name in state and torch.equal(values.to(state[name].dtype), state[name].cpu())
+        for name, values in stored.items()
+    )
+
+
+def _point_to(repo: str, text: str, names: Collection[str]) -> str:
+    """Let the examples of a card load its model from the Hub, not from a folder or another id.
+
+    The model is what `names` contains, what the examples of our cards call `path`, and what has
+    the title of the card as its last part; other models keep their ids.
+    """
+    string = r'"((?:[^"\\\n]|\\.)*)"'
+    path = rf"(?m)^path = {string}(?=\n.*\.from_pretrained\(path)"
+    title = re.search(r"(?m)^# (.+)$", text)
+    own = {*names, *re.findall(path, text)}
+
+    def point(match: re.Match[str]) -> str:
+        before, name = match.groups()
+        is_own = name in own or (title is not None and name.rpartition("/")[2] == title[1].strip())
+        return f'{before}"{repo}"' if is_own else match[0]
+
+    text = re.sub(path, f'path = "{repo}"', text)
+    return re.sub(rf"(\.from_pretrained\(|\bmodel=){string}", point, text)
 
 
 def _complete_card(

@@ -4,6 +4,7 @@ The layers from below: ``files``, ``errors``, ``options``, ``data``, ``problems`
 ``methods``, ``training``, ``reports``, ``runs``; each imports only those before it.
 """
 
+from . import random_imports  # noqa: F401  before all that import rich
 from .data.collators import TaskCollator
 from .data.masking import Masking
 from .data.rows import TextSource

@@ -57,16 +57,31 @@ def test_a_question_is_asked_with_its_text(build_multitask):
 def test_the_examples_of_a_card_load_from_the_hub_and_its_command_stays():
     card = r"""Auto.from_pretrained("runs/a", trust_remote_code=True)
 path = "runs/a\" \\"
+model = Auto.from_pretrained(path)
 `pipeline("minbert-multi-task", model="runs/a", trust_remote_code=True)`
 Command: `accelerate launch finetune.py a.yaml --model_name_or_path owner/bert`
 """
 
-    found = _point_to("user/model", card)
+    found = _point_to("user/model", card, {"runs/a"})
 
     assert found.count("user/model") == 3
     assert "runs/a" not in found
     assert 'path = "user/model"\n' in found
     assert "owner/bert`" in found
+
+
+def test_ids_of_other_models_stay_in_a_card():
+    card = """# small
+teacher = AutoModel.from_pretrained("owner/teacher", trust_remote_code=True)
+pipe = pipeline("fill-mask", model="google-bert/bert-base-uncased")
+tokenizer = AutoTokenizer.from_pretrained('owner/teacher')
+path = "data/train.csv"
+rows = read(path)
+model = AutoModel.from_pretrained("first/small")
+"""
+    found = _point_to("user/model", card, {"runs/a"})
+
+    assert found == card.replace("first/small", "user/model")
 
 
 class NoCards:
@@ -89,3 +104,61 @@ def test_the_card_of_another_model_is_not_taken(build_multitask, tasks, tiny_siz
 
     assert ("# Another" in card.text) == own
     assert card.data.license == ("mit" if own else None)
+
+
+class OneCard:
+    """A Hub whose repository has a card with a result."""
+
+    def __init__(self, path):
+        path.write_text(CARD)
+        self.path = path
+
+    @staticmethod
+    def file_exists(*_):
+        return True
+
+    def hf_hub_download(self, *_):
+        return str(self.path)
+
+
+CARD = """---
+license: mit
+model-index:
+- name: small
+  results:
+  - task: {type: text-classification}
+    dataset: {name: own, type: own}
+    metrics: [{type: accuracy, value: 0.9}]
+---
+# small
+"""
+
+
+@pytest.mark.parametrize("change", ["trained", "quantized", "reduced", None])
+def test_a_card_is_not_taken_for_other_weights(build_multitask, tasks, tmp_path, change, caplog):
+    build_multitask(tasks).save_pretrained(tmp_path)
+    (tmp_path / "README.md").write_text(CARD)
+    model = modeling_minbert.MinBertForMultiTask.from_pretrained(tmp_path)
+    if change == "trained":
+        model.heads.tone.out.bias.data[0] += 1
+    elif change == "quantized":
+        model.quantize()
+    elif change == "reduced":
+        model.half()
+
+    card = _find_card(model, "user/model", NoCards())
+
+    is_taken = change in ("reduced", None)
+    assert bool(card.data.eval_results) == is_taken
+    assert ("describes other weights" in caplog.text) == (not is_taken)
+
+
+def test_the_card_on_the_hub_loses_the_results_of_the_weights_before(
+    build_multitask, tasks, tmp_path, caplog
+):
+    card = _find_card(build_multitask(tasks), "user/model", OneCard(tmp_path / "README.md"))
+
+    assert card.data.license == "mit"
+    assert card.data.eval_results is None
+    assert "model-index" not in str(card)
+    assert "of the weights before" in caplog.text.replace("\n", " ")

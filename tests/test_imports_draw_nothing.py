@@ -1,0 +1,25 @@
+"""Importing a package changes no random state."""
+
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import random, sys
+import numpy, torch
+
+random.seed(0), numpy.random.seed(0), torch.manual_seed(0)
+before = random.getstate(), repr(numpy.random.get_state()), torch.get_rng_state().tolist()
+__import__(sys.argv[1])
+after = random.getstate(), repr(numpy.random.get_state()), torch.get_rng_state().tolist()
+print([first == second for first, second in zip(before, after)])
+"""
+
+
+@pytest.mark.parametrize("package", ["trainers", "minbert_cli.finetune", "minbert_cli.pretrain"])
+def test_an_import_leaves_random_states(package):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, package], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "[True, True, True]\n", done.stderr
