@@ -151,8 +151,9 @@ def _find_card(model: Any, repo: str, api: HfApi) -> ModelCard:
     if not api.file_exists(repo, "README.md"):
         return make_card(model, repo)
     card = ModelCard(Path(api.hf_hub_download(repo, "README.md")).read_text(encoding="utf-8"))
-    if card.data.eval_results:
-        card.data.eval_results = None
+    data: Any = card.data
+    if data.eval_results:
+        data.eval_results = None
         logger.warning(
             "the card of %s stays, without the results in its metadata, which are those of the "
             "weights before: check its text, too",
