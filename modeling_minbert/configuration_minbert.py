@@ -51,6 +51,10 @@ def _suitability(task: MinBertTask) -> tuple[bool, ...]:
     return task.is_pretraining, task.is_unlabelled, task.is_token_level
 
 
+# Keys of a file that name the labels of the default task.
+LABEL_KEYS = ("id2label", "label2id", "num_labels")
+
+
 @strict
 class MinBertConfig(PreTrainedConfig):
     """Sizes of a minBERT encoder, with BERT's field names, and the tasks of `MinBertForMultiTask`.
@@ -123,6 +127,12 @@ class MinBertConfig(PreTrainedConfig):
             raise ValueError(f"num_labels={labels} must be at most {MAX_LABELS:,}")
         self.complete_tasks()
         super().__post_init__(**kwargs)
+        names = self._label_names
+        described = [self.task(name).describe_outputs()[1] for name in self.tasks or {}]
+        # The labels that nobody has chosen: see `adopt_labels`. None if a file or a caller has.
+        is_free = not described or names in described
+        is_free = is_free or (_are_numbers(names) and labels is None)
+        self._first_labels = names if is_free else None
         if self.architectures is None:
             # an Auto class with two models looks here for the one to build
             self.architectures = ["MinBertForMultiTask"] if self.tasks else []
@@ -167,12 +177,42 @@ class MinBertConfig(PreTrainedConfig):
             names = ("tasks", "default_task", "embedding_task")
             new = {name: kwargs.pop(name, None) for name in names}
             config_dict = {**config_dict, **new}
+            if new["tasks"]:  # the labels of the checkpoint are those of its own tasks
+                config_dict = {k: v for k, v in config_dict.items() if k not in LABEL_KEYS}
         # `task` is for models that adopt its head; here it would hide the method of that name
         named = {name: kwargs.pop(name) for name in ("task",) if name in kwargs}
         if not kwargs.get("return_unused_kwargs"):
             return super().from_dict(config_dict, **kwargs)
         config, unused = super().from_dict(config_dict, **kwargs)
         return config, unused | named
+
+    @property
+    def _label_names(self) -> list[str]:
+        return [label for _, label in sorted((self.id2label or {}).items())]
+
+    def adopt_labels(self) -> None:
+        """Give the default task the names in `id2label`, if a caller or a file has changed them.
+
+        Raises:
+            ValueError: If they cannot be the names of its labels.
+        """
+        names = self._label_names
+        if not self.tasks or self.default_task is None or names == self._first_labels:
+            return
+        described = {name: self.task(name).describe_outputs()[1] for name in self.tasks}
+        fields, own = self.tasks[self.default_task], described[self.default_task]
+        known = fields.get("labels") or []
+        if names in described.values() or (_are_numbers(names) and len(names) == len(own)):
+            return
+        if names == known[1:]:  # a paraphrase of an earlier version named its only output
+            return
+        if len(names) != len(known) or _are_numbers(names):
+            raise ValueError(
+                f"id2label={self.id2label} does not fit the default task {self.default_task!r}, "
+                f"whose outputs are {', '.join(own)}: pass as many names as it has labels, other "
+                "tasks, or neither id2label nor num_labels"
+            )
+        self.tasks = {**self.tasks, self.default_task: {**fields, "labels": names}}
 
     def describe_default_task(self) -> None:
         """Set problem type and labels, which pipelines use, from the default task."""
@@ -197,7 +237,9 @@ class MinBertConfig(PreTrainedConfig):
         Where peft is in use, it asks for them before it looks up which layers to adapt.
         """
         _describe_to_peft()
-        return super().to_dict()
+        fields = super().to_dict()
+        fields.pop("_first_labels", None)
+        return fields
 
     def add_task(self, name: str, fields: Mapping[str, Any]) -> None:
         """Add a task; see `MinBertForMultiTask.add_task`, which also adds its head.
@@ -324,6 +366,11 @@ class MinBertConfig(PreTrainedConfig):
         for name in ("is_decoder", "add_cross_attention"):
             if getattr(self, name, False):
                 raise ValueError(f"{name}=true: minBERT is an encoder only")
+
+
+def _are_numbers(labels: list[str]) -> bool:
+    """Return whether labels are the names that transformers gives to labels without a name."""
+    return labels == [f"LABEL_{number}" for number in range(len(labels))]
 
 
 def _describe_to_peft() -> None:

@@ -67,7 +67,7 @@ class MinBertForMultiTask(
 
     `from_pretrained(folder_of_a_bert, tasks={...})` puts new heads on a checkpoint;
     `from_pretrained(folder)` restores a saved model with its tasks, label names and score ranges;
-    `add_task` gives it one more.
+    `add_task` gives it one more. `id2label` renames the labels of the default task.
     Tasks of pre-training have BERT's heads under BERT's names: they load from a checkpoint of BERT,
     and `AutoModelForMaskedLM` loads them from a saved folder.
     """
@@ -78,6 +78,7 @@ class MinBertForMultiTask(
 
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__(config)
+        config.adopt_labels()
         config.describe_default_task()
         self.bert = MinBertModel(config)
         # Sorted, as in the file of the configuration; see `MinBertHeads`.
