@@ -39,6 +39,7 @@ RESULT_FILES = (
     *("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*"),
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
 )
+SHOWN = 6  # names of files in a message
 # Settings that do not affect the results of a run.
 FREE_SETTINGS = {
     "resume_from_checkpoint",
@@ -379,9 +380,12 @@ def _check_foreign(folder: Path, run: Mapping[str, Any] | None) -> None:
     if run is not None:  # what was put beside its predictions stays there
         foreign = [name for name in foreign if "/" not in name]
     if names := list(dict.fromkeys(name.partition("/")[0] for name in foreign)):
+        shown = ", ".join(names[:SHOWN]) + (
+            f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
+        )
         raise ValueError(
-            f"output_dir={str(folder)!r} has {', '.join(names)}, which no run wrote and this one "
-            "would replace or delete: choose another --output_dir, or move them"
+            f"output_dir={str(folder)!r} has {shown}, which no run wrote and this one would "
+            "replace or delete: choose another --output_dir, or move them"
         )
 
 
@@ -399,6 +403,7 @@ def _check_same_run(
     folder: Path, run: Mapping[str, Any] | None, settings: Mapping[str, Any], *, resume: bool
 ) -> None:
     advice = "choose another --output_dir, or add --overwrite_output_dir"
+    deletes = f"{advice}, which deletes it"
     if run is None:
         raise ValueError(f"output_dir={str(folder)!r} has files that are not of a run: {advice}")
     if not run["settings"]:
@@ -409,13 +414,19 @@ def _check_same_run(
     changed = sorted(key for key in before | now if before.get(key) != now.get(key))
     if changed:
         verb = "resumes with" if resume else "holds a run with"
+        if run["finished"] and {"num_train_epochs", "max_steps"} & {*changed}:
+            deletes = (
+                "to train its model further and keep it, choose another --output_dir and add "
+                f"--model_name_or_path {folder}; the epochs are then those that are added. To "
+                "begin again, add --overwrite_output_dir, which deletes it"
+            )
         raise ValueError(
-            f"output_dir={str(folder)!r} {verb} another {', '.join(changed)}: {advice}"
+            f"output_dir={str(folder)!r} {verb} another {', '.join(changed)}: {deletes}"
         )
     if not run["finished"] and not resume:
         raise ValueError(
             f"output_dir={str(folder)!r} has this run, unfinished: add --resume_from_checkpoint "
-            f"true to continue, {advice}"
+            f"true to continue, {deletes}"
         )
 
 

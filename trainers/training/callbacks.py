@@ -1,5 +1,6 @@
-"""Early stopping on a metric over all tasks, and logs of the last step of every run."""
+"""Early stopping on a metric over all tasks, logs of the last step, and TensorBoard."""
 
+from pathlib import Path
 from typing import Any
 
 from transformers import (
@@ -9,6 +10,7 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
+from transformers.integrations.integration_utils import TensorBoardCallback
 
 
 class AggregateEarlyStopping(EarlyStoppingCallback):
@@ -22,6 +24,27 @@ class AggregateEarlyStopping(EarlyStoppingCallback):
             self.early_stopping_patience_counter = 0
         if self.early_stopping_patience_counter >= self.early_stopping_patience:
             control.should_training_stop = True
+
+
+class TensorBoard(TensorBoardCallback):
+    """Logs to TensorBoard; a resumed run goes on with the curves of its first part.
+
+    What the first part logged after the checkpoint is replaced, as in the state of the Trainer.
+    """
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        is_resumed = state.global_step > 0 and not state.is_hyper_param_search
+        if is_resumed and state.is_world_process_zero and self.tb_writer is None:
+            if self.logging_dir is None:
+                events = Path(str(args.output_dir), "runs").glob("*/events.out.tfevents.*")
+                last = max(events, key=lambda path: path.stat().st_mtime, default=None)
+                self.logging_dir = None if last is None else str(last.parent)
+            if self.logging_dir is not None:
+                after = state.global_step + 1
+                self.tb_writer = self._SummaryWriter(log_dir=self.logging_dir, purge_step=after)
+        super().on_train_begin(args, state, control, **kwargs)
 
 
 class LastStep(TrainerCallback):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments, set_seed
+from transformers.integrations.integration_utils import TensorBoardCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trainers.data.collating import list_batches
@@ -28,6 +29,7 @@ from trainers.task import Task, find_rows
 from trainers.wrapped_models import find_inner, takes_task
 
 from .acceleration import reused_gradients, static_shapes
+from .callbacks import TensorBoard
 from .comparisons import avoid_single_rows, check_comparisons, compares_rows
 from .counters import FlopCounter, LossLog
 from .divergence import DivergenceCheck
@@ -139,6 +141,9 @@ class MultiTaskTrainer(Trainer):
         with without_smoothing(args):
             super().__init__(model, args, model_init=model_init, **kwargs)
         self.add_callback(MethodCallback(self.methods))
+        tensorboard: Any = self.pop_callback(TensorBoardCallback)
+        if tensorboard is not None:
+            self.add_callback(TensorBoard(tensorboard.tb_writer))
         self._start()
 
     def _fit_to(self, model: Any, args: TrainingArguments) -> None:
