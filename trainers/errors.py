@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from pickle import UnpicklingError
 
@@ -51,12 +52,14 @@ def readable_errors(
     """Turn user errors into one line on stderr, and exit status 2 for usage errors, else 1.
 
     For code that reads and checks user input, not for training: an error there is a bug, and its
-    traceback is needed. All processes see the same input; the first of each machine prints.
+    traceback is needed. All processes see the same input; the first of each machine prints. From
+    here on the console shows any text.
 
     Args:
         program: Prefix of the line.
         kinds: The errors of users; others keep their traceback.
     """
+    show_any_text()
     try:
         yield
     except kinds as error:
@@ -64,6 +67,16 @@ def readable_errors(
             line = " ".join(reason_of(error).split())
             print(f"{program}: error: {line}", file=sys.stderr)  # noqa: T201  the message
         raise SystemExit(2 if isinstance(error, UsageError) else 1) from None
+
+
+def show_any_text() -> None:
+    """Let the console show characters that its encoding lacks as escapes, and not end the program.
+
+    A console in cp1252 or ASCII has no Chinese letters, say. Files are in UTF-8 on any machine.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import json
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from io import TextIOWrapper
 from itertools import chain, tee
 from typing import IO, Any, Literal
 
@@ -265,6 +266,8 @@ def write_results(rows: Iterator[Row], args: argparse.Namespace) -> None:
     if output_format != "jsonl":
         rows = split_tags(rows)
     if args.output is None:
+        if isinstance(sys.stdout, TextIOWrapper) and not sys.stdout.isatty():
+            sys.stdout.reconfigure(encoding="utf-8")  # as a file, also where a console is not
         with named_writes("/dev/stdout"):
             write_rows(rows, sys.stdout, output_format)
             sys.stdout.flush()

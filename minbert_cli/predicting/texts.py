@@ -151,14 +151,23 @@ def decode_lines(source: IO[bytes], name: str) -> Iterator[str]:
         yield text
 
 
-def check_texts(texts: Sequence[str]) -> Sequence[str]:
-    """Reject empty texts and texts that are not UTF-8."""
+def check_texts(given: Sequence[str]) -> Sequence[str]:
+    """Return the texts of a command line; reject empty ones and those that are not UTF-8."""
+    texts = list(map(to_unicode, given))
     for number, text in enumerate(texts, start=1):
         if is_blank(text):
             raise ValueError(f"text {number} is empty")
         if any("\ud800" <= letter <= "\udfff" for letter in text):
             raise ValueError(f"text {number}, {text!r}, is not UTF-8")
     return texts
+
+
+def to_unicode(text: str) -> str:
+    """Return an argument that Python has not read as UTF-8, since the locale is another one."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError:
+        return text
 
 
 def make_rows(texts: Iterator[str], given: int, task: Any) -> Iterator[Any]:
