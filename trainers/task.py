@@ -107,6 +107,8 @@ class Task:
     - ``masked_lm``, ``next_sentence``, ``pretraining``: none. The rows are a ``TextSource``, or for
       masked tokens encoded rows of single sequences without a format.
 
+    A label of -100 is missing: it counts in no loss and no metric.
+
     Args:
         name: Name of the task, as in ``config.tasks`` of the model, in logs and in metrics.
         problem_type: Key of ``PROBLEMS``, such as ``classification``.

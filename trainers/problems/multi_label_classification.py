@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from trainers.data.masking import IGNORED_LABEL
 from trainers.data.task_dataset import Rows
 from trainers.files import write_text
 
@@ -24,7 +25,7 @@ from .measures.scores import f1_of_counts
 
 def _count(predictions: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[Any], ...]:
     """Count the hits, the predictions and the labels of each label, (..., N, K) -> (..., K)."""
-    predicted, given = predictions == 1, labels == 1
+    predicted, given = (predictions == 1) & (labels != IGNORED_LABEL), labels == 1
     return tuple(one.sum(axis=-2) for one in (predicted & given, predicted, given))
 
 
@@ -39,8 +40,13 @@ def macro_f1(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.floa
 
 
 def exact_match(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
-    """Share of the rows all of whose labels are right, (..., N, K) -> (...)."""
-    return (predictions == labels).all(axis=-1).mean(axis=-1)
+    """Share of the rows all of whose labels are right or unknown, (..., N, K) -> (...)."""
+    return is_right(predictions, labels).all(axis=-1).mean(axis=-1)
+
+
+def is_right(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which predictions are not wrong, of the same shape: labels of -100 are unknown."""
+    return (predictions == labels) | (labels == IGNORED_LABEL)
 
 
 class MultiLabelClassification(ThresholdProblem, LabelledProblem):
@@ -141,14 +147,15 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
         by_class = self.describe_types(outputs)
         most_frequent = sorted(by_class, key=lambda one: -one["labelled"])
         shown = by_class if len(by_class) <= MOST_CLASSES else most_frequent[:MOST_CLASSES]
-        right = outputs.predictions == np.asarray(outputs.labels)
+        labels = np.asarray(outputs.labels)
+        known, right = labels != IGNORED_LABEL, outputs.predictions == labels
         return {
             "classes": len(by_class),
             "distribution": [
                 {"name": one["name"], "labels": one["labelled"], "predictions": one["predicted"]}
                 for one in shown
             ],
-            "calibration": calibrate(self._likelihoods(outputs).ravel(), right.ravel()),
+            "calibration": calibrate(self._likelihoods(outputs)[known], right[known]),
             "by_class": shown,
             **self.describe_decisions(outputs),
         }
@@ -157,13 +164,15 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
         """Return the wrong rows whose labels together had the lowest probability."""
         labels = np.asarray(outputs.labels)
         predicted = self._likelihoods(outputs)
-        given = np.where(outputs.predictions == labels, predicted, 1 - predicted).prod(axis=-1)
-        wrong = np.flatnonzero((outputs.predictions != labels).any(axis=-1))
+        given = np.where(outputs.predictions == labels, predicted, 1 - predicted)
+        given = np.where(labels == IGNORED_LABEL, 1, given).prod(axis=-1)
+        wrong = np.flatnonzero(~is_right(outputs.predictions, labels).all(axis=-1))
         order = wrong[np.argsort(given[wrong], kind="stable")[:most]]
         return [(int(row), float(predicted[row].prod())) for row in order]
 
     def format_label(self, value: Any) -> str:
-        return ", ".join(map(self.name_of, np.flatnonzero(value).tolist())) or "none"
+        given = np.flatnonzero(np.asarray(value) == 1).tolist()
+        return ", ".join(map(self.name_of, given)) or "none"
 
     def _likelihoods(self, outputs: Predicted) -> NDArray[np.float64]:
         """Compute the probability of each decision, (N, K)."""

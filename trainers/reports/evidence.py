@@ -15,6 +15,7 @@ import torch
 from trainers.data.shared_rows import describe_labels
 from trainers.data.task_dataset import Rows, TaskDataset
 from trainers.files import write_text
+from trainers.problems.base.problem import Problem
 from trainers.training.multitask import MultiTaskTrainer
 
 from .plots.curves import task_curves
@@ -51,8 +52,12 @@ def write_evidence(
         },
         "environment": describe_environment(trainer.args),
         "analyses": {
-            task: trainer.problems[task].analyse(
-                found, encoded[task][split], (texts or {}).get(task), examples
+            task: _analyse(
+                trainer.problems[task],
+                found,
+                encoded[task][split],
+                (texts or {}).get(task),
+                examples,
             )
             | trainer.problems[task].describe_calibration(
                 _held_out(trainer, encoded, outputs, task)
@@ -62,6 +67,18 @@ def write_evidence(
         },
     }
     write_text(Path(str(trainer.args.output_dir)) / EVIDENCE_FILE, json.dumps(content) + "\n")
+
+
+def _analyse(
+    problem: Problem[Any], outputs: Any, rows: Any, texts: datasets.Dataset | None, examples: int
+) -> dict[str, Any]:
+    """Analyse the labelled rows of a split."""
+    labelled = problem.find_labelled(outputs)
+    if labelled is None:
+        return problem.analyse(outputs, rows, texts, examples)
+    kept = problem.keep_rows(outputs, labelled)
+    texts = None if texts is None else texts.select(labelled)
+    return problem.analyse(kept, rows.select(labelled), texts, examples)
 
 
 def _held_out(

@@ -90,7 +90,7 @@ class MultiTaskTrainer(Trainer):
             infinite. Nothing of that step is saved.
     """
 
-    # the loss of a batch is a mean over its rows: divide it by the number of micro-batches
+    # the loss of a batch is a mean over its terms: divide it by the number of micro-batches
     loss_is_scaled_for_ga = False
     settings_before_search: dict[str, Any]
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainers.data.masking import IGNORED_LABEL
 from trainers.data.task_dataset import Rows
 from trainers.files import write_text
 from trainers.problems.measures import scores
@@ -165,7 +166,28 @@ class LabelledProblem(Problem[Predicted]):
 
         return ProblemMetric(keep_in_memory=True)
 
+    def find_labelled(self, outputs: Predicted) -> NDArray[np.int64] | None:
+        """Leave out the rows whose label is -100, or all of whose labels are."""
+        given = np.asarray(outputs.labels) != IGNORED_LABEL
+        is_labelled = given.reshape(len(given), -1).any(axis=1)
+        return None if is_labelled.all() else np.flatnonzero(is_labelled)
+
+    def keep_rows(self, outputs: Predicted, rows: NDArray[np.int64]) -> Predicted:
+        logits, labels = outputs.logits, outputs.labels
+        return Predicted(
+            None if logits is None else np.asarray(logits)[rows],
+            outputs.predictions[rows],
+            None if labels is None else np.asarray(labels)[rows],
+        )
+
     def compute_metrics(self, outputs: Predicted) -> dict[str, float]:
+        labelled = self.find_labelled(outputs)
+        outputs = outputs if labelled is None else self.keep_rows(outputs, labelled)
+        if not len(outputs.predictions):
+            raise ValueError(
+                f"task {self.task!r}: none of the rows has a label, they are all -100; evaluate "
+                "rows with labels"
+            )
         predictions: NDArray[Any] = outputs.predictions.astype(self.dtype)
         labels: NDArray[Any] = np.asarray(outputs.labels).astype(self.dtype)
         values: Any = self.make_metric().compute(predictions=predictions, references=labels)
@@ -214,7 +236,10 @@ class LabelledProblem(Problem[Predicted]):
         columns = {"prediction": [self.format_exactly(value) for value in outputs.predictions]}
         if outputs.labels is None:
             return columns
-        return {"label": [self.format_exactly(value) for value in outputs.labels], **columns}
+        given = [
+            self.format_exactly(x) if np.any(x != IGNORED_LABEL) else "" for x in outputs.labels
+        ]
+        return {"label": given, **columns}
 
     def format_exactly(self, value: Any) -> str:
         """Format a label or a prediction for a table."""
@@ -243,6 +268,7 @@ class LabelledProblem(Problem[Predicted]):
     def analyse(
         self, outputs: Predicted, rows: Any, texts: datasets.Dataset | None, examples: int
     ) -> dict[str, Any]:
+        """Summarize labelled rows, which ``rows`` and ``outputs`` must be."""
         labels = np.asarray(outputs.labels)
         errors = [
             {

@@ -217,8 +217,19 @@ class Problem(ABC, Generic[Outputs]):
         """Describe every entity type, label or target; None if there are none."""
         return None
 
+    def find_labelled(self, outputs: Outputs) -> NDArray[np.int64] | None:
+        """Return the rows that have a label, which alone count, (M,); None for all."""
+        del outputs
+        return None
+
+    def keep_rows(self, outputs: Outputs, rows: NDArray[np.int64]) -> Outputs:
+        """Select the outputs of some rows."""
+        raise NotImplementedError(f"all rows of {self.problem_type} are labelled")
+
     def measure(self, outputs: Outputs) -> Measured:
-        """Measure a split; one without rows raises ValueError."""
+        """Measure the labelled rows of a split; one without any raises ValueError."""
+        labelled = self.find_labelled(outputs)
+        outputs = outputs if labelled is None else self.keep_rows(outputs, labelled)
         count = self.count(outputs)
         if not count:
             raise ValueError(f"task {self.task!r} has no rows to measure; give at least one")

@@ -1,0 +1,97 @@
+"""Rows labelled -100 count in no metric, error, table or loss."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score
+
+from tests.loss_cases import CASES, NONE, make_rows, make_task, make_trainer
+from trainers import Task, evaluate_run, report_run
+
+NAMES = {
+    kind: next(name for name in CASES if name.startswith(kind))
+    for kind in (
+        "classification",
+        "multi_label_classification",
+        "ordinal",
+        "paraphrase",
+        "similarity",
+        "regression",
+        "multiple_choice",
+    )
+}
+
+
+def evaluate(trainer, rows):
+    """Evaluate rows; return the metrics without those about time."""
+    metrics = trainer.evaluate({"it": rows})
+    times = ("runtime", "per_second", "preparation_time")
+    return {name: value for name, value in metrics.items() if not name.endswith(times)}
+
+
+def with_ids(rows):
+    return rows.add_column("id", [f"row-{place}" for place in range(len(rows))])
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_metrics_and_losses_are_those_of_the_other_rows(tmp_path, kind):
+    name = NAMES[kind]
+    trainer = make_trainer(tmp_path, name, per_device_eval_batch_size=3)
+    rows = with_ids(make_rows(*CASES[name], seed=1))
+    has_label = [np.any(np.asarray(label) != NONE) for label in rows["labels"]]
+    labelled = rows.select(np.flatnonzero(has_label))
+    assert 0 < len(labelled) < len(rows)
+
+    found, expected = evaluate(trainer, rows), evaluate(trainer, labelled)
+
+    assert found == pytest.approx(expected, rel=1e-5)
+    (results, outputs), (wanted, _) = (
+        evaluate_run(trainer, {"it": {"validation": given}}) for given in (rows, labelled)
+    )
+    assert results["validation"].rows == {"it": len(labelled)}
+    assert results["validation"].metrics == pytest.approx(wanted["validation"].metrics, rel=1e-5)
+    errors = (each["validation"].standard_errors["it"] for each in (results, wanted))
+    assert next(errors) == pytest.approx(next(errors), rel=1e-5)
+    report_run(trainer, {"it": {"validation": rows}}, outputs)
+    analysis = json.loads((tmp_path / "report.json").read_text())["analyses"]["it"]
+    if kind != "regression":
+        assert analysis["rows"] == len(labelled)
+    listed = {error["id"] for error in analysis.get("errors", [])}
+    assert listed <= set(labelled["id"])
+    table = trainer.problems["it"].tabulate(outputs["it", "validation"])
+    labels = next(column for column_name, column in table.items() if "label" in column_name)
+    assert len(labels) == len(rows)
+    if len(np.shape(rows["labels"])) == 1:
+        assert [bool(label) for label in labels] == has_label
+
+
+def test_an_unknown_label_of_several_counts_as_neither_right_nor_wrong(tmp_path):
+    kind = "multi_label_classification"
+    trainer = make_trainer(tmp_path, NAMES[kind])
+    rows = with_ids(make_rows(*CASES[NAMES[kind]], seed=1))
+    _, outputs = evaluate_run(trainer, {"it": {"validation": rows}})
+    predicted, labels = outputs["it", "validation"].predictions, np.asarray(rows["labels"])
+
+    found = evaluate(trainer, rows)
+
+    known = labels != NONE
+    by_label = [
+        f1_score(labels[known[:, k], k], predicted[known[:, k], k], zero_division=0)
+        for k in range(3)
+    ]
+    assert found["eval_it_macro_f1"] == pytest.approx(np.mean(by_label))
+    assert found["eval_it_micro_f1"] == pytest.approx(f1_score(labels[known], predicted[known]))
+    right = ((predicted == labels) | ~known).all(axis=1)[known.any(axis=1)]
+    assert found["eval_it_accuracy"] == pytest.approx(right.mean())
+
+
+def test_rows_without_any_label_are_refused(tmp_path):
+    name = NAMES["ordinal"]
+    kind, head = CASES[name]
+    rows = make_rows(kind, head)
+    rows = rows.remove_columns("labels").add_column("labels", [NONE] * len(rows))
+    tasks = [Task("it", kind, make_task(kind, head).train, rows)]
+
+    with pytest.raises(ValueError, match="task 'it': none of the rows has a label, they are all"):
+        make_trainer(tmp_path, name, tasks=tasks).evaluate()
