@@ -262,3 +262,51 @@ def test_two_processes_are_one_with_twice_the_batch(tmp_path, ranks, name):
         assert_close(weights, dict(one.model.state_dict()), **CLOSE)
         if held_out is not None:
             assert held_out == pytest.approx(one.evaluate()["eval_it_loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.4, 1.0])
+def test_weights_smoothing_a_teacher_and_r_drop_are_the_sum_written_out(tmp_path, alpha):
+    """In float64: weights and smoothing are of the labels, the temperature is of the teacher."""
+    name, weight, smooth, warm = "classification-0-cross_entropy", [0.5, 2.0, 4.0], 0.3, 3.0
+    kind, head = CASES[name]
+    model = make_model(kind, {**head, "class_weights": weight})
+    values = np.random.default_rng(5).normal(size=(16, 3))
+    values[::5] = np.nan
+    methods = [Distillation({"it": values}, alpha=alpha, temperature=warm), RDrop(2.0)]
+    options = {"max_steps": 1, "label_smoothing_factor": smooth}
+    trainer = make_trainer(tmp_path, name, model=model, methods=methods, **ONE, **options)
+    seen = []
+    SecondPass(model)
+    model.heads.get("it").out.register_forward_hook(lambda *given: seen.append(given[2].detach()))
+    batch = next(iter(trainer.get_train_dataloader()))
+
+    trainer.train()
+
+    first, second = (logits.double() for logits in seen[-2:])
+    places = [trainer.tasks["it"].train["input_ids"].index(ids) for ids in real_ids(batch)]
+    labels, teacher = batch["labels"], torch.tensor(values[places])
+    given, taught = labels != NONE, ~teacher.isnan().any(dim=1)
+    share = given.sum() / (given | taught).sum()
+    loss = torch.zeros((), dtype=torch.float64)
+    for logits in (first, second):
+        logs = logits.log_softmax(dim=1)
+        rows = [
+            weight[y] * ((1 - smooth) * -logs[place, y] + smooth * -logs[place].mean())
+            for place, y in enumerate(labels.tolist())
+            if y != NONE
+        ]
+        p = (teacher / warm).softmax(dim=1)
+        kl = (p * (p.log() - (logits / warm).log_softmax(dim=1))).sum(dim=1)[taught]
+        loss += ((1 - alpha) * share * sum(rows) / len(rows) + alpha * warm**2 * kl.mean()) / 2
+    p, q = first.softmax(dim=1), second.softmax(dim=1)
+    loss += 2.0 / 2 * ((p - q) * (p.log() - q.log())).sum(dim=1).mean()
+    assert logged(trainer, "loss") == [pytest.approx(float(loss), abs=1e-4)]
+
+
+def real_ids(batch):
+    """List the tokens of the rows of a batch, packed or padded."""
+    if "cu_seq_lens_q" in batch:
+        lengths = batch["cu_seq_lens_q"].diff().tolist()
+        return [row.tolist() for row in batch["input_ids"][0].split(lengths)]
+    rows = zip(batch["input_ids"], batch["attention_mask"], strict=True)
+    return [ids[mask > 0].tolist() for ids, mask in rows]
