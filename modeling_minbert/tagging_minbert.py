@@ -14,6 +14,9 @@ from .inference_minbert import Encoded, check_unicode, own_tokenizer
 from .prediction_minbert import Predictor
 from .words_minbert import find_words
 
+# The letters of tags of spans: begin, inside or middle, end or last, single or unit or whole.
+LETTERS, FIRST, LAST = "BIMELSUW", "BSUW", "ELSUW"
+
 
 class Words(NamedTuple):
     """The words of a row."""
@@ -168,22 +171,31 @@ def _encode(model: Any, longest: int, row: int, words: list[str]) -> Iterator[Pa
 def _describe(row: Words, values: list[tuple[int, float]], names: Sequence[str]) -> dict[str, Any]:
     tags, scores = [names[tag] for tag, _ in values], [score for _, score in values]
     described: dict[str, Any] = {"words": row.words, "tags": tags, "scores": scores}
-    if all(name == "O" or name[:2] in ("B-", "I-") for name in names):
+    if are_spans(names):
         described["entities"] = find_entities(row, tags, scores)
     return described
+
+
+def are_spans(names: Sequence[str]) -> bool:
+    """Return whether tags mark spans, in IOB, or with letters for their ends as in BIOES."""
+    inside = [name for name in names if name != "O"]
+    letters = LETTERS if any(name.startswith("B-") for name in inside) else "BI"
+    return all(name[0] in letters and name[1:2] == "-" for name in inside)
 
 
 def find_entities(row: Words, tags: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
     """Return the entities that tags mark, by the rule of conlleval.
 
-    One begins at `B-`, at a change of type, and after an `O`. Each has `label`, `text`, `start` and
-    `end` (characters of the text, or words if words were given) and `score`, the mean of its words.
+    One begins at `B-`, at a change of type, and after an `O`; with other letters than `B` and `I`
+    also at a single word, and after the last word of another one. Each has `label`, `text`,
+    `start` and `end` (characters of the text, or words if words were given) and `score`, the mean
+    of its words.
     """
     spans: list[list[int]] = []
     previous = "O"
     for place, tag in enumerate(tags):
         if tag != "O":
-            if tag.startswith("B-") or previous[2:] != tag[2:]:
+            if tag[0] in FIRST or previous[0] in LAST or previous[2:] != tag[2:]:
                 spans.append([])
             spans[-1].append(place)
         previous = tag

@@ -5,9 +5,13 @@ import numpy as np
 import pytest
 import torch
 from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
+from seqeval.metrics.sequence_labeling import get_entities
 from transformers import TrainingArguments
 
+from datasets_scripts import train_wordpiece
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from modeling_minbert.tagging_minbert import find_entities as entities_of
+from modeling_minbert.tagging_minbert import split_words
 from tests.trainers.tiny import VOCABULARY
 from trainers import PROBLEMS, MultiTaskTrainer, Task
 from trainers.problems.measures.entities import (
@@ -60,6 +64,50 @@ def test_metrics_equal_seqeval(seed):
         expected = report[one["name"]]
         assert one["f1"] == pytest.approx(expected["f1-score"], abs=1e-12)
         assert one["labelled"] == expected["support"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_tags_that_name_the_ends_of_spans_are_counted_as_by_seqeval(seed):
+    names = ["O", *(f"{letter}-{kind}" for kind in "XY" for letter in "BIES")]
+    generator = np.random.default_rng(seed)
+    lengths = generator.integers(1, 12, size=60)
+    labels, noise = generator.integers(0, len(names), size=(2, lengths.sum()))
+    predictions = np.where(generator.random(len(labels)) < 0.6, labels, noise)
+    found = Tagged(predictions, labels, np.repeat(np.arange(60), lengths))
+    cuts = np.cumsum(lengths)[:-1]
+    given, predicted = (
+        [[names[tag] for tag in part] for part in np.split(tags, cuts)]
+        for tags in (labels, predictions)
+    )
+
+    metrics = tag_metrics(found, TagNames.parse(names))
+
+    assert metrics["f1"] == pytest.approx(f1_score(given, predicted), abs=1e-12)
+    assert metrics["recall"] == pytest.approx(recall_score(given, predicted), abs=1e-12)
+    # a prediction shows the entities that are counted, whatever the letters are called
+    for bioes, others in (("BIES", "BILU"), ("BIES", "BMEW")):
+        renamed = dict(zip(bioes, others, strict=True))
+        for sentence in predicted:
+            tags = [renamed.get(tag[0], tag[0]) + tag[1:] for tag in sentence]
+            words = split_words([str(place) for place in range(len(tags))], 0, "tags")
+            spans = [
+                (one["label"], one["start"], one["end"])
+                for one in entities_of(words, tags, [1.0] * len(tags))
+            ]
+            assert spans == [
+                (kind, first, last + 1) for kind, first, last in get_entities(sentence)
+            ]
+
+
+def test_predictions_of_a_model_with_named_ends_have_entities():
+    labels = ["O", "B-A", "I-A", "E-A", "S-A"]
+    sizes = {"vocab_size": 20, "hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 3}
+    task = {"problem_type": "token_classification", "labels": labels}
+    config = MinBertConfig(**sizes, intermediate_size=12, tasks={"tags": task})
+    model = MinBertForMultiTask(config)
+    model.tokenizer = train_wordpiece(["a b"] * 3, 20)
+
+    assert "entities" in model.predict("tags", [["a", "b"]])[0]
 
 
 @pytest.mark.parametrize(

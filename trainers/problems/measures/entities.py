@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 OUTSIDE = "O"
+# The letters of tags of spans: begin, inside or middle, end or last, single or unit or whole.
+LETTERS, FIRST, LAST = "BIMELSUW", "BSUW", "ELSUW"
 
 Numbers = NDArray[np.int64]
 
@@ -19,18 +21,22 @@ class TagNames(NamedTuple):
     """The meaning of the tags."""
 
     begins: NDArray[np.bool_]  # whether they always begin an entity, (K,)
+    ends: NDArray[np.bool_]  # whether they always end one, (K,)
     types: Numbers  # number of the type of each, -1 for ``O``, (K,)
     names: list[str]  # of the types
 
     @classmethod
     def parse(cls, names: Sequence[str]) -> "TagNames":
-        """Parse the names of tags: IOB tags of spans, or tags of single words."""
+        """Parse the names of tags: those of spans in IOB, BIOES or BILOU, or of single words."""
         inside = [name for name in names if name != OUTSIDE]
-        is_iob = all(name[:2] in ("B-", "I-") and len(name) > 2 for name in inside)
-        type_of = {name: name[2:] if is_iob else name for name in inside}
+        letters = {name[:2] for name in inside if len(name) > 2}
+        known = {"B-", "I-"} if "B-" not in letters else {f"{letter}-" for letter in LETTERS}
+        is_span = letters <= known and all(len(name) > 2 for name in inside)
+        type_of = {name: name[2:] if is_span else name for name in inside}
         types = sorted(set(type_of.values()))
         return cls(
-            np.asarray([name.startswith("B-") or not is_iob for name in names]),
+            np.asarray([not is_span or name[0] in FIRST for name in names]),
+            np.asarray([is_span and name[0] in LAST for name in names]),
             np.asarray([types.index(type_of[name]) if name in type_of else -1 for name in names]),
             types,
         )
@@ -57,7 +63,8 @@ def find_entities(tags: Numbers, sentences: Numbers, names: TagNames) -> Entitie
     types = names.types[tags]
     new_sentence = np.diff(sentences, prepend=-1) != 0
     changes = np.diff(types, prepend=-1) != 0
-    boundaries = new_sentence | changes | names.begins[tags]
+    after_end = np.append(False, names.ends[tags][:-1])[: len(tags)]
+    boundaries = new_sentence | changes | names.begins[tags] | after_end
     first = np.flatnonzero(boundaries & (types >= 0))
     places = np.append(np.flatnonzero(boundaries), len(tags))
     last = places[np.searchsorted(places, first, side="right")] - 1
