@@ -17,7 +17,12 @@ from .losses_minbert import LossInputs, Target, symmetric_kl
 from .pooled_minbert import PooledHead, PooledTask
 from .task_minbert import DATA, RECIPE, TRAINING, check_labels
 from .temperature_minbert import CalibratedHead, rescale
-from .thresholds_minbert import ThresholdTask, best_f1_threshold, choose_threshold
+from .thresholds_minbert import (
+    FEWEST_POSITIVES,
+    ThresholdTask,
+    best_f1_threshold,
+    choose_threshold,
+)
 
 
 @strict
@@ -100,6 +105,7 @@ class MultiLabelHead(CalibratedHead, PooledHead):
     def __init__(self, config: Any, task: MultiLabelClassificationTask) -> None:
         super().__init__(config, task)
         add_weights(self, task, "pos_weight")
+        self.rare: dict[int, int] = {}  # rows with a label, where they were too few for a threshold
 
     @property
     def binary_weights(self) -> tuple[Tensor, Tensor] | None:
@@ -142,15 +148,19 @@ class MultiLabelHead(CalibratedHead, PooledHead):
         """Choose for each label the threshold with the best F1, or that of `threshold_for`.
 
         Ties of F1 go to the nearest to 0.5. Logits and labels, -100 for rows that do not count, are
-        (B, K). A label keeps its threshold if no row with a finite logit is labelled.
+        (B, K). A label keeps its threshold if no row with a finite logit is labelled, and without
+        `threshold_for` also if fewer than `FEWEST_POSITIVES` have it; `rare` lists the latter.
         """
         if not (labels != -100).any():
             raise ValueError("no labelled rows to choose thresholds by")
-        chosen = list(self.thresholds)
+        chosen, self.rare = list(self.thresholds), {}
         for number, values in enumerate(self.likelihoods(logits).unbind(dim=1)):
             counted = (labels[:, number] != -100) & values.isfinite()
             if counted.any():
                 wanted, above = self.task.threshold_for, labels[counted, number] > 0.5
+                if wanted is None and above.sum() < FEWEST_POSITIVES:
+                    self.rare[number] = int(above.sum())
+                    continue
                 found = choose_threshold(values[counted], above, wanted)
                 if found is not None:
                     chosen[number] = rescale(found, 1 / self.temperature)

@@ -415,7 +415,8 @@ def test_thresholds_are_fitted_to_the_validation_rows(run):
     for name, threshold in zip(head.labels, head.thresholds, strict=True):
         scores = [next(x["score"] for x in row if x["label"] == name) for row in predictions]
         given = torch.tensor([name in row["topics"] for row in rows])
-        assert best_f1_threshold(torch.tensor(scores), given) == pytest.approx(threshold, abs=1e-5)
+        best = best_f1_threshold(torch.tensor(scores), given) if given.sum() >= 5 else 0.5
+        assert best == pytest.approx(threshold, abs=1e-5)
 
 
 def test_rows_are_checked_before_training():

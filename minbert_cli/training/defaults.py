@@ -250,4 +250,5 @@ def _choose_interval(args: ProgramTrainingArguments, size: RunSize) -> Choice:
     count = math.floor(affordable / max(1, size.evaluation_rows))
     count = min(MOST_EVALUATIONS, max(FEWEST_EVALUATIONS, count))
     reason = f"{count} evaluations of {size.evaluation_rows:,} rows"
-    return Choice("eval_steps", round(1 / count, 4), reason)
+    # rounded up: after rounding down, the last evaluation but one comes a few steps before the end
+    return Choice("eval_steps", math.ceil(1e4 / count) / 1e4, reason)

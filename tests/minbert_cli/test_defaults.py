@@ -64,7 +64,7 @@ def test_defaults_of_bert_base(tmp_path):
         ({"max_length": 512, "rows": 100}, {"per_device_train_batch_size": 8}),
         ({"evaluation_rows": 10**6}, {"eval_steps": 0.5}),
         ({"rows": 200, "evaluation_rows": 1_000}, {"eval_steps": 0.1}),
-        ({"rows": 200, "evaluation_rows": 3_000}, {"eval_steps": 0.3333}),
+        ({"rows": 200, "evaluation_rows": 3_000}, {"eval_steps": 0.3334}),
         ({"rows": 200, "evaluation_rows": 20}, {"eval_steps": 0.1}),
         ({"tasks": 3, "evaluation_rows": 6_000}, {"eval_steps": 0.25}),
     ],

@@ -17,6 +17,9 @@ logger = logging.getLogger(__name__)
 
 # Training rows that a threshold is fitted to.
 THRESHOLD_ROWS = 2000
+# Rows with a label below which a threshold for a goal is mostly chance.
+FEWEST_POSITIVES = 5
+MOST_LABELS = 10  # in a note; more are counted
 
 
 class ThresholdFitting(Method):
@@ -63,6 +66,7 @@ class ThresholdFitting(Method):
     def note(self, task: str, predictions: NDArray[Any], labels: NDArray[Any]) -> None:
         """Note what the thresholds reach of a goal, and warn if it is less."""
         problem = self.trainer.problems[task]
+        self._note_rare(task)
         goal = " ".join(f"{name} {least:g}" for name, least in problem.wanted.items())
         for found in problem.decisions(predictions, labels):
             numbers = (
@@ -70,6 +74,12 @@ class ThresholdFitting(Method):
                 "rows"
             )
             problem.notes[f"{found.name!r} for {goal}"] = numbers
+            if 0 < found.labelled < FEWEST_POSITIVES:
+                logger.warning(
+                    "task %r, label %r: only %d of the rows have it, so its threshold is mostly "
+                    "chance; give more rows with it",
+                    *(task, found.name, found.labelled),
+                )
             if not found.labelled:
                 logger.warning(
                     "task %r: no row has the label %r, so threshold_for chose nothing",
@@ -80,6 +90,24 @@ class ThresholdFitting(Method):
                     "task %r, label %r: no threshold reaches %s; the best one has %s",
                     *(task, found.name, goal, numbers),
                 )
+
+    def _note_rare(self, task: str) -> None:
+        """Note which labels have too few rows for a threshold, which stays as it was."""
+        model: Any = find_inner(self.trainer.model)
+        heads = getattr(model, "heads", {})
+        rare = getattr(heads[task], "rare", {}) if task in heads else {}
+        if not rare:
+            return
+        problem = self.trainer.problems[task]
+        names, thresholds = problem.list_thresholds()
+        shown = [
+            f"{names[number]!r} {thresholds[number]:.3g} ({count} row{'' if count == 1 else 's'})"
+            for number, count in list(rare.items())[:MOST_LABELS]
+        ]
+        more = f", {len(rare) - len(shown)} more" if len(rare) > len(shown) else ""
+        problem.notes["thresholds that are not fitted"] = (
+            f"{', '.join(shown)}{more}; fewer than {FEWEST_POSITIVES} of the rows have these labels"
+        )
 
 
 @contextmanager

@@ -28,6 +28,13 @@ class Panel:
     title: str
     lines: dict[str, Points]  # by name in ``LINES``
     is_loss: bool = True
+    lower_is_better: bool = False  # of scores
+
+    @property
+    def best(self) -> tuple[float, float]:
+        """Step and value of the best held-out score."""
+        choose = min if self.lower_is_better else max
+        return choose(self.lines["held out"], key=lambda point: point[1])
 
 
 def plot_history(
@@ -85,7 +92,9 @@ def find_panels(
             losses.append(Panel(f"{task}: {title[:1].lower()}{title[1:]}", collect(keys)))
         for name in problem.plotted:
             lines = collect({"held out": f"eval_{task}_{name}"})
-            scores.append(Panel(f"{task}: {name.replace('_', ' ')}", lines, is_loss=False))
+            title = f"{task}: {name.replace('_', ' ')}"
+            lower = any(one.lower_is_better for one in problem.reported if one.name == name)
+            scores.append(Panel(title, lines, is_loss=False, lower_is_better=lower))
     if len(problems) > 1:
         scores.append(Panel(MEAN, collect({"held out": "eval_mean"}), is_loss=False))
     return losses + scores
@@ -96,7 +105,7 @@ def _draw(axes: Any, panel: Panel) -> None:
     for name, points in panel.lines.items():
         axes.plot(*zip(*points, strict=True), **LINES[name])
     if not panel.is_loss:
-        step, value = max(panel.lines["held out"], key=lambda point: point[1])
+        step, value = panel.best
         title += f"\nbest {value:.3f} at step {step:,}"
         ring = {"marker": "o", "markersize": 10, "fillstyle": "none", "color": LIGHT["ink"]}
         axes.plot([step], [value], **ring)

@@ -1,0 +1,112 @@
+"""The best of metrics that should fall, evenly spread evaluations, and thresholds of few rows."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from minbert_cli.authoring.check import main as check
+from minbert_cli.finetune import main as finetune
+from modeling_minbert import MinBertForMultiTask
+from tests import small_run
+from tests.trainers.tiny import make_config
+from trainers.problems import make_problems
+from trainers.reports.plots.history import find_panels, plot_history
+
+LABELS = {"problem_type": "multi_label_classification", "labels": ["often", "rare"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric", "best"),
+    [
+        ("ordinal", "mae", 0.1),
+        ("ordinal", "accuracy", 0.9),
+        ("classification", "macro_f1", 0.9),
+    ],
+)
+def test_the_best_step_of_the_plot_has_the_best_value(tmp_path, kind, metric, best):
+    problems = make_problems({"own": kind}, {"own": {"problem_type": kind}}, {"own": [metric]})
+    values = [0.5, 0.1, 0.9, 0.4]
+    log = [{"step": 10 * place, f"eval_own_{metric}": value} for place, value in enumerate(values)]
+
+    *_, panel = find_panels(log, problems)
+    plot_history(log, problems, tmp_path / "history.png")
+
+    assert panel.best == (10 * values.index(best), best)
+    assert (tmp_path / "history.png").is_file()
+
+
+@pytest.mark.parametrize("rows", [80, 100, 140, 250, 370])
+def test_evaluations_are_evenly_spread_to_the_end(tmp_path, capsys, rows):
+    recipe = small_run.make_recipe(tmp_path)
+    small_run.write_files(tmp_path)
+    for key in ("eval_strategy", "save_strategy", "steps_per_epoch", "num_train_epochs"):
+        del recipe[key]
+    recipe["tasks"] = {"moods": recipe["tasks"]["moods"]}
+    dev = [(number, "the garden is fine", "good") for number in range(rows * 10)]
+    small_run.write_tsv(tmp_path / "moods-dev.tsv", ("id", "text", "mood"), dev)
+
+    check([small_run.write_recipe(tmp_path, recipe), "--max_steps", "30000"])
+
+    printed = capsys.readouterr().out
+    wanted = re.search(r"(\d+) evaluations of [\d,]+ rows", printed)
+    planned = re.findall(r"(\d+) evaluations? of", printed)
+    assert 2 <= int(wanted[1]) <= 10
+    assert set(planned) == {wanted[1]}
+
+
+def test_a_label_of_few_rows_keeps_its_threshold():
+    model = MinBertForMultiTask(make_config({"own": LABELS}))
+    generator = np.random.default_rng(0)
+    labels = np.zeros((200, 2), np.float32)
+    labels[::2, 0], labels[-1, 1] = 1, 1
+    logits = generator.normal(-3, 1, size=(200, 2)).astype(np.float32)
+    logits[-1, 1] = -5.0  # the only row with the label is among the least probable ones
+
+    often, rare = model.fit_threshold("own", logits, labels)
+
+    assert rare == 0.5
+    assert often < 0.5
+    decided = model.decode("own", torch.from_numpy(logits))[:, 1].numpy()
+    assert (decided == (logits[:, 1] > 0)).all()
+
+
+def test_five_rows_are_enough_for_a_threshold():
+    model = MinBertForMultiTask(make_config({"own": LABELS}))
+    labels = np.zeros((200, 2), np.float32)
+    labels[:5, 1] = labels[::2, 0] = 1
+    logits = np.full((200, 2), -3.0, np.float32)
+    logits[:5, 1] = -1.0
+
+    model.fit_threshold("own", logits, labels)
+
+    assert model.decode("own", torch.from_numpy(logits))[:, 1].tolist() == [1] * 5 + [0] * 195
+
+
+@pytest.mark.parametrize("goal", [None, {"recall": 0.9}])
+def test_a_run_says_which_thresholds_few_rows_chose(tmp_path, capsys, caplog, goal):
+    recipe = small_run.make_recipe(tmp_path)
+    task = {"problem_type": "multi_label_classification", "text_columns": ["a"]}
+    task |= {"label_column": "topics"} | ({} if goal is None else {"threshold_for": goal})
+    for split, key in (("train", "train_file"), ("dev", "validation_file")):
+        rows = [
+            {
+                "a": f"the river {number}",
+                "topics": ["often"] * (number % 2) + ["rare"] * (number == 3),
+            }
+            for number in range(24)
+        ]
+        path = tmp_path / f"{split}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        task[key] = str(path)
+    recipe["tasks"] = {"own": task}
+
+    finetune([small_run.write_recipe(tmp_path, recipe), "--max_steps", "2"])
+
+    if goal is None:
+        line = "own: thresholds that are not fitted: 'rare' 0.5 (1 row); fewer than 5 of the rows"
+        assert line in capsys.readouterr().out
+    else:
+        assert "task 'own', label 'rare': only 1 of the rows have it" in caplog.text
