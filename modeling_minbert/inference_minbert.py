@@ -13,9 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, groupby, islice
 from pathlib import Path
-from threading import Lock
 from typing import Any, ClassVar, NamedTuple, Self
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +22,7 @@ from transformers.utils import logging
 from transformers.utils.hub import cached_file
 
 from .modules_minbert import walk
-from .precision_minbert import check_precision, using_precision
+from .precision_minbert import MinBertCalls, check_precision, using_precision
 
 logger = logging.get_logger(__name__)
 
@@ -484,33 +482,31 @@ def predicting(model: nn.Module, precision: str | None) -> Iterator[None]:
         yield
 
 
-# Modules in training mode that are in evaluation mode for now, and how many calls need them so.
-_EVALUATED: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
-_LOCK = Lock()
-
-
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Switch a model to evaluation mode, and afterwards every module back to its own mode.
 
     The last one of several threads switches back.
     """
-    with _LOCK:
+    encoder = getattr(model, "base_model", model)
+    calls = getattr(encoder, "calls", None) or MinBertCalls()
+    evaluated = calls.evaluated
+    with calls.lock:
         # one by one: a frozen encoder may have been in eval mode
         switched = [
             module
             for module in walk(model)
-            if module.training or (_EVALUATED and module in _EVALUATED)
+            if module.training or (evaluated and module in evaluated)
         ]
         for module in switched:
-            _EVALUATED[module] = _EVALUATED.get(module, 0) + 1
+            evaluated[module] = evaluated.get(module, 0) + 1
             module.training = False
     try:
         yield
     finally:
-        with _LOCK:
+        with calls.lock:
             for module in switched:
-                _EVALUATED[module] -= 1
-                if not _EVALUATED[module]:
-                    del _EVALUATED[module]
+                evaluated[module] -= 1
+                if not evaluated[module]:
+                    del evaluated[module]
                     module.training = True

@@ -78,6 +78,7 @@ from .modules_minbert import walk_parameters
 from .multiple_choice_minbert import choose, flatten_choices
 from .packed_encoder_minbert import MinBertModelOutput, MinBertPackedMixin
 from .packing_minbert import MinBertSequences, Read
+from .precision_minbert import MinBertCalls
 from .pretraining_minbert import (
     MinBertForPreTrainingOutput,
     MinBertLMHead,
@@ -423,6 +424,7 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
     def __init__(self, config: MinBertConfig, add_pooling_layer: bool = True) -> None:
         super().__init__(config)
         check_memory(config)
+        self.calls = MinBertCalls()
         self.embeddings = MinBertEmbeddings(config)
         self.encoder = MinBertEncoder(config)
         self.pooler = MinBertPooler(config) if add_pooling_layer else None

@@ -14,7 +14,13 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from .attention_minbert import can_attend, make_block_mask
 from .cpu_minbert import is_followed
 from .packing_minbert import MinBertSequences, Read, read_padded
-from .precision_minbert import choose_precision, count_extra, find_predicting, needs_few_shapes
+from .precision_minbert import (
+    MinBertCalls,
+    choose_precision,
+    count_extra,
+    find_predicting,
+    needs_few_shapes,
+)
 from .prepared_encoder_minbert import prepare
 from .quantization_minbert import is_int8
 from .readings_minbert import Reading, Stop
@@ -35,6 +41,7 @@ class MinBertPackedMixin(nn.Module):
     embeddings: Any
     encoder: Any
     pooler: Any
+    calls: MinBertCalls
     # In which predictions are computed on the CPU or by autocast; None for that of the weights.
     precision: str | None = None
 

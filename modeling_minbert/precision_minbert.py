@@ -7,10 +7,11 @@ Shapes: T tokens, K inputs and N outputs of a product.
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
+from threading import Lock, get_ident
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from transformers.utils import logging
@@ -156,8 +157,26 @@ class Predicting:
     prepared: Any = None  # the `PreparedEncoder` of this call
 
 
-# Of this thread, by encoder: attributes of the model would be seen by other threads.
-_PREDICTING: ContextVar[Mapping[Any, Predicting]] = ContextVar("predicting")
+class MinBertCalls:
+    """The calls that predict with an encoder now, of all threads; a copy of the encoder has none.
+
+    An attribute of the encoder, since a checkpoint that brings its code has several copies of it.
+
+    Attributes:
+        running: By thread, what its call knows.
+        evaluated: The modules in training mode that are in evaluation mode for now, and how many
+            calls need them so.
+        lock: For these.
+    """
+
+    def __init__(self) -> None:
+        self.running: dict[int, Predicting] = {}
+        self.evaluated: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self.lock = Lock()
+
+    def __reduce__(self) -> Any:
+        """Copy and pickle an object without calls."""
+        return type(self), ()
 
 
 @contextmanager
@@ -165,13 +184,18 @@ def using_precision(model: Any, precision: str | None) -> Iterator[None]:
     """Compute the encoder of a model in a precision in this thread; None for that of the model."""
     encoder: Any = model.base_model
     chosen = encoder.precision if precision is None else precision_for(encoder, precision)
-    token = _PREDICTING.set({**_PREDICTING.get({}), encoder: Predicting(chosen)})
+    running, thread = encoder.calls.running, get_ident()
+    before = running.get(thread)
+    running[thread] = Predicting(chosen)
     try:
         yield
     finally:
-        _PREDICTING.reset(token)
+        if before is None:
+            del running[thread]
+        else:
+            running[thread] = before
 
 
 def find_predicting(encoder: Any) -> Predicting:
     """Return what the call knows in which an encoder computes, or what holds for a single batch."""
-    return _PREDICTING.get({}).get(encoder) or Predicting(encoder.precision)
+    return encoder.calls.running.get(get_ident()) or Predicting(encoder.precision)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from transformers import pipeline
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from modeling_minbert import MinBertForMultiTask
 
@@ -227,3 +228,29 @@ def test_a_model_is_copied_while_it_predicts(model, duplicate):
     assert type(other) is MinBertForMultiTask
     for call, value in zip(list_calls(other), expected, strict=True):
         assert call() == value
+
+
+def test_the_code_of_a_checkpoint_predicts_in_a_precision(model, tmp_path):
+    """transformers loads it twice, for the configuration with the heads and for the model."""
+    model.save_pretrained(tmp_path)
+    config_class, model_class = (
+        get_class_from_dynamic_module(name, tmp_path)
+        for name in (
+            "configuration_minbert.MinBertConfig",
+            "modeling_minbert_multitask.MinBertForMultiTask",
+        )
+    )
+    config = config_class.from_pretrained(tmp_path)
+    other = model_class.from_pretrained(tmp_path, config=config).eval()
+    other.tokenizer = other.base_model.tokenizer = model.tokenizer
+
+    assert type(other.heads.get("tone")).__module__ not in (
+        type(model.heads.get("tone")).__module__,
+        f"{type(other).__module__.rpartition('.')[0]}.classification_minbert",
+    )
+    for call, own in zip(list_calls(other), list_calls(model), strict=True):
+        assert call() == own()
+    assert other.predict("tone", TEXTS, precision="bfloat16") == model.predict(
+        "tone", TEXTS, precision="bfloat16"
+    )
+    assert other.predict("tone", TEXTS, precision="bfloat16") != other.predict("tone", TEXTS)
