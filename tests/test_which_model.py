@@ -1,6 +1,7 @@
 """Which task, which weights and which code: nothing is chosen, random or imported silently."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,9 @@ from transformers import (
     BertConfig,
     BertModel,
     BertTokenizer,
+    TrainingArguments,
 )
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from minbert_cli import predict
 from modeling_minbert import (
@@ -29,7 +32,7 @@ from modeling_minbert import (
     MinBertForTokenClassification,
     MinBertModel,
 )
-from trainers import add_lora
+from trainers import MultiTaskTrainer, Task, add_lora
 
 TONE = {"problem_type": "classification", "labels": ["down", "up"]}
 NEAR = {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"}
@@ -173,3 +176,38 @@ def test_a_command_in_the_folder_of_a_run_has_its_own_code(save, argv, expected)
 
     assert expected in done.stdout + done.stderr
     assert "the code of the folder ran" not in done.stderr
+
+
+@pytest.mark.parametrize("start", ["folder", "assigned", "trainer"])
+def test_a_model_that_a_trainer_saved_predicts(save, tmp_path, start):
+    model = MinBertForMultiTask.from_pretrained(save({"tone": TONE}))
+    tokenizer, given = model.tokenizer, {}
+    if start != "folder":
+        model = MinBertForMultiTask(model.config)
+        model.name_or_path = ""
+    if start == "assigned":
+        model.tokenizer = tokenizer
+    elif start == "trainer":
+        given = {"processing_class": tokenizer}
+    rows = [{**tokenizer(text), "label": label} for label, text in enumerate(["a cat", "a dog"])]
+    args = TrainingArguments(str(tmp_path / "output"), report_to=[], use_cpu=True)
+    task = Task.from_dataset("tone", "classification", rows)
+    trainer = MultiTaskTrainer(model, args, [task], **given)
+    trainer.save_model(str(tmp_path / "saved"))
+
+    loaded = MinBertForMultiTask.from_pretrained(tmp_path / "saved")
+    model.tokenizer = tokenizer
+    assert loaded.predict("tone", ["a cat sat"]) == model.predict("tone", ["a cat sat"])
+
+
+@pytest.mark.parametrize("module", ["tagging_minbert", "products_minbert"])
+def test_two_folders_of_one_name_have_their_own_code(save, tmp_path, module):
+    start = save({"tone": TONE})
+    for mark in ("first", "second"):
+        folder = shutil.copytree(start, tmp_path / mark / "same")
+        with (folder / f"{module}.py").open("a", encoding="utf-8") as file:
+            file.write(f"\nMARK = {mark!r}\n")
+        name = "modeling_minbert_multitask.MinBertForMultiTask"
+        model_class = get_class_from_dynamic_module(name, folder)
+        package = model_class.__module__.rpartition(".")[0]
+        assert mark == sys.modules[f"{package}.{module}"].MARK
