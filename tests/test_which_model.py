@@ -211,3 +211,17 @@ def test_two_folders_of_one_name_have_their_own_code(save, tmp_path, module):
         model_class = get_class_from_dynamic_module(name, folder)
         package = model_class.__module__.rpartition(".")[0]
         assert mark == sys.modules[f"{package}.{module}"].MARK
+
+
+@pytest.mark.parametrize("mode", [["--embed", "out.npy"], ["--pairs", "1"]])
+def test_embeddings_of_tasks_that_differ_ask_which_one(save, capsys, monkeypatch, tmp_path, mode):
+    monkeypatch.chdir(tmp_path)
+    texts = ["a cat", "a dog", "--device", "cpu"]
+    alike = save({"near": NEAR, "far": NEAR, "tone": TONE}, "alike")
+    predict.main([str(alike), *texts, *mode])
+    other = save({"near": NEAR, "far": {**NEAR, "pooling": "max"}, "tone": TONE}, "other")
+    with pytest.raises(SystemExit):
+        predict.main([str(other), *texts, *mode])
+    assert "that make different vectors, far, near: name one with --task" in capsys.readouterr().err
+    predict.main([str(other), *texts, *mode, "--task", "far"])
+    predict.main([str(other), *texts, *mode, "--pooling", "mean"])

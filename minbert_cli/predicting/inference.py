@@ -61,6 +61,20 @@ def only_task(model: Any, checkpoint: str) -> str:
     return str(names[0])
 
 
+def check_vectors(model: Any, args: argparse.Namespace) -> None:
+    """Refuse to choose among tasks whose vectors differ, if nobody has said which."""
+    config = model.config
+    if args.pooling or config.sentence_embedding is not None:
+        return
+    vectors = {name: config.task(name).describe_embedding() for name in config.tasks or {}}
+    made = {name: how for name, how in vectors.items() if how is not None}
+    if any(how != next(iter(made.values())) for how in made.values()):
+        raise ValueError(
+            f"checkpoint={args.checkpoint!r} has several tasks that make different vectors, "
+            f"{', '.join(made)}: name one with --task, or give --pooling"
+        )
+
+
 def name_texts(row: Any) -> Row:
     """Name the texts of a row, and its choices if it has any."""
     if isinstance(row, str):
@@ -282,6 +296,8 @@ def run(args: argparse.Namespace) -> None:
         logging.disable_progress_bar()
     model: Any = load_encoder(args.checkpoint, args.device)
     set_precision(model, args.precision)
+    if (args.embed or args.corpus or args.pairs or args.clusters) and not args.task:
+        check_vectors(model, args)
     if args.embed is None:
         write_results(find(model, args), args)
     else:
