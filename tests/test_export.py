@@ -3,9 +3,11 @@
 import ast
 import gc
 import importlib.util
+import json
 import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -174,6 +176,7 @@ def test_an_onnx_folder_needs_no_code_of_minbert(checkpoint, tmp_path):
     export.main([str(checkpoint), "--format", "onnx", "--output_dir", str(tmp_path / "onnx")])
     code = """
 import sys
+from pathlib import Path
 sys.modules["modeling_minbert"] = sys.modules["torch"] = None
 import onnxruntime
 from transformers import AutoConfig, AutoTokenizer
@@ -360,3 +363,93 @@ def test_a_class_with_one_head_is_exported_with_it(tiny_sizes, checkpoint, tmp_p
     export.main([str(tmp_path / "tags"), "--format", "bert", "--output_dir", str(tmp_path / "b")])
 
     assert '"BertForTokenClassification"' in (tmp_path / "b" / "config.json").read_text()
+
+
+LONG = {
+    "tone": {"labels": ["down", "up"], "max_length": 9},
+    "last": {"labels": ["down", "up"], "max_length": 9, "truncation": "tail"},
+    "pairs": {"labels": ["down", "up"], "pair_encoding": "joint", "max_length": 11},
+    "ends": {"labels": ["a", "b"], "pair_encoding": "joint", "max_length": 10}
+    | {"truncation": "tail"},
+    "free": {"labels": ["down", "up"]},  # as long as the positions
+}
+ROWS = [
+    ("the garden is warm . " * 5, "is it . " * 9),
+    ("warm " * 30, "the garden"),
+    (". " * 7, "garden " * 40),
+    ("the garden is", "warm"),
+]
+
+
+@pytest.fixture
+def long_checkpoint(checkpoint, tiny_sizes, tmp_path):
+    """Return the folder of a model whose tasks read different parts of long texts."""
+    tasks = {name: {"problem_type": "classification"} | keys for name, keys in LONG.items()}
+    torch.manual_seed(0)
+    sizes = tiny_sizes | {"initializer_range": 0.5}
+    MinBertForMultiTask(MinBertConfig(**sizes, tasks=tasks)).save_pretrained(tmp_path / "long")
+    AutoTokenizer.from_pretrained(checkpoint).save_pretrained(tmp_path / "long")
+    return tmp_path / "long"
+
+
+def page_snippet():
+    """Return the code of the page that runs an ONNX file."""
+    page = (Path(__file__).parents[1] / "docs/tutorials/sharing.md").read_text(encoding="utf-8")
+    return next(part for part in page.split("```python")[1:] if "import json" in part).split("```")[
+        0
+    ]
+
+
+def predictions_of(folder, task):
+    model = MinBertForMultiTask.from_pretrained(folder)
+    rows = ROWS if model.config.task(task).num_texts == 2 else [first for first, _ in ROWS]
+    return rows, [row["label"] for row in model.predict(task, rows)]
+
+
+@pytest.mark.parametrize("task", [name for name in LONG if name != "free"])
+def test_a_tokenizer_cuts_texts_as_the_page_says(long_checkpoint, task):
+    model = MinBertForMultiTask.from_pretrained(long_checkpoint)
+    rows, expected = predictions_of(long_checkpoint, task)
+    fields = json.loads((long_checkpoint / "config.json").read_text())["tasks"][task]
+
+    side = {"head": "right", "tail": "left"}[fields["truncation"]]
+    tokenizer = AutoTokenizer.from_pretrained(long_checkpoint, truncation_side=side)
+    texts = (
+        [list(column) for column in zip(*rows, strict=True)]
+        if isinstance(rows[0], tuple)
+        else [rows]
+    )
+    cut = {"truncation": True, "max_length": fields["max_length"]}
+    tokens = tokenizer(*texts, padding=True, return_tensors="pt", **cut)
+
+    logits = model(**tokens, task=task).logits
+    scores = [row["score"] for row in model.predict(task, rows)]
+    assert logits.softmax(-1).max(-1).values.tolist() == pytest.approx(scores, abs=1e-5)
+    assert [fields["labels"][index] for index in logits.argmax(-1)] == expected
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
+def test_the_code_of_the_page_answers_as_predict(long_checkpoint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    export.main([str(long_checkpoint), "--format", "onnx", "--output_dir", "onnx"])
+
+    for task in LONG:
+        rows, expected = predictions_of(long_checkpoint, task)
+        code = page_snippet().replace("sst", task)
+        has_pairs = isinstance(rows[0], tuple)
+        texts = [list(column) for column in zip(*rows, strict=True)] if has_pairs else [rows]
+        code = code.replace('["what a lovely film"]', f"*{texts!r}")
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == str(expected)
+
+
+def test_a_plain_bert_cuts_texts_at_its_positions(checkpoint, tmp_path, tiny_sizes):
+    export.main([str(checkpoint), "--format", "bert", "--output_dir", str(tmp_path / "bert")])
+
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "bert")
+    tokens = tokenizer("garden " * 99, truncation=True, return_tensors="pt")
+    assert tokens["input_ids"].shape == (1, tiny_sizes["max_position_embeddings"])
+    AutoModel.from_pretrained(tmp_path / "bert")(**tokens)

@@ -6,13 +6,16 @@ import random
 import re
 
 import pytest
+from datasets import Dataset
 from torch.testing import assert_close
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, TrainingArguments
 
+from datasets_scripts import train_wordpiece
 from minbert_cli import finetune, predict
 from minbert_cli.authoring import check
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests import runs, small_run
+from trainers import MultiTaskTrainer, Task
 
 LENGTH = 12  # tokens that the run reads; its rows have about fifty
 SPLITS = {"train": "train_file", "dev": "validation_file"}
@@ -297,3 +300,73 @@ def test_a_default_of_pretraining_fits_a_model_of_few_positions(tmp_path, capsys
     check.main([str(path)])
 
     assert re.search("max_length +32 +the positions of the model", capsys.readouterr().out)
+
+
+def make_trainer(folder, tokenizer, fields=None, **cut):
+    """Return a trainer of rows from Python, encoded as the tutorials of transformers do."""
+    rows = list(make_rows("train"))
+    encoded = tokenizer([row["a"] for row in rows], **cut)
+    labels = [int(row["is_good"] == "yes") for row in rows]
+    data = Dataset.from_dict({**encoded, "labels": labels})
+    described = {"problem_type": "classification", "labels": ["no", "yes"], "pooling": "mean"}
+    sizes = small_run.make_recipe(folder)["model_config"] | {"max_position_embeddings": 80}
+    sizes["vocab_size"] = len(tokenizer)
+    config = MinBertConfig(**sizes, tasks={"good": described | (fields or {})})
+    arguments = TrainingArguments(
+        str(folder / "out"), max_steps=1, report_to="none", disable_tqdm=True, use_cpu=True
+    )
+    task = Task.from_dataset("good", "classification", data, data)
+    model = MinBertForMultiTask(config)
+    return MultiTaskTrainer(model, arguments, [task], processing_class=tokenizer)
+
+
+@pytest.fixture
+def tokenizer():
+    return train_wordpiece([row["a"] for row in make_rows("train")], 150)
+
+
+@pytest.mark.parametrize("padding", [False, "max_length"])
+def test_the_length_of_rows_from_python_is_kept(tmp_path, tokenizer, padding):
+    trainer = make_trainer(tmp_path, tokenizer, truncation=True, max_length=20, padding=padding)
+
+    trainer.train()
+    trainer.save_model()
+
+    loaded = MinBertForMultiTask.from_pretrained(tmp_path / "out")
+    loaded.tokenizer = tokenizer
+    assert loaded.config.task("good").max_length == 20
+    texts = [row["a"] for row in make_rows("dev")]
+    cut = [" ".join(text.split()[:18]) for text in texts]
+    for model in (loaded, trainer.model):
+        model.tokenizer = tokenizer
+        scores = [row["score"] for row in model.predict("good", cut)]
+        assert [row["score"] for row in model.predict("good", texts)] == pytest.approx(scores)
+
+
+def test_a_length_that_was_given_stays(tmp_path, tokenizer):
+    trainer = make_trainer(tmp_path, tokenizer, {"max_length": 30}, truncation=True, max_length=20)
+
+    trainer.train()
+
+    assert trainer.model.config.task("good").max_length == 30
+
+
+def test_whole_rows_have_no_length(tmp_path, tokenizer, caplog):
+    trainer = make_trainer(tmp_path, tokenizer)
+
+    trainer.train()
+
+    assert trainer.model.config.task("good").max_length is None
+    assert "as if texts were cut" not in caplog.text
+
+
+def test_rows_that_look_cut_are_reported(tmp_path, tokenizer, caplog):
+    rows = [row["a"].split()[: 3 + number % 30] for number, row in enumerate(make_rows("train"))]
+    cut = tokenizer([" ".join(words) for words in rows], truncation=True, max_length=16)
+    data = Dataset.from_dict({**cut, "labels": [number % 2 for number in range(len(rows))]})
+    trainer = make_trainer(tmp_path, tokenizer)  # the tokenizer has read whole texts since
+
+    trainer.tasks["good"] = Task.from_dataset("good", "classification", data)
+    trainer.train()
+
+    assert "task 'good': many of its training rows have exactly 16 tokens" in caplog.text

@@ -43,6 +43,9 @@ def save_tokenizer(model: Any, checkpoint: str, folder: Path) -> Any:
     casing = find_casing(checkpoint)
     tokenizer = load_pretrained(AutoTokenizer, checkpoint, flag="checkpoint", **casing)
     check_vocabulary(tokenizer, model.config.vocab_size, f"checkpoint={checkpoint!r}")
+    # without minBERT, truncation=True is all that keeps a text within the positions
+    positions = model.config.max_position_embeddings
+    tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
     tokenizer.save_pretrained(folder)
     return tokenizer
 
@@ -91,9 +94,22 @@ def to_onnx(
         lines.append(f"{path.name}: {compared}")
     # of a plain BERT, since ONNX Runtime and the tokenizer need no code of minBERT
     config = model.config.to_bert()
-    config.tasks = getattr(model.config, "tasks", None)
+    config.tasks = describe_tasks(model.config)
     config.save_pretrained(folder)
     return "\n".join(lines)
+
+
+def describe_tasks(config: Any) -> dict[str, dict[str, Any]] | None:
+    """Describe the tasks of a model for programs without minBERT, with the length of each."""
+    tasks = getattr(config, "tasks", None)
+    if not tasks:
+        return None
+    described = {name: dict(fields) for name, fields in tasks.items()}
+    for fields in described.values():
+        if "max_length" in fields:
+            own = fields["max_length"] or config.max_position_embeddings
+            fields["max_length"] = min(own, config.max_position_embeddings)
+    return described
 
 
 def to_space(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:

@@ -44,6 +44,7 @@ from .label_smoothing import smooth_labels, without_smoothing
 from .preparation.batches import make_loader
 from .preparation.setup import Setup
 from .resuming import find_best_checkpoint, write_checksums
+from .row_lengths import keep_row_lengths
 from .search import search_hyperparameters
 from .shared_steps import find_groups, list_labelled, step_losses
 from .terms import TERMS, LossMean, TermCounter, weigh_loss
@@ -248,6 +249,8 @@ class MultiTaskTrainer(Trainer):
         return output
 
     def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
+        model: Any = self.model
+        keep_row_lengths(find_inner(model), self.tasks, self.processing_class)
         with reused_gradients(self), static_shapes(self.args, len(self.tasks)):
             return super()._inner_training_loop(*args, **kwargs)
 
