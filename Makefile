@@ -6,6 +6,8 @@
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
+# Libraries of other versions than ours may warn about each other; other warnings stay errors.
+DEPRECATED := $(foreach kind,Deprecation PendingDeprecation Future,-W ignore::$(kind)Warning)
 INSTALLED := .venv/.installed
 
 ifeq ($(TORCH),torch==2.13.0)
@@ -16,7 +18,7 @@ CONSTRAINTS := .venv/constraints.txt
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-slow check docs format conformance clean
+.PHONY: help install quickstart test test-slow test-oldest test-newest check docs format conformance clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -40,6 +42,18 @@ test: $(INSTALLED)  ## run the tests, one process per core; no network after the
 test-slow: $(INSTALLED)  ## also run the slow tests
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not cuda and not realdata and not conformance"
 
+test-oldest:  ## run the tests with the oldest versions that setup.cfg allows, in .venv-oldest
+	test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
+	sed -nE 's/^ +([A-Za-z0-9_-]+)>=([0-9.]+)(,.*)?$$/\1==\2/p' setup.cfg > .venv-oldest/constraints.txt
+	.venv-oldest/bin/python -m pip install -c .venv-oldest/constraints.txt -e ".[dev]"
+	.venv-oldest/bin/python -m pytest -n auto --dist loadfile $(DEPRECATED)
+
+test-newest:  ## run the tests with the newest versions, in .venv-newest; of torch with TORCH=torch
+	test -x .venv-newest/bin/python || $(PYTHON) -m venv .venv-newest
+	.venv-newest/bin/python -m pip install --upgrade "$(TORCH)"
+	.venv-newest/bin/python -m pip install --upgrade --upgrade-strategy eager "$(TORCH)" -e ".[dev]"
+	.venv-newest/bin/python -m pytest -n auto --dist loadfile $(DEPRECATED)
+
 check: $(INSTALLED)  ## format, lint, types, import contracts, conventions of transformers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -62,5 +76,5 @@ conformance: $(INSTALLED)  ## run transformers' own model tests on every class; 
 	-o strict_markers=false -W default --disable-warnings tests/conformance/suite.py
 
 clean:  ## remove the environment, caches and the quickstart's output
-	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache minbert *.egg-info
+	rm -rf .venv .venv-oldest .venv-newest .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache minbert *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,6 +1,8 @@
-"""A wheel has every package of the sources."""
+"""A wheel has every package of the sources, and bounds that can be tested."""
 
 import configparser
+import importlib.metadata
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -18,3 +20,39 @@ def test_setup_lists_every_package_of_the_sources():
     }
 
     assert sorted(listed) == sorted(found)
+
+
+def read_bounds():
+    """Read the oldest versions in setup.cfg, by package."""
+    setup = (ROOT / "setup.cfg").read_text(encoding="utf-8")
+    lines = re.findall(r"^ +([\w-]+)>=([\d.]+)(?:,.*)?$", setup, re.MULTILINE)
+    bounds = dict(lines)
+    assert len(bounds) == len({*lines})  # a package that is listed twice has one bound
+    return bounds
+
+
+def test_every_dependency_has_an_oldest_version():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    listed = setup["options"]["install_requires"] + setup["options.extras_require"]["dev"]
+    names = re.findall(r"^([\w-]+)(?![\w-]|==)", re.sub(r"#.*", "", listed), re.MULTILINE)
+
+    assert {*names} - {"transformers-mlinter"} == read_bounds().keys() & {*names}
+
+
+def test_the_installed_versions_are_within_the_bounds():
+    for name, oldest in read_bounds().items():
+        try:
+            installed = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # an extra
+        numbers = [list(map(int, re.findall(r"\d+", text)[:3])) for text in (installed, oldest)]
+        assert numbers[0] >= numbers[1], name
+
+
+def test_a_space_needs_what_the_package_needs():
+    needed = (ROOT / "space" / "requirements.txt").read_text(encoding="utf-8").split()
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+
+    assert {*needed} - {"gradio>=6.0"} <= {*setup["options"]["install_requires"].split("\n")}
