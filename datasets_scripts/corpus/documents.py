@@ -15,6 +15,7 @@ from sentencex import segment
 
 from datasets_scripts.files.compression import find_suffix, is_compressed, open_bytes
 from datasets_scripts.files.readers import (
+    FileFormat,
     Record,
     check_file,
     check_header,
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 PLAIN_SUFFIXES = (".txt", "")
 TABLE_SUFFIXES = (".csv", ".tsv")
+OWN_LINES = FileFormat(quoting=True)  # a document has many lines, also with tables
 TEXT_SUFFIXES = (*PLAIN_SUFFIXES, ".jsonl", ".json", *TABLE_SUFFIXES, ".parquet")
 SHARD_BYTES = 8_000_000
 LARGEST_DOCUMENT = 100_000_000  # bytes; a document is read at once
@@ -63,7 +65,7 @@ class FileShard:
         if suffix == ".parquet":
             return self._read_row_groups()
         if suffix in TABLE_SUFFIXES:
-            records = read_records(self.name, (self.text_column,))
+            records = read_records(self.name, (self.text_column,), file_format=OWN_LINES)
             return (self._to_document(record.line, record) for record in records)
         return (self._parse(position, raw) for position, raw in self._find_documents())
 
@@ -136,7 +138,7 @@ def cut_file(
     is_plain = suffix in PLAIN_SUFFIXES
     is_whole = is_compressed(path) or suffix in TABLE_SUFFIXES or (is_plain and documents == "file")
     if suffix in TABLE_SUFFIXES:
-        next(read_records(path, (text_column,)))
+        next(read_records(path, (text_column,), file_format=OWN_LINES))
     elif suffix not in (*PLAIN_SUFFIXES, ".parquet"):
         _check_json(path, text_column)
     if suffix == ".parquet":
@@ -265,7 +267,8 @@ def _cut_row_groups(path: str, text_column: str, shard_bytes: int) -> list[int]:
 
 
 def _check_json(path: str, text_column: str) -> None:
-    """Check a JSON-lines file up to its first object, as for the rows of a task."""
+    """Check a JSON-lines file up to the first object with the text; not all need have it."""
+    keys: dict[str, None] = {}
     shard = FileShard(path, 0, sys.maxsize, "line", text_column)
     for position, raw in shard._find_documents():
         if position == 0 and raw.lstrip().startswith(b"["):
@@ -274,6 +277,8 @@ def _check_json(path: str, text_column: str) -> None:
             record = parse_json(0, raw.decode("utf-8"))
         except UnicodeDecodeError:
             continue
-        if not record.problem:
-            check_header(path, list(record.values), (text_column,))
+        keys |= dict.fromkeys(record.values)
+        if text_column in keys:
             return
+    if keys:
+        check_header(path, list(keys), (text_column,))
