@@ -11,9 +11,10 @@ import pytest
 import torch
 from datasets import Dataset
 from torch.testing import assert_close
+from transformers import BertTokenizer
 
 from minbert_cli import finetune, predict
-from modeling_minbert import MinBertForMultiTask
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests import small_run
 
 TEXTS = ["the garden is fine", 'the "river",\nit is cold', "a story; a song", "the song is dull"]
@@ -232,3 +233,82 @@ def test_compressed_lines_are_texts(run, tmp_path):
         "a song",
         "the river",
     ]
+
+
+KINDS = {
+    "choices": {
+        "problem_type": "multiple_choice",
+        "num_choices": 2,
+        "has_question": True,
+        "data_keys": {"text_columns": ["sent1", "sent2"], "choice_columns": ["e0", "e1"]},
+    },
+    "answers": {"problem_type": "question_answering", "max_question_length": 9},
+    "names": {
+        "problem_type": "token_classification",
+        "labels": ["x", "y"],
+        "data_keys": {"text_columns": ["words"]},
+    },
+    "grammar": {
+        "problem_type": "classification",
+        "labels": ["bad", "good"],
+        "data_keys": {
+            "text_columns": ["sentence"],
+            "delimiter": "\t",
+            "quoting": False,
+            "header": ["source", "label", "mark", "sentence"],
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory):
+    """Return the folder of a model with a task of each other kind of rows."""
+    folder = tmp_path_factory.mktemp("kinds")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "dog", "sat", '"']
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    config = MinBertConfig(**sizes, vocab_size=len(pieces), intermediate_size=9, tasks=KINDS)
+    model = MinBertForMultiTask(config).eval()
+    model.save_pretrained(folder)
+    tokenizer = BertTokenizer(vocab={piece: n for n, piece in enumerate(pieces)})
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+SQUAD = {
+    "data": [{"paragraphs": [{"context": "a cat sat", "qas": [{"question": "a dog", "id": "1"}]}]}]
+}
+OTHER_KINDS = {
+    "choices.csv": (
+        "choices",
+        "sent2,e1,label,sent1,e0\na,dog,0,cat,sat\n",
+        ("cat", "a", ["sat", "dog"]),
+    ),
+    "answers.json": ("answers", json.dumps(SQUAD), ("a dog", "a cat sat")),
+    "answers.csv": ("answers", "context,x,question\na cat sat,1,a dog\n", ("a dog", "a cat sat")),
+    "names.jsonl": ("names", json.dumps({"words": ["cat", "sat."]}) + "\n", ["cat", "sat."]),
+    "names.conll": ("names", "cat x\nsat. y\n\n", ["cat", "sat."]),
+    "names.csv": ("names", "words,y\na cat sat,1\n", "a cat sat"),
+    "grammar.tsv": ("grammar", 'k1\t1\t*\t"a cat\n', '"a cat'),
+    "headed.tsv": ("grammar", 'index\tsentence\n1\ta "cat\n', 'a "cat'),
+    "own.csv": ("grammar", 'sentence,x\n"a, cat",1\n', "a, cat"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_KINDS)
+def test_rows_of_other_kinds_are_read_from_tables(kinds, tmp_path, name):
+    task, content, row = OTHER_KINDS[name]
+    (tmp_path / name).write_text(content)
+
+    output = tmp_path / "found.jsonl"
+
+    argv = ["--task", task, "--file", tmp_path / name, "--output", output]
+    predict.main([str(kinds), *map(str, argv), "--device", "cpu", "--precision", "float32"])
+
+    (found,) = map(json.loads, output.read_text().splitlines())
+    (expected,) = MinBertForMultiTask.from_pretrained(kinds).eval().predict(task, [row])
+    for key in expected.keys() & {"label", "choice", "answer", "words", "tags"}:
+        assert found[key] == expected[key]
+    if "score" in expected:
+        assert found["score"] == pytest.approx(expected["score"], rel=1e-4)

@@ -232,6 +232,8 @@ class Table:
         else:
             self.counts = (1 + task.has_question,) if self.has_choices else (task.num_texts,)
         self.columns = source.columns or tuple(self.stored.get("text_columns", ()))
+        if self.has_questions:
+            self.columns = self.columns or QuestionFormat.default_keys["text_columns"]
         self.file_format = FileFormat()
         if find_suffix(self.path) == CONLL:
             self.columns = source.columns or ("0",)
