@@ -46,9 +46,12 @@ print(json.dumps({
 
 PUSH = """
 import contextlib, json, sys
-from modeling_minbert import MinBertForMaskedLM, MinBertForMultiTask, MinBertModel
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 
 folder = sys.argv[1]
+tone = {"tone": {"problem_type": "classification", "labels": ["calm", "loud"]}}
+sizes = {"vocab_size": 9, "hidden_size": 4, "intermediate_size": 4, "num_attention_heads": 1}
+MinBertForMultiTask(MinBertConfig(**sizes, num_hidden_layers=1, tasks=tone)).push_to_hub("tone")
 model = MinBertForMultiTask.from_pretrained(folder)
 model.push_to_hub("user/own", card={"language": "en", "license": "mit"}, tags=["tiny"])
 encoder = MinBertModel.from_pretrained(folder)
@@ -177,6 +180,8 @@ def own(hub, folder, pushed):
     hub.refused = {
         "user/full/preupload/main": (403, "Private repository storage limit reached"),
     }
+    # of an encoder of sentences that was there before
+    hub.repos["user/tone"] = {"modules.json": b"[{}]", "notes.txt": b"mine"}
     script = folder / "push.py"
     script.write_text(PUSH)
     before = (folder / "out" / "model.safetensors").read_bytes()
@@ -203,6 +208,16 @@ def test_a_model_pushes_itself_with_code_tokenizer_and_the_card_of_its_run(hub, 
     assert [x.metric_value for x in card.eval_results] == [
         x.metric_value for x in of_run.eval_results
     ]
+
+
+@pytest.mark.slow
+def test_a_pushed_classifier_leaves_no_settings_of_vectors_of_a_model_before(hub, own):
+    files = hub.repos["user/tone"]
+
+    assert own
+    assert files["notes.txt"] == b"mine"
+    assert "config.json" in files
+    assert "modules.json" not in files
 
 
 @pytest.mark.slow
