@@ -137,7 +137,7 @@ def test_choices_are_predicted_by_all_only_if_no_task_takes_other_rows(run, tmp_
         *("text1", "choices"),
     ]
     assert cells[0] == models[0].predict("ends", [row])[0]["choice"]
-    assert beside.err == "predicting tone; not ends, which take contexts with choices\n"
+    assert beside.err == "predicting tone; not ends, which takes contexts with choices\n"
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,8 @@ class MultiLabelFormat(ClassificationFormat):
         given: set[str] = set()
         is_split = False
         for record in train.read(self):
+            if self.read_texts(record)[2]:
+                continue  # the row is skipped, whatever its labels
             try:
                 names = self._split(record) or []
             except ValueError:  # of an invalid row, which is reported later

@@ -45,13 +45,13 @@ class RowSource:
         return (row_format.from_hub(*row, names) for row in enumerate(self.rows))
 
     def labels(self, row_format: "RowFormat") -> Iterable[Any]:
-        """Return the distinct labels of a dataset, or all of a file, as they are written."""
+        """Return the labels of the rows with valid texts, as they are written."""
         column = str(row_format.label_column)
-        if self.rows is None:
-            return (record.values.get(column) for record in self.read(row_format))
-        if isinstance(self.rows.features.get(column), datasets.List):
-            return self.rows[column]
-        return self.rows.unique(column)
+        return (
+            record.values.get(column)
+            for record in self.read(row_format)
+            if not row_format.read_texts(record)[2]
+        )
 
     def class_names(self, row_format: "RowFormat") -> tuple[str, ...] | None:
         """Return the names of the classes, or of tags, that the label column declares."""

@@ -181,7 +181,7 @@ def _describe_classes(label: str, different: Counter[str], guess: Guess) -> str:
         )
     names = ", ".join(repr(name) for name, _ in different.most_common(SHOWN))
     more = f" and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
-    return f"{label!r} has {len(different)} values: {names}{more}"
+    return f"{label!r} has {len(different)} value{'s' * (len(different) > 1)}: {names}{more}"
 
 
 def _find_separator(values: Sequence[Any]) -> str | None:

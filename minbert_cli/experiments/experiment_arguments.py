@@ -108,7 +108,8 @@ def parse_experiments(
         if not words[0].startswith("--") or name.replace("-", "_") in known:
             own += words
         else:
-            overrides[name] = read_flag(words)
+            first, *rest = name.split(".")
+            overrides[".".join([first.replace("-", "_"), *rest])] = read_flag(words)
     (arguments,) = parse_recipe((ExperimentArguments,), own)
     return arguments, overrides, _rows_of_file(path, arguments.rows)
 

@@ -5,12 +5,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from did_you_mean import unknown
 from minbert_cli.resources import find_recipe
+from trainers import PretrainArguments
 from trainers.errors import INPUT_ERRORS
 from trainers.problems.aggregates import AGGREGATES
 from trainers.runs.overrides import check_disjoint, override
@@ -29,6 +30,8 @@ RESERVED = (*TABLES, "pretrained", LOCK_FILE)
 FIXED = ("output_dir", "overwrite_output_dir", "resume_from_checkpoint", "smoke_test")
 # Set by the pre-training of a row.
 FROM_PRETRAINING = ("model_name_or_path", "model_config")
+# Keys of a recipe that a checkpoint to start from replaces, as on the command line of a program.
+REPLACED = PretrainArguments.replaced_keys["model_name_or_path"]
 # Overrides of all rows that also apply to their pre-training.
 SHARED = ("model_name_or_path", "data_dir", "use_cpu", "bf16", "fp16")
 
@@ -100,6 +103,9 @@ class RowPlan:
             self.where, self.base, self.step, self.general, changes, self.root
         )
         runs = _plan_runs(folder, full_name, recipe, after, self.seeds)
+        if self.search is not None:
+            objective = self.search.objective
+            runs = {seed: replace(run, objective=objective) for seed, run in runs.items()}
         reference = _check_reference(self.where, self.keys.reference, recipe)
         return Row(full_name, changes, reference, runs)
 
@@ -245,8 +251,24 @@ def _override(where: str, recipe: dict[str, Any], *changes: Mapping[str, Any]) -
     for overrides in changes:
         if fixed := [path for path in overrides if _first(path) in FIXED]:
             raise ValueError(f"{where}: leave out {fixed[0]}; it is set for every run")
-        recipe = override(where, recipe, overrides)
+        if overrides.get("model_name_or_path") is not None:
+            recipe = {key: recipe[key] for key in recipe if key not in REPLACED}
+        recipe = override(where, recipe, _select_tasks(where, recipe, overrides))
     return recipe
+
+
+def _select_tasks(
+    where: str, recipe: Mapping[str, Any], overrides: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Replace the names of tasks, as in ``--tasks sst,sts``, by these tasks of the recipe."""
+    names, tasks = overrides.get("tasks"), recipe.get("tasks")
+    if not isinstance(names, str) or not isinstance(tasks, dict):
+        return dict(overrides)
+    chosen = [name.strip() for name in names.split(",")]
+    for name in chosen:
+        if name not in tasks:
+            raise ValueError(f"{where}: {unknown('task', name, tasks)}")
+    return {**overrides, "tasks": {name: tasks[name] for name in chosen}}
 
 
 def _first(path: Any) -> str:

@@ -26,14 +26,7 @@ Done = tuple[PlannedRun, Failure | None]
 def sample_rows(plan: RowPlan) -> list[Row]:
     """Plan rows that together have every choice and both ends of every range, to check them."""
     search = _search(plan)
-    rows = [plan.at(point) for point in search.extremes()]
-    return [
-        replace(
-            row,
-            runs={seed: replace(run, objective=search.objective) for seed, run in row.runs.items()},
-        )
-        for row in rows
-    ]
+    return [plan.at(point) for point in search.extremes()]
 
 
 def finished_rows(plan: RowPlan) -> list[Row]:

@@ -54,7 +54,8 @@ def describe_choice(names: Sequence[str], specs: Mapping[str, Any]) -> str:
     """State which tasks are predicted, and which are not."""
     others = [name for name in specs if name not in names]
     kinds = " or ".join(dict.fromkeys(specs[name].row_kind for name in others))
-    left_out = f"; not {', '.join(others)}, which take {kinds}" if others else ""
+    take = "takes" if len(others) == 1 else "take"
+    left_out = f"; not {', '.join(others)}, which {take} {kinds}" if others else ""
     return f"predicting {', '.join(names)}{left_out}"
 
 

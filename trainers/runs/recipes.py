@@ -210,9 +210,10 @@ def _mapping(text: str, recipe: Any) -> dict[Any, Any]:
 def _split_names(text: str, known: Collection[str]) -> list[str]:
     """Split names at commas; where known names contain commas, the longest one is taken."""
     parts = text.split(",")
+    most = 1 + max((name.count(",") for name in known), default=0)
     names = []
     while parts:
-        joined = [",".join(parts[:count]).strip() for count in range(len(parts), 0, -1)]
+        joined = [",".join(parts[:count]).strip() for count in range(min(most, len(parts)), 0, -1)]
         name = next((name for name in joined if name in known), joined[-1])
         names.append(name)
         parts = parts[len(joined) - joined.index(name) :]
