@@ -272,6 +272,8 @@ def check_recipe(
     tasks, texts = parse_tasks(arguments)
     for task in tasks.values():
         check_files(task.data)
+    if start is not None:  # tasks get this length, and would be blamed for it
+        check_rows(start, choose_length(arguments, start), has_pairs=False)
     config, problems = _describe_tasks(arguments, tasks, texts, start)
     _check_unlabeled(arguments, tasks, config)
     glue = [name for name, task in tasks.items() if task.in_glue]
