@@ -72,8 +72,9 @@ class MultiTaskTrainer(Trainer):
         max_tokens_per_batch: Tokens per process and step, for the tasks without a batch size or
             budget of their own; None takes ``per_device_train_batch_size`` rows.
         compute_metrics: A function of an ``EvalPrediction`` for all tasks, or one by task. It gets
-            the values that ``predict_task`` returns and the labels, in the order of the rows. Its
-            metrics join those of the task as ``eval_<task>_<name>``, and may choose the best model.
+            the values that ``predict_task`` returns and the labels, -100 for none, in the order of
+            the rows. Its metrics join those of the task as ``eval_<task>_<name>``, and may choose
+            the best model.
         data_collator: Makes a batch of the rows of one task; ``call_collator`` documents how. Those
             of transformers do. None takes a ``TaskCollator``, packed if the model supports it.
         kwargs: Other arguments of ``Trainer``.

@@ -43,15 +43,8 @@ class TermCounter:
         self._problems, self._groups, self._methods = problems, groups, methods
         inner: Any = find_inner(model)
         self._count: Callable[[str, Tensor], Tensor] = getattr(inner, "count_terms", count_labels)
-        described: Mapping[str, Any] = getattr(getattr(inner, "config", None), "tasks", None) or {}
         # losses of the rows of all processes, whose terms are theirs, too
-        self._joint = {
-            task
-            for task in described
-            if hasattr(inner, "gather_rows")
-            and getattr(inner.config.task(task), "loss_function", None) is not None
-            and inner.config.task(task).loss_function.compares_rows
-        }
+        self._joint = {task for task in problems if _joins_processes(inner, task)}
 
     def count_parts(self, task: str, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Count the terms of each part of the loss of a batch."""
@@ -110,6 +103,12 @@ class TermCounter:
             for method in self._methods:
                 found[task] |= method.count_terms(task, inputs)
         return found
+
+
+def _joins_processes(model: Any, task: str) -> bool:
+    if not (hasattr(model, "gather_rows") and hasattr(model.config, "task")):
+        return False
+    return getattr(getattr(model.config.task(task), "loss_function", None), "compares_rows", False)
 
 
 def count_labels(task: str, labels: Tensor) -> Tensor:
