@@ -175,7 +175,7 @@ def test_keys_of_a_task(recipe, refused, task, change, message):
     [
         ("", "pairs-train.tsv: the file is empty"),
         ("id\ta\tb\tsame\n", "pairs-train.tsv: the file has no rows"),
-        ("id,a,b,same\n1,x,y,0\n", "pairs-train.tsv: no column .* the file is comma-separated"),
+        ("id^a^b^same\n1^x^y^0\n", r"pairs-train.tsv: no column \['a', 'b', 'same'\]"),
         ("id\ta\tb\tsame\n1\tx\ty\t2\n", "pairs-train.tsv: .*line 2: label '2' is out of range"),
         ("id\ta\tb\n1\tx\ty\n", r"pairs-train.tsv: no column \['same'\]"),
     ],
