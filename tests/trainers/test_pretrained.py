@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from modeling_minbert import MinBertConfig, MinBertForMaskedLM, MinBertForMultiTask, MinBertModel
 from tests.trainers import tiny
 from trainers import load_pretrained
 
@@ -67,3 +67,16 @@ def test_a_mistyped_folder_suggests_the_folders_beside_it(checkpoint, monkeypatc
 
     with pytest.raises(ValueError, match=rf"'{name}s' is not a folder .*; did you mean '{name}'\?"):
         load_pretrained(MinBertConfig, f"{name}s")
+
+
+@pytest.mark.parametrize("saved", [MinBertModel, MinBertForMaskedLM])
+def test_a_new_head_for_masked_tokens_is_said_to_be_new(tmp_path, caplog, saved):
+    sizes = {"vocab_size": 11, "hidden_size": 12, "num_attention_heads": 2}
+    config = MinBertConfig(num_hidden_layers=1, intermediate_size=16, **sizes)
+    saved(config).save_pretrained(tmp_path)
+
+    load_pretrained(MinBertForMaskedLM, str(tmp_path), replaceable=("cls.", "bert.pooler."))
+
+    found = [record.getMessage() for record in caplog.records if "are new" in record.getMessage()]
+    assert len(found) == (saved is MinBertModel)
+    assert all("has no pre-training head: cls.predictions." in message for message in found)

@@ -1,5 +1,6 @@
 """Strict loading of checkpoints: missing and mismatched weights are errors."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from transformers.utils import CONFIG_NAME
 from did_you_mean import suggest
 from trainers.errors import CHECKPOINT_ERRORS, named_errors
 from trainers.files import read_object
+
+logger = logging.getLogger(__name__)
 
 # Files of a checkpoint that hold a JSON object.
 JSON_FILES = (
@@ -68,6 +71,9 @@ def load_pretrained(
         )
     model, info = loaded
     _check_weights(where, info, tuple(replaceable))
+    if new := sorted(key for key in info["missing_keys"] if key.startswith("cls.")):
+        # heads of tasks and poolers are expected to be new
+        logger.warning("%s has no pre-training head: %s and so on are new", where, new[0])
     return model
 
 
