@@ -213,13 +213,24 @@ def test_two_folders_of_one_name_have_their_own_code(save, tmp_path, module):
         assert mark == sys.modules[f"{package}.{module}"].MARK
 
 
-@pytest.mark.parametrize("mode", [["--embed", "out.npy"], ["--pairs", "1"]])
-def test_embeddings_of_tasks_that_differ_ask_which_one(save, capsys, monkeypatch, tmp_path, mode):
+@pytest.mark.parametrize(
+    ("mode", "fields"),
+    [
+        (["--embed", "out.npy"], {"pooling": "max"}),
+        (["--pairs", "1"], {"pooling": "max"}),
+        # which sentence-transformers does not have
+        (["--embed", "out.npy"], {"pooling": "pooler"}),
+        (["--embed", "out.npy"], {"truncation": "tail"}),
+    ],
+)
+def test_embeddings_of_tasks_that_differ_ask_which_one(
+    save, capsys, monkeypatch, tmp_path, mode, fields
+):
     monkeypatch.chdir(tmp_path)
     texts = ["a cat", "a dog", "--device", "cpu"]
     alike = save({"near": NEAR, "far": NEAR, "tone": TONE}, "alike")
     predict.main([str(alike), *texts, *mode])
-    other = save({"near": NEAR, "far": {**NEAR, "pooling": "max"}, "tone": TONE}, "other")
+    other = save({"near": NEAR, "far": {**NEAR, **fields}, "tone": TONE}, "other")
     with pytest.raises(SystemExit):
         predict.main([str(other), *texts, *mode])
     assert "that make different vectors, far, near: name one with --task" in capsys.readouterr().err

@@ -66,8 +66,20 @@ def check_vectors(model: Any, args: argparse.Namespace) -> None:
     config = model.config
     if args.pooling or config.sentence_embedding is not None:
         return
-    vectors = {name: config.task(name).describe_embedding() for name in config.tasks or {}}
-    made = {name: how for name, how in vectors.items() if how is not None}
+    tasks = {name: config.task(name) for name in config.tasks or {}}
+    made = {
+        name: (
+            task.pooling,
+            task.pooling_layer,
+            task.truncation,
+            task.max_length,
+            task.normalizes_vectors,
+            # a projection or a pooling of windows belongs to its task alone
+            name if task.keeps_projection or task.has_windows else None,
+        )
+        for name, task in tasks.items()
+        if task.has_vectors
+    }
     if any(how != next(iter(made.values())) for how in made.values()):
         raise ValueError(
             f"checkpoint={args.checkpoint!r} has several tasks that make different vectors, "
