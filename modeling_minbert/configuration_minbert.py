@@ -127,12 +127,9 @@ class MinBertConfig(PreTrainedConfig):
             raise ValueError(f"num_labels={labels} must be at most {MAX_LABELS:,}")
         self.complete_tasks()
         super().__post_init__(**kwargs)
+        # what a caller changes from now on is a choice: see `adopt_labels`
         names = self._label_names
-        described = [self.task(name).describe_outputs()[1] for name in self.tasks or {}]
-        # The labels that nobody has chosen: see `adopt_labels`. None if a file or a caller has.
-        is_free = not described or names in described
-        is_free = is_free or (_are_numbers(names) and labels is None)
-        self._first_labels = names if is_free else None
+        self._first_labels = None if _are_numbers(names) and labels is not None else names
         if self.architectures is None:
             # an Auto class with two models looks here for the one to build
             self.architectures = ["MinBertForMultiTask"] if self.tasks else []
@@ -181,23 +178,31 @@ class MinBertConfig(PreTrainedConfig):
                 config_dict = {k: v for k, v in config_dict.items() if k not in LABEL_KEYS}
         # `task` is for models that adopt its head; here it would hide the method of that name
         named = {name: kwargs.pop(name) for name in ("task",) if name in kwargs}
-        if not kwargs.get("return_unused_kwargs"):
-            return super().from_dict(config_dict, **kwargs)
-        config, unused = super().from_dict(config_dict, **kwargs)
-        return config, unused | named
+        loaded: Any = super().from_dict(config_dict, **kwargs)
+        config = loaded[0] if isinstance(loaded, tuple) else loaded
+        # a file may contradict itself, which matters to models that have these tasks
+        names = [
+            label for _, label in sorted((config_dict.get("id2label") or {}).items(), key=_place)
+        ]
+        described = [config.task(name).describe_outputs()[1] for name in config.tasks or {}]
+        config._contradicts = bool(described) and not _are_numbers(names) and names not in described
+        return (config, loaded[1] | named) if isinstance(loaded, tuple) else config
 
     @property
     def _label_names(self) -> list[str]:
         return [label for _, label in sorted((self.id2label or {}).items())]
 
     def adopt_labels(self) -> None:
-        """Give the default task the names in `id2label`, if a caller or a file has changed them.
+        """Give the default task the names in `id2label`, if a caller has changed them.
 
         Raises:
-            ValueError: If they cannot be the names of its labels.
+            ValueError: If they cannot be the names of its labels, or a file has other names there
+                than in `tasks`.
         """
         names = self._label_names
-        if not self.tasks or self.default_task is None or names == self._first_labels:
+        is_new = names != self._first_labels
+        contradicts = getattr(self, "_contradicts", False)
+        if not self.tasks or self.default_task is None or not (is_new or contradicts):
             return
         described = {name: self.task(name).describe_outputs()[1] for name in self.tasks}
         fields, own = self.tasks[self.default_task], described[self.default_task]
@@ -206,6 +211,11 @@ class MinBertConfig(PreTrainedConfig):
             return
         if names == known[1:]:  # a paraphrase of an earlier version named its only output
             return
+        if not is_new:
+            raise ValueError(
+                f"the configuration names the labels of its default task {self.default_task!r} "
+                f"{', '.join(names)} in id2label, but {', '.join(own)} in tasks: make them equal"
+            )
         if len(names) != len(known) or _are_numbers(names):
             raise ValueError(
                 f"id2label={self.id2label} does not fit the default task {self.default_task!r}, "
@@ -238,7 +248,8 @@ class MinBertConfig(PreTrainedConfig):
         """
         _describe_to_peft()
         fields = super().to_dict()
-        fields.pop("_first_labels", None)
+        for name in ("_first_labels", "_contradicts"):
+            fields.pop(name, None)
         return fields
 
     def add_task(self, name: str, fields: Mapping[str, Any]) -> None:
@@ -366,6 +377,10 @@ class MinBertConfig(PreTrainedConfig):
         for name in ("is_decoder", "add_cross_attention"):
             if getattr(self, name, False):
                 raise ValueError(f"{name}=true: minBERT is an encoder only")
+
+
+def _place(item: tuple[Any, str]) -> int:
+    return int(item[0])  # a string in a file
 
 
 def _are_numbers(labels: list[str]) -> bool:

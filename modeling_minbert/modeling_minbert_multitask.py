@@ -111,6 +111,13 @@ class MinBertForMultiTask(
             _warn_of_lost_heads(model, pretrained_model_name_or_path, where)
         return loaded
 
+    def save_pretrained(
+        self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any
+    ) -> None:
+        """Save weights, configuration, code and tokenizer; see `MinBertModel`."""
+        self.config.adopt_labels()  # of a caller who has changed `config.id2label`
+        super().save_pretrained(save_directory, *args, **kwargs)
+
     def add_task(self, name: str, fields: Mapping[str, Any]) -> None:
         """Add a task with a new head, initialized as in a new model; all other weights stay.
 

@@ -57,8 +57,11 @@ def test_names_of_a_caller_are_predicted_and_saved(folder, model_class, tmp_path
 
 
 @pytest.mark.parametrize("model_class", CLASSES)
-def test_names_of_an_edited_file_are_predicted(folder, model_class):
+def test_a_file_with_other_names_in_both_places_is_refused(folder, model_class):
     edit(folder, id2label={"0": "no", "1": "yes"}, label2id={"no": 0, "yes": 1})
+    with pytest.raises(ValueError, match="'tone' no, yes in id2label, but down, up in tasks: make"):
+        model_class.from_pretrained(folder)
+    edit(folder, tasks={**TASKS, "tone": {**TONE, "labels": ["no", "yes"]}})
     assert read_labels(model_class.from_pretrained(folder)) == (["no", "yes"], NAMES)
 
 
@@ -74,7 +77,8 @@ def test_names_of_an_edited_configuration_are_predicted(folder, tmp_path):
 @pytest.mark.parametrize("kind", ["paraphrase", "multi_label_classification", "ordinal"])
 def test_every_task_with_labels_takes_names(tiny_sizes, kind):
     fields = {"problem_type": kind} | ({} if kind == "paraphrase" else {"labels": ["x", "y"]})
-    config = MinBertConfig(**tiny_sizes, tasks={"own": fields}, id2label=NAMES)
+    config = MinBertConfig(**tiny_sizes, tasks={"own": fields})
+    config.id2label = NAMES
     MinBertForMultiTask(config)
     assert config.task("own").labels == ["no", "yes"]
 
@@ -102,11 +106,18 @@ def test_labels_of_other_tasks_are_no_choice(folder, tmp_path, tiny_sizes):
     config = MinBertConfig.from_pretrained(folder)
     config.tasks, config.default_task = new, None
     assert MinBertForMultiTask(config).config.id2label[0] == "ham"
+    config = MinBertConfig.from_pretrained(folder)
+    config.tasks = {"tone": {**TONE, "labels": ["x", "y"]}}
+    assert MinBertForMultiTask(config).config.id2label == {0: "x", 1: "y"}
 
     Bert(BertConfig(**tiny_sizes, id2label={0: "-", 1: "+"})).save_pretrained(tmp_path / "bert")
     model = MinBertForMultiTask.from_pretrained(tmp_path / "bert", tasks=new)
     assert model.config.id2label == {0: "ham", 1: "spam"}
-    assert "_first_labels" not in model.config.to_dict()
+    fields = model.config.to_dict()
+    assert not {"_first_labels", "_contradicts"} & fields.keys()
+    assert MinBertForMultiTask(
+        MinBertConfig(**{**fields, "tasks": {"tone": TONE}, "default_task": None})
+    ).config.id2label == {0: "down", 1: "up"}
 
 
 def test_a_model_with_one_head_takes_any_names(folder):
