@@ -171,8 +171,8 @@ class MinBertConfig(PreTrainedConfig):
         """Build a configuration; the keyword `tasks` replaces the tasks of the dictionary."""
         if "tasks" in kwargs:
             # Other keywords are set on the finished configuration, but these must be checked.
-            names = ("tasks", "default_task", "embedding_task")
-            new = {name: kwargs.pop(name, None) for name in names}
+            keys = ("tasks", "default_task", "embedding_task")
+            new = {key: kwargs.pop(key, None) for key in keys}
             config_dict = {**config_dict, **new}
             if new["tasks"]:  # the labels of the checkpoint are those of its own tasks
                 config_dict = {k: v for k, v in config_dict.items() if k not in LABEL_KEYS}
