@@ -120,9 +120,9 @@ def choose_task(config: Any, task: str | None, model_class: str) -> str | None:
             return None
         name = str(config.default_task if config.default_task in names else names[0])
     else:
-        name, kind = task, config.task(task).problem_type  # refuses unknown tasks
+        name, kind = task, config.task(task).kind  # refuses unknown tasks
         if task not in names:
-            raise ValueError(f"task {task!r} is a {kind} task, but this model is a {model_class}")
+            raise ValueError(f"task {task!r} is {kind}, but this model is a {model_class}")
     _check_adopted(name, tasks[name], config, model_class)
     return name
 

@@ -150,7 +150,7 @@ class MinBertConfig(PreTrainedConfig):
         labelled = [name for name, task in parsed.items() if not task.is_unlabelled]
         if default.is_unlabelled and labelled:
             raise ValueError(
-                f"default_task={self.default_task!r} is a {default.problem_type} task, which no "
+                f"default_task={self.default_task!r} is {default.kind}, which no "
                 f"pipeline can use: use one of {', '.join(labelled)}"
             )
 

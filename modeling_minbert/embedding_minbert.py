@@ -271,7 +271,7 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
     def _plan_of_task(self, task: str, normalize: bool | None) -> _Plan:
         spec: Any = self.config.task(task)
         if spec.is_pretraining or spec.is_token_level:
-            raise ValueError(f"task {task!r} is a {spec.problem_type} task, which has no vectors")
+            raise ValueError(f"task {task!r} is {spec.kind}, which has no vectors")
         heads: Any = getattr(self, "heads", None)
         if spec.keeps_projection and heads is None:
             raise ValueError(

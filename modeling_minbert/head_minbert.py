@@ -73,7 +73,7 @@ def check_targets(batch: TaskBatch, task: Any) -> None:
     """Check that all targets belong to the type of the task."""
     for key, value in batch.targets.items():
         if value is not None and key not in task.extra_targets:
-            raise ValueError(f"task {batch.name!r} is a {task.problem_type} task: leave {key} out")
+            raise ValueError(f"task {batch.name!r} is {task.kind}: leave {key} out")
 
 
 def check_token_labels(batch: TaskBatch) -> None:

@@ -302,7 +302,7 @@ class MinBertForMultiTask(
         if head is None:
             spec: Any = self.config.task(task)  # refuses unknown tasks
             raise ValueError(
-                f"task {task!r} is a {spec.problem_type} task, which predicts nothing about whole "
+                f"task {task!r} is {spec.kind}, which predicts nothing about whole "
                 f"texts: save the model and load its folder with {spec.auto_class}"
             )
         return head
@@ -572,9 +572,7 @@ class MinBertForMultiTask(
         """
         head = self._head(task)
         if not isinstance(head, PooledHead) or head.task.is_unlabelled:
-            raise ValueError(
-                f"task {task!r} is a {head.task.problem_type} task, which does not score texts"
-            )
+            raise ValueError(f"task {task!r} is {head.task.kind}, which does not score texts")
         options: Any = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
         rows = list_rows(sentences, task, [head.task])
         return torch.cat(list(head.teach(self, task, rows, precision="float32", **options)))

@@ -228,6 +228,12 @@ class MinBertTask:
         """Return how rows are encoded, as keyword arguments; `max_length` is in tokens."""
         return {"max_length": max_length}
 
+    @property
+    def kind(self) -> str:
+        """Its type with an article, for messages."""
+        article = "an" if self.problem_type[0] in "aeiou" else "a"
+        return f"{article} {self.problem_type} task"
+
     def describe_outputs(self) -> tuple[Any, list[str]]:
         """Return the problem type and the label names for transformers' pipelines."""
         return None, ["LABEL_0", "LABEL_1"]
@@ -238,7 +244,7 @@ class MinBertTask:
 
         A predicate. That pipeline shows the label with the highest score, and the score.
         """
-        return f"is a {self.problem_type} task"
+        return f"is {self.kind}"
 
     def describe_embedding(self) -> MinBertEmbedding | None:
         """Describe the vectors of single texts that this task trains; None if there are none.
@@ -257,11 +263,11 @@ class MinBertTask:
         Raises:
             ValueError: If the task of the teacher is another one.
         """
-        mine, others = ((x.problem_type, x.num_texts) for x in (self, teacher))
+        mine, others = ((x.kind, x.num_texts) for x in (self, teacher))
         if mine != others:
             raise ValueError(
-                f"it is a {others[0]} task with {others[1]} text(s) a row, but the task to learn "
-                f"is a {mine[0]} task with {mine[1]}"
+                f"it is {others[0]} with {others[1]} text(s) a row, but the task to learn "
+                f"is {mine[0]} with {mine[1]}"
             )
         own, labels = (getattr(x, "labels", None) for x in (self, teacher))
         return partial(self.reorder, order=order_labels(own, labels))

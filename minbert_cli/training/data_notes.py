@@ -196,7 +196,16 @@ def _describe_labels(task: LoadedTask, *, is_weighed: bool) -> list[str]:
     if not classes:
         return []
     total, counts = sum(classes.values()), sorted(classes.items(), key=lambda item: -item[1])
-    shares = [f"{label!r} {100 * count / total:.1f} %" for label, count in counts[:MOST_LABELS]]
+    # as the report names them
+    names = (
+        {"0": "'0' (different)", "1": "'1' (paraphrase)"}
+        if task.problem_type == "paraphrase"
+        else {}
+    )
+    shares = [
+        f"{names.get(label, repr(label))} {100 * count / total:.1f} %"
+        for label, count in counts[:MOST_LABELS]
+    ]
     more = len(counts) - len(shares)
     notes = [f"labels of the training rows: {', '.join(shares)}" + f", {more} more" * bool(more)]
     (most, largest), (least, smallest) = counts[0], [one for one in counts if one[1]][-1]

@@ -43,7 +43,7 @@ def test_a_fine_tuning_is_described_and_nothing_is_written(folder, capsys):
 
     text = capsys.readouterr().out
     assert "own: classification, rows.tsv, 36 train, 4 validation rows" in text
-    assert "own: 1 invalid rows are skipped\n  " in text
+    assert text.count("own: 1 invalid rows are skipped\n") == 1
     assert "labels of the training rows: 'good'" in text
     assert "learning_rate" in text  # a choice
     assert "(2 epochs, " in text
