@@ -276,7 +276,7 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
         if spec.keeps_projection and heads is None:
             raise ValueError(
                 f"task {task!r} projects its vectors, and the projection is in its head: load the "
-                "checkpoint with MinBertForMultiTask"
+                "checkpoint with MinBertForMultiTask, or give pooling for vectors of the encoder"
             )
         project = heads.get(task).embed if spec.keeps_projection else None
         layers = spec.count_layers(self.config.num_hidden_layers)
@@ -288,7 +288,7 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
             if heads is None:
                 raise ValueError(
                     f"task {task!r} pools windows, which its head does: load the checkpoint with "
-                    "MinBertForMultiTask"
+                    "MinBertForMultiTask, or give pooling for vectors of the encoder"
                 )
             windows = heads.get(task).plan(self.config)
         return _Plan(spec.pooling, layers, is_normal, length, spec.truncation, project, windows)

@@ -293,7 +293,8 @@ def test_errors_and_the_card_show_choices(run):
 def test_the_program_predicts_lines_and_arguments(run, capsys, tmp_path):
     (tmp_path / "rows.tsv").write_text("the river is fine\tso good\tso bad\n" * 2)
 
-    predict.main([str(run), "--file", str(tmp_path / "rows.tsv"), "--format", "jsonl"])
+    lines = ["--file", str(tmp_path / "rows.tsv"), "--lines"]
+    predict.main([str(run), *lines, "--format", "jsonl"])
     from_file = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     predict.main([str(run), "the river is fine", "so good", "so bad", "--format", "jsonl"])
     from_arguments = json.loads(capsys.readouterr().out)

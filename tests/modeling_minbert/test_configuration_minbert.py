@@ -263,7 +263,7 @@ def test_tasks_assigned_later_are_checked_by_the_model(tiny_sizes):
     ("fields", "problem_type", "names"),
     [
         (CLASSES, "single_label_classification", {0: "down", 1: "up"}),
-        (SAME, "multi_label_classification", {0: "paraphrase"}),
+        (SAME, "single_label_classification", {0: "different", 1: "paraphrase"}),
         (SCORES, "regression", {0: "score"}),
     ],
 )
