@@ -142,11 +142,10 @@ class TagFormat(RowFormat):
         }
 
     def head_facts(self, train: datasets.Dataset) -> dict[str, Any]:
-        facts = super().head_facts(train)
-        if "words" in train.column_names:  # not of a placeholder
-            step = max(1, len(train) // MEASURED_SENTENCES)
-            facts["sentences"] = train[::step]["words"]
-        return facts
+        step = max(1, len(train) // MEASURED_SENTENCES)
+        is_read = "words" in train.column_names  # not of a placeholder
+        sentences = train[::step]["words"] if is_read else []
+        return super().head_facts(train) | {"sentences": sentences}
 
     def count(self, where: str, valid: datasets.Dataset, drawn: datasets.Dataset) -> dict[str, int]:
         return {"words": sum(map(len, drawn["words"]))}

@@ -55,7 +55,8 @@ def embedded(trainer, batch):
 def noise_of(make_trainer, **options):
     """Return the noise of a batch of each task, its tokens, and the trainer."""
     noisy = make_trainer(neftune_noise_alpha=ALPHA, **options)
-    plain = make_trainer(**options)
+    # SimCSE without any noise is refused
+    plain = make_trainer(neftune_noise_alpha=1e-9, **options)
     plain.model.load_state_dict(noisy.model.state_dict())
     for batch in list(noisy.get_train_dataloader())[:3]:
         yield (

@@ -69,7 +69,11 @@ FACTS = {
     "regression": {"targets": ("y", "z"), "mean": [1.5, 1.0], "std": [1.0, 4.0]},
     "multiple_choice": {"num_texts": 2, "num_choices": 3},
     "contrastive": {"num_texts": 2},
-    "token_classification": {"labels": ("O", "A", "B", "C"), "class_counts": [1, 2, 2, 1]},
+    "token_classification": {
+        "labels": ("O", "A", "B", "C"),
+        "class_counts": [1, 2, 2, 1],
+        "sentences": [["The", "mill", "stood", "by", "the", "river."]],
+    },
     "question_answering": {"num_texts": 2, "has_unanswerable": True},
 }
 REFERENCES = {

@@ -169,7 +169,7 @@ class LabelledProblem(Problem[Predicted]):
     def find_labelled(self, outputs: Predicted) -> NDArray[np.int64] | None:
         """Leave out the rows whose label is -100, or all of whose labels are."""
         given = np.asarray(outputs.labels) != IGNORED_LABEL
-        is_labelled = given.reshape(len(given), -1).any(axis=1)
+        is_labelled = given.any(axis=tuple(range(1, given.ndim)))
         return None if is_labelled.all() else np.flatnonzero(is_labelled)
 
     def keep_rows(self, outputs: Predicted, rows: NDArray[np.int64]) -> Predicted:
