@@ -137,11 +137,18 @@ def test_links_to_files_and_sections_resolve(path):
             assert anchor in slugs, f"{path.name} links to {target}"
 
 
+# whose snippets train for more than ten seconds
+SLOW_PAGES = (
+    *("start/quickstart.md", "guides/distillation.md", "guides/reproducing.md"),
+    *("guides/tracking.md", "tutorials/several-tasks.md", "tutorials/pretraining.md"),
+)
+
+
 def list_pages():
-    """List the pages; the whole quickstart takes a minute."""
+    """List the pages."""
     for path in PAGES:
         name = path.relative_to(DOCS).as_posix()
-        marks = [pytest.mark.slow] if name == "start/quickstart.md" else []
+        marks = [pytest.mark.slow] if name in SLOW_PAGES else []
         yield pytest.param(path, id=name, marks=marks)
 
 

@@ -311,6 +311,7 @@ def test_tokens_need_the_same_vocabulary(taught_type, tmp_path, capsys):
     assert f"teacher='{folder / 'teacher'}' has another vocabulary" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["cached", "online"])
 def test_two_processes_learn_the_same_from_a_teacher(tmp_path, mode):
     teacher = tmp_path / "teacher" / "run"

@@ -17,7 +17,16 @@ print([first == second for first, second in zip(before, after)])
 """
 
 
-@pytest.mark.parametrize("package", ["trainers", "minbert_cli.finetune", "minbert_cli.pretrain"])
+@pytest.mark.parametrize(
+    "package",
+    [
+        "minbert_cli.finetune",  # imports trainers
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("trainers", "minbert_cli.pretrain")
+        ),
+    ],
+)
 def test_an_import_leaves_random_states(package):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, package], capture_output=True, text=True, check=False

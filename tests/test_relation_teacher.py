@@ -108,6 +108,7 @@ def test_pretraining_resumes_bit_for_bit(tmp_path, teacher):
     assert equal(tmp_path / "whole", tmp_path / "again")
 
 
+@pytest.mark.slow
 def test_two_processes_learn_the_same(tmp_path, teacher):
     weights = []
     for processes in (1, 2):

@@ -157,7 +157,11 @@ def test_a_checkpoint_with_lora_names_the_run(save, tmp_path):
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        (["minbert_cli", "predict", ".", "a cat", "--device", "cpu"], "label\tscore\ttext\n"),
+        pytest.param(
+            ["minbert_cli", "predict", ".", "a cat", "--device", "cpu"],
+            "label\tscore\ttext\n",
+            marks=pytest.mark.slow,
+        ),
         (["minbert_cli.finetune", "nothing.yaml"], "nothing.yaml"),
     ],
 )

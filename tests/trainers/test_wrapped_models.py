@@ -38,7 +38,7 @@ def classify(name):
     return Task(name, "classification", make_rows("moods", 12), make_rows("moods", 6))
 
 
-@pytest.mark.parametrize("wrap", ["compiled", "own"])
+@pytest.mark.parametrize("wrap", [pytest.param("compiled", marks=pytest.mark.slow), "own"])
 def test_a_wrapped_model_trains_as_the_model_alone(make_trainer, wrap):
     plain = make_trainer(num_train_epochs=1)
     start = {name: value.clone() for name, value in plain.model.state_dict().items()}
