@@ -90,8 +90,7 @@ RUNS = {
         "early_stopping_patience": 2,
         "eval_strategy": "steps",
         "eval_steps": 2,
-        "metric_for_best_model": "pairs_loss",
-        "greater_is_better": True,
+        "metric_for_best_model": "moods_loss",
         "load_best_model_at_end": True,
     },
 }
