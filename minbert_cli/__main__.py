@@ -5,7 +5,6 @@ import re
 import sys
 from collections.abc import Sequence
 
-from did_you_mean import unknown
 from minbert_cli.shell.commands import COMMANDS
 from minbert_cli.shell.flags import ARGUMENTS, ROOT
 from minbert_cli.shell.program_help import show_help
@@ -26,6 +25,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         print("usage: minbert COMMAND ...", "", *lines, NOTES, sep="\n")
         return
     if name not in COMMANDS:
+        from modeling_minbert import unknown  # here, since it imports torch
+
         print(f"minbert: error: {unknown('command', name, COMMANDS)}", file=sys.stderr)
         raise SystemExit(2)
     if name in ARGUMENTS and show_help(name, rest):  # before an import that takes seconds

@@ -21,8 +21,7 @@ from transformers.utils import (
 )
 from transformers.utils.hub import cached_file
 
-from did_you_mean import unknown
-from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel, unknown
 from modeling_minbert.inference_minbert import check_vocabulary, find_casing
 from modeling_minbert.memory_minbert import check_memory
 from modeling_minbert.task_minbert import Pretrained

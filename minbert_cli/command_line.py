@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from did_you_mean import suggest
-
 # The flag of programs that predict.
 PRECISION: dict[str, Any] = {
     "choices": ("auto", "float32", "bfloat16", "int8"),
@@ -24,11 +22,15 @@ class Parser(argparse.ArgumentParser):
         """Print the message, and exit with status 2."""
         name = message.partition("unrecognized arguments: ")[2].split("=")[0].split(" ")[0]
         if name.startswith("--"):
+            from modeling_minbert import suggest  # here, since it imports torch
+
             message = f"unknown flag {name}{suggest(name, self._option_string_actions)}"
         self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
+            from modeling_minbert import suggest  # as above
+
             raise argparse.ArgumentError(action, f"{value!r}{suggest(value, action.choices)}")
 
     def refuse(self, mistakes: Mapping[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from did_you_mean import suggest
 from minbert_cli.command_line import expand_path
 
 PACKAGE = Path(__file__).resolve().parent
@@ -27,6 +26,8 @@ def find_recipe(recipe: str) -> Path:
     names = list_recipes()
     if recipe in names:
         return RECIPES / f"{recipe}.yaml"
+    from modeling_minbert import suggest  # here, since it imports torch
+
     stem = recipe.removesuffix(".yaml").removesuffix(".yml").removeprefix("recipes/")
     raise FileNotFoundError(
         f"recipe {recipe!r} is not a file, and no packaged recipe has this name"

@@ -22,6 +22,7 @@ from .modeling_minbert import (
     MinBertPreTrainedModel,
 )
 from .modeling_minbert_multitask import MinBertForMultiTask
+from .names_minbert import suggest, unknown
 from .onnx_export import export_onnx
 from .quantization_minbert import MinBertInt8Config
 from .task_minbert import MinBertTask
@@ -76,4 +77,6 @@ __all__ = [
     "MinBertPreTrainedModel",
     "MinBertTask",
     "export_onnx",
+    "suggest",
+    "unknown",
 ]

@@ -1,8 +1,4 @@
-"""Messages about a name that is none of the known ones: the similar names, or all of them.
-
-A copy of the package `did_you_mean`, since a checkpoint carries the code of its model; a test
-compares them.
-"""
+"""Messages about a name that is none of the known ones: the similar names, or all of them."""
 
 import difflib
 from collections.abc import Iterable

@@ -6,8 +6,6 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from did_you_mean import unknown
-
 from .vectors import as_vectors, packed_bits, products, unit_vectors
 
 # Largest number of scores in memory: 64 MB in float32.
@@ -53,7 +51,9 @@ def semantic_search(
         ImportError: If faiss is not installed.
     """
     if similarity not in get_args(Similarity):
-        raise ValueError(unknown("similarity", similarity, get_args(Similarity)))
+        raise ValueError(
+            f"unknown similarity {similarity!r}; known: {', '.join(get_args(Similarity))}"
+        )
     prepare = {"cosine": unit_vectors, "hamming": packed_bits}.get(similarity, as_vectors)
     known = prepare(corpus, "corpus")
     asked = prepare(queries, "queries").to(known.device, known.dtype)

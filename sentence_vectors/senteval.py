@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from did_you_mean import unknown
-
 # Texts of a row and its label, as in the file.
 Example = tuple[tuple[str, ...], str]
 
@@ -90,7 +88,7 @@ SOURCES: dict[str, _Source] = {
 def missing_files(name: str, folder: Path) -> list[str]:
     """Return the files of a task that a folder lacks; ValueError if the task is unknown."""
     if name not in SOURCES:
-        raise ValueError(unknown("task", name, SOURCES))
+        raise ValueError(f"unknown task {name!r}; known: {', '.join(SOURCES)}")
     names = [file for files in SOURCES[name].files.values() for file in files]
     return [file for file in names if not (folder / file).is_file()]
 

@@ -9,7 +9,7 @@ from typing import Any
 from datasets_scripts.catalog import DATASETS
 from datasets_scripts.files import values
 from datasets_scripts.tasks.task_data import TaskData
-from did_you_mean import unknown
+from modeling_minbert import unknown
 
 SAMPLE_TEXT = "sample_text"
 BUILT_IN = (SAMPLE_TEXT, *DATASETS)

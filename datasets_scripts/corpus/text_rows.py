@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from did_you_mean import unknown
+from modeling_minbert import unknown
 
 from .full_sentences import plan_sentences
 from .pairs import plan_all_pairs

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from did_you_mean import unknown
+from modeling_minbert import unknown
 
 from .readers import DELIMITERS, MAX_SHOWN
 

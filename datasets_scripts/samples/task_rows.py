@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from did_you_mean import unknown
+from modeling_minbert import unknown
 
 from . import task_words as words
 

@@ -14,7 +14,7 @@ from datasets_scripts.files.readers import FileFormat
 from datasets_scripts.files.splits import MAIN_SPLITS, is_test
 from datasets_scripts.problems import ROW_FORMATS, RowFormat
 from datasets_scripts.problems.tag_schemes import SCHEMES
-from did_you_mean import unknown
+from modeling_minbert import unknown
 
 from .class_pairs import describe_pairs, split_pair_keys
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from datasets_scripts import load_task
-from did_you_mean import unknown
 from minbert_cli import finetune, pretrain
 from minbert_cli.checkpoints import load_config
 from minbert_cli.training import recipe_tasks
+from modeling_minbert import unknown
 from trainers import (
     INPUT_ERRORS,
     FinetuneArguments,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from did_you_mean import unknown
 from minbert_cli.resources import find_recipe
+from modeling_minbert import unknown
 from trainers import PretrainArguments
 from trainers.errors import INPUT_ERRORS
 from trainers.problems.aggregates import AGGREGATES

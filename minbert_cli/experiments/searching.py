@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from did_you_mean import unknown
+from modeling_minbert import unknown
 from trainers.errors import reason_of
 from trainers.reports.results import read_metrics
 from trainers.runs.run_folder import delete_checkpoints

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from datasets_scripts import LoadedTask, load_group, load_task
-from did_you_mean import unknown
+from modeling_minbert import unknown
 from trainers.training.shared_steps import find_groups
 
 KEY = "shares_rows_with"

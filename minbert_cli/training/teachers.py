@@ -8,9 +8,8 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from did_you_mean import unknown
 from minbert_cli.checkpoints import find_commit, load_tokenizer
-from modeling_minbert import MinBertConfig
+from modeling_minbert import MinBertConfig, unknown
 from trainers import (
     PROBLEMS,
     FinetuneArguments,

@@ -12,10 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RECIPES = {path.relative_to(ROOT / "recipes") for path in (ROOT / "recipes").rglob("*.yaml")}
-PACKAGES = (
-    *("minbert_cli", "modeling_minbert", "trainers", "datasets_scripts", "sentence_vectors"),
-    "did_you_mean",
-)
+PACKAGES = ("minbert_cli", "modeling_minbert", "trainers", "datasets_scripts", "sentence_vectors")
 FILES = ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "model_card.md")
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_{}(sys.argv[1])"
 # Parses every recipe by its name with the program that reads it.

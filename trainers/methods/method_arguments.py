@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from did_you_mean import unknown
+from modeling_minbert import unknown
 from trainers.options import option
 
 from .averaging import WeightAveraging

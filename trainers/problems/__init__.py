@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from did_you_mean import unknown
+from modeling_minbert import unknown
 
 from .base.problem import Problem
 from .classification import Classification

@@ -10,7 +10,7 @@ import torch
 from transformers import TrainingArguments
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
-from did_you_mean import unknown
+from modeling_minbert import unknown
 from trainers.data.sampling.task_sampling import SamplingArguments, StepsPerEpoch, TaskSizes
 from trainers.methods.method_arguments import MethodArguments
 from trainers.options import MAX_TOKENS, check_count, option

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from did_you_mean import suggest
+from modeling_minbert import suggest
 from trainers.errors import UsageError
 
 from .recipe_files import read_value

@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type
 import yaml
 from transformers import HfArgumentParser
 
-from did_you_mean import suggest, unknown
+from modeling_minbert import suggest, unknown
 from trainers.errors import UsageError
 
 from .overrides import override, split_dotted

@@ -15,7 +15,7 @@ from trainers.hub_token import hide_token
 from .recipe_files import format_recipe, read_recipe
 
 # Packages whose sources identify the code of a run.
-PACKAGES = ("datasets_scripts", "did_you_mean", "minbert_cli", "modeling_minbert", "trainers")
+PACKAGES = ("datasets_scripts", "minbert_cli", "modeling_minbert", "trainers")
 # Files of a checkpoint, except those that contain its path.
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "config.json", "tokenizer.json", "vocab.txt")
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import EvalPrediction, ProgressCallback
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
-from did_you_mean import unknown
+from modeling_minbert import unknown
 from trainers.data.masking import IGNORED_LABEL
 from trainers.data.task_dataset import Rows, TaskDataset, longest_first
 from trainers.problems.aggregates import aggregates, glue_score

@@ -10,7 +10,7 @@ from huggingface_hub.utils._validators import validate_repo_id
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.utils import CONFIG_NAME
 
-from did_you_mean import suggest
+from modeling_minbert import suggest
 from trainers.errors import CHECKPOINT_ERRORS, named_errors
 from trainers.files import read_object
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import TrainingArguments
 
-from did_you_mean import unknown
+from modeling_minbert import unknown
 from trainers.data.rows import TextSource
 from trainers.data.shared_rows import SharedRows, share_rows
 from trainers.data.task_dataset import Rows

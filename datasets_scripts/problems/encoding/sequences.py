@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from datasets_scripts.files.cache import count_batch, progress_bars
 from datasets_scripts.problems.row_format import make_features
-from did_you_mean import unknown
+from modeling_minbert import unknown
 
 from .document_windows import DocumentWindows
 

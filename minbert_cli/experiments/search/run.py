@@ -16,9 +16,9 @@ from typing import Any
 from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback
 
-from did_you_mean import unknown
 from minbert_cli import finetune
 from minbert_cli.training.run import run_program
+from modeling_minbert import unknown
 
 from .study import NAME, import_optuna, open_storage
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from did_you_mean import unknown
+from modeling_minbert import unknown
 
 BALANCED = "balanced"
 Oversample = str | dict[Any, Any]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from did_you_mean import unknown
+from modeling_minbert import unknown
 
 from .oversampling import ClassShares, Oversampling
 from .streams import Counts, RowStream, counts_of

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from did_you_mean import unknown
+from modeling_minbert import unknown
 from trainers.data.given_rows import LabelType
 from trainers.data.rows import TextSource
 from trainers.data.task_dataset import Rows, spread

@@ -6,7 +6,7 @@ from typing import Any
 from transformers import TrainingArguments
 from transformers.trainer_utils import SchedulerType
 
-from did_you_mean import unknown
+from modeling_minbert import unknown
 from trainers.data.sampling.task_sampling import TaskSampling
 from trainers.methods.base import Method
 from trainers.problems.aggregates import AGGREGATES
