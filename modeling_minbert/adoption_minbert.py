@@ -7,9 +7,12 @@ from copy import deepcopy
 from typing import Any, ClassVar, Self
 
 from transformers import PreTrainedConfig
+from transformers.utils import logging
 
 from .configuration_minbert import MinBertConfig
 from .inference_minbert import HUB_KEYS
+
+logger = logging.get_logger(__name__)
 
 
 def check_loaded(model: Any, info: Any, path: Any, options: dict[str, Any]) -> None:
@@ -128,7 +131,7 @@ def choose_task(config: Any, task: str | None, model_class: str) -> str | None:
 
 
 def _check_adopted(name: str, task: Any, config: Any, model_class: str) -> None:
-    """Raise ValueError if a model with one head cannot do all of what a task does."""
+    """Refuse a task that a model with one head cannot do; warn of what pipelines do otherwise."""
     layer = task.pooling_layer
     if layer not in (-1, config.num_hidden_layers):
         raise ValueError(
@@ -139,3 +142,5 @@ def _check_adopted(name: str, task: Any, config: Any, model_class: str) -> None:
         raise ValueError(
             f"task {name!r} {problem} as {model_class}: load it as MinBertForMultiTask"
         )
+    if (warning := task.adoption_warning) is not None:
+        logger.warning("task %r: %s", name, warning)

@@ -189,6 +189,11 @@ class MinBertTask:
         """Why `single_task_model` cannot compute this task, as a predicate; None if it can."""
         return None
 
+    @property
+    def adoption_warning(self) -> str | None:
+        """What pipelines of transformers do otherwise with `single_task_model`; None if nothing."""
+        return None
+
     def make_row(self, columns: Sequence[str]) -> Any:
         """Make a row for `predict` of its texts in the columns of a line.
 

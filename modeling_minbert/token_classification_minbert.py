@@ -73,6 +73,16 @@ class TokenClassificationTask(WeightedTask, CalibratedTask):
             "that their tags would be of other words"
         )
 
+    @property
+    def adoption_warning(self) -> str | None:
+        scores = "" if self.temperature is None else ", scores without the fitted temperature"
+        return (
+            "the pipeline token-classification of transformers gives other tags than predict for "
+            "words with inner punctuation, such as U.S. or Lee-Low, and for unknown characters, "
+            f"none beyond the positions of the model{scores}: where that matters, take predict of "
+            'MinBertForMultiTask; for other words give aggregation_strategy="first"'
+        )
+
     def validate_labels(self) -> None:
         check_labels(self.labels)
 

@@ -103,6 +103,7 @@ def test_a_run_from_files_to_the_report(tmp_path, recipe, capsys):
         ("topics", {"oversample": "balanced"}, "leave it out of a multi_label_classification"),
         ("topics", {"pos_weight": [1.0]}, "must be 2 numbers, one for each of the labels"),
         ("tags", {"class_weights": [1, 2, 3]}, "must be 2 numbers, one for each of the labels"),
+        ("moods", {"class_weights": [1]}, "of the labels ['bad', 'good']"),
         ("tags", {"oversample": "balanced"}, "leave it out of a token_classification"),
         ("pairs", {"loss": "focal", "pair_encoding": "separate", "head": "cosine"}, "'focal' does"),
     ],

@@ -164,9 +164,12 @@ def test_tags_of_words_that_a_pipeline_would_cut_otherwise_are_refused(kind, tra
         AutoModelForTokenClassification.from_pretrained(folder, task=task)
 
 
-def test_tags_of_a_pipeline_are_those_of_predict(trained):
+def test_tags_of_a_pipeline_are_those_of_predict_but_for_what_is_said(trained, caplog):
     model, text = trained[0], "Bob lives in the U, Ann pays. Go!"
     adopted = AutoModelForTokenClassification.from_pretrained(model.name_or_path, task="English")
+    assert "task 'English': the pipeline token-classification" in caplog.text
+    assert "U.S. or Lee-Low" in caplog.text
+    assert "temperature" not in caplog.text  # there is none
     pipe = pipeline("token-classification", adopted, tokenizer=model.tokenizer)
 
     found = pipe(text, aggregation_strategy="first", ignore_labels=[])

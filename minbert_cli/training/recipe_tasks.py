@@ -137,9 +137,16 @@ class RecipeTask:
 
     def describe_placeholder(self, max_length: int = 384) -> dict[str, Any]:
         """Describe the head before the rows are read, with a placeholder for their facts."""
-        given = [self.head[key] for key in WEIGHTS if isinstance(self.head.get(key), list)]
-        count = max(2, *map(len, given)) if given else 2
-        return self.describe_head(LoadedTask.placeholder(self.data, count), max_length)
+        given = {key: self.head[key] for key in WEIGHTS if isinstance(self.head.get(key), list)}
+        count = max([2, *map(len, given.values())])
+        rows = LoadedTask.placeholder(self.data, count)
+        if self.data.labels is not None:
+            return self.describe_head(rows, max_length)
+        # there are two labels at least: that a single weight is too few is said with their names
+        padded = {
+            key: [*weights, *[1.0] * (count - len(weights))] for key, weights in given.items()
+        }
+        return replace(self, head={**self.head, **padded}).describe_head(rows, max_length)
 
     def describe_head(self, rows: LoadedTask, max_length: int = 384) -> dict[str, Any]:
         """Describe the head, with the fields that follow from the rows."""
