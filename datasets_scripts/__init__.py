@@ -2,9 +2,9 @@
 
 from .catalog import DATASETS
 from .corpus.corpus_data import CorpusData
-from .corpus.encoded_corpus import EncodedCorpus, encode_corpus
+from .corpus.rows import TextRows, make_text_rows
 from .corpus.sources import ChainedTexts, corpus_texts
-from .corpus.text_rows import TextRows, make_text_rows
+from .corpus.tokens import EncodedCorpus, encode_corpus
 from .problems import FORMATS, ROW_FORMATS, RowFormat
 from .problems.encoding.sequences import encode_rows
 from .problems.encoding.tags import encode_tagged

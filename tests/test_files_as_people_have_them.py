@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from datasets_scripts import TaskData, load_task
-from datasets_scripts.corpus.documents import cut_file
+from datasets_scripts.corpus.sources import cut_file
 from minbert_cli import __main__ as minbert
 
 ROWS = [(f"the film number {number} is long", str(number % 2)) for number in range(60)]

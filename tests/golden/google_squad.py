@@ -66,7 +66,7 @@ class Feature(NamedTuple):
     end_logits: list[float]
 
 
-def find_n_best(  # noqa: C901  (the loops of the source)
+def find_n_best(
     features: list[Feature],
     words: list[str],
     size: int = 20,

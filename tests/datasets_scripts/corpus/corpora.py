@@ -7,7 +7,7 @@ import datasets
 import numpy as np
 
 from datasets_scripts import CorpusData, encode_corpus, make_text_rows
-from datasets_scripts.corpus.tokenized import Selection, TokenizedDocuments
+from datasets_scripts.corpus.tokens import Selection, TokenizedDocuments
 
 FEATURES = datasets.Features({"sentences": datasets.List(datasets.List(datasets.Value("uint16")))})
 

@@ -9,7 +9,7 @@ import datasets
 import pyarrow as pa
 import pytest
 
-from datasets_scripts.corpus.documents import (
+from datasets_scripts.corpus.sources import (
     cut_file,
     find_lines,
     split_sentences,

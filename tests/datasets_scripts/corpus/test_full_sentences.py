@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from datasets_scripts.corpus.full_sentences import pack_sentences
+from datasets_scripts.corpus.rows import pack_sentences
 from tests.datasets_scripts.corpus.corpora import draw_documents
 
 

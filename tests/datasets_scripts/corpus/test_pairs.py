@@ -5,7 +5,7 @@ from math import sqrt
 
 import pytest
 
-from datasets_scripts.corpus.pairs import Balance, plan_pairs
+from datasets_scripts.corpus.rows import Balance, plan_pairs
 from tests.datasets_scripts.corpus.corpora import draw_documents
 
 MAX_TOKENS = 29

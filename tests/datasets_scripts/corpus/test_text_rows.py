@@ -16,7 +16,7 @@ import datasets
 import numpy as np
 import pytest
 
-from datasets_scripts.corpus.plans import KEPT_PASSES
+from datasets_scripts.corpus.rows import KEPT_PASSES
 from tests.datasets_scripts.corpus.corpora import draw_documents, read_all, to_rows
 
 PACKINGS = ["segment_pairs", "full_sentences", "doc_sentences"]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from datasets_scripts import CorpusData, corpus_texts
-from datasets_scripts.corpus import documents
+from datasets_scripts.corpus import sources
 from datasets_scripts.files import squad
 from datasets_scripts.files.conll import read_conll
 from datasets_scripts.files.lines import LONGEST_ROW, read_lines
@@ -145,7 +145,7 @@ def test_a_json_file_has_a_limit(tmp_path, monkeypatch):
     ],
 )
 def test_a_document_has_a_limit(tmp_path, monkeypatch, name, keys, line, advice):
-    monkeypatch.setattr(documents, "LARGEST_DOCUMENT", 10 * MILLION)
+    monkeypatch.setattr(sources, "LARGEST_DOCUMENT", 10 * MILLION)
     path = tmp_path / name
     parts = [b'{"text": "a"}\n\n', *[LONG] * 4]
     if name.endswith(".gz"):
@@ -162,7 +162,7 @@ def test_a_document_has_a_limit(tmp_path, monkeypatch, name, keys, line, advice)
 
 
 def test_a_document_of_many_lines_has_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "LARGEST_DOCUMENT", MILLION)
+    monkeypatch.setattr(sources, "LARGEST_DOCUMENT", MILLION)
     path = tmp_path / "a.txt"
     path.write_text("a\n\n" + 30_000 * "some words and more words on a line\n")
     data = CorpusData.from_recipe("own", {"train_file": str(path)})
