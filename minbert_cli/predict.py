@@ -1,4 +1,4 @@
-"""Predict, embed, search, or find similar sentences and clusters, from the shell.
+"""Predict, embed, search, or find similar sentences, from the shell.
 
     minbert predict CHECKPOINT --task sst "a text" "another one"
     minbert predict CHECKPOINT --task quora < pairs.tsv                  # two columns
@@ -9,7 +9,7 @@
     minbert predict CHECKPOINT --embed vectors.npy --file sentences.txt
     minbert predict CHECKPOINT --corpus sentences.txt --query "text to look for"
     minbert predict CHECKPOINT --pairs 10 --file sentences.txt           # the most similar pairs
-    minbert predict CHECKPOINT --clusters kmeans --num_clusters 8 --file sentences.txt
+    minbert predict CHECKPOINT --communities --file sentences.txt        # groups of similar ones
 
 Texts come from the command line, a file, or the standard input: one per line; the two texts of a
 pair, or a context and its choices, are separated by tabs. Tables are read as in training: the task
@@ -28,7 +28,6 @@ from minbert_cli.command_line import PRECISION, Parser, to_count, to_location, t
 
 PROGRAM = "minbert predict"
 TRUNCATIONS = ("head", "tail", "head_tail", "windows")
-CLUSTERINGS = ("communities", "kmeans", "agglomerative")
 
 
 def make_parser() -> Parser:
@@ -93,14 +92,13 @@ def _add_modes(parser: Parser) -> None:
         "--corpus", type=to_path, help="search the texts of this file, read as --file"
     )
     mode.add_argument("--pairs", type=to_count, help="number of most similar pairs to find")
-    mode.add_argument("--clusters", choices=CLUSTERINGS, help="cluster the texts")
+    mode.add_argument("--communities", action="store_true", help="group similar texts")
     add = parser.add_argument_group("search").add_argument
     add("--query", action="append", help="text to search for, repeatable (default: the texts)")
     add("--top_k", type=to_count, default=5, help="results per query (5)")
     add("--backend", choices=("torch", "faiss"), default="torch", help="search engine")
-    add = parser.add_argument_group("clusters").add_argument
-    add("--num_clusters", type=to_count, help="for kmeans and agglomerative")
-    add("--threshold", type=to_number, help="lowest cosine within a cluster (communities: 0.75)")
+    add = parser.add_argument_group("communities").add_argument
+    add("--threshold", type=to_number, default=0.75, help="lowest cosine with the center (0.75)")
     add("--min_size", type=to_count, default=2, help="smallest community (2)")
 
 
@@ -117,7 +115,7 @@ def _add_output(parser: Parser) -> None:
 def list_mistakes(args: argparse.Namespace) -> dict[str, Any]:
     """List what can be wrong with a combination of flags, and whether it is."""
     has_texts = bool(args.texts or args.file)
-    has_vectors = args.embed or args.corpus or args.pairs or args.clusters
+    has_vectors = args.embed or args.corpus or args.pairs or args.communities
     return {
         f"texts are given, and --file {args.file}; leave one out": args.texts and args.file,
         f"--embed {args.embed}: name a file that ends in .npy or .jsonl": (
@@ -139,9 +137,6 @@ def list_mistakes(args: argparse.Namespace) -> dict[str, Any]:
         ),
         "--query needs --corpus, the file to search": args.query and args.corpus is None,
         "--query replaces the texts; leave out texts and --file": args.query and has_texts,
-        "--clusters kmeans needs --num_clusters": (
-            args.clusters == "kmeans" and args.num_clusters is None
-        ),
     }
 
 

@@ -1,4 +1,4 @@
-"""evaluate_embeddings.py and benchmarks/run_pairs.py: from files to a table, and to a ratio."""
+"""minbert embeddings and benchmarks/run_pairs.py: from files to a table, and to a ratio."""
 
 import csv
 import importlib.util

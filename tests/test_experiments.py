@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 FILES = [
     path
     for path in sorted((ROOT / "recipes").glob("*/*.yaml"))
-    if "python experiments.py" in path.read_text(encoding="utf-8")
+    if "# minbert experiments" in path.read_text(encoding="utf-8")
 ]
 
 
@@ -141,8 +141,8 @@ def test_settings_equal_the_recorded_ones(recipe):
 def test_every_experiments_file_is_accepted(path, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     first, second = path.read_text(encoding="utf-8").splitlines()[:2]
-    named = "" if path == experiments.QUICKSTART else f" {path.relative_to(ROOT)}"
     sample = path == experiments.QUICKSTART
+    named = "" if sample else f" {path.relative_to(ROOT / 'recipes').with_suffix('')}"
     where = [] if sample else ["--model_name_or_path", "weights", "--data_dir", str(tmp_path)]
     for name in ("ids-sst", "quora", "sts"):
         for split in ("train", "dev"):
@@ -154,7 +154,7 @@ def test_every_experiments_file_is_accepted(path, tmp_path, monkeypatch):
 
     assert first.startswith("# ")
     assert first.endswith(".")
-    assert second.startswith(f"# python experiments.py{named}")
+    assert second.startswith(f"# minbert experiments{named}")
     assert len(settings) >= sum(len(row.runs) for row in rows)
 
 

@@ -156,19 +156,12 @@ def test_the_most_similar_pair_is_found(run, sentences):
     assert line == "1\t1\t3\tthe cat sat\tthe cat sat"
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--clusters", "communities", "--threshold", 0.9999],
-        ["--clusters", "kmeans", "--num_clusters", 4],
-        ["--clusters", "agglomerative", "--threshold", 0.9999],
-    ],
-)
-def test_equal_sentences_are_a_cluster(run, sentences, flags):
-    rows = [line.split("\t") for line in run("--file", sentences, *flags)]
+def test_equal_sentences_are_a_community(run, sentences):
+    found = run("--file", sentences, "--communities", "--threshold", 0.9999)
+    rows = [line.split("\t") for line in found]
 
     assert rows[:3] == [
-        ["cluster", "line", "text"],
+        ["community", "line", "text"],
         ["0", "1", "the cat sat"],
         ["0", "3", "the cat sat"],
     ]
@@ -230,13 +223,7 @@ def test_paths_may_begin_with_a_variable(checkpoint, sentences, capsys, monkeypa
         (["--query", "a", "--corpus", "x", "b"], b"", "leave out texts and --file"),
         (["--corpus", "missing.txt", "a"], b"", "No such file or directory: 'missing.txt'"),
         (["--pairs", 1, "a"], b"", "at least two are needed"),
-        (["--clusters", "kmeans", "a"], b"", "needs --num_clusters"),
-        (
-            ["--clusters", "kmeans", "--num_clusters", 3, "a"],
-            b"",
-            "num_clusters=3 must be in [1, 1]",
-        ),
-        (["--clusters", "agglomerative", "a"], b"", "exactly one of num_clusters and threshold"),
+        (["--communities", "--threshold", 2, "a"], b"", "threshold=2.0 must be a cosine"),
         (["--file", "x", "a"], b"", "leave one out"),
     ],
 )

@@ -9,7 +9,7 @@ import torch
 import yaml
 
 from datasets_scripts import load_task
-from minbert_cli import finetune, label_issues
+from minbert_cli import finetune
 from minbert_cli.experiments import program as experiments
 from minbert_cli.training.recipe_tasks import parse_labeled
 from minbert_cli.training.shared_tasks import complete_keys, load_tasks
@@ -218,13 +218,3 @@ def test_a_teacher_is_refused_before_rows_are_read(tmp_path, monkeypatch, capsys
 
     assert "task 'mood' shares rows with other tasks, but" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
-
-
-def test_folds_of_tasks_that_share_rows_are_refused(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    write_recipe(tmp_path, {"mood": MOOD, "topic": TOPIC})
-
-    with pytest.raises(SystemExit):
-        label_issues.main(["mail.yaml"])
-
-    assert "task 'topic' has shares_rows_with" in capsys.readouterr().err

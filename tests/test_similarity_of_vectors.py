@@ -7,9 +7,7 @@ from torch.testing import assert_close
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 from sentence_vectors import (
-    agglomerative_clusters,
     community_detection,
-    kmeans_clusters,
     most_similar_pair,
     paraphrase_mining,
     semantic_search,
@@ -157,8 +155,6 @@ def test_packed_bits_are_searched_by_the_bits_in_which_they_differ(kind, max_sco
         paraphrase_mining,
         most_similar_pair,
         community_detection,
-        lambda vectors: kmeans_clusters(vectors, 2),
-        lambda vectors: agglomerative_clusters(vectors, 2),
     ],
 )
 def test_bytes_are_not_compared_as_numbers(dtype, compare):

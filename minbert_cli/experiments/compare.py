@@ -23,7 +23,7 @@ DIGITS = 12
 
 @dataclass(kw_only=True)
 class ComparisonArguments:
-    """Flags of ``experiments.py compare``."""
+    """Flags of ``minbert experiments compare``."""
 
     resamples: int = field(default=10_000, metadata={"help": "Draws of the bootstrap."})
     seed: int = field(default=0, metadata={"help": "Random seed of the bootstrap."})

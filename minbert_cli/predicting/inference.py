@@ -18,13 +18,7 @@ from minbert_cli.checkpoints import load_encoder, set_precision
 from minbert_cli.predicting import several_tasks
 from minbert_cli.predicting.texts import Source, check_texts
 from modeling_minbert import MinBertForMultiTask
-from sentence_vectors import (
-    agglomerative_clusters,
-    community_detection,
-    kmeans_clusters,
-    paraphrase_mining,
-    semantic_search,
-)
+from sentence_vectors import community_detection, paraphrase_mining, semantic_search
 from trainers import named_writes, replaced_when_done
 
 Row = dict[str, Any]
@@ -37,7 +31,7 @@ def predict(model: Any, args: argparse.Namespace, source: Source) -> Iterator[Ro
     if not isinstance(model, MinBertForMultiTask):
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
             f"checkpoint={args.checkpoint!r} has no tasks to predict; it has vectors: give "
-            "--embed, --corpus, --pairs or --clusters"
+            "--embed, --corpus, --pairs or --communities"
         )
     names = several_tasks.parse_names(args.task, model.config.tasks or {})
     if names is not None:
@@ -175,25 +169,15 @@ def find_pairs(
         yield {"score": score, **places, "text1": texts[first], "text2": texts[second]}
 
 
-def find_clusters(
+def find_communities(
     model: Any, args: argparse.Namespace, texts: Sequence[str], lines: Sequence[int]
 ) -> Iterator[Row]:
-    """Yield sentences by cluster, the largest first; those in no community come last."""
+    """Yield sentences by community, the largest first; those in none come last."""
     vectors = embed(model, args, texts)
-    clusters: list[int | None] = [None] * len(texts)
-    if args.clusters == "communities":
-        threshold = 0.75 if args.threshold is None else args.threshold
-        groups = community_detection(vectors, threshold=threshold, min_size=args.min_size)
-        for number, members in enumerate(groups):
-            for member in members:
-                clusters[member] = number
-    elif args.clusters == "kmeans":
-        clusters = [*kmeans_clusters(vectors, args.num_clusters)]
-    else:
-        clusters = [*agglomerative_clusters(vectors, args.num_clusters, threshold=args.threshold)]
-    order = [(cluster is None, cluster or 0, place) for place, cluster in enumerate(clusters)]
-    for _, _, place in sorted(order):
-        yield {"cluster": clusters[place], "line": lines[place], "text": texts[place]}
+    groups = community_detection(vectors, threshold=args.threshold, min_size=args.min_size)
+    numbers = {member: number for number, members in enumerate(groups) for member in members}
+    for place in sorted(range(len(texts)), key=lambda place: numbers.get(place, len(groups))):
+        yield {"community": numbers.get(place), "line": lines[place], "text": texts[place]}
 
 
 def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:
@@ -264,12 +248,12 @@ def find(model: Any, args: argparse.Namespace) -> Iterator[Row]:
     if args.query is not None:
         return search(model, args, check_texts(args.query))
     source = Source.find(args)
-    if args.corpus is None and args.pairs is None and args.clusters is None:
+    if args.corpus is None and args.pairs is None and not args.communities:
         return predict(model, args, source)
     texts, lines = source.singles(find_task(model, args))
     if args.corpus is not None:
         return search(model, args, texts)
-    compute = find_clusters if args.pairs is None else find_pairs
+    compute = find_communities if args.pairs is None else find_pairs
     return compute(model, args, texts, lines)
 
 
@@ -308,7 +292,7 @@ def run(args: argparse.Namespace) -> None:
         logging.disable_progress_bar()
     model: Any = load_encoder(args.checkpoint, args.device)
     set_precision(model, args.precision)
-    if (args.embed or args.corpus or args.pairs or args.clusters) and not args.task:
+    if (args.embed or args.corpus or args.pairs or args.communities) and not args.task:
         check_vectors(model, args)
     if args.embed is None:
         write_results(find(model, args), args)

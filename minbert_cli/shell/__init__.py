@@ -1,1 +1,1 @@
-"""The help of the programs with recipes, and completion."""
+"""The help of the programs with recipes."""

@@ -4,7 +4,7 @@
 COMMANDS = {
     "finetune": ("minbert_cli.finetune", "fine-tune one encoder on one or several tasks"),
     "pretrain": ("minbert_cli.pretrain", "pre-train an encoder on text"),
-    "predict": ("minbert_cli.predict", "predict, embed, search and cluster texts"),
+    "predict": ("minbert_cli.predict", "predict, embed, search and group texts"),
     "embeddings": ("minbert_cli.embeddings", "evaluate sentence embeddings"),
     "export": ("minbert_cli.export", "export a checkpoint: BERT, ONNX, a Space, ..."),
     "experiments": ("minbert_cli.experiments.program", "run many recipes and tabulate them"),
@@ -13,10 +13,5 @@ COMMANDS = {
         "minbert_cli.authoring.check",
         "check recipe, data and model without training",
     ),
-    "label-issues": (
-        "minbert_cli.label_issues",
-        "list training rows whose label is probably wrong",
-    ),
     "recipes": ("minbert_cli.authoring.recipes", "list, print or copy the packaged recipes"),
-    "completion": ("minbert_cli.shell.completion", "complete words in bash or zsh"),
 }

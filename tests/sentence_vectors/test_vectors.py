@@ -1,4 +1,4 @@
-"""Search, pairs and clusters equal plain formulas, and sentence-transformers where it is there."""
+"""Search, pairs and communities equal plain formulas, and sentence-transformers where it is there."""
 
 import importlib.util
 
@@ -9,10 +9,8 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from sentence_vectors import (
-    agglomerative_clusters,
     as_vectors,
     community_detection,
-    kmeans_clusters,
     most_similar_pair,
     paraphrase_mining,
     semantic_search,
@@ -137,20 +135,9 @@ def test_communities_do_not_depend_on_the_blocks(max_scores):
     assert few == community_detection(vectors, threshold=0.6, min_size=3)
 
 
-def test_clusters_are_the_groups_that_were_drawn():
-    vectors, owners = draw_groups()
-    vectors, owners = vectors[owners >= 0], owners[owners >= 0].tolist()
-
-    assert agglomerative_clusters(vectors, 5) == owners
-    assert agglomerative_clusters(vectors, threshold=0.6) == owners
-    assert kmeans_clusters(vectors, 5) == owners  # numbered by size, as they were drawn
-    assert agglomerative_clusters(vectors[:1], threshold=0.5) == [0]
-
-
 def test_equal_vectors_reach_the_highest_threshold():
     vectors = draw(3).repeat(4, 1)
 
-    assert sorted(agglomerative_clusters(vectors, threshold=1.0)) == sorted([0, 1, 2] * 4)
     found = community_detection(vectors, threshold=1.0, min_size=4)
     assert sorted(map(sorted, found)) == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
 
@@ -166,10 +153,6 @@ def test_equal_vectors_reach_the_highest_threshold():
         (lambda: paraphrase_mining(draw(2), max_pairs=0), "max_pairs=0 and .* at least 1"),
         (lambda: community_detection(draw(3), threshold=2), "threshold=2 must be a cosine"),
         (lambda: community_detection(draw(3), min_size=0), "min_size=0 must be"),
-        (lambda: kmeans_clusters(draw(3), 4), r"num_clusters=4 must be in \[1, 3\]"),
-        (lambda: agglomerative_clusters(draw(3)), "exactly one of"),
-        (lambda: agglomerative_clusters(draw(3), threshold=2), "threshold=2 must be a cosine"),
-        (lambda: agglomerative_clusters(draw(3), 0), r"num_clusters=0 must be in \[1, 3\]"),
         (lambda: as_vectors(draw(3)[0]), r"shape \(7,\); expected \(n, D\)"),
         (lambda: as_vectors([[0.0], [float("nan")]]), "vector 1 has values that are not finite"),
     ],
