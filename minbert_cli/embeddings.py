@@ -6,18 +6,21 @@
 
 STS: Spearman's and Pearson's correlation of cosines with human judgments. Transfer: a logistic
 regression on frozen embeddings, with SentEval's files, folds and choice of C; tasks without files
-are listed and skipped. `--peer sentence-transformers` also measures the same embeddings with that
-library. The results are table.md, table.csv and table.png.
+are listed and skipped. The results are table.md and table.csv.
 """
 
 import argparse
+import csv
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from minbert_cli.command_line import PRECISION, Parser, to_count, to_location, to_path
 
 PROGRAM = "minbert embeddings"
+TABLES = ("table.md", "table.csv")
 
 
 def make_parser() -> Parser:
@@ -34,25 +37,6 @@ def make_parser() -> Parser:
     )
     add("--task", help="task of the checkpoints whose embeddings to measure")
     add("--pooling", choices=("cls", "mean", "max"), help="overrides the pooling of the checkpoint")
-    add("--peer", choices=("sentence-transformers",), help="also measure this library")
-    _add_data(parser)
-    add = parser.add_argument_group("output and machine").add_argument
-    add("--output_dir", type=to_path, default=Path("embeddings"), help="folder (embeddings)")
-    add("--jobs", type=int, default=-1, help="parallel processes (default: all cores)")
-    add("--device", help="cpu or cuda (default: cuda if available)")
-    add("--precision", **PRECISION)
-    return parser
-
-
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
-    parser = make_parser()
-    args = parser.parse_args(argv)
-    parser.refuse(list_mistakes(args))
-    return args
-
-
-def _add_data(parser: Parser) -> None:
     add = parser.add_argument_group("similarity (STS)").add_argument
     add("--sts", help="dataset of pairs with scores: sts or stsb")
     add(
@@ -62,26 +46,119 @@ def _add_data(parser: Parser) -> None:
     add("--data_dir", type=to_path, help="folder with the folders of SentEval's tasks")
     add("--tasks", help="some of MR,CR,SUBJ,MPQA,SST2,SST5,TREC,MRPC (default: all with files)")
     add("--folds", type=to_count, default=10, help="folds of the cross-validation (10)")
-
-
-def list_mistakes(args: argparse.Namespace) -> dict[str, bool]:
-    """List what can be wrong with a combination of flags, and whether it is."""
-    has_data, has_sts = args.data_dir is not None, args.sts is not None
-    return {
-        "nothing to measure: give --data_dir, --sts, or both": not has_data and not has_sts,
-        "--tasks needs --data_dir, the folder with SentEval's tasks": args.tasks and not has_data,
-        "--sts_dir needs --sts, the name of the dataset": args.sts_dir and not has_sts,
-        f"--folds {args.folds}: give at least 2": args.folds < 2,
-        "--jobs 0: give a number of processes, or -1 for all cores": args.jobs == 0,
-    }
+    add = parser.add_argument_group("output and machine").add_argument
+    add("--output_dir", type=to_path, default=Path("embeddings"), help="folder (embeddings)")
+    add("--jobs", type=int, default=-1, help="parallel processes (default: all cores)")
+    add("--device", help="cpu or cuda (default: cuda if available)")
+    add("--precision", **PRECISION)
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Evaluate checkpoints; errors of the user are one line each."""
-    args = parse(sys.argv[1:] if argv is None else argv)
+    parser = make_parser()
+    args = parser.parse_args(sys.argv[1:] if argv is None else argv)
+    has_data, has_sts = args.data_dir is not None, args.sts is not None
+    parser.refuse(
+        {
+            "nothing to measure: give --data_dir, --sts, or both": not has_data and not has_sts,
+            "--tasks needs --data_dir, the folder with SentEval's tasks": args.tasks
+            and not has_data,
+            "--sts_dir needs --sts, the name of the dataset": args.sts_dir and not has_sts,
+            f"--folds {args.folds}: give at least 2": args.folds < 2,
+            "--jobs 0: give a number of processes, or -1 for all cores": args.jobs == 0,
+        }
+    )
     # imported here, so that --help does not wait for torch
-    from minbert_cli.evaluating.embeddings import run
     from trainers import readable_errors
 
     with readable_errors(PROGRAM):
         run(args)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measure every checkpoint, and write the tables after each."""
+    from transformers.utils import logging
+
+    from minbert_cli.checkpoints import load_encoder, set_precision
+    from sentence_vectors import as_vectors, evaluate_similarity, evaluate_transfer
+    from trainers import sole_writer, write_text
+    from trainers.reports.escaping import plain
+    from trainers.runs.run_folder import check_tables
+
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()
+    check_tables(args.output_dir, TABLES)
+    tasks, similarities = load_transfer(args), load_similarity(args)
+    models: dict[str, Any] = {path: load_encoder(path, args.device) for path in args.checkpoints}
+    rows: dict[str, dict[str, float]] = {}
+    table = ""
+    options = {"task": args.task, "pooling": args.pooling, "show_progress": False}
+    for model in models.values():
+        set_precision(model, args.precision)
+        # fail before any checkpoint is measured
+        as_vectors(model.encode(["Does it embed?"], **options))
+    with sole_writer(args.output_dir):
+        for path, model in models.items():
+
+            def embed(texts: Sequence[str], model: Any = model) -> Any:
+                return model.encode(texts, **options)
+
+            row = rows[path] = {}
+            for name, (pairs, scores) in similarities.items():
+                for metric, value in evaluate_similarity(pairs, scores, embed).items():
+                    row[f"{name} {metric}"] = value
+            for task in tasks:
+                row |= evaluate_transfer(task, embed, folds=args.folds, jobs=args.jobs)
+            if tasks:
+                row["mean"] = sum(row[task.name] for task in tasks) / len(tasks)
+            lines = [["vectors of", *row], ["---"] * (1 + len(row))]
+            for name, values in rows.items():
+                lines.append([plain(name), *(f"{value:.2f}" for value in values.values())])
+            table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+            write_text(args.output_dir / "table.md", table)
+            file = io.StringIO()
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["vectors", *row])
+            writer.writerows([name, *values.values()] for name, values in rows.items())
+            write_text(args.output_dir / "table.csv", file.getvalue())
+    print(table, end="")
+    print("\nmean: mean accuracy of the transfer tasks")
+    print(f"{args.output_dir}: {', '.join(TABLES)}")
+
+
+def load_transfer(args: argparse.Namespace) -> list[Any]:
+    """Load the transfer tasks whose files exist, and list the others."""
+    from sentence_vectors.senteval import FILES, load_senteval_task, missing_files
+
+    if args.data_dir is None:
+        return []
+    names = args.tasks.split(",") if args.tasks else list(FILES)
+    tasks = []
+    for name in names:
+        if missing := missing_files(name, args.data_dir):
+            print(f"{name}: skipped, there is no {args.data_dir / missing[0]}", file=sys.stderr)
+        else:
+            tasks.append(load_senteval_task(name, args.data_dir, args.folds))
+    if not tasks:
+        raise ValueError(f"data_dir={str(args.data_dir)!r} has the files of none of {names}")
+    return tasks
+
+
+def load_similarity(args: argparse.Namespace) -> dict[str, Any]:
+    """Load pairs and scores of the held-out splits of a dataset, by name in the table."""
+    from datasets_scripts import TaskData, load_task
+
+    if args.sts is None:
+        return {}
+    task = load_task(TaskData.from_recipe(args.sts, {"dataset": args.sts}, args.sts_dir))
+    if task.score_range is None:
+        raise ValueError(f"sts={args.sts!r} is a {task.problem_type}; expected pairs with scores")
+    return {
+        f"{args.sts} {split}": (
+            list(zip(rows["sentence1"][:], rows["sentence2"][:], strict=True)),
+            rows["label"][:],
+        )
+        for split, rows in task.splits.items()
+        if split != "train" and "label" in rows.column_names
+    }

@@ -1,12 +1,12 @@
 """Use and evaluate sentence vectors: search, similar pairs, communities, transfer to other tasks.
 
 The package works on vectors of any origin and does not depend on a model. Modules: ``vectors``
-(accepted input), ``search``, ``pairs`` (and communities), ``senteval`` (files of the transfer tasks),
-``transfer`` (classifiers on frozen vectors) and ``tables`` (results).
+(accepted input), ``search``, ``pairs`` (and communities) and ``senteval`` (vectors measured).
 """
 
 from .pairs import Pairs, community_detection, most_similar_pair, paraphrase_mining
 from .search import Hits, semantic_search
+from .senteval import evaluate_similarity, evaluate_transfer, load_senteval_task
 from .vectors import as_vectors
 
 __all__ = [
@@ -14,6 +14,9 @@ __all__ = [
     "Pairs",
     "as_vectors",
     "community_detection",
+    "evaluate_similarity",
+    "evaluate_transfer",
+    "load_senteval_task",
     "most_similar_pair",
     "paraphrase_mining",
     "semantic_search",

@@ -1,7 +1,6 @@
 """minbert embeddings and benchmarks/run_pairs.py: from files to a table, and to a ratio."""
 
 import csv
-import importlib.util
 import random
 
 import pytest
@@ -17,7 +16,6 @@ from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 GOOD, BAD = ("fine", "warm", "lovely"), ("dull", "cold", "bleak")
 THINGS = ("garden", "river", "story")
 WORDS = [*GOOD, *BAD, *THINGS, "the", "is"]
-HAS_PEER = importlib.util.find_spec("sentence_transformers") is not None
 
 
 def make_sentences(words, count, seed):
@@ -85,7 +83,10 @@ def test_a_row_for_each_checkpoint_and_a_column_for_each_task(checkpoint, data, 
     said = capsys.readouterr()
     assert f"MR: skipped, there is no {data}" in said.err
     assert str(checkpoint) in said.out
-    assert (tmp_path / "out" / "table.png").read_bytes().startswith(b"\x89PNG")
+    scores = [float(row[name]) for name in ("CR", "TREC")]
+    assert float(row["mean"]) == sum(scores) / 2
+    table = (tmp_path / "out" / "table.md").read_text().splitlines()
+    assert table[2].endswith(f"| {scores[0]:.2f} | {scores[1]:.2f} | {sum(scores) / 2:.2f} |")
 
 
 def test_spearman_equals_scipy_on_the_vectors(checkpoint, data, tmp_path):
@@ -99,16 +100,6 @@ def test_spearman_equals_scipy_on_the_vectors(checkpoint, data, tmp_path):
     cosines = torch.cosine_similarity(first, second).numpy()
     expected = 100 * spearmanr(cosines, rows["label"][:]).statistic
     assert float(row["sts validation spearman"]) == pytest.approx(expected, abs=0.01)
-
-
-@pytest.mark.skipif(not HAS_PEER, reason="needs pip install sentence-transformers")
-@pytest.mark.slow
-def test_the_peer_has_the_same_numbers(checkpoint, data, tmp_path):
-    table = measure(checkpoint, data, tmp_path / "out", "--peer", "sentence-transformers")
-
-    own, peer = table.values()
-    for column in ("CR", "TREC", "sts validation pearson"):  # ranks of equal pairs are noise
-        assert float(own[column]) == pytest.approx(float(peer[column]), abs=0.1)
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_every_experiments_file_is_accepted(path, tmp_path, monkeypatch):
     sample = path == experiments.QUICKSTART
     named = "" if sample else f" {path.relative_to(ROOT / 'recipes').with_suffix('')}"
     where = [] if sample else ["--model_name_or_path", "weights", "--data_dir", str(tmp_path)]
-    for name in ("ids-sst", "quora", "sts"):
+    for name in ("ids-sst", "ids-cfimdb", "quora", "sts"):
         for split in ("train", "dev"):
             (tmp_path / f"{name}-{split}.csv").write_text("rows")
     write_glue(tmp_path)

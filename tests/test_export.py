@@ -130,6 +130,19 @@ def test_a_space_has_a_tab_for_every_head(checkpoint, tmp_path, build_page):
     assert tabs == ["near", "tone", "triples", "Masked word", "Next sentence", "Embeddings"]
 
 
+def test_a_space_of_a_model_with_a_single_task_is_refused(tiny_sizes, tmp_path, capsys):
+    model = MinBertForTokenClassification(MinBertConfig(**tiny_sizes))
+    model.save_pretrained(tmp_path / "tags")
+
+    with pytest.raises(SystemExit):
+        export.main(
+            [str(tmp_path / "tags"), "--format", "space", "--output_dir", str(tmp_path / "space")]
+        )
+
+    assert "is a MinBertForTokenClassification: show its pipeline" in capsys.readouterr().err
+    assert not (tmp_path / "space").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("gradio"), reason="needs pip install gradio")
 @pytest.mark.filterwarnings("default")  # of gradio, about others

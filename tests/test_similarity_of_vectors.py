@@ -180,7 +180,7 @@ def test_integers_of_other_sizes_are_numbers():
     ("options", "message"),
     [
         ({"similarity": "hamming"}, "similarity='hamming' needs packed bits"),
-        ({"similarity": "cosin"}, "unknown similarity 'cosin'; did you mean 'cosine'"),
+        ({"similarity": "cosin"}, "unknown similarity 'cosin'; known: cosine, dot"),
         ({"similarity": "manhattan", "backend": "faiss"}, "backend='faiss' has no 'manhattan'"),
     ],
 )

@@ -15,10 +15,25 @@ import modeling_minbert
 from minbert_cli.checkpoints import load_tokenizer
 from minbert_cli.exporting.onnx_files import compare, compare_int8, quantize
 from minbert_cli.resources import SPACE
-from modeling_minbert import MinBertConfig, MinBertForMultiTask, export_onnx
+from modeling_minbert import (
+    MinBertConfig,
+    MinBertForMultipleChoice,
+    MinBertForMultiTask,
+    MinBertForQuestionAnswering,
+    MinBertForSequenceClassification,
+    MinBertForTokenClassification,
+    export_onnx,
+)
 from modeling_minbert.inference_minbert import check_vocabulary, find_casing
 from modeling_minbert.modeling_minbert import AUTO_MODELS
 from trainers import load_pretrained, named_writes
+
+SINGLE_TASKS = (
+    MinBertForSequenceClassification,
+    MinBertForTokenClassification,
+    MinBertForQuestionAnswering,
+    MinBertForMultipleChoice,
+)
 
 
 def load_model(checkpoint: str) -> Any:
@@ -116,6 +131,12 @@ def to_space(model: Any, checkpoint: str, folder: Path, task: str | None) -> str
     """Write a Space; weights are copied if they are local or not in minBERT's format."""
     if task is not None:
         raise ValueError(f"--task {task}: a Space shows every head; leave it out")
+    if isinstance(model, SINGLE_TASKS):
+        raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
+            "a Space shows tasks of a multi-task model, heads of pre-training, and vectors; "
+            f"checkpoint={checkpoint!r} is a {type(model).__name__}: show its pipeline with "
+            "gradio.Interface.from_pipeline"
+        )
     # the page finds the class of a model in the configuration of a minBERT checkpoint
     kind = PreTrainedConfig.get_config_dict(checkpoint)[0].get("model_type")
     local = Path(checkpoint).exists() or kind != MinBertConfig.model_type

@@ -1,4 +1,4 @@
-"""Search, pairs and communities equal plain formulas, and sentence-transformers where it is there."""
+"""Search, pairs and communities equal plain formulas, and sentence-transformers if installed."""
 
 import importlib.util
 
