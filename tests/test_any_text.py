@@ -12,7 +12,7 @@ from datasets_scripts import TaskData, load_task
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests.any_input import attempt, check
 from trainers import PROBLEMS, TaskCollator, TaskDataset
-from trainers.problems.base.labelled import Predicted
+from trainers.problems.base import Predicted
 
 HEADS = {
     "classification": {"labels": ["bad", "good"], "pooling": "mean"},

@@ -16,7 +16,7 @@ from modeling_minbert.temperature_minbert import find_temperature
 from tests import small_run
 from tests.trainers import tiny
 from trainers import Task
-from trainers.problems.measures.analysis import calibrate
+from trainers.problems.analysis import calibrate
 
 COUNTS = {"train": 60, "dev": 40}
 PAIRS = {"text_columns": ["a", "b"], "label_column": "same", "id_column": "id"}

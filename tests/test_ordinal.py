@@ -17,8 +17,8 @@ from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 from tests.problem_examples import write_grades
 from trainers import PROBLEMS
-from trainers.problems.aggregates import aggregates
-from trainers.problems.measures import scores
+from trainers.problems import metrics as scores
+from trainers.problems.metrics import aggregates
 from trainers.training.label_smoothing import check_smoothing
 
 GRADES = ["poor", "fair", "good"]

@@ -23,8 +23,8 @@ from tests.modeling_minbert.test_onnx import assert_equal_everywhere, needs_onnx
 from tests.problem_examples import write_numbers
 from tests.trainers import tiny
 from trainers import PROBLEMS, Task, TaskCollator, TaskDataset
-from trainers.problems.base.labelled import Predicted
-from trainers.problems.regression import BY_TARGET
+from trainers.problems.base import Predicted
+from trainers.problems.scores import BY_TARGET
 
 KIND = "regression"
 TARGETS = ["price", "age", "weight"]

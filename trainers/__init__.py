@@ -36,7 +36,8 @@ from .methods.regularization.r_drop import RDrop
 from .methods.regularization.smart import Smart
 from .methods.regularization.smart_perturbation import SmartConfig
 from .problems import PROBLEMS, ProblemType, make_problems
-from .problems.base.problem import Metric, Problem
+from .problems.base import Problem
+from .problems.metrics import Metric
 from .reports.glue import GlueFile, missing_files, write_submission
 from .reports.label_tables import write_label_issues
 from .reports.page import report_run, write_report

@@ -10,7 +10,7 @@ from trainers.data.sampling.oversampling import Oversample, check_oversample
 from trainers.data.task_dataset import Rows
 from trainers.options import MAX_ROWS, MAX_TOKENS, check_count, is_positive
 from trainers.problems import PROBLEMS, ProblemType, make_problems
-from trainers.problems.base.problem import Problem
+from trainers.problems.base import Problem
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.problems.aggregates import aggregates, glue_score
-from trainers.problems.base.problem import Problem
+from trainers.problems.base import Problem
+from trainers.problems.metrics import aggregates, glue_score
 from trainers.reports.model_card import markdown_table
 
 from .scored_rows import ScoredRows

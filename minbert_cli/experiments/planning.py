@@ -13,7 +13,7 @@ from minbert_cli.resources import find_recipe
 from modeling_minbert import unknown
 from trainers import PretrainArguments
 from trainers.errors import INPUT_ERRORS
-from trainers.problems.aggregates import AGGREGATES
+from trainers.problems.metrics import AGGREGATES
 from trainers.runs.overrides import check_disjoint, override
 from trainers.runs.recipe_files import read_recipe
 from trainers.runs.recipes import check_types, split_keys

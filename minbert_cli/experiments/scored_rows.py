@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainers.problems import make_problems
-from trainers.problems.base.problem import Problem
+from trainers.problems.base import Problem
 from trainers.reports.results import file_split, read_metrics
 
 # Prediction files are float32; metrics.json has the metrics of the original predictions.

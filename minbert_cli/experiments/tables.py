@@ -11,7 +11,7 @@ from typing import Any
 
 from trainers.files import write_text
 from trainers.problems import PROBLEMS, make_problems
-from trainers.problems.aggregates import AGGREGATES, aggregates
+from trainers.problems.metrics import AGGREGATES, aggregates
 from trainers.reports.model_card import markdown_table
 from trainers.reports.results import read_metrics
 from trainers.runs.run_folder import read_code

@@ -36,7 +36,7 @@ from trainers import (
     make_problems,
     split_keys,
 )
-from trainers.problems.base.problem import Problem
+from trainers.problems.base import Problem
 
 # `complete` refuses keys of the wrong problem type.
 HEAD_KEYS = {

@@ -33,7 +33,7 @@ from trainers import (
     write_submission,
     write_tables,
 )
-from trainers.problems.base.problem import Problem
+from trainers.problems.base import Problem
 from trainers.reports.results import Results
 from trainers.runs.console import print_text
 from trainers.runs.launch import Done, Given

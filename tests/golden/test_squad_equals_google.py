@@ -17,7 +17,7 @@ from tests.golden.google_squad import (
     label,
     make_windows,
 )
-from trainers.problems.measures.answers import AnswerSearch, find_answers, keep_places
+from trainers.problems.questions import AnswerSearch, find_answers, keep_places
 
 WORDS = [f"w{number}" for number in range(60)]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]

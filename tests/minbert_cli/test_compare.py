@@ -16,10 +16,9 @@ from minbert_cli.experiments.compare import (
 )
 from minbert_cli.experiments.scored_rows import ScoredRows, read_scored_rows
 from trainers import PROBLEMS
-from trainers.problems.base.labelled import Predicted, read_predictions
-from trainers.problems.measures.answers import QuestionAnswers, write_answers
-from trainers.problems.measures.entities import Tagged
-from trainers.problems.token_classification import read_tags, write_tags
+from trainers.problems.base import Predicted, read_predictions
+from trainers.problems.questions import QuestionAnswers, write_answers
+from trainers.problems.tags import Tagged, read_tags, write_tags
 
 ROWS = 400
 

@@ -7,8 +7,8 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix
 
 from trainers import PROBLEMS
-from trainers.problems.base.labelled import Predicted
-from trainers.problems.measures.analysis import MOST_CLASSES, MOST_POINTS, calibrate
+from trainers.problems.analysis import MOST_CLASSES, MOST_POINTS, calibrate
+from trainers.problems.base import Predicted
 
 
 def analyse(kind, logits, predictions, right, **head):

@@ -3,8 +3,7 @@
 import pytest
 
 from trainers import PROBLEMS
-from trainers.problems.measures.answers import Answer, QuestionAnswers
-from trainers.problems.question_answering import Answered
+from trainers.problems.questions import Answer, Answered, QuestionAnswers
 
 
 def found(name, *answers, text=None, odds=None):

@@ -10,18 +10,16 @@ import torch
 from trainers import PROBLEMS, TaskCollator, TaskDataset
 from trainers.data.collators import join_rows
 from trainers.data.rows import FlatRows
-from trainers.problems.measures.answers import (
+from trainers.problems.questions import (
     Answer,
     AnswerSearch,
     QuestionAnswers,
-    keep_places,
-    write_answers,
-)
-from trainers.problems.measures.squad import (
     find_threshold,
+    keep_places,
     normalize_answer,
     squad_metrics,
     token_f1,
+    write_answers,
 )
 
 

@@ -1,11 +1,47 @@
 """Metrics of a user beside those of the tasks, and names that belong to one task each."""
 
+import json
+import random
+
 import numpy as np
 import pytest
 
+from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask
+from tests import small_run
 from tests.trainers.tiny import make_config, make_rows
-from trainers import Task
+from trainers import PROBLEMS, Task, make_problems, write_report
+
+MODULE = """
+import datasets
+import evaluate
+
+class {title}(evaluate.Metric):
+    def _info(self):
+        value = datasets.Value("int64")
+        features = datasets.Features({{"predictions": value, "references": value}})
+        return evaluate.MetricInfo(
+            description="", citation="", inputs_description="", features=features
+        )
+
+    def _compute(self, predictions, references):
+        wrong = sum(a != b for a, b in zip(predictions, references, strict=True))
+        return {returned}
+"""
+
+
+@pytest.fixture
+def write_module(tmp_path):
+    """Write a metric for the library evaluate into a folder; gives the folder."""
+
+    def write(name, returned="{'wrong': wrong}"):
+        folder = tmp_path / name
+        folder.mkdir()
+        content = MODULE.format(title=name.title(), returned=returned)
+        (folder / f"{name}.py").write_text(content)
+        return folder
+
+    return write
 
 
 def share_of_first(prediction):
@@ -109,3 +145,91 @@ def test_two_tasks_never_share_a_name(make_trainer, names, shared):
 
     with pytest.raises(ValueError, match=f"would both have '{shared}'; rename one"):
         make_trainer(model=model, own={"tasks": tasks})
+
+
+def test_a_recipe_takes_a_module_of_evaluate_as_a_metric(write_module, tmp_path):
+    folder = write_module("wrong")
+    small_run.write_files(tmp_path)
+    recipe = small_run.make_recipe(tmp_path)
+    recipe["tasks"]["moods"]["metrics"] = [f"evaluate/{folder}", "accuracy"]
+    recipe["metric_for_best_model"] = "moods_wrong"
+
+    finetune.main([small_run.write_recipe(tmp_path, recipe)])
+
+    out = tmp_path / "out"
+    content = json.loads((out / "metrics.json").read_text())
+    found, rows = content["validation"], content["validation"]["rows"]["moods"]
+    wrong = found["metrics"]["moods_wrong"]
+    assert wrong == round((1 - found["metrics"]["moods_accuracy"]) * rows)
+    assert found["standard_errors"]["moods"] >= 0
+    # a page needs no code of others
+    (folder / "wrong.py").unlink()
+    assert "wrong" in write_report(out).read_text()
+    problem = make_problems({"moods": "classification"}, metrics=content["metrics"])["moods"]
+    assert problem.headline == ("wrong", "accuracy")
+    assert problem.with_headline("wrong").headline == ("wrong",)
+
+
+def test_a_module_is_loaded_and_computes_without_a_random_number(write_module):
+    problem = PROBLEMS["classification"]("t", metrics=(f"evaluate/{write_module('misses')}",))
+    outputs = problem.collect(np.eye(3), None, np.array([0, 2, -100]))
+    before = random.getstate()
+
+    metrics = problem.measure(outputs).metrics
+
+    assert random.getstate() == before
+    assert metrics == {"misses": 1.0, "accuracy": 0.5, "macro_f1": pytest.approx(1 / 3)}
+
+
+def test_an_error_rate_counts_negatively():
+    names = ("evaluate/somewhere/wer", "evaluate/somewhere/chrf.py")
+    problem = PROBLEMS["classification"]("t", metrics=names)
+
+    assert problem.headline == ("wer", "chrf")
+    assert [metric.lower_is_better for metric in problem.reported[:2]] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "message"),
+    [
+        ("classification", ["evaluate/nowhere/to/be"], "cannot be loaded .*; expected a folder"),
+        ("classification", ["evaluate/"], "names no module"),
+        ("classification", ["evaluate/x/accuracy"], "two metrics would have the name 'accuracy'"),
+        ("classification", ["evaluate/x/a", "evaluate/y/a"], "two metrics would have the name 'a'"),
+        ("token_classification", ["evaluate/seqeval"], "token_classification tasks are fixed"),
+    ],
+)
+def test_a_module_that_cannot_be_a_metric_is_refused(kind, names, message):
+    rows = make_rows("moods", 3)
+
+    with pytest.raises(ValueError, match=message):
+        PROBLEMS[kind]("t", metrics=names).check("here", rows)
+
+
+def test_a_module_with_several_numbers_names_them(write_module):
+    folder = write_module("many", "{'first': wrong, 'second': wrong}")
+    problem = PROBLEMS["classification"]("t", metrics=(f"evaluate/{folder}",))
+
+    with pytest.raises(ValueError, match="returns first, second; expected 'many', or one number"):
+        problem.compute_metrics(problem.collect(np.eye(3), None, np.arange(3)))
+
+
+def test_missing_labels_of_a_row_are_not_measured_in_silence(write_module):
+    names = (f"evaluate/{write_module('slips')}",)
+    problem = PROBLEMS["multi_label_classification"]("t", metrics=names)
+    outputs = problem.collect(np.ones((2, 2)), None, np.array([[1, -100], [0, 1]]))
+
+    with pytest.raises(ValueError, match="cannot leave out single labels of a row"):
+        problem.compute_metrics(outputs)
+
+
+def test_a_loaded_module_measures_the_predictions_of_a_task(write_module, make_trainer):
+    import evaluate
+
+    module = evaluate.load(str(write_module("wrong")))
+    trainer = make_trainer(own={"compute_metrics": {"moods": module}})
+
+    metrics = trainer.evaluate()
+
+    rows = len(trainer.tasks["moods"].evaluation)
+    assert metrics["eval_moods_wrong"] == round((1 - metrics["eval_moods_accuracy"]) * rows)

@@ -7,9 +7,8 @@ import pytest
 from sklearn.metrics import label_ranking_average_precision_score
 
 from trainers import PROBLEMS
-from trainers.problems.aggregates import aggregates
-from trainers.problems.measures import embeddings
-from trainers.problems.measures.embeddings import embedding_metrics
+from trainers.problems import metrics as embeddings
+from trainers.problems.metrics import aggregates, embedding_metrics
 
 
 def make_vectors(rows, sentences, noise=1.0):

@@ -8,7 +8,7 @@ import pytest
 from datasets import Dataset
 
 from trainers import GlueFile, missing_files, write_submission
-from trainers.problems.base.labelled import Predicted
+from trainers.problems.base import Predicted
 from trainers.reports.glue import write_glue_file
 
 NLI = ("entailment", "neutral", "contradiction")

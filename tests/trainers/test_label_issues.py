@@ -9,8 +9,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 
 from trainers import PROBLEMS, write_label_issues
-from trainers.problems.base.labelled import Predicted
-from trainers.problems.measures.label_issues import find_label_issues
+from trainers.problems.analysis import find_label_issues
+from trainers.problems.base import Predicted
 
 BY_HAND = np.asarray(
     [

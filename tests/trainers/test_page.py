@@ -24,7 +24,7 @@ from trainers import (
     write_results,
 )
 from trainers.data.sampling.task_sampling import Annealed
-from trainers.problems.base.problem import MAX_QUOTED_CHARACTERS
+from trainers.problems.base import MAX_QUOTED_CHARACTERS
 from trainers.reports.escaping import printable
 from trainers.reports.evidence import write_evidence
 from trainers.reports.wording import count

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trainers import PROBLEMS
-from trainers.problems.base.labelled import Predicted, read_predictions
+from trainers.problems.base import Predicted, read_predictions
 
 
 def write(folder, ids, predictions, problem_type="similarity"):

@@ -14,16 +14,18 @@ from modeling_minbert.tagging_minbert import find_entities as entities_of
 from modeling_minbert.tagging_minbert import split_words
 from tests.trainers.tiny import VOCABULARY
 from trainers import PROBLEMS, MultiTaskTrainer, Task
-from trainers.problems.measures.entities import (
+from trainers.problems.tags import (
     Tagged,
     TagNames,
     analyse_tags,
     count_entities,
     describe_types,
     find_entities,
+    join_windows,
     tag_metrics,
+    tags_by_row,
+    write_tags,
 )
-from trainers.problems.token_classification import join_windows, tags_by_row, write_tags
 from trainers.reports.results import evaluate_run
 
 NAMES = ["O", "B-A", "I-A", "B-B", "I-B", "B-C", "I-C"]

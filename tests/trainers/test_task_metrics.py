@@ -1,10 +1,8 @@
 """Metrics against scikit-learn and scipy, and their aggregates."""
 
 import logging
-import random
 from functools import partial
 
-import evaluate
 import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
@@ -17,17 +15,14 @@ from sklearn.metrics import (
 )
 
 from trainers import PROBLEMS, make_problems
-from trainers.problems import similarity
-from trainers.problems.aggregates import aggregates, glue_score
-from trainers.problems.base import labelled
-from trainers.problems.base.text import SCORES
+from trainers.problems.metrics import aggregates, glue_score
+from trainers.problems.text import SCORES
 
 RANDOM = np.random.default_rng(3)
 METRICS = {
     metric.name: metric
-    for module in (labelled, similarity)
-    for metric in vars(module).values()
-    if isinstance(metric, labelled.PredictionMetric)
+    for kind in ("classification", "paraphrase", "ordinal", "similarity")
+    for metric in (*PROBLEMS[kind].metrics, *PROBLEMS[kind].optional_metrics)
 }
 
 
@@ -57,23 +52,6 @@ def test_classification_equals_scikit_learn():
         "accuracy": accuracy_score(labels, decided),
         "macro_f1": f1_score(labels, decided, average="macro"),
     }
-
-
-@pytest.mark.parametrize(
-    ("kind", "dtype"), [("classification", "int64"), ("similarity", "float64")]
-)
-def test_metrics_are_a_module_of_evaluate(kind, dtype):
-    before = random.getstate()
-    module = PROBLEMS[kind]("t").make_metric()
-
-    assert random.getstate() == before
-    assert isinstance(module, evaluate.Metric)
-    assert {value.dtype for value in module.features.values()} == {dtype}
-    logits = RANDOM.normal(size=(9, 1 if kind == "similarity" else 3))
-    labels = RANDOM.integers(0, 3, size=9)
-    problem, outputs = collect(kind, logits, labels)
-    found = module.compute(predictions=outputs.predictions, references=labels)
-    assert found == problem.compute_metrics(outputs)
 
 
 def test_paraphrase_equals_scikit_learn():

@@ -5,20 +5,13 @@ from typing import Any, Literal
 
 from modeling_minbert import unknown
 
-from .base.problem import Problem
-from .classification import Classification
+from .base import Problem
+from .classes import Classification, MultiLabelClassification, MultipleChoice, Ordinal, Paraphrase
 from .contrastive import Contrastive
-from .masked_lm import MaskedLM
-from .multi_label_classification import MultiLabelClassification
-from .multiple_choice import MultipleChoice
-from .next_sentence import NextSentence
-from .ordinal import Ordinal
-from .paraphrase import Paraphrase
-from .pretraining import Pretraining
-from .question_answering import QuestionAnswering
-from .regression import Regression
-from .similarity import Similarity
-from .token_classification import TokenClassification
+from .questions import QuestionAnswering
+from .scores import Regression, Similarity
+from .tags import TokenClassification
+from .text import MaskedLM, NextSentence, Pretraining
 
 # The keys of `PROBLEMS`, for type checkers.
 ProblemType = Literal[

@@ -10,8 +10,8 @@ from torch import Tensor
 from trainers.data.rows import FlatRows, TextSource
 from trainers.data.task_dataset import Rows
 
-from .base.problem import Metric, Problem, binomial_error, find_output
-from .measures.embeddings import embedding_metrics
+from .base import Problem, find_output
+from .metrics import Metric, binomial_error, embedding_metrics
 
 
 class Contrastive(Problem[NDArray[Any]]):

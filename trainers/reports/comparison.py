@@ -8,7 +8,7 @@ from typing import Any
 
 from trainers.files import write_text
 from trainers.problems import make_problems
-from trainers.problems.base.problem import Problem
+from trainers.problems.base import Problem
 
 from .escaping import printable
 from .evidence import EVIDENCE_FILE

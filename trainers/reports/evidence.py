@@ -15,7 +15,7 @@ import torch
 from trainers.data.shared_rows import describe_labels
 from trainers.data.task_dataset import Rows, TaskDataset
 from trainers.files import write_text
-from trainers.problems.base.problem import Problem
+from trainers.problems.base import Problem
 from trainers.training.multitask import MultiTaskTrainer
 
 from .plots.curves import task_curves

@@ -9,8 +9,8 @@ import datasets
 import numpy as np
 
 from trainers.files import write_text
-from trainers.problems.base.problem import Problem
-from trainers.problems.measures.label_issues import LabelIssues
+from trainers.problems.analysis import LabelIssues
+from trainers.problems.base import Problem
 
 from .tables import format_table, quote_texts
 

@@ -9,7 +9,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from trainers.files import write_text
-from trainers.problems.base.problem import Problem
+from trainers.problems.base import Problem
 
 from .escaping import code_block, code_span, plain, printable
 from .wording import count

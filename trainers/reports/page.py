@@ -10,8 +10,8 @@ from typing import Any
 
 from trainers.files import write_text
 from trainers.problems import make_problems
-from trainers.problems.aggregates import AGGREGATES
-from trainers.problems.base.problem import Problem
+from trainers.problems.base import Problem
+from trainers.problems.metrics import AGGREGATES
 from trainers.training.multitask import MultiTaskTrainer
 
 from .escaping import printable

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from trainers.data.task_dataset import Rows
 from trainers.files import write_text
-from trainers.problems.aggregates import AGGREGATES, glue_score
-from trainers.problems.base.problem import Measured, Problem
+from trainers.problems.base import Measured, Problem
+from trainers.problems.metrics import AGGREGATES, glue_score
 from trainers.training.multitask import MultiTaskTrainer
 
 from .model_card import markdown_table

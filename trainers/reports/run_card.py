@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainers.data.task_dataset import Rows
-from trainers.problems.base.problem import Problem
+from trainers.problems.base import Problem
 from trainers.training.multitask import MultiTaskTrainer
 
 from .model_card import write_model_card

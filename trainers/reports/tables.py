@@ -11,7 +11,7 @@ from typing import Any
 import datasets
 
 from trainers.files import write_text
-from trainers.problems.base.problem import Problem
+from trainers.problems.base import Problem
 
 from .results import file_split
 

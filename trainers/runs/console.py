@@ -26,7 +26,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from trainers.problems.base.problem import Problem
+from trainers.problems.base import Problem
 from trainers.training.multitask import MultiTaskTrainer
 
 from .workload import Workload

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from trainers.data.collating import list_batches
 from trainers.methods.base import Method, StepLoss
-from trainers.problems.base.problem import Problem
+from trainers.problems.base import Problem
 
 
 class FlopCounter:

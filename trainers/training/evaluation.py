@@ -15,8 +15,8 @@ from transformers.integrations.integration_utils import get_reporting_integratio
 from modeling_minbert import unknown
 from trainers.data.masking import IGNORED_LABEL
 from trainers.data.task_dataset import Rows, TaskDataset, longest_first
-from trainers.problems.aggregates import aggregates, glue_score
-from trainers.problems.base.problem import Decode, Problem
+from trainers.problems.base import Decode, Problem
+from trainers.problems.metrics import aggregates, glue_score
 from trainers.task import Task
 from trainers.wrapped_models import find_inner
 
@@ -62,7 +62,12 @@ class TaskEvaluator:
         outputs = problem.collect(values, rows, prediction.label_ids, self.decoder(problem.task))
         metrics = problem.compute_metrics(outputs)
         if problem.task in self._compute:
-            own = self._compute[problem.task](_sort(prediction, np.argsort(order)))
+            function: Any = self._compute[problem.task]
+            if hasattr(function, "compute"):  # a module of the library evaluate
+                labelled = problem.keep_labelled(outputs)
+                own = function.compute(predictions=labelled.predictions, references=labelled.labels)
+            else:
+                own = function(_sort(prediction, np.argsort(order)))
             metrics = _join(problem.task, metrics, own)
         return metrics
 

@@ -9,7 +9,7 @@ from transformers import TrainingArguments
 from transformers.trainer_pt_utils import LabelSmoother
 
 from trainers.problems import PROBLEMS
-from trainers.problems.base.problem import Problem
+from trainers.problems.base import Problem
 from trainers.wrapped_models import find_inner
 
 logger = logging.getLogger(__name__)

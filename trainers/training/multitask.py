@@ -74,7 +74,7 @@ class MultiTaskTrainer(Trainer):
         compute_metrics: A function of an ``EvalPrediction`` for all tasks, or one by task. It gets
             the values that ``predict_task`` returns and the labels, -100 for none, in the order of
             the rows. Its metrics join those of the task as ``eval_<task>_<name>``, and may choose
-            the best model.
+            the best model. A module of the library evaluate gets predictions and labels.
         data_collator: Makes a batch of the rows of one task; ``call_collator`` documents how. Those
             of transformers do. None takes a ``TaskCollator``, packed if the model supports it.
         kwargs: Other arguments of ``Trainer``.

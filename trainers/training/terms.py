@@ -15,7 +15,7 @@ from torch import Tensor
 from trainers.data.collating import list_batches
 from trainers.data.masking import IGNORED_LABEL
 from trainers.methods.base import Method, StepLoss, Terms, count_sequences
-from trainers.problems.base.problem import Problem
+from trainers.problems.base import Problem
 from trainers.wrapped_models import find_inner
 
 TERMS = "terms"  # key of a batch: its terms by task and part

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trainers.data.task_dataset import spread_numbers
-from trainers.problems.base.problem import Problem
+from trainers.problems.base import Problem
 
 Points = list[tuple[float, float]]
 MOST_POINTS = 200

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from math import isfinite
 from typing import Any
 
-from trainers.problems.base.problem import Problem
+from trainers.problems.base import Problem
 
 from .curves import Points, find_points
 from .palette import LIGHT, new_figure, style_axes

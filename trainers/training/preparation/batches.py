@@ -21,7 +21,7 @@ from trainers.data.sampling.task_sampling import StepsPerEpoch, TaskSampling
 from trainers.data.shapes import FixedShapes
 from trainers.data.task_dataset import Rows, count_tokens, read_lengths
 from trainers.problems import PROBLEMS
-from trainers.problems.base.problem import Problem
+from trainers.problems.base import Problem
 from trainers.task import Task
 from trainers.wrapped_models import find_inner
 

@@ -9,8 +9,8 @@ from transformers.trainer_utils import SchedulerType
 from modeling_minbert import unknown
 from trainers.data.sampling.task_sampling import TaskSampling
 from trainers.methods.base import Method
-from trainers.problems.aggregates import AGGREGATES
-from trainers.problems.base.problem import Metric, Problem
+from trainers.problems.base import LabelledProblem, Problem
+from trainers.problems.metrics import AGGREGATES, Metric
 from trainers.task import Task, find_rows
 from trainers.training.label_smoothing import check_smoothing
 from trainers.wrapped_models import find_inner, takes_task
@@ -93,16 +93,24 @@ def _check_split(
             )
 
 
-def check_compute_metrics(compute_metrics: Any, tasks: Collection[str]) -> dict[str, Any]:
-    """Return the user's ``compute_metrics`` by task."""
+def check_compute_metrics(
+    compute_metrics: Any, problems: Mapping[str, Problem[Any]]
+) -> dict[str, Any]:
+    """Return the user's ``compute_metrics`` by task: functions, or modules of evaluate."""
     if compute_metrics is None:
         return {}
     if not isinstance(compute_metrics, Mapping):
-        compute_metrics = dict.fromkeys(tasks, compute_metrics)
+        compute_metrics = dict.fromkeys(problems, compute_metrics)
     for task, function in compute_metrics.items():
-        if task not in tasks:
-            raise ValueError(f"compute_metrics: {unknown('task', task, tasks)}")
-        if not callable(function):
+        if task not in problems:
+            raise ValueError(f"compute_metrics: {unknown('task', task, problems)}")
+        is_module = hasattr(function, "compute")
+        if is_module and not isinstance(problems[task], LabelledProblem):
+            raise TypeError(
+                f"compute_metrics of task {task!r}: a module of evaluate measures tasks with a "
+                f"label for each row, and this is a {problems[task].problem_type}; give a function"
+            )
+        if not (is_module or callable(function)):
             raise TypeError(f"compute_metrics of task {task!r} is not callable: {function!r}")
     return dict(compute_metrics)
 

@@ -11,7 +11,7 @@ from trainers.data.sampling.task_sampling import StepsPerEpoch, TaskSampling
 from trainers.data.task_dataset import TaskDataset
 from trainers.hub_token import HubToken
 from trainers.methods.base import Method
-from trainers.problems.base.problem import Problem
+from trainers.problems.base import Problem
 from trainers.task import Task
 from trainers.training.evaluation import ComputeMetrics, TaskEvaluator
 from trainers.training.shared_steps import check_groups, merge_rows
@@ -57,7 +57,7 @@ class Setup:
             ValueError: If they do not fit each other or the model.
         """
         tasks, problems = check_tasks(self.tasks, model)
-        own_metrics = check_compute_metrics(self.compute_metrics, tasks)
+        own_metrics = check_compute_metrics(self.compute_metrics, problems)
         in_glue = [task.name for task in self.tasks if task.in_glue]
         check_arguments(args, problems, in_glue, own_metrics)
         check_sampling(args, self.sampling, methods)

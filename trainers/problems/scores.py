@@ -1,27 +1,104 @@
-"""Regression: one or several numbers for each sentence or pair of sentences."""
+"""Tasks whose labels are numbers: a similarity of each pair, or one or several numbers of a row."""
 
 import csv
 import io
 import logging
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import pearsonr, spearmanr
 
 from trainers.data.task_dataset import Rows
 from trainers.files import write_text
 
-from .base.labelled import LabelledProblem, Predicted, PredictionMetric
-from .base.problem import Decode, check_same_rows
-from .measures import regression
-from .measures.analysis import Analysis, analyse_scores
-from .measures.regression import MISSING, mean_over_targets
-from .measures.scores import Score
+from . import metrics as measures
+from .analysis import Analysis, analyse_scores
+from .base import Decode, LabelledProblem, Predicted, check_same_rows
+from .metrics import MISSING, PredictionMetric, Score, mean_over_targets
+
+logger = logging.getLogger(__name__)
+
+GLUE_RANGE = 0.0, 5.0  # scores of STS-B
+
+
+def _correlate(
+    name: str, function: Callable[..., Any], predictions: NDArray[Any], labels: NDArray[Any]
+) -> float:
+    """Compute a correlation; 0 with a log warning where it is undefined."""
+    value = np.nan
+    if len(predictions) > 1:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # constant input: logged below
+            value = float(function(predictions, labels).statistic)
+    if not np.isfinite(value):
+        logger.warning(
+            "%s is undefined for constant, non-finite or fewer than two values; reported as 0.0",
+            name,
+        )
+        return 0.0
+    return value
+
+
+# The bootstrap needs many draws at once, which scipy's functions do not compute.
+PEARSON = PredictionMetric(
+    "pearson",
+    is_rescaled=True,
+    draws=measures.pearson,
+    reported=partial(_correlate, "pearson", pearsonr),
+)
+SPEARMAN = PredictionMetric(
+    "spearman",
+    is_rescaled=True,
+    draws=measures.spearman,
+    reported=partial(_correlate, "spearman", spearmanr),
+)
+
+
+class Similarity(LabelledProblem):
+    """A score for each pair."""
+
+    problem_type = "similarity"
+    metrics = (PEARSON, SPEARMAN)
+    dtype = np.float64
+    header = "id \t Predicted_Similiary \n"  # the misspelling is part of the format
+    hub_task = "sentence-similarity"
+
+    @property
+    def label_range(self) -> tuple[float, float] | None:
+        if not self.head.get("score_range"):
+            return None
+        low, high = self.head["score_range"]
+        return low, high
+
+    def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
+        return logits[:, 0].astype(np.float64)
+
+    @staticmethod
+    def format_glue(prediction: float, labels: Any) -> str:
+        low, high = GLUE_RANGE
+        return f"{min(max(float(prediction), low), high):.3f}"
+
+    def summarize(self, outputs: Predicted) -> Analysis:
+        labels = np.asarray(outputs.labels)
+        return analyse_scores(outputs.predictions, labels, self.head.get("score_range"))
+
+    def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
+        distances = np.abs(outputs.predictions.astype(np.float64) - np.asarray(outputs.labels))
+        rows = np.argsort(-distances, kind="stable")[:most]
+        return [(int(row), float(distances[row])) for row in rows if distances[row] > 0]
+
+    def format_label(self, value: Any) -> str:
+        return f"{float(value):.2f}"
+
+    def format_exactly(self, value: Any) -> str:
+        return self.format_value(float(value))
+
 
 logger = logging.getLogger(__name__)
 
@@ -32,11 +109,11 @@ MOST_PLOTS = 12
 # But it has no unit: tasks and targets can be averaged, which a mean of errors in prices and in
 # years could not be.
 BY_TARGET: dict[str, Score] = {
-    "r2": regression.r2,
-    "rmse": regression.root_mean_squared_error,
-    "mae": regression.mean_absolute_error,
-    "pearson": regression.pearson,
-    "spearman": regression.spearman,
+    "r2": measures.r2_by_target,
+    "rmse": measures.rmse_by_target,
+    "mae": measures.mae_by_target,
+    "pearson": measures.pearson_by_target,
+    "spearman": measures.spearman_by_target,
 }
 ERRORS = ("rmse", "mae")
 
@@ -127,11 +204,6 @@ class Regression(LabelledProblem):
     @property
     def _has_several(self) -> bool:
         return len(self.names) > 1
-
-    @property
-    def metric_feature(self) -> Any:
-        feature = super().metric_feature
-        return datasets.List(feature) if self._has_several else feature
 
     def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
         return logits[:, 0] if logits.shape[1:] == (1,) else logits

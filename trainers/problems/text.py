@@ -1,4 +1,4 @@
-"""Base of masked tokens, next sentences, and both, on unlabeled text (Devlin et al. 2019, 3.1)."""
+"""Masked tokens, next sentences, and both, on unlabeled text (Devlin et al. 2019, 3.1)."""
 
 import math
 from collections.abc import Mapping
@@ -14,7 +14,8 @@ from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import FlatRows, TextSource
 from trainers.data.task_dataset import Rows
 
-from .problem import Metric, Problem, binomial_error, find_output
+from .base import Problem, find_output
+from .metrics import Metric, binomial_error
 
 # What is summed up for every row.
 SCORES = ("mlm_nll", "mlm_correct", "mlm_targets", "nsp_nll", "nsp_correct")
@@ -123,3 +124,40 @@ def _score_tokens(inputs: Mapping[str, Any], logits: Tensor, rows: int) -> Tenso
     nll = F.cross_entropy(logits.float(), labels, reduction="none", ignore_index=IGNORED_LABEL)
     sums = torch.stack([nll, (logits.argmax(dim=-1) == labels).float(), (labels >= 0).float()])
     return torch.zeros(rows, 3, device=labels.device).index_add_(0, row, sums.T)
+
+
+class MaskedLM(TextProblem):
+    """Predict masked tokens of single sequences."""
+
+    problem_type = "masked_lm"
+    metrics = MLM_METRICS
+    is_masked = True
+    predicts_tokens = True
+    hub_task = "fill-mask"
+    objectives = ("masked language modelling",)
+
+
+class NextSentence(TextProblem):
+    """Decide whether the second segment of a pair follows the first."""
+
+    problem_type = "next_sentence"
+    metrics = NSP_METRICS
+    is_paired = True
+    auto_class = "AutoModelForNextSentencePrediction"
+    objectives = ("next-sentence prediction",)
+
+
+class Pretraining(TextProblem):
+    """Predict masked tokens of segment pairs, and whether the second segment follows the first."""
+
+    problem_type = "pretraining"
+    metrics = (*MaskedLM.metrics, *NextSentence.metrics)
+    is_masked = True
+    is_paired = True
+    predicts_tokens = True
+    hub_task = "fill-mask"
+    part_losses = {"mlm": "mlm_loss", "nsp": "nsp_loss"}  # noqa: RUF012  declared in Problem
+    part_labels = {"mlm": "labels", "nsp": "next_sentence_label"}  # noqa: RUF012
+    objectives = (*MaskedLM.objectives, *NextSentence.objectives)
+    next_sentence_labels = "next_sentence_label"
+    plotted = ("mlm_accuracy", "nsp_accuracy")

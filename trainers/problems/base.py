@@ -1,8 +1,8 @@
-"""The interface of a problem type."""
+"""The interface of a problem type, and the base of those whose rows have one label each."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
@@ -13,9 +13,13 @@ from torch import Tensor
 
 from modeling_minbert import unknown
 from trainers.data.given_rows import LabelType
+from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import TextSource
 from trainers.data.task_dataset import Rows, spread
-from trainers.problems.measures.label_issues import LabelIssues
+from trainers.files import write_text
+
+from .analysis import LabelIssues
+from .metrics import ACCURACY, EVALUATE, Metric, binomial_error, load_module, make_module_metric
 
 Outputs = TypeVar("Outputs")
 # Turns the logits of a task, (N, K), into predictions, (N,).
@@ -28,19 +32,6 @@ SMOOTHED = ("cross_entropy", "bce", "focal")
 # Longer texts are cut when they are quoted in a report.
 MAX_QUOTED_CHARACTERS = 2000
 RESAMPLES = 1000
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A metric of a task."""
-
-    name: str  # in logs, results and recipes
-    lower_is_better: bool = False
-    # a correlation r, which counts as (r + 1) / 2 on the leaderboard of Stanford CS 224N's project
-    is_rescaled: bool = False
-    is_loss: bool = False  # plotted among the losses
-    is_plotted: bool = True
-    needs_pairs: bool = False  # undefined for rows of a single sentence
 
 
 class Measured(NamedTuple):
@@ -61,7 +52,8 @@ class Problem(ABC, Generic[Outputs]):
         task: Name of the task.
         head: Description of its head, ``config.tasks[task]``; None takes the defaults.
         metrics: Headline metrics, the first of which represents the task in aggregates; empty for
-            the first of ``metrics``. One that is unknown raises ValueError.
+            the first of ``metrics``. One that is unknown raises ValueError. ``evaluate/<folder or
+            name>`` is a module of the library evaluate.
     """
 
     problem_type: ClassVar[str]
@@ -106,14 +98,26 @@ class Problem(ABC, Generic[Outputs]):
         known = {metric.name: metric for metric in (*self.metrics, *self.optional_metrics)}
         self._check_metrics(metrics, list(known))
         self.chosen = tuple(metrics)
-        self.headline = self.chosen or (self.metrics[0].name,)
-        names = dict.fromkeys((*self.headline, *(metric.name for metric in self.metrics)))
-        self.reported = tuple(known[name] for name in names)
+        first = {
+            name: known[name] if name in known else make_module_metric(name) for name in metrics
+        } or {self.metrics[0].name: self.metrics[0]}
+        self.headline = tuple(metric.name for metric in first.values())
+        self.reported = tuple(dict.fromkeys((*first.values(), *self.metrics)))
+        names = [metric.name for metric in self.reported]
+        for metric in first.values():
+            if metric.module and (metric.name in known or names.count(metric.name) > 1):
+                raise ValueError(
+                    f"task {task!r}: two metrics would have the name {metric.name!r}; leave "
+                    f"{EVALUATE + metric.module!r} out, or rename its folder"
+                )
         self.notes: dict[str, str] = {}  # on what was fitted after training
 
     def with_headline(self, name: str) -> "Problem[Outputs]":
         """Return the same problem with one headline metric."""
-        return self if self.headline == (name,) else type(self)(self.task, self.head, (name,))
+        if self.headline == (name,):
+            return self
+        chosen = dict(zip(self.headline, self.chosen, strict=True)).get(name, name)
+        return type(self)(self.task, self.head, (chosen,))
 
     def _check_metrics(self, chosen: Sequence[str], known: Sequence[str]) -> None:
         if chosen and self.has_fixed_metrics:
@@ -122,7 +126,7 @@ class Problem(ABC, Generic[Outputs]):
                 "`metrics` out"
             )
         for name in chosen:
-            if name not in known:
+            if name not in known and not name.startswith(EVALUATE):
                 metric = f"{self.problem_type} metric"
                 raise ValueError(f"task {self.task!r}: {unknown(metric, name, known)}")
 
@@ -226,10 +230,14 @@ class Problem(ABC, Generic[Outputs]):
         """Select the outputs of some rows."""
         raise NotImplementedError(f"all rows of {self.problem_type} are labelled")
 
+    def keep_labelled(self, outputs: Outputs) -> Outputs:
+        """Leave out the outputs of rows without a label."""
+        labelled = self.find_labelled(outputs)
+        return outputs if labelled is None else self.keep_rows(outputs, labelled)
+
     def measure(self, outputs: Outputs) -> Measured:
         """Measure the labelled rows of a split; one without any raises ValueError."""
-        labelled = self.find_labelled(outputs)
-        outputs = outputs if labelled is None else self.keep_rows(outputs, labelled)
+        outputs = self.keep_labelled(outputs)
         count = self.count(outputs)
         if not count:
             raise ValueError(f"task {self.task!r} has no rows to measure; give at least one")
@@ -350,11 +358,6 @@ def find_output(outputs: Any, *names: str) -> Tensor:
     return next(outputs[name] for name in names if outputs.get(name) is not None)
 
 
-def binomial_error(share: float, count: int) -> float:
-    """Compute the standard error sqrt(p (1 - p) / N) of a share p of N rows."""
-    return float(np.sqrt(share * (1 - share) / count))
-
-
 def check_same_rows(path: Path, found: Sequence[Any], rows: Sequence[Any]) -> None:
     """Raise ValueError unless a prediction file has the current rows."""
     if found != rows:
@@ -373,3 +376,203 @@ def shorten_quote(text: str) -> str:
     """Cut a text to ``MAX_QUOTED_CHARACTERS``."""
     most = MAX_QUOTED_CHARACTERS
     return text if len(text) <= most else text[:most] + " […]"
+
+
+class Predicted(NamedTuple):
+    """Predictions for rows."""
+
+    logits: Any  # (N, K); None if they were read from a file
+    predictions: NDArray[Any]  # class indices, 0 or 1, or scores, (N,)
+    labels: NDArray[Any] | None  # (N,); None if the rows have none
+
+
+class LabelledProblem(Problem[Predicted]):
+    """A task with a label for each row."""
+
+    metrics: ClassVar[tuple[Metric, ...]]
+    has_fixed_metrics = False
+    is_comparable = True
+    shares_rows = True
+    teaching: ClassVar[Literal["logits"] | None] = "logits"
+    dtype: ClassVar[type] = np.int64
+    # Source: Stanford CS 224N default final project, evaluation.py.
+    header: ClassVar[str]
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the classes or labels; empty if they have none."""
+        return self.head.get("labels") or ()
+
+    def name_of(self, number: int) -> str:
+        """Return the name of a class or label, or its number if it has none."""
+        return str(self.names[number]) if number < len(self.names) else str(number)
+
+    @property
+    def label_range(self) -> tuple[float, float] | None:
+        """Lowest and highest label; None if unknown."""
+        return None
+
+    def check(self, where: str, rows: Rows) -> None:
+        super().check(where, rows)
+        for metric in self.reported:
+            if metric.module:
+                load_module(metric.module)  # one that is missing is found before the training
+        columns: Any = rows
+        if self.label_range is None or columns.format["type"] is not None:
+            return
+        low, high = self.label_range
+        labels = np.asarray(columns["labels"][:], dtype=float)
+        fits = (labels >= low) & (labels <= high) | (labels == -100)
+        if not fits.all():
+            place = tuple(np.argwhere(~fits)[0].tolist())
+            raise ValueError(
+                f"{where}, row {place[0]}: the label {labels[place]:g} is out of range; allowed "
+                f"are {low:g} to {high:g}, and -100 for none"
+            )
+
+    def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
+        return find_output(outputs, "logits").detach(), inputs.get("labels")
+
+    @abstractmethod
+    def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
+        """Turn logits (N, K) into predictions (N,) for a model that cannot decode them."""
+
+    def collect(
+        self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
+    ) -> Predicted:
+        if labels is None and self.is_labelled(rows):
+            labels = rows["labels"]
+        predictions = np.asarray((decode or self.decide)(values))
+        return Predicted(values, predictions, None if labels is None else np.asarray(labels))
+
+    def find_labelled(self, outputs: Predicted) -> NDArray[np.int64] | None:
+        """Leave out the rows whose label is -100, or all of whose labels are."""
+        given = np.asarray(outputs.labels) != IGNORED_LABEL
+        is_labelled = given.any(axis=tuple(range(1, given.ndim)))
+        return None if is_labelled.all() else np.flatnonzero(is_labelled)
+
+    def keep_rows(self, outputs: Predicted, rows: NDArray[np.int64]) -> Predicted:
+        logits, labels = outputs.logits, outputs.labels
+        return Predicted(
+            None if logits is None else np.asarray(logits)[rows],
+            outputs.predictions[rows],
+            None if labels is None else np.asarray(labels)[rows],
+        )
+
+    def compute_metrics(self, outputs: Predicted) -> dict[str, float]:
+        outputs = self.keep_labelled(outputs)
+        if not len(outputs.predictions):
+            raise ValueError(
+                f"task {self.task!r}: none of the rows has a label, they are all -100; evaluate "
+                "rows with labels"
+            )
+        predictions: NDArray[Any] = outputs.predictions.astype(self.dtype)
+        labels: NDArray[Any] = np.asarray(outputs.labels).astype(self.dtype)
+        reported: Any = self.reported
+        return {metric.name: metric.value(predictions, labels) for metric in reported}
+
+    def standard_error(self, outputs: Predicted, metrics: Mapping[str, float]) -> float:
+        if self.reported[0] is ACCURACY:
+            return binomial_error(metrics[ACCURACY.name], self.count(outputs))
+        return self.bootstrap_error(outputs)
+
+    def count(self, outputs: Predicted) -> int:
+        return len(outputs.predictions)
+
+    def sample(self, outputs: Predicted) -> tuple[NDArray[Any], NDArray[Any]]:
+        return outputs.predictions.astype(self.dtype), np.asarray(outputs.labels)
+
+    def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
+        metric: Any = self.reported[0]
+        return metric.draws(values, labels)
+
+    def prediction_file(self, stem: str) -> str:
+        return f"{stem}-output.csv"
+
+    @staticmethod
+    def format_value(value: float) -> str:
+        """Format a prediction; float32 prints the shortest digits that identify it."""
+        return str(np.float32(value))
+
+    def write(self, folder: Path, stem: str, outputs: Predicted, rows: Any) -> None:
+        ids, predictions = rows["id"][:], outputs.predictions.tolist()
+        if len(ids) != len(predictions):
+            raise ValueError(
+                f"{len(ids)} ids but {len(predictions)} predictions; expected one each"
+            )
+        lines = [self.header]
+        for name, prediction in zip(ids, predictions, strict=True):
+            value = float(prediction)
+            if not math.isfinite(value):
+                raise ValueError(
+                    f"the prediction of row {name!r} is {value}; expected a finite number"
+                )
+            lines.append(f"{name} , {self.format_value(value)} \n")
+        write_text(folder / self.prediction_file(stem), "".join(lines))
+
+    def tabulate(self, outputs: Predicted) -> dict[str, list[Any]]:
+        columns = {"prediction": [self.format_exactly(value) for value in outputs.predictions]}
+        if outputs.labels is None:
+            return columns
+        given = [
+            self.format_exactly(x) if np.any(x != IGNORED_LABEL) else "" for x in outputs.labels
+        ]
+        return {"label": given, **columns}
+
+    def format_exactly(self, value: Any) -> str:
+        """Format a label or a prediction for a table."""
+        return self.format_label(value)
+
+    def read(
+        self, folder: Path, stem: str, ids: Sequence[str], references: NDArray[Any]
+    ) -> Predicted:
+        path = self.find_file(folder, stem)
+        found, predictions = read_predictions(path)
+        check_same_rows(path, found, ids)
+        return Predicted(None, predictions, references)
+
+    @abstractmethod
+    def summarize(self, outputs: Predicted) -> dict[str, Any]:
+        """Summarize all predictions for a report."""
+
+    @abstractmethod
+    def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
+        """Return row and size of the worst errors, the worst first."""
+
+    @abstractmethod
+    def format_label(self, value: Any) -> str:
+        """Format a label or a prediction for a report."""
+
+    def analyse(
+        self, outputs: Predicted, rows: Any, texts: datasets.Dataset | None, examples: int
+    ) -> dict[str, Any]:
+        """Summarize labelled rows, which ``rows`` and ``outputs`` must be."""
+        labels = np.asarray(outputs.labels)
+        errors = [
+            {
+                "id": str(rows[row]["id"]),
+                "texts": [] if texts is None else quote(texts[row]),
+                "label": self.format_label(labels[row]),
+                "prediction": self.format_label(outputs.predictions[row]),
+                "size": size,
+            }
+            for row, size in self.find_errors(outputs, examples)
+        ]
+        return {"rows": len(labels), **self.summarize(outputs), "errors": errors}
+
+
+def read_predictions(path: Path) -> tuple[list[str], NDArray[np.float64]]:
+    """Read the names (N,) and predictions (N,) of a file; ValueError names a broken line."""
+    ids, values = [], []
+    # splitlines would split ids at characters that do not end a line
+    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    for number, line in enumerate(lines[1:], start=2):
+        name, comma, text = line.rpartition(" , ")
+        try:
+            values.append(float(text))
+        except ValueError:
+            comma = ""
+        if not comma:
+            raise ValueError(f"{path}:{number}: {line!r}; expected an id, ' , ' and a number")
+        ids.append(name)
+    return ids, np.asarray(values, dtype=np.float64)

@@ -1,1 +1,0 @@
-"""What the problem types share: the interface, and the bases of related types."""

@@ -1,0 +1,601 @@
+"""Tasks whose labels are classes, and what depends on probabilities: calibration, thresholds."""
+
+import csv
+import io
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import datasets
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+
+from trainers.data.masking import IGNORED_LABEL
+from trainers.data.rows import FlatRows
+from trainers.data.task_dataset import Rows
+from trainers.files import write_text
+
+from .analysis import (
+    MOST_CLASSES,
+    Analysis,
+    LabelIssues,
+    analyse_classes,
+    calibrate,
+    find_class_errors,
+    find_label_issues,
+)
+from .base import SMOOTHED, LabelledProblem, Predicted, check_same_rows, quote, shorten_quote
+from .metrics import (
+    ACCURACY,
+    F1,
+    KAPPA,
+    MACRO_F1,
+    MAE,
+    MATTHEWS,
+    PredictionMetric,
+    f1_of_counts,
+    score_counts,
+)
+
+
+class Fitted(NamedTuple):
+    """Calibration of the rows that a temperature was fitted to; see ``analysis.calibrate``."""
+
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+class Calibrated:
+    """What problems with probabilities share: mixed into a ``Problem``.
+
+    Attributes:
+        fitted: What training found when it fitted the temperature; None if it did not.
+    """
+
+    head: dict[str, Any]
+    fitted: Fitted | None = None
+
+    @property
+    def temperature(self) -> float:
+        """Divisor of the logits in probabilities; 1 if none was fitted."""
+        return float(self.head.get("temperature") or 1)
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether training fits a temperature: if asked to, or to replace an earlier one."""
+        return bool(self.head.get("calibrate") or self.head.get("temperature"))
+
+    @property
+    def caution(self) -> str:
+        """Advice to readers of the results."""
+        if not self.head.get("temperature"):
+            return ""
+        return (
+            f"Probabilities are calibrated by a temperature of {self.temperature:.3f}, fitted to "
+            "the validation rows, so the calibration error of these rows is optimistic; judge it "
+            "by a test set."
+        )
+
+    def scale(self, logits: Any) -> NDArray[np.float64]:
+        """Divide logits by the temperature."""
+        return np.asarray(logits, dtype=np.float64) / self.temperature
+
+    def confidences(self, logits: Any, predictions: NDArray[Any]) -> NDArray[np.float64]:
+        """Compute the probability of each prediction, of the same shape."""
+        raise NotImplementedError
+
+    def reading_logits(self) -> Any:
+        """Return a problem whose ``gather`` returns logits."""
+        return self
+
+    def list_logits(self, values: NDArray[Any], rows: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return logits, (N, K), and labels, (N,) or (N, K), from the gathered values of rows."""
+        return values, np.asarray(rows["labels"])
+
+    def compare(self, logits: Any, predictions: NDArray[Any], labels: NDArray[Any]) -> Fitted:
+        """Compare confidences with accuracy, before and after the temperature.
+
+        Args:
+            logits: Of rows, (N, K).
+            predictions: (N,), or (N, K) for several labels.
+            labels: Of the same shape; those of -100 do not count.
+        """
+        counted = labels != -100
+        right = (predictions == labels)[counted]
+        head, found = self.head, []
+        try:
+            for values in ({**head, "temperature": None}, head):
+                self.head = values
+                found.append(calibrate(self.confidences(logits, predictions)[counted], right))
+        finally:
+            self.head = head
+        return Fitted(*found)
+
+    def describe_calibration(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Describe the effect of the temperature for a report; empty if none was fitted.
+
+        ``outputs`` are those of labelled splits. Splits without logits are left out.
+        """
+        if self.fitted is None or not self.head.get("temperature"):
+            return {}
+        found = {
+            split: self.compare(each.logits, each.predictions, np.asarray(each.labels))
+            for split, each in outputs.items()
+            if getattr(each, "logits", None) is not None
+        }
+        found = {"validation": self.fitted, **found}
+        return {
+            "calibration": found["validation"].after,
+            "uncalibrated": found["validation"].before,
+            "temperature": self.temperature,
+            "calibration_errors": [
+                {"split": split, "before": one.before["ece"], "after": one.after["ece"]}
+                for split, one in found.items()
+            ],
+        }
+
+
+class Decision(NamedTuple):
+    """What a decision threshold reaches on some rows."""
+
+    name: str  # of the label
+    threshold: float
+    precision: float  # 0 without predictions, as recall without labels
+    recall: float
+    labelled: int
+    reached: bool  # whether the goal of ``threshold_for`` is reached
+
+
+class ThresholdProblem(Calibrated):
+    """What problems share whose thresholds can be chosen for a goal: precision or recall."""
+
+    of_each: ClassVar[str] = ""  # what has a threshold of its own
+
+    @property
+    def wanted(self) -> dict[str, float]:
+        """The goal, as in ``{"precision": 0.9}``; empty for none."""
+        return self.head.get("threshold_for") or {}
+
+    @property
+    def fits_held_out(self) -> bool:
+        """Whether decision thresholds are fitted to held-out rows instead of training rows."""
+        return bool(self.wanted)
+
+    def decisions(self, predictions: NDArray[Any], labels: NDArray[Any]) -> list[Decision]:
+        """List what the thresholds reach for ``wanted``; empty without a goal.
+
+        Predictions and labels are 0 or 1, (N,) or (N, K); labels of -100 do not count.
+        """
+        if not self.wanted:
+            return []
+        ((goal, least),) = self.wanted.items()
+        shape = (len(labels), -1)
+        given = np.asarray(labels).reshape(shape)
+        predicted = (np.asarray(predictions).reshape(shape) == 1) & (given != -100)
+        counts = np.stack([predicted & (given == 1), predicted, given == 1], axis=-1).sum(axis=0)
+        found = []
+        for name, threshold, row in zip(*self.list_thresholds(), counts, strict=True):
+            scores = score_counts(row)
+            numbers = (threshold, scores["precision"], scores["recall"])
+            found.append(Decision(name, *numbers, int(row[2]), scores[goal] >= least))
+        return found
+
+    def describe_decisions(self, outputs: Any) -> dict[str, Any]:
+        """Describe ``decisions`` for a report; empty without a goal."""
+        if not self.wanted:
+            return {}
+        found = self.decisions(outputs.predictions, np.asarray(outputs.labels))
+        ((goal, least),) = self.wanted.items()
+        rows = [decision._asdict() for decision in found]
+        return {"decisions": {"goal": goal, "least": least, "labels": rows}}
+
+    @property
+    def caution(self) -> str:
+        if not self.fits_held_out:
+            return super().caution
+        chosen = (
+            f"The decision threshold{self.of_each} was chosen on the validation rows, so metrics "
+            "on these rows are optimistic; judge the model by a test set."
+        )
+        return f"{chosen} {super().caution}".strip()
+
+    def list_thresholds(self) -> tuple[Sequence[str], Sequence[float]]:
+        """Return the names of the labels that are decided, and their thresholds."""
+        raise NotImplementedError
+
+
+class ClassProblem(Calibrated, LabelledProblem):
+    """A task whose labels are classes."""
+
+    has_classes = True
+
+    def find_classes(self, rows: Any) -> NDArray[np.int64]:
+        return np.asarray(rows["labels"][:]).astype(np.int64)
+
+    def name_classes(self, count: int) -> tuple[str, ...]:
+        return tuple(self.names) or super().name_classes(count)
+
+    @property
+    def smooths_labels(self) -> bool:
+        return self.head.get("loss") in (None, *SMOOTHED)
+
+    @abstractmethod
+    def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:
+        """Turn logits (N, K) into probabilities, (N, C)."""
+
+    def summarize(self, outputs: Predicted) -> Analysis:
+        labels, probabilities = np.asarray(outputs.labels), self.probabilities(outputs.logits)
+        return analyse_classes(probabilities, outputs.predictions, labels, self.format_label)
+
+    def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
+        labels, probabilities = np.asarray(outputs.labels), self.probabilities(outputs.logits)
+        return find_class_errors(probabilities, outputs.predictions, labels, most)
+
+    def format_label(self, value: Any) -> str:
+        return self.name_of(int(value))
+
+    def find_label_issues(self, outputs: Predicted) -> LabelIssues | None:
+        if outputs.labels is None or outputs.logits is None:
+            return None
+        labels = np.asarray(outputs.labels).astype(np.int64)
+        return find_label_issues(labels, self.probabilities(outputs.logits))
+
+    def analyse(
+        self, outputs: Predicted, rows: Any, texts: datasets.Dataset | None, examples: int
+    ) -> dict[str, Any]:
+        analysis = super().analyse(outputs, rows, texts, examples)
+        issues = self.find_label_issues(outputs)
+        if issues is None:
+            return analysis
+        listed = [
+            {
+                "id": str(rows[row]["id"]),
+                "texts": [] if texts is None else quote(texts[row]),
+                "label": self.format_label(given),
+                "prediction": self.format_label(suggested),
+                "size": confidence,
+            }
+            for row, given, suggested, confidence in issues.list_first(examples)
+        ]
+        facts = {"found": len(issues.rows), "rows": issues.counted, "noise": issues.noise}
+        return {**analysis, "label_issues": {**facts, "listed": listed}}
+
+    def tabulate(self, outputs: Predicted) -> dict[str, list[Any]]:
+        """Add the probability of the predicted class, if the head is trained by a likelihood."""
+        columns = super().tabulate(outputs)
+        if not self.is_likelihood:
+            return columns
+        likely = self.confidences(outputs.logits, outputs.predictions)
+        return {**columns, "probability": [f"{value:.4f}" for value in likely]}
+
+    def confidences(self, logits: Any, predictions: NDArray[Any]) -> NDArray[np.float64]:
+        chosen = predictions.astype(np.int64)[:, None]
+        return np.take_along_axis(self.probabilities(logits), chosen, axis=1)[:, 0]
+
+
+class Classification(ClassProblem):
+    """One of several classes for each row."""
+
+    problem_type = "classification"
+    metrics: ClassVar[tuple[PredictionMetric, ...]] = (ACCURACY, MACRO_F1)
+    optional_metrics: ClassVar[tuple[PredictionMetric, ...]] = (MATTHEWS, MAE, KAPPA)
+    header = "id \t Predicted_Sentiment \n"
+
+    @property
+    def label_range(self) -> tuple[float, float] | None:
+        return (0, len(self.names) - 1) if self.names else None
+
+    def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
+        return logits.argmax(axis=-1)
+
+    @staticmethod
+    def format_value(value: float) -> str:
+        return str(int(value))
+
+    def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:
+        return np.asarray(softmax(self.scale(logits), axis=1))
+
+
+class Ordinal(Classification):
+    """One of several ordered classes for each row; distances are differences of their numbers."""
+
+    problem_type = "ordinal"
+    metrics = (ACCURACY, MAE, KAPPA)
+    optional_metrics = (MACRO_F1, MATTHEWS)
+    smooths_labels = False  # a share of a label would be as likely far away as nearby
+
+    def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
+        """Choose the median class, as `OrdinalHead.decode`."""
+        above = self.probabilities(logits)[:, :0:-1].cumsum(axis=1)
+        return (above > 0.5).sum(axis=1)
+
+    def summarize(self, outputs: Predicted) -> Analysis:
+        return {**super().summarize(outputs), "distances": self._describe_distances(outputs)}
+
+    def _describe_distances(self, outputs: Predicted) -> list[dict[str, Any]]:
+        """Describe for each class how far its rows are predicted from it."""
+        labels = np.asarray(outputs.labels).astype(np.int64)
+        distances = np.abs(outputs.predictions.astype(np.int64) - labels)
+        classes, counts = np.unique(labels, return_counts=True)
+        most = np.sort(classes[np.argsort(-counts, kind="stable")[:MOST_CLASSES]])
+        return [
+            {
+                "name": self.name_of(number),
+                "labelled": int((labels == number).sum()),
+                "mae": float(distances[labels == number].mean()),
+                "within_one": float((distances[labels == number] <= 1).mean()),
+            }
+            for number in most.tolist()
+        ]
+
+
+class Paraphrase(ThresholdProblem, ClassProblem):
+    """0 or 1 for each pair."""
+
+    problem_type = "paraphrase"
+    metrics = (ACCURACY, F1, MACRO_F1)
+    optional_metrics = (MATTHEWS,)
+    header = "id \t Predicted_Is_Paraphrase \n"
+    label_range = (0, 1)
+    confidence = "sigmoid"
+
+    @property
+    def needs_threshold_fit(self) -> bool:
+        fitted = self.head.get("threshold_fitted") or self.fits_held_out
+        return bool(fitted or self.head.get("threshold", 0.5) is None)
+
+    def list_thresholds(self) -> tuple[Sequence[str], Sequence[float]]:
+        chosen = self.head.get("probability_threshold")
+        return [self.name_of(1)], [0.5 if chosen is None else chosen]
+
+    def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
+        return (logits[:, 0] > 0).astype(np.int64)
+
+    def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:
+        """Compute the sigmoid of the logits, and its complement, (N, 2)."""
+        values = self.scale(logits)[:, :1]
+        return np.concatenate([expit(-values), expit(values)], axis=1)
+
+    def summarize(self, outputs: Predicted) -> dict[str, Any]:
+        return {**super().summarize(outputs), **self.describe_decisions(outputs)}
+
+
+def _count(predictions: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Count the hits, the predictions and the labels of each label, (..., N, K) -> (..., K)."""
+    predicted, given = (predictions == 1) & (labels != IGNORED_LABEL), labels == 1
+    return tuple(one.sum(axis=-2) for one in (predicted & given, predicted, given))
+
+
+def micro_f1(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
+    """F1 of all labels of all rows together, (..., N, K) -> (...)."""
+    return f1_of_counts(*(counts.sum(axis=-1) for counts in _count(predictions, labels)))
+
+
+def macro_f1(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
+    """Mean F1 of the labels, 0 for one that no row has, (..., N, K) -> (...)."""
+    return f1_of_counts(*_count(predictions, labels)).mean(axis=-1)
+
+
+def exact_match(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
+    """Share of the rows all of whose labels are right or unknown, (..., N, K) -> (...)."""
+    return is_right(predictions, labels).all(axis=-1).mean(axis=-1)
+
+
+def is_right(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which predictions are not wrong, of the same shape: labels of -100 are unknown."""
+    return (predictions == labels) | (labels == IGNORED_LABEL)
+
+
+class MultiLabelClassification(ThresholdProblem, LabelledProblem):
+    """Any number of labels for each row; predictions and labels are 0 or 1, (N, K).
+
+    Decision thresholds are fitted to the validation rows, before each evaluation and at the end:
+    metrics on these rows are optimistic, and only a test set tells how good the model is.
+    """
+
+    problem_type = "multi_label_classification"
+    metrics = (
+        PredictionMetric("micro_f1", draws=micro_f1),
+        PredictionMetric("macro_f1", draws=macro_f1),
+        PredictionMetric("accuracy", draws=exact_match),
+    )
+    label_range = (0, 1)
+    confidence = "sigmoid"
+    smooths_labels = True
+    of_each = " of each label"
+
+    @property
+    def needs_threshold_fit(self) -> bool:
+        return bool(self.head)  # a model without a description of its heads decides by itself
+
+    @property
+    def fits_held_out(self) -> bool:
+        return True
+
+    def list_thresholds(self) -> tuple[Sequence[str], Sequence[float]]:
+        chosen = self.head.get("thresholds") or [0.5] * len(self.names)
+        return list(map(self.name_of, range(len(chosen)))), chosen
+
+    def check(self, where: str, rows: Rows) -> None:
+        super().check(where, rows)
+        columns: Any = rows
+        first = np.asarray(columns[0]["labels"])
+        expected = len(self.names) or first.size
+        if first.shape != (expected,) or first.dtype.kind != "f":
+            raise ValueError(
+                f"{where} is of a multi_label_classification: labels must be a list of "
+                f"{expected or 'K'} floats, 0.0 or 1.0, for every row; the first row has "
+                f"{columns[0]['labels']!r}"
+            )
+
+    # Evaluation
+
+    def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
+        return (logits > 0).astype(np.int64)
+
+    def describe_types(self, outputs: Predicted) -> list[dict[str, Any]]:
+        counts = np.stack(_count(outputs.predictions, np.asarray(outputs.labels)), axis=-1)
+        return [
+            {
+                "name": self.name_of(number),
+                **score_counts(row),
+                "labelled": int(row[2]),
+                "predicted": int(row[1]),
+            }
+            for number, row in enumerate(counts)
+        ]
+
+    # Files
+
+    def write(self, folder: Path, stem: str, outputs: Predicted, rows: Any) -> None:
+        """Write one line per row, ``id,label,label``, as CSV; the whole file or nothing."""
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("id", "labels"))
+        for name, row in zip(rows["id"][:], outputs.predictions, strict=True):
+            writer.writerow([name, *map(self.name_of, np.flatnonzero(row).tolist())])
+        write_text(folder / self.prediction_file(stem), file.getvalue())
+
+    def read(
+        self, folder: Path, stem: str, ids: Sequence[str], references: NDArray[Any]
+    ) -> Predicted:
+        path = self.find_file(folder, stem)
+        with path.open(encoding="utf-8", newline="") as file:
+            lines = list(csv.reader(file))[1:]
+        check_same_rows(path, [line[0] for line in lines], ids)
+        numbers = {name: number for number, name in enumerate(self.names)}
+        predictions = np.zeros((len(lines), len(numbers)), dtype=np.int64)
+        for place, (row_id, *names) in enumerate(lines):
+            if unknown := [name for name in names if name not in numbers]:
+                raise ValueError(
+                    f"{path}: row {row_id!r} has the unknown label {unknown[0]!r}; known: "
+                    f"{', '.join(numbers)}"
+                )
+            predictions[place, [numbers[name] for name in names]] = 1
+        return Predicted(None, predictions, references)
+
+    # Reports
+
+    def summarize(self, outputs: Predicted) -> dict[str, Any]:
+        by_class = self.describe_types(outputs)
+        most_frequent = sorted(by_class, key=lambda one: -one["labelled"])
+        shown = by_class if len(by_class) <= MOST_CLASSES else most_frequent[:MOST_CLASSES]
+        labels = np.asarray(outputs.labels)
+        known, right = labels != IGNORED_LABEL, outputs.predictions == labels
+        return {
+            "classes": len(by_class),
+            "distribution": [
+                {"name": one["name"], "labels": one["labelled"], "predictions": one["predicted"]}
+                for one in shown
+            ],
+            "calibration": calibrate(self._likelihoods(outputs)[known], right[known]),
+            "by_class": shown,
+            **self.describe_decisions(outputs),
+        }
+
+    def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
+        """Return the wrong rows whose labels together had the lowest probability."""
+        labels = np.asarray(outputs.labels)
+        predicted = self._likelihoods(outputs)
+        given = np.where(outputs.predictions == labels, predicted, 1 - predicted)
+        given = np.where(labels == IGNORED_LABEL, 1, given).prod(axis=-1)
+        wrong = np.flatnonzero(~is_right(outputs.predictions, labels).all(axis=-1))
+        order = wrong[np.argsort(given[wrong], kind="stable")[:most]]
+        return [(int(row), float(predicted[row].prod())) for row in order]
+
+    def format_label(self, value: Any) -> str:
+        given = np.flatnonzero(np.asarray(value) == 1).tolist()
+        return ", ".join(map(self.name_of, given)) or "none"
+
+    def _likelihoods(self, outputs: Predicted) -> NDArray[np.float64]:
+        """Compute the probability of each decision, (N, K)."""
+        return self.confidences(outputs.logits, outputs.predictions)
+
+    def confidences(self, logits: Any, predictions: NDArray[Any]) -> NDArray[np.float64]:
+        probabilities = expit(self.scale(logits))
+        return np.where(predictions == 1, probabilities, 1 - probabilities)
+
+
+class MultipleChoice(ClassProblem):
+    """The right one of several choices; predictions and labels are their indices, (N,)."""
+
+    problem_type = "multiple_choice"
+    metrics = (ACCURACY,)
+    hub_task = pipeline_tag = "multiple-choice"
+    header = "id \t Predicted_Choice \n"
+    shares_rows = False  # a row is several sequences
+    has_classes = False  # the same place is another choice in every row
+
+    @property
+    def label_range(self) -> tuple[float, float] | None:
+        count = self.head.get("num_choices")
+        return None if count is None else (0, count - 1)
+
+    def check(self, where: str, rows: Rows) -> None:
+        super().check(where, rows)
+        sizes, count = _count_sequences(rows), self.head.get("num_choices")
+        if None in sizes or len(sizes) > 1 or (count is not None and sizes - {count}):
+            raise ValueError(
+                f"{where} is of a multiple_choice task: input_ids and token_type_ids must be a "
+                f"list of {count or 'S'} sequences, one for each choice, for every row"
+            )
+
+    def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
+        return logits.argmax(axis=-1)
+
+    @staticmethod
+    def format_value(value: float) -> str:
+        return str(int(value))
+
+    def name_of(self, number: int) -> str:
+        return str(number)
+
+    def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:
+        return np.asarray(softmax(self.scale(logits), axis=1))
+
+    def find_label_issues(self, outputs: Predicted) -> None:
+        return None  # labels are compared by class
+
+    def summarize(self, outputs: Predicted) -> Analysis:
+        """Summarize by the place of the choice; the places of two choices are not confused."""
+        summary = super().summarize(outputs)
+        names = [{**row, "name": f"choice {row['name']}"} for row in summary["distribution"]]
+        kept = {name: summary[name] for name in ("classes", "calibration")}
+        return {**kept, "distribution": names}
+
+    def analyse(
+        self, outputs: Predicted, rows: Any, texts: datasets.Dataset | None, examples: int
+    ) -> dict[str, Any]:
+        """Add the texts of the choices to the errors."""
+        analysis = super().analyse(outputs, rows, texts, examples)
+        if texts is None:
+            return analysis
+        for error, (row, _) in zip(
+            analysis["errors"], self.find_errors(outputs, examples), strict=True
+        ):
+            choices = [
+                f"{number}: {shorten_quote(text)}"
+                for number, text in enumerate(texts[row]["choices"])
+            ]
+            error["texts"] = [*quote(texts[row]), *choices]
+            for key in ("label", "prediction"):
+                error[key] = choices[int(error[key])]
+        return analysis
+
+    @property
+    def card_example(self) -> str:
+        question = '"A question?", ' if self.head.get("has_question") else ""
+        return f'[("A context.", {question}["A choice.", "Another choice."])]'
+
+
+def _count_sequences(rows: Any) -> set[int | None]:
+    """Return the numbers of sequences of rows, None for a single list; nothing with a format."""
+    if rows.format["type"] is not None:
+        return set()
+    flat = FlatRows.read(rows)
+    if flat is not None:
+        return {flat.tokens["input_ids"].per_row}
+    lists = rows["input_ids"][:]
+    return {len(row) if row and isinstance(row[0], list) else None for row in lists}

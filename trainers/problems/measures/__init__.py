@@ -1,1 +1,0 @@
-"""Functions of predictions, without models and tasks: metrics, answers, summaries."""
