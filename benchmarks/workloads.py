@@ -8,6 +8,7 @@ else.
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from transformers import BertConfig, BertForPreTraining, BertTokenizer
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from datasets_scripts import train_wordpiece
-from datasets_scripts.samples.task_rows import generate_rows
+from datasets_scripts.samples import read_sample
 
 from . import texts
 from .tasks import TASKS, Task, draw_labels, draw_lengths
@@ -207,9 +208,8 @@ def _write_sentences(folder: Path, source: texts.RealTexts | None, count: int) -
     """Write the tokenizer and the sentences to encode, one per line."""
     tokenizer: BertTokenizer
     if source is None:
-        seeds = range(1 + count // 500)
-        rows = [row for seed in seeds for row in generate_rows("sample_sst", seed)["train"]]
-        sentences = [row["sentence1"] for row in rows][:count]
+        rows = cycle(read_sample("sample_sst")["train"])
+        sentences = [row["sentence1"] for row in islice(rows, count)]
         tokenizer = train_wordpiece(sentences[:2000], 1000)
     else:
         sentences, tokenizer = source.sentences(count), source.tokenizer

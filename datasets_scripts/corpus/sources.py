@@ -36,7 +36,7 @@ from datasets_scripts.files.readers import (
     shorten,
 )
 from datasets_scripts.files.splits import HUB_NAMES
-from datasets_scripts.samples.documents import generate_documents
+from datasets_scripts.samples import read_sample
 from datasets_scripts.tasks.loading import load_task
 
 from .corpus_data import SAMPLE_TEXT, CorpusData
@@ -184,7 +184,7 @@ def find_sources(data: CorpusData, cache_dir: str | Path | None) -> dict[str, So
         return _find_file_sources(data)
     texts: dict[str, list[str]]
     if data.dataset == SAMPLE_TEXT:
-        texts = generate_documents()
+        texts = read_sample(SAMPLE_TEXT)
     else:  # the distinct sentences of a task, none in both splits
         task = load_task(data.to_task(), cache_dir)
         texts = {}

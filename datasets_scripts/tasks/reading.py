@@ -13,7 +13,7 @@ from datasets_scripts.files.readers import check_file
 from datasets_scripts.problems import ROW_FORMATS, RowFormat
 from datasets_scripts.problems.row_format import RowSource
 from datasets_scripts.problems.sentences import UNDECIDED
-from datasets_scripts.samples.task_rows import generate_rows
+from datasets_scripts.samples import read_sample
 
 from .building import build_rows
 from .invalid_rows import InvalidRow, check_invalid_fraction
@@ -77,7 +77,7 @@ def _find_sources(
         files = data.files.items()
         return {split: RowSource(path, split, file_format) for split, path in files}, None
     if data.hub_id is None:
-        samples = generate_rows(str(data.dataset))
+        samples = read_sample(str(data.dataset))
         splits = {split: datasets.Dataset.from_list(rows) for split, rows in samples.items()}
         commit = None
     else:
